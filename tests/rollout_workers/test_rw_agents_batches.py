@@ -154,22 +154,22 @@ def test_memory_stays_flat_over_many_calls_of_an_endless_episode():
     troupe = Troupe(lambda: Endless(3), rollout_fragment_length=10)
     for _ in range(20):
         assert troupe.sample().count == 30
-    (role,) = troupe.envs.agents.parts.company.roles
+    (role,) = troupe.envs.sampler.parts.company.roles
     assert role.count == 6  # what each agent sees, and what it saw before
 
 
 def test_starting_over_gives_up_running_episodes():
     troupe = Troupe(lambda: BasicMultiAgent(2), rollout_fragment_length=10)
     first = troupe.sample()
-    troupe.envs.agents.start_over()
+    troupe.envs.sampler.start_over()
     second = troupe.sample()
     assert second["t"].tolist() == [*range(10)] * 2
     assert set(first["eps_id"]) != set(second["eps_id"])
     whole = Troupe(lambda: BasicMultiAgent(2), 1, rollout_fragment_length=5, batch_mode="complete_episodes")
     whole.sample()
     for _ in range(7):
-        whole.envs.agents._step(_source(whole.envs.agents))
-    whole.envs.agents.start_over()
+        whole.envs.sampler._step(_source(whole.envs.sampler))
+    whole.envs.sampler.start_over()
     assert whole.counts.discarded == 7
     assert whole.sample()["t"].tolist() == [*range(25)] * 2
 

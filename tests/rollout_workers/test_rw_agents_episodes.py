@@ -155,7 +155,7 @@ def test_agents_of_a_policy_that_was_removed_go_on_with_it_until_their_episode_e
     assert len(removed.asked) == 25
     batch = troupe.sample()
     assert list(batch.policy_batches) == ["p0"]
-    assert [role.policy_id for role in troupe.envs.agents.parts.company.roles] == ["p0"]
+    assert [role.policy_id for role in troupe.envs.sampler.parts.company.roles] == ["p0"]
 
 
 @pytest.mark.parametrize("how", ["add_policy", "set_state"])

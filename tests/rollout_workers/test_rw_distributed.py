@@ -205,3 +205,16 @@ def test_a_process_is_in_one_group_at_a_time_and_one_rank_alone_is_a_group():
         distributed.leave(policies)
     distributed.join(policies, free_url(), 0, 1, "gloo", 60)
     distributed.leave(policies)
+
+
+def test_a_rank_takes_in_no_policy_that_the_others_would_not_have():
+    config = AlgorithmConfig().training(model={"fcnet_hiddens": [4]}).env_runners(rollout_fragment_length=4)
+    with RolloutWorker(
+        env_creator=lambda _: gym.make("CartPole-v1"), default_policy_class=PPOTorchPolicy, config=config
+    ) as worker:
+        worker.setup_torch_data_parallel(free_url(), 0, 1, "gloo")
+        with pytest.raises(RuntimeError, match=r"call teardown_torch_data_parallel\(\) on each"):
+            worker.add_policy("late", PPOTorchPolicy)
+        assert list(worker.policy_map) == ["default_policy"]
+        worker.teardown_torch_data_parallel()
+        worker.add_policy("late", PPOTorchPolicy)

@@ -41,3 +41,21 @@ def test_without_a_directory_nothing_is_written():
     handlers = list(logging.getLogger("swath").handlers)
     with worker():
         assert logging.getLogger("swath").handlers == handlers
+
+
+def test_the_logger_gets_its_level_back():
+    logger = logging.getLogger("swath")
+    logger.setLevel("ERROR")
+    with worker(log_level="DEBUG"):
+        assert logger.level == logging.DEBUG
+    assert logger.level == logging.ERROR
+    with pytest.raises(ValueError, match="dataset_shards"):
+        worker(log_level="DEBUG", input_="dataset")
+    assert logger.level == logging.ERROR
+
+
+def test_a_level_that_was_set_meanwhile_stays():
+    logger = logging.getLogger("swath")
+    with worker(log_level="DEBUG"):
+        logger.setLevel("INFO")
+    assert logger.level == logging.INFO

@@ -8,7 +8,7 @@ from checklist_toys import DEFAULT, alike, bare, learner, shifted, spaces_of, tw
 
 import swath.rollout_workers as names
 from swath.errors import Closed, NoEffectWarning
-from swath.rollout_workers import PGTorchPolicy, PPOTorchPolicy, RandomPolicy
+from swath.rollout_workers import MultiAgentBatch, PGTorchPolicy, PPOTorchPolicy, RandomPolicy
 
 REFUSED_ADDITIONS = (
     (KeyError, {"policy_id": DEFAULT}),
@@ -369,3 +369,22 @@ def test_sample_and_learn():
         assert info[DEFAULT]["learner_stats"]["kl"] >= 0
         worker.sample_and_learn(10, None, 0, [])
         assert worker.get_policy().num_grad_updates == 10
+
+
+class Refusing(PPOTorchPolicy):
+    def learn_on_batch(self, samples):
+        raise LookupError("refuses")
+
+
+@pytest.mark.parametrize("update", ["learn_on_batch", "sample_and_learn"])
+def test_weights_that_changed_before_another_policy_raised_have_a_new_version(update):
+    with learner() as worker:
+        worker.add_policy("second", Refusing)
+        before, rows = worker.get_weights(DEFAULT), worker.sample()[DEFAULT]
+        both = MultiAgentBatch({DEFAULT: rows, "second": rows.copy()}, rows.count)
+        if update == "sample_and_learn":
+            worker.sample = lambda: both
+        with pytest.raises(LookupError, match="refuses"):
+            getattr(worker, update)(both if update == "learn_on_batch" else rows.count)
+        assert not alike(worker.get_weights(DEFAULT), before)
+        assert worker.policy_version == 1

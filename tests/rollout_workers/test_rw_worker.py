@@ -239,3 +239,35 @@ def test_a_spec_may_bring_its_own_class_and_settings():
         assert (type(policy), policy.config["gamma"]) == (PGTorchPolicy, 0.25)
         assert {"worker_index", "num_workers"} <= policy.config.keys()
         assert worker.is_policy_to_train is None
+
+
+class TestTheMappingOfAnEnvWithOneAgent:
+    def worker(self, **settings: Any) -> RolloutWorker:
+        config = AlgorithmConfig().env_runners(rollout_fragment_length=6).multi_agent({"own"}, **settings)
+        return RolloutWorker(env_creator=lambda _: MockEnv(3), default_policy_class=RandomPolicy, config=config)
+
+    def test_episodes_know_the_policy_that_acts(self):
+        seen: list[Any] = []
+
+        def note(*, episode: Any, **_: Any) -> None:
+            seen.append((episode.policy_for(), episode.agent_rewards))
+
+        with self.worker(callback_functions={"on_episode_end": note}) as worker:
+            worker.sample()
+        assert seen == [("own", {("agent0", "own"): 3.0})] * 2
+
+    def test_it_is_called_and_its_answer_must_be_the_policy_that_acts(self):
+        calls: list[Any] = []
+
+        def mapping(agent_id: Any, episode: Any, worker: Any) -> str:
+            calls.append((agent_id, worker))
+            return "own"
+
+        with self.worker(policy_mapping_fn=mapping) as worker:
+            assert worker.sample()["own"].count == 6
+            assert calls == [("agent0", worker)]
+            worker.set_policy_mapping_fn(lambda *_, **__: "other")
+            with pytest.raises(KeyError, match="'other' for agent 'agent0'; in an env with one agent 'own' acts"):
+                worker.sample()
+            worker.set_policy_mapping_fn(mapping)
+            assert worker.sample()["own"].count == 6

@@ -12,7 +12,7 @@ from sampling_toys import LONG, counting_worker
 from swath.rollout_workers import AlgorithmConfig, RolloutWorker
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
-from swath.rollout_workers.worker.seeding import Seeds
+from swath.rollout_workers.worker.process import Seeds
 from swath.seeds import derive
 from swath.testing.counting_env import Counting
 from swath.testing.faults import Fault

@@ -46,6 +46,21 @@ class AlgorithmConfig(Settings):
         frozen = "; frozen" if self.is_frozen else ""
         return f"<{type(self).__name__}: {', '.join(different) or 'as by default'}{frozen}>"
 
+    @classmethod
+    def of(cls, given: Any) -> AlgorithmConfig:
+        """A config of one's own, to be changed before it is validated: a thawed copy, or made of a dict or None.
+
+        Raises:
+            TypeError: it is neither a config nor a dict.
+        """
+        if isinstance(given, AlgorithmConfig):
+            return given.copy(copy_frozen=False)
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(
+                f"config={given!r} is of type {type(given).__name__}; give an AlgorithmConfig, a dict, or None"
+            )
+        return cls.from_dict(given or {})
+
     @property
     def is_multi_agent(self) -> bool:
         """False only if `"default_policy"` is the only policy."""

@@ -22,8 +22,12 @@ class PGTorchPolicy(TorchPolicy):
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         super().__init__(observation_space, action_space, config)
-        self.estimator = Estimator(self.config["gamma"], use_gae=False, use_critic=False)
         self._loss: Tensor | None = None
+
+    @property
+    def estimator(self) -> Estimator:
+        """Discounted returns."""
+        return Estimator(self.config["gamma"], use_gae=False, use_critic=False)
 
     def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
         """`-mean(log π · advantages)`."""
@@ -45,7 +49,6 @@ class PGTorchPolicy(TorchPolicy):
     ) -> SampleBatch:
         """Add `advantages`: discounted returns up to the end of the chunk."""
         how = self.estimator
-        assert how is not None
         return compute_advantages(sample_batch, 0.0, how.gamma, use_gae=how.use_gae, use_critic=how.use_critic)
 
     def _wants_value(self) -> bool:

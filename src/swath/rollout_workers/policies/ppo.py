@@ -31,7 +31,7 @@ class PPOTorchPolicy(TorchPolicy):
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         super().__init__(observation_space, action_space, config)
-        self.estimator = Estimator.of(self.config)
+        Estimator.of(self.config)  # raises where the settings contradict each other
         self.kl_coeff = float(self.config["kl_coeff"])
         self._parts: Surrogate | None = None
         self._explained: Tensor | None = None
@@ -40,6 +40,11 @@ class PPOTorchPolicy(TorchPolicy):
                 f"the model of {type(self).__name__} has no values; it must give (dist_inputs, value), or with states "
                 "(dist_inputs, value, states)"
             )
+
+    @property
+    def estimator(self) -> Estimator:
+        """The advantages that the config asks for."""
+        return Estimator.of(self.config)
 
     @property
     def entropy_coeff(self) -> float:

@@ -42,8 +42,6 @@ class TorchPolicy(ActingPolicy):
 
     Attributes:
         optimizer: what uses the gradients.
-        estimator: the advantages that `postprocess_trajectory` adds, if that is all it does, so that workers can do it
-            for a whole fragment at once; None: nothing is added.
 
     Raises:
         RuntimeError: a GPU is asked for, and there is none.
@@ -51,12 +49,15 @@ class TorchPolicy(ActingPolicy):
         ValueError: an action space that no distribution is for, or a model with another number of outputs.
     """
 
-    estimator: Estimator | None = None
-
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         super().__init__(observation_space, action_space, config)
         self._parameters = list(self.model.parameters())
         self.optimizer = self.make_optimizer()
+
+    @property
+    def estimator(self) -> Estimator | None:
+        """The advantages that `postprocess_trajectory` adds, if that is all it does: workers add them by fragments."""
+        return None
 
     def make_optimizer(self) -> torch.optim.Optimizer:
         """What uses the gradients: here Adam, with the keywords in the setting `optimizer`."""

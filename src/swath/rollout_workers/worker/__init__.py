@@ -1,6 +1,7 @@
 """One worker: its envs, policies, weights and seeds, each in a module that knows one thing about it.
 
-WorkerBase ◀── PolicyMethods ◀── SamplingMethods ◀── LearningMethods ◀── RolloutWorker
-
-These classes are the face: what users call, and what is said of it. What is done is done by the modules beside them.
+RolloutWorker(PolicyWorker)   the methods: what users call
+  ├─ Policies, PolicyWeights, Learning   who acts, with which weights, and how they learn
+  ├─ Envs ◀── EnvMaker                   what is stepped, and the sampler of its rows
+  └─ Seeds, WorkerLog, DatasetReader     seeds, the log, rows in the place of envs
 """

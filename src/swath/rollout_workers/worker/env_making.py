@@ -32,7 +32,7 @@ class EnvMaker:
         validate: `f(env, EnvContext)`, which raises to refuse; None refuses nothing.
         context: from which each env's own is copied.
         callbacks: the user's.
-        worker: told to them.
+        worker: the `RolloutWorker`.
         contexts: those of the envs that live, by their numbers.
     """
 
@@ -63,6 +63,30 @@ class EnvMaker:
         self.contexts[number] = context
         return env
 
+    def make_all(self, num_envs: int) -> list[Any]:
+        """Sub-envs in order, or the one vector env; empty if there is to be none.
+
+        Raises:
+            TypeError: the creator made something else.
+            ValueError: envs that differ in their spaces, or the same one twice.
+        """
+        envs: list[Any] = []
+        with closed_on_failure(envs):
+            while len(envs) < num_envs:
+                env = self.make(len(envs))
+                if env is None and not envs:
+                    return []
+                if any(env is other for other in envs):
+                    raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
+                several = isinstance(env, VectorEnv) or is_vector_env(env)
+                if not isinstance(env, gym.Env) and not (several and not envs):
+                    after = f" for vector_index={len(envs)}, after {envs[0]}; make envs of one kind" if envs else ""
+                    raise TypeError(f"env_creator made {env!r}{after or f'; it must make {SERVED}'}")
+                envs.append(env)
+                if several:
+                    break
+        return envs
+
     def context_of(self, number: int) -> EnvContext:
         """What this env was made with; a copy of its own for a sub-env of a vector env."""
         if number in self.contexts:  # an empty one is falsy
@@ -79,33 +103,6 @@ class EnvMaker:
             env_context=context,
             env_index=context.vector_index,
         )
-
-
-def make_envs(maker: EnvMaker, num_envs: int) -> list[Any]:
-    """Sub-envs in order, or the one vector env; empty if there is to be none.
-
-    Raises:
-        TypeError: the creator made something else.
-        ValueError: envs that differ in their spaces, or the same one twice.
-    """
-    envs: list[Any] = []
-    with closed_on_failure(envs):
-        first = maker.make(0)
-        if first is None:
-            return []
-        envs.append(first)
-        if is_several(first):
-            return envs
-        if not isinstance(first, gym.Env):
-            raise TypeError(f"env_creator made {first!r}; it must make {SERVED}")
-        for number in range(1, num_envs):
-            envs.append(_another(maker, number, envs))
-    return envs
-
-
-def is_several(env: Any) -> bool:
-    """Whether this one env steps several sub-envs."""
-    return isinstance(env, VectorEnv) or is_vector_env(env)
 
 
 def host_of(envs: Sequence[Any], maker: EnvMaker) -> ArrayHost:
@@ -133,12 +130,3 @@ def shown(host: ArrayHost) -> list[Any]:
         return env.get_sub_environments() or [env]
     inner = getattr(env, "envs", None)
     return list(inner) if is_vector_env(env) and isinstance(inner, list | tuple) else [env]
-
-
-def _another(maker: EnvMaker, number: int, envs: Sequence[Any]) -> Any:
-    env = maker.make(number)
-    if any(env is other for other in envs):
-        raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
-    if not isinstance(env, gym.Env):
-        raise TypeError(f"env_creator made {env!r} for vector_index={number}, after {envs[0]}; make envs of one kind")
-    return env

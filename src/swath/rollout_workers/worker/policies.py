@@ -13,7 +13,6 @@ from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.filters.base import Filter
 from swath.rollout_workers.filters.mean_std import get_filter
 from swath.rollout_workers.nests import map_nest, template_of
-from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.preprocessors import NoPreprocessor, Preprocessor, get_preprocessor
 
 BY_POLICY = ("explore", "normalize_actions", "clip_actions", "clip_rewards", "observation_filter")
@@ -57,12 +56,20 @@ class Policies:
         """
         if policy_id in self.map:
             raise KeyError(f"there is a policy {policy_id!r} already; remove_policy it first, or take another id")
-        preprocessor = self._preprocessor(spec.observation_space)
+        assert spec.observation_space is not None, "the spec is not complete"
+        kind = NoPreprocessor if self.config["_disable_preprocessor_api"] else get_preprocessor(spec.observation_space)
+        preprocessor = kind(spec.observation_space)
         space = preprocessor.observation_space
-        own = self._own_of(spec)
-        how = own.get("observation_filter", self.config.observation_filter)
-        kept = get_filter(how, map_nest(lambda leaf: leaf.shape, template_of(space)))
-        made = self._built(policy_id, spec, space) if policy is None else policy
+        # what the spec's config says otherwise; that of a policy's state, a dict, is of another worker
+        given = spec.config if isinstance(spec.config, AlgorithmConfig) else self.config
+        own = {name: given[name] for name in BY_POLICY if given[name] != self.config[name]}
+        kept = get_filter(given["observation_filter"], map_nest(lambda leaf: leaf.shape, template_of(space)))
+        made = policy
+        if made is None:
+            assert spec.policy_class is not None
+            settings = given.to_dict() if given is spec.config else dict(spec.config or {})
+            settings |= {**self.facts, "__policy_id": policy_id}
+            made = spec.policy_class(space, spec.action_space, settings)
         if state is not None:
             made.set_state(state)
         made.callbacks = self.callbacks
@@ -99,44 +106,29 @@ class Policies:
         """One of the settings `BY_POLICY`: the policy's own, else the worker's."""
         return self.own[policy_id].get(name, self.config[name])
 
-    def set_mapping(self, function: Any) -> None:
-        """Another mapping of agents to policies, for new episodes.
+    def filter_of(self, policy_id: str) -> Callable[[], Filter]:
+        """Gives the policy's filter of the moment; the last one, once the policy is removed."""
+        last = self.filters[policy_id]
 
-        Raises:
-            ValueError: it cannot be called.
-        """
-        if not callable(function):
-            wanted = "give f(agent_id, episode, worker=worker)"
-            raise ValueError(f"policy_mapping_fn={function!r} cannot be called; {wanted}")  # noqa: TRY004  as the peer's
-        self.mapping = function
+        def current() -> Filter:
+            nonlocal last
+            last = self.filters.get(policy_id, last)
+            return last
 
-    def set_to_train(self, given: Any) -> None:
-        """Other policies learn.
+        return current
 
-        Raises:
-            TypeError: it is no collection of ids and no function.
-        """
-        self.to_train = is_policy_to_train(given)
-
-    def adopt(self, mapping: Any, to_train: Any) -> None:
-        """Set both, where they are not None.
+    def with_changes(self, mapping: Any, to_train: Any) -> tuple[Callable[..., str], Callable[..., bool] | None]:
+        """`mapping` and `to_train` as they will be: what is None stays. Nothing is changed yet.
 
         Raises:
             ValueError: the mapping cannot be called.
-            TypeError: nobody can tell who is to learn.
+            TypeError: `to_train` is no collection of ids and no function.
         """
-        if mapping is not None:
-            self.set_mapping(mapping)
-        if to_train is not None:
-            self.set_to_train(to_train)
-
-    def check(self, mapping: Any, to_train: Any) -> None:
-        """Raise what `adopt` would raise, before anything is changed."""
-        before = self.mapping, self.to_train
-        try:
-            self.adopt(mapping, to_train)
-        finally:
-            self.mapping, self.to_train = before
+        if mapping is not None and not callable(mapping):
+            wanted = "give f(agent_id, episode, worker=worker)"
+            raise ValueError(f"policy_mapping_fn={mapping!r} cannot be called; {wanted}")
+        learning = self.to_train if to_train is None else is_policy_to_train(to_train)
+        return self.mapping if mapping is None else mapping, learning
 
     def learns(self, policy_id: str, batch: Any = None) -> bool:
         """Whether a policy learns."""
@@ -145,21 +137,6 @@ class Policies:
     def trainable(self, batch: Any = None) -> set[str]:
         """The ids of those that learn."""
         return {policy_id for policy_id in self.map if self.learns(policy_id, batch)}
-
-    def _preprocessor(self, space: Any) -> Preprocessor:
-        kind = NoPreprocessor if self.config["_disable_preprocessor_api"] else get_preprocessor(space)
-        return kind(space)
-
-    def _own_of(self, spec: PolicySpec) -> dict[str, Any]:
-        """What the config of a spec says otherwise; that of a policy's state, a dict, is of another worker."""
-        given = spec.config if isinstance(spec.config, AlgorithmConfig) else self.config
-        return {name: given[name] for name in BY_POLICY if given[name] != self.config[name]}
-
-    def _built(self, policy_id: str, spec: PolicySpec, space: Any) -> Policy:
-        assert spec.policy_class is not None
-        settings = spec.config.to_dict() if isinstance(spec.config, AlgorithmConfig) else dict(spec.config or {})
-        made: Policy = spec.policy_class(space, spec.action_space, {**settings, **self.facts, "__policy_id": policy_id})
-        return made
 
 
 def require_addable(policy_cls: Any, policy: Any, module_spec: Any) -> None:
@@ -174,3 +151,11 @@ def require_addable(policy_cls: Any, policy: Any, module_spec: Any) -> None:
         )
     if isinstance(policy, type) or not (policy_cls is None or callable(policy_cls)):
         raise TypeError(f"policy_cls={policy_cls!r} must be a class, policy={policy!r} an object of one")
+
+
+def spaces_of(policy: Any, observation_space: Any, action_space: Any) -> tuple[Any, Any]:
+    """The spaces that were given, or those of the policy, before preprocessing."""
+    seen = getattr(policy, "observation_space", None)
+    original = getattr(seen, "original_space", seen)
+    acted = getattr(policy, "action_space", None)
+    return original if observation_space is None else observation_space, acted if action_space is None else action_space

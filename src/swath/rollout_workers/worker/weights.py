@@ -1,13 +1,16 @@
-"""Weights of policies, the version that they make, and the numbers that all workers share."""
+"""Weights of a worker's policies, their version, the numbers that all workers share, and the state of it all."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack
 from copy import deepcopy
 from typing import Any
 
 from swath.errors import warn, warn_of_no_effect
+from swath.rollout_workers.config.policy_spec import PolicySpec
+from swath.rollout_workers.filters.sharing import copies_of
 from swath.rollout_workers.worker.policies import Policies
 
 Weights = dict[str, dict[str, Any]]
@@ -16,8 +19,8 @@ Weights = dict[str, dict[str, Any]]
 TIMESTEP, UPDATES = "timestep", "num_grad_updates_per_policy"
 
 
-class WeightBook:
-    """Who has which weights.
+class PolicyWeights:
+    """The weights of a worker's policies, and what is counted with them.
 
     Args:
         policies: the worker's.
@@ -33,7 +36,7 @@ class WeightBook:
         self.version = 0
         self.seq_no: int | None = None
         self.global_vars: dict[str, Any] = {TIMESTEP: 0, UPDATES: {}}
-        self._strangers: set[str] = set()
+        self._unknown: set[str] = set()
 
     def changed(self) -> None:
         """Weights have changed."""
@@ -47,61 +50,96 @@ class WeightBook:
         """
         if inference_only:
             warn_of_no_effect("inference_only", "rows are post-processed in workers, for which all weights are needed")
-        return {policy_id: self._policies.get(policy_id).get_weights() for policy_id in self._ids(policies)}
+        ids = list(self._policies.map) if policies is None else _ids(policies)
+        return {policy_id: self._policies.get(policy_id).get_weights() for policy_id in ids}
 
     def set(self, weights: Any, seq_no: int | None) -> None:
-        """Copy weights in, all or none.
+        """Copy weights in, all or none; those of policies that are not here are left out, and warned of once.
 
         Raises:
             ValueError: names or shapes that a policy does not have.
         """
         if seq_no is not None and seq_no == self.seq_no:
             return
-        self._apply(self._known(fetched(weights)))
+        given = fetched(weights)
+        for policy_id in sorted(given.keys() - self._policies.map.keys() - self._unknown):
+            self._unknown.add(policy_id)
+            warn(f"set_weights was given weights of policy {policy_id!r}, which is not here; they are left out")
+        known = {policy_id: given[policy_id] for policy_id in given if policy_id in self._policies.map}
+        with ExitStack() as undoing:
+            for policy_id, each in known.items():
+                policy = self._policies.map[policy_id]
+                before = policy.get_weights() if len(known) > 1 else None
+                policy.set_weights(fetched(each))
+                undoing.callback(policy.set_weights, before)
+            undoing.pop_all()  # nothing has raised
         self.seq_no = seq_no
         self.changed()
 
     def set_global_vars(self, given: Mapping[str, Any], policy_ids: Iterable[str] | str | None) -> None:
-        """Take numbers over and tell them to policies.
+        """Take numbers over and give them to policies.
 
         Raises:
             KeyError: an unknown id.
         """
-        ids = sorted(self._policies.trainable()) if policy_ids is None else self._ids(policy_ids)
+        ids = sorted(self._policies.trainable()) if policy_ids is None else _ids(policy_ids)
         policies = {policy_id: self._policies.get(policy_id) for policy_id in ids}
         self.global_vars.update(deepcopy(dict(given)))
         for policy_id, policy in policies.items():
-            told = {name: value for name, value in self.global_vars.items() if name != UPDATES}
+            numbers = {name: value for name, value in self.global_vars.items() if name != UPDATES}
             updates = self.global_vars[UPDATES].get(policy_id)
-            if updates is not None:
-                told["num_grad_updates"] = updates
-            policy.on_global_var_update(told)
+            policy.on_global_var_update(numbers if updates is None else {**numbers, "num_grad_updates": updates})
 
-    def _ids(self, given: Iterable[str] | str | None) -> list[str]:
-        if given is None:
-            return list(self._policies.map)
-        return [given] if isinstance(given, str) else list(given)
+    def get_state(self) -> dict[str, Any]:
+        """What it takes to go on elsewhere; nothing changes by it."""
+        policies = self._policies
+        return {
+            "policy_ids": list(policies.map),
+            "policy_states": {policy_id: policy.get_state() for policy_id, policy in policies.map.items()},
+            "policy_mapping_fn": policies.mapping,
+            "is_policy_to_train": policies.to_train,
+            "filters": copies_of(policies.filters),
+            "global_vars": deepcopy(self.global_vars),
+            "weights_seq_no": self.seq_no,
+            "policy_version": self.version,
+        }
 
-    def _known(self, weights: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of policies that there are; of others it is warned once."""
-        for policy_id in weights:
-            if policy_id not in self._policies.map and policy_id not in self._strangers:
-                self._strangers.add(policy_id)
-                warn(f"set_weights was given weights of policy {policy_id!r}, which is not here; they are left out")
-        return {policy_id: given for policy_id, given in weights.items() if policy_id in self._policies.map}
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `get_state` gave; what is not in it stays. Policies that are missing here are added.
 
-    def _apply(self, weights: Mapping[str, Any]) -> None:
-        before: list[tuple[Any, Any]] = []
-        try:
-            for policy_id, given in weights.items():
-                policy = self._policies.map[policy_id]
-                kept = policy.get_weights() if len(weights) > 1 else None
-                policy.set_weights(fetched(given))
-                before.append((policy, kept))
-        except BaseException:
-            for policy, kept in before:
-                policy.set_weights(kept)
-            raise
+        Raises:
+            Exception: what a policy or a filter raised that cannot take its part over; nothing is set.
+        """
+        policies = self._policies
+        with ExitStack() as undoing:
+            for policy_id, given in state.get("policy_states", {}).items():
+                if (policy := policies.map.get(policy_id)) is None:
+                    policies.add(policy_id, _spec_of(given), None, given)
+                    undoing.callback(policies.remove, policy_id)
+                else:
+                    undoing.callback(policy.set_state, policy.get_state())
+                    policy.set_state(given)
+            for policy_id, kept in state.get("filters", {}).items():
+                if (own := policies.filters.get(policy_id)) is not None:
+                    undoing.callback(own.sync, own.copy())
+                    own.sync(kept)
+            undoing.pop_all()  # nothing has raised
+        policies.mapping = state.get("policy_mapping_fn", policies.mapping)
+        policies.to_train = state.get("is_policy_to_train", policies.to_train)
+        self.global_vars.update(deepcopy(state.get("global_vars", {})))
+        self.seq_no = state.get("weights_seq_no", self.seq_no)
+        self.version = state.get("policy_version", self.version)
+
+
+def _ids(given: Iterable[str] | str) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _spec_of(state: Mapping[str, Any]) -> PolicySpec:
+    """The spec in a policy's state, with observations as they are before preprocessing."""
+    spec = PolicySpec.deserialize(state["policy_spec"])
+    spec.observation_space = getattr(spec.observation_space, "original_space", spec.observation_space)
+    return spec
 
 
 def fetched(value: Any) -> Any:

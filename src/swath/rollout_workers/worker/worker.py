@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from swath.errors import warn
 from swath.nearest import spelled
-from swath.options import count
-from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
+from swath.options import count, seconds
 from swath.rollout.hosts.base import closed_on_failure
+from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.env_context import EnvContext
-from swath.rollout_workers.env_runner import EnvRunner
-from swath.rollout_workers.metrics import MetricsLog
+from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
-from swath.rollout_workers.perf_stats import PerfStats
-from swath.rollout_workers.sampling.chunks import UnrollIds
-from swath.rollout_workers.worker.agent_envs import made_envs
-from swath.rollout_workers.worker.arguments import WorkerLog, config_of, set_environment
+from swath.rollout_workers.policies.settings import device_of
 from swath.rollout_workers.worker.dataset import DatasetReader, shard_of
 from swath.rollout_workers.worker.env_making import EnvMaker
+from swath.rollout_workers.worker.envs import Envs
 from swath.rollout_workers.worker.learning import Batch, Learning
-from swath.rollout_workers.worker.learning_methods import LearningMethods
 from swath.rollout_workers.worker.policies import Policies
-from swath.rollout_workers.worker.sampling_setup import Station
-from swath.rollout_workers.worker.seeding import Seeds
-from swath.rollout_workers.worker.weights import WeightBook
+from swath.rollout_workers.worker.policy_worker import PolicyWorker
+from swath.rollout_workers.worker.process import Seeds, WorkerLog, free_port, node_ip, set_environment
+from swath.rollout_workers.worker.weights import PolicyWeights
 
 
-class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
+class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
     """Steps its envs with its policies and hands out batches; works alone, in a `WorkerSet`, or as a Ray actor.
 
     ```python
@@ -82,7 +82,8 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         dataset_shards: Any = None,
         tf_session_creator: Any = -1,
     ) -> None:
-        own = config_of(config)
+        own = AlgorithmConfig.of(config)
+        own.validate()
         if tf_session_creator not in (-1, None):
             raise ValueError(
                 f"tf_session_creator={tf_session_creator!r} is not served: policies are torch only; leave it out"
@@ -90,7 +91,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         self.worker_index = count("worker_index", worker_index, least=0)
         self.num_workers = own.num_env_runners if num_workers is None else count("num_workers", num_workers, least=0)
         self.recreated_worker, self.env_creator = recreated_worker, env_creator
-        self.default_policy_class = default_policy_class
+        self.default_policy_class, self.config = default_policy_class, own
         self._given: dict[str, Any] = {
             "env_creator": env_creator,
             "validate_env": validate_env,
@@ -105,30 +106,171 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
             "tf_session_creator": tf_session_creator,
         }
         ParallelIteratorWorker.__init__(self, self._batches, repeat=False)
-        self._closed, self._lock, self.life = False, threading.Lock(), int(recreated_worker)
-        self.config = own
+        self._closed, self._lock = False, threading.Lock()
+        self.last_batch: Batch | None = None
         set_environment(own, worker_index)
         self.callbacks: DefaultCallbacks = callbacks_of(own)
         self.env_context = EnvContext(
             own.env_config, worker_index, num_workers=self.num_workers, recreated_worker=recreated_worker
         )
-        self._laps = PerfStats()
-        self._log, self._reader = MetricsLog(), self._make_reader()
-        self._seeds = self._make_seeds()
-        self._streams = None if self._seeds is None else self._seeds.streams()
-        self.last_batch: Batch | None = None
-        self._written = WorkerLog(log_dir, f"worker_{self.worker_index}.log", own.log_level)
+        shard = shard_of(own, dataset_shards, worker_index)
+        self._reader = None if shard is None else DatasetReader(shard, self.total_rollout_fragment_length)
+        self.envs: Envs | None = None
+        self._begin(int(recreated_worker))
+        self._log = WorkerLog(log_dir, f"worker_{self.worker_index}.log", own.log_level)
         self._build()
         global _newest  # noqa: PLW0603  which worker this process has built last
         _newest = weakref.ref(self)
 
     def begin_life(self, life: int) -> None:
         """Be this worker in this life, counted from 0: its ids and seeds are its own. Episodes begin anew."""
-        self.life = life
-        self._seeds = self._make_seeds()
-        self._streams = None if self._seeds is None else self._seeds.streams()
+        self._begin(life)
         if self.envs is not None:
-            self.envs.begin_life(self._station())
+            self.envs.begin_life(life, self._seeds)
+
+    @property
+    def seed(self) -> int | None:
+        """Its seed: that of the config on worker 0; None if nothing is seeded."""
+        return None if self._seeds is None else self._seeds.own
+
+    @property
+    def env(self) -> Any:
+        """Sub-env 0 as the creator made it, or the vector env; None without env."""
+        return None if self.envs is None else self.envs.first
+
+    @property
+    def async_env(self) -> Any:
+        """The view of all envs; None without env."""
+        return None if self.envs is None else self.envs.view
+
+    @property
+    def spaces(self) -> dict[str, tuple[Any, Any]]:
+        """As `get_spaces` gives them."""
+        return self.get_spaces()
+
+    def get_spaces(self) -> dict[str, tuple[Any, Any]]:
+        """`(observation_space, action_space)` by policy id, before preprocessing, and of the env under `"__env__"`.
+
+        Those of an env whose agents have one each are dicts by agent.
+        """
+        specs = self._policies.specs.items()
+        spaces = {policy_id: (spec.observation_space, spec.action_space) for policy_id, spec in specs}
+        given = self._given["spaces"] or {}
+        env = given.get("__env__") if self.envs is None else self.envs.spaces
+        return spaces if env is None else {**spaces, "__env__": env}
+
+    def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
+        """`func(sub_env)` of each; of the vector env, if it shows no sub-envs; empty without env."""
+        return [] if self.envs is None else [func(env) for env in self.envs.shown]
+
+    def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
+        """`func(sub_env, context)` of each, with the context's `vector_index` as the sub-env's number."""
+        if self.envs is None:
+            return []
+        context_of = self.envs.maker.context_of
+        return [func(env, context_of(i)) for i, env in enumerate(self.envs.shown)]
+
+    def assert_healthy(self) -> None:
+        """Check that it can work.
+
+        Raises:
+            AssertionError: it was stopped, or has no policy.
+        """
+        assert not self._closed, f"worker {self.worker_index} was stopped"
+        assert self.policy_map, f"worker {self.worker_index} has no policy"
+
+    def sample(self, *, explore: bool | None = None, force_reset: bool = False) -> Batch:
+        """A batch: fragments of all sub-envs one behind the other, or whole episodes.
+
+        Args:
+            explore: sample actions, or take the best; None: as `explore` in the settings of each policy says.
+            force_reset: begin new episodes in all sub-envs first; the running ones are given up, and counted.
+
+        Returns:
+            A `SampleBatch` if `"default_policy"` is the only policy, and has rows; else a `MultiAgentBatch`.
+
+        Raises:
+            ValueError: the worker has neither envs nor a dataset; `explore` is neither yes nor no.
+            Closed: it was stopped.
+            Exception: what an env, a policy, a filter or a callback raised, as its own type with a note; the next call
+                goes on.
+        """
+        self._require_open("sample")
+        explore = optional(flag)("explore", explore)
+        with self._drawing():
+            if self.config.fake_sampler and self.last_batch is not None:
+                return self.last_batch.copy()
+            batch = self._sampled(explore, force_reset=force_reset)
+        if self.config.fake_sampler:
+            self.last_batch = batch
+            return batch.copy()
+        return batch
+
+    def sample_with_count(self) -> tuple[Batch, int]:
+        """`sample()`, and how many env steps its batch is from; as a Ray actor's task two references."""
+        batch = self.sample()
+        return batch, batch.env_steps()
+
+    sample_with_count.__ray_num_returns__ = 2  # type: ignore[attr-defined]
+
+    def get_metrics(self) -> list[RolloutMetrics]:
+        """The metrics of episodes that ended since the last call."""
+        return [] if self.envs is None else self.envs.log.drain()
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What was sampled, discarded and restarted."""
+        counts = SamplerCounts() if self.envs is None else self.envs.counts
+        return {
+            "env_steps_sampled": counts.env_steps,
+            "agent_steps_sampled": counts.agent_steps,
+            "env_steps_discarded": counts.discarded,
+            "episodes": counts.episodes,
+            "episodes_faulty": counts.faulty,
+            "sub_env_restarts": 0 if self.envs is None else self.envs.failures.n_restarts,
+        }
+
+    @property
+    def total_rollout_fragment_length(self) -> int:
+        """Steps of a fragment times sub-envs."""
+        length = self.config.get_rollout_fragment_length(self.worker_index)
+        return length * self.config.num_envs_per_env_runner
+
+    def lock(self, timeout_s: float = 600.0) -> None:
+        """Take the lock that callers may agree on; no method takes it by itself.
+
+        Raises:
+            TimeoutError: it was not free in time.
+            ValueError: `timeout_s` is no number of seconds.
+        """
+        if not self._lock.acquire(timeout=seconds("timeout_s", timeout_s)):
+            raise TimeoutError(f"the lock of worker {self.worker_index} was not free within {timeout_s} s")
+
+    def unlock(self) -> None:
+        """Give the lock back.
+
+        Raises:
+            RuntimeError: it is free.
+        """
+        if not self._lock.locked():
+            raise RuntimeError(f"the lock of worker {self.worker_index} is free already; lock() comes first")
+        self._lock.release()
+
+    def get_host(self) -> str:
+        """The name of the machine."""
+        return platform.node()
+
+    def get_node_ip(self) -> str:
+        """The node's address: Ray's if it runs here, else that of the interface to the outside, else the loopback's."""
+        return node_ip()
+
+    def find_free_port(self) -> int:
+        """An IPv4 port that is free at the moment."""
+        return free_port()
+
+    def creation_args(self) -> dict[str, Any]:
+        """The constructor's arguments, defaults filled in; the same arguments build the same worker."""
+        return {**self._given, "config": self.config.copy()}
 
     @property
     def is_stopped(self) -> bool:
@@ -141,10 +283,10 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
             return
         self._closed = True
         self.teardown_torch_data_parallel()
-        self._written.close()
+        self._log.close()
         if self.envs is not None:
             try:
-                self.envs.close()
+                self.envs.host.close()
             except Exception as error:  # noqa: BLE001  whatever it is, the worker is stopped
                 warn(f"an env of worker {self.worker_index} raised when it was closed: {error!r}")
 
@@ -162,65 +304,85 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         steps = f"{self.counters['env_steps_sampled']:,} env steps, version {self.policy_version}"
         return f"<RolloutWorker {where}: {n_envs} envs, {len(self.policy_map)} policies; {steps}>"
 
+    def _begin(self, life: int) -> None:
+        """The seeds and streams of a life."""
+        self.life, root = life, self.config.seed
+        self._seeds = None if root is None else Seeds(root, self.worker_index, life, self.config.in_evaluation)
+        device = device_of({**self.config.to_dict(), "worker_index": self.worker_index})
+        self._streams = None if self._seeds is None else self._seeds.streams(device)
+
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""
-        made: list[Any] = [self._written]
-        alone = self.worker_index > 0 or self.num_workers == 0
-        wants_env = self.env_creator is not None and (
-            alone or self.config.create_local_env_runner or self.config.create_env_on_local_worker
-        )
-        maker = EnvMaker(
-            self.env_creator or _no_env, self._given["validate_env"], self.env_context, self.callbacks, self
-        )
+        made: list[Any] = [self._log]
         with self._drawing(), closed_on_failure(made):
-            self.envs = made_envs(maker, self._station()) if wants_env else None
+            if self._wants_env():
+                self.envs = self._made_envs()
             if self.envs is not None:
-                made.append(self.envs)
-            self._policies = self._make_policies()
-            self._book, self._learning = WeightBook(self._policies), Learning(self._policies)
+                made.append(self.envs.host)
+            config = self.config
+            setup, to_train = config.get_multi_agent_setup(**self._sources())
+            facts = {"worker_index": self.worker_index, "num_workers": self.num_workers}
+            self._policies = Policies(config, self.callbacks, facts, config.policy_mapping_fn, to_train)
+            for policy_id, spec in setup.items():
+                self._policies.add(policy_id, spec)
+            self._weights = PolicyWeights(self._policies)
+            self._learning = Learning(self._policies, self._weights)
             if self.envs is not None:
                 self.envs.act_with(self._policies)
 
-    @property
-    def seed(self) -> int | None:
-        """Its seed: that of the config on worker 0; None if nothing is seeded."""
-        return None if self._seeds is None else self._seeds.own
+    def _wants_env(self) -> bool:
+        alone = self.worker_index > 0 or self.num_workers == 0
+        here = self.config.create_local_env_runner or self.config.create_env_on_local_worker
+        return self.env_creator is not None and (alone or here)
 
-    def _make_policies(self) -> Policies:
-        setup, to_train = self.config.get_multi_agent_setup(
-            env=None if self.envs is None else self.envs.first,
-            spaces=self._given["spaces"],
-            default_policy_class=self.default_policy_class,
-        )
-        facts = {"worker_index": self.worker_index, "num_workers": self.num_workers}
-        made = Policies(self.config, self.callbacks, facts, self.config.policy_mapping_fn, to_train)
-        for policy_id, spec in setup.items():
-            made.add(policy_id, spec)
-        return made
+    def _made_envs(self) -> Envs | None:
+        assert self.env_creator is not None
+        maker = EnvMaker(self.env_creator, self._given["validate_env"], self.env_context, self.callbacks, self)
+        envs = maker.make_all(self.config.num_envs_per_env_runner)
+        with closed_on_failure(list(envs)):
+            return Envs(envs, maker, self.life, self._seeds) if envs else None
 
-    def _station(self) -> Station:
-        unrolls = UnrollIds((self.worker_index << WORKER_BITS) + (self.life << LIFE_BITS))
-        return Station(self, self._seeds, None, self._log, unrolls, self._laps)
+    def _sources(self) -> dict[str, Any]:
+        return {
+            "env": None if self.envs is None else self.envs.first,
+            "spaces": self._given["spaces"],
+            "default_policy_class": self.default_policy_class,
+        }
 
-    def _make_seeds(self) -> Seeds | None:
-        root = self.config.seed
-        if root is None:
-            return None
-        return Seeds(root, self.worker_index, self.life, self.config.in_evaluation)
+    def _sampled(self, explore: bool | None, *, force_reset: bool) -> Batch:
+        if self._reader is not None:
+            return self._completed_batch({DEFAULT_POLICY_ID: self._reader.next()}, None)
+        if self.envs is None:
+            raise ValueError(
+                f"worker {self.worker_index} has no env to sample from; set create_env_on_local_worker=True or "
+                "create_local_env_runner=True, or give an env_creator"
+            )
+        try:
+            batch: Batch = self.envs.sample(
+                self._completed_batch, self._weights.version, explore=explore, force_reset=force_reset
+            )
+        except Exception as error:
+            error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self._weights.version})")
+            raise
+        return batch
 
-    def _make_reader(self) -> DatasetReader | None:
-        shard = shard_of(self.config, self._given["dataset_shards"], self.worker_index)
-        return None if shard is None else DatasetReader(shard, self.total_rollout_fragment_length)
+    def _completed_batch(self, batches: dict[str, SampleBatch], env_steps: int | None) -> Batch:
+        """What is handed out, shown to callbacks."""
+        n_steps = sum(batch.count for batch in batches.values()) if env_steps is None else env_steps
+        whole: Batch = MultiAgentBatch(batches, n_steps)
+        if set(batches) == set(self.policy_map) == {DEFAULT_POLICY_ID}:
+            whole = MultiAgentBatch.wrap_as_needed(batches, n_steps)
+        self.callbacks.on_sample_end(worker=self, env_runner=self, samples=whole)
+        return whole
+
+    def _batches(self) -> Iterator[Batch]:
+        return iter(self.sample, None)  # not a generator, which would be over when `sample` has raised
 
 
 def get_global_worker() -> RolloutWorker | None:
     """The worker that was built last in this process, if it lives and was not stopped."""
     worker = None if _newest is None else _newest()
     return None if worker is None or worker.is_stopped else worker
-
-
-def _no_env(context: EnvContext) -> None:
-    """Makes none."""
 
 
 _newest: weakref.ref[RolloutWorker] | None = None

@@ -12,7 +12,6 @@ from swath.options import count, seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
-from swath.rollout_workers.worker.arguments import thawed
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set.calls import Calls
 from swath.rollout_workers.worker_set.failures import Event
@@ -73,7 +72,10 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         local_env_runner: bool | None = None,
         _setup: bool = True,
     ) -> None:
-        own, number = thawed(config), _either("num_workers", num_workers, "num_env_runners", num_env_runners)
+        own, number = (
+            AlgorithmConfig.of(config),
+            _either("num_workers", num_workers, "num_env_runners", num_env_runners),
+        )
         if number is not None:
             own.env_runners(num_env_runners=number)
         own.validate()
