@@ -183,6 +183,33 @@ def test_metrics_of_all_workers_are_collected():
         assert found["episode_len_mean"] > 0
 
 
+def test_metrics_of_the_others_are_kept_when_a_worker_raises():
+    def break_1(worker):
+        worker.get_metrics = None
+
+    with made(rollout_fragment_length=100) as workers:
+        workers.sample()
+        ended = workers.foreach_worker(lambda worker: worker.counters["episodes"])
+        workers.foreach_worker(break_1, worker_ids=[1], local_worker=False)
+        for _ in range(2):
+            with pytest.raises(TypeError, match="not callable"):
+                collect_metrics(workers=workers)
+        workers.remove_workers([1])
+        assert collect_metrics(workers=workers)["num_episodes"] == ended[2] > 0
+        assert collect_metrics(workers)["num_episodes"] == 0
+
+
+def test_weights_are_applied_whatever_number_a_worker_was_restored_with():
+    with made(n=1) as workers:
+        workers.foreach_worker("set_state", kwargs={"state": {"weights_seq_no": 2}}, local_worker=False)
+        policy = workers.local_worker().get_policy()
+        policy.set_weights({name: value + 1 for name, value in policy.get_weights().items()})
+        assert workers.sync_weights() == 2
+        workers.sample()
+        (weights,) = workers.foreach_worker("get_weights", local_worker=False)
+        assert same(weights["default_policy"], policy.get_weights())
+
+
 class Noting(DefaultCallbacks):
     def on_episode_end(self, *, episode, **kwargs):
         episode.custom_metrics["one"] = 1

@@ -201,7 +201,7 @@ class Counting(InlineBackend):
 
 
 def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
-    monkeypatch.setattr("swath.rollout_workers.worker_set.workers.open_place", lambda name: Counting())
+    monkeypatch.setattr("swath.rollout_workers.worker_set.workers.backend", lambda name, **_: Counting())
     with inline() as workers:
         for _ in range(12):
             workers.sync_weights()

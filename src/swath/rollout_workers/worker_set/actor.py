@@ -111,7 +111,8 @@ class RolloutActor(Member):
         weights, global_vars = _by_policy(new, WEIGHTS, worker.policy_map), new.get(GLOBAL_VARS)
         if weights:
             self._version = max(each.version for each in weights.values())
-            worker.set_weights({pid: each.values for pid, each in weights.items()}, global_vars, self._version)
+            number = None if worker.weights_seq_no == self._version else self._version  # an equal one has them left out
+            worker.set_weights({pid: each.values for pid, each in weights.items()}, global_vars, number)
         elif global_vars is not None:
             worker.set_global_vars(global_vars)
         self._pending, self._is_new = {}, False

@@ -125,6 +125,7 @@ class Calls:
         kwargs: Keywords = None,
         healthy_only: bool = True,
         worker_ids: Sequence[int] | None = None,
+        **refused: Any,
     ) -> int:
         """Send a call to remote workers; the answers are fetched by `fetch_ready_async_reqs`.
 
@@ -134,14 +135,16 @@ class Calls:
             kwargs: as of `foreach_worker`.
             healthy_only: False waits for those that are coming back.
             worker_ids: to which; None: all.
+            **refused: as of `foreach_worker`.
 
         Returns:
             How many went out: at most `max_requests_in_flight_per_env_runner` per worker and tag are on their way.
         """
+        _refuse(refused)
         group = self._workers.open()
         workers = self._workers.addressed(worker_ids)
         if not healthy_only:
-            group.wait_for_workers(workers, TIMEOUT_S)
+            self._workers.wait_for(workers, TIMEOUT_S)
         out = Counter(one.worker for one in _kept(group, [tag]) if one.asked.kind == "async")
         sent = 0
         for worker, call in _in_turn(func, kwargs, [worker for worker in workers if worker in group.fleet.up]):
@@ -188,16 +191,13 @@ class Calls:
         func: Functions,
         *,
         tag: Any = None,
-        kwargs: Keywords = None,
-        healthy_only: bool = True,
-        worker_ids: Sequence[int] | None = None,
         timeout_seconds: float | None = 0.0,
         on_error: OnError | None = None,
-        **refused: Any,
+        **given: Any,
     ) -> list[Reply]:
         """Fetch the answers of a tag, then send the next call; see the two methods."""
-        replies = self.fetch_ready_async_reqs(tags=[tag], timeout_seconds=timeout_seconds, on_error=on_error, **refused)
-        self.foreach_worker_async(func, tag=tag, kwargs=kwargs, healthy_only=healthy_only, worker_ids=worker_ids)
+        replies = self.fetch_ready_async_reqs(tags=[tag], timeout_seconds=timeout_seconds, on_error=on_error)
+        self.foreach_worker_async(func, tag=tag, **given)
         return replies
 
     def num_in_flight_async_reqs(self, tag: Any = None) -> int:

@@ -94,7 +94,7 @@ class WorkerFailures:
         for name in list(self._to_raise):
             raise self.seen(name, self._to_raise[name])
 
-    def seen(self, name: Name, error: BaseException) -> BaseException:
+    def seen(self, name: Name, error: BaseException | None) -> BaseException:
         """What a caller is to see of a loss, which is not raised again."""
         self._to_raise.pop(name, None)
         if name not in self._late:

@@ -176,22 +176,6 @@ class RolloutGroup(WorkerGroup):
         busy = {worker: Error(self._not_asked(worker, timeout)) for worker in calls if worker not in asked}
         return here | dict(sorted({**there, **busy}.items()))
 
-    def ask_first(self, method: str, *args: Any, timeout: float) -> Any:
-        """What the first worker that can be called answers.
-
-        Raises:
-            WorkerLate: none can, or it does not answer, in time.
-            Exception: what it raised.
-        """
-        self.wait_while(lambda: None if self.fleet.up else [], timeout)
-        if not self.fleet.up:
-            why = f"workers {self.ids()} are not ready after env_runner_restore_timeout_s={timeout:g}"
-            raise WorkerLate(why, workers=tuple(self.ids()), deadline=timeout)
-        (outcome,) = self.ask_each({min(self.fleet.up): (method, *args)}, timeout).values()
-        if isinstance(outcome, Error):
-            raise outcome.exception
-        return outcome.value
-
     def update(self, workers: Iterable[int], timeout: float) -> None:
         """Have these take what is new, and wait for it.
 
@@ -224,9 +208,7 @@ class RolloutGroup(WorkerGroup):
         except Exception as error:  # noqa: BLE001  the caller gets it
             return Error(error)
         if not is_there:
-            error_there = request.ticket.error
-            assert error_there is not None
-            return Error(self.failures.seen(request.name, error_there))
+            return Error(self.failures.seen(request.name, request.ticket.error))
         self.failures.answered()
         answer = request.reply.head if request.asked.kind == "fragment" else request.reply
         self._versions[request.name] = answer.version
@@ -281,10 +263,6 @@ class RolloutGroup(WorkerGroup):
         until = monotonic() + timeout
         while (requests := awaited()) is not None and (left := until - monotonic()) > 0:
             self.wait_for_news(requests, left)
-
-    def wait_for_workers(self, workers: Sequence[int], timeout: float) -> None:
-        """Wait until none of these is coming back any more, or the time is over."""
-        self.wait_while(lambda: [] if self.coming(workers) else None, timeout)
 
     def require_well(self) -> None:
         """Raise what is not tolerated, as far as is known."""

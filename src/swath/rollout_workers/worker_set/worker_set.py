@@ -12,6 +12,7 @@ from swath.options import count, seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.registry import creator_of
+from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set.calls import Calls
 from swath.rollout_workers.worker_set.failures import Event
@@ -45,6 +46,9 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         num_env_runners: another name of `num_workers`.
         local_env_runner: another name of `local_worker`.
         _setup: False builds no worker.
+
+    Attributes:
+        kept_episodes: metrics that were collected when another worker raised; part of those that are collected next.
 
     Raises:
         ValueError: there is nothing to make envs with, no such backend, or it cannot give what the config asks for.
@@ -92,6 +96,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         made_of = {"env_creator": env_creator, "validate_env": validate_env, "config": own}
         make = partial(kind, **made_of, default_policy_class=default_policy_class)
         self._callbacks = callbacks_of(own)
+        self.kept_episodes: list[RolloutMetrics] = []
         self._workers = Workers(make, own, backend, logdir, self._report_returned)
         if _setup:
             try:
@@ -205,8 +210,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
             timeout_seconds: for how long; None: `config.env_runner_health_probe_timeout_s`.
         """
         timeout = seconds_to_wait(timeout_seconds, self.config.env_runner_health_probe_timeout_s)
-        group = self._workers.open()
-        group.wait_for_workers(group.ids(), timeout)
+        self._workers.wait_for(self._workers.open().ids(), timeout)
         self._workers.open()
         returned, self._workers.returned = self._workers.returned, []
         return sorted(set(returned))

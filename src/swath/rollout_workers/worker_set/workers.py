@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 from swath.collect.counters import Counters
-from swath.errors import Closed, warn
+from swath.errors import Closed, WorkerLate, warn
 from swath.options import Restarts, Survival, seconds
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.actor import (
@@ -23,9 +23,10 @@ from swath.rollout_workers.worker_set.actor import (
     build_worker,
 )
 from swath.rollout_workers.worker_set.group import RolloutGroup
-from swath.workers.base import Backend, Job
+from swath.workers.base import Job
 from swath.workers.create import backend
 from swath.workers.local import InlineBackend
+from swath.workers.outcome import Error
 from swath.workers.tickets import Name
 
 Place: TypeAlias = Literal["ray", "process", "inline"]
@@ -215,22 +216,33 @@ class Workers:
         return (set(self.config.policies) - removed) | added
 
     def ask_first(self, method: str, keywords: Mapping[str, Any]) -> Any:
-        """What a method of the first remote worker that can be called gives."""
-        return self.group.ask_first("run", method, keywords, timeout=self.config.env_runner_restore_timeout_s)
+        """What a method of the first remote worker that can be called gives.
+
+        Raises:
+            WorkerLate: none can, or it does not answer, in time.
+            Exception: what it raised.
+        """
+        group, timeout = self.group, self.config.env_runner_restore_timeout_s
+        group.wait_while(lambda: None if group.fleet.up else [], timeout)
+        if not group.fleet.up:
+            why = f"workers {group.ids()} are not ready after env_runner_restore_timeout_s={timeout:g}"
+            raise WorkerLate(why, workers=tuple(group.ids()), deadline=timeout)
+        (outcome,) = group.ask_each({min(group.fleet.up): ("run", method, keywords)}, timeout).values()
+        if isinstance(outcome, Error):
+            raise outcome.exception
+        return outcome.value
+
+    def wait_for(self, workers: Sequence[int], timeout: float) -> None:
+        """Wait until none of these is coming back any more, or the time is over."""
+        self.group.wait_while(lambda: [] if self.group.coming(workers) else None, timeout)
 
     def stats(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Numbers of all workers together, and by worker; any thread may ask."""
-        group, counters = self.group, self.counters
+        group = self.group
         standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
         newest = group.channel.version if standings else getattr(self.local, "policy_version", 0)
-        facts = {
-            "frames": counters.frames,
-            "batches": counters.batches,
-            "fps": counters.fps,
-            "seconds": counters.seconds,
-            "seconds_waiting": counters.seconds_waiting,
-            "policy_version": newest,
-        }
+        counted = ("frames", "batches", "fps", "seconds", "seconds_waiting")
+        facts = {**{name: getattr(self.counters, name) for name in counted}, "policy_version": newest}
         if not standings:
             return facts, {}
         versions = group.known_versions()
@@ -272,10 +284,12 @@ class Workers:
     def _begin_remote(self, number: int) -> None:
         """Begin remote workers, and wait for them unless the config says not to."""
         self._place = place(self._place, self.config)
-        survives = survival(self.config, self._place)
-        waits = self.config.validate_env_runners_after_construction
-        begun = 0 if waits else number
-        group = RolloutGroup(open_place(self._place), self._job, begun, survives, self.config, self.counters)
+        try:
+            where = backend(self._place, preload=PRELOAD)
+        except ImportError as error:
+            raise RuntimeError(f"backend={self._place!r} cannot be used: {error}") from error
+        waits, lives = self.config.validate_env_runners_after_construction, survival(self.config, self._place)
+        group = RolloutGroup(where, self._job, 0 if waits else number, lives, self.config, self.counters)
         try:
             group.add(number if waits else 0)
             group.fleet.look()
@@ -322,33 +336,15 @@ def place(name: str | None, config: AlgorithmConfig) -> str:
     return name
 
 
-def open_place(name: str) -> Backend:
-    """A backend.
-
-    Raises:
-        RuntimeError: it needs a package that is not installed.
-    """
-    try:
-        return backend(name, preload=PRELOAD)
-    except ImportError as error:
-        raise RuntimeError(f"backend={name!r} cannot be used: {error}") from error
-
-
 def survival(config: AlgorithmConfig, name: str) -> Survival:
     """What is done about workers that die or hang; those inline cannot be ended while they are busy."""
     delay = config.delay_between_env_runner_restarts_s
-    restarts = Restarts(
-        max_per_worker=config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0,
-        backoff_s=delay,
-        backoff_max_s=max(delay, LONGEST_DELAY_S),
-    )
+    most = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
+    hang, restore = "env_runner_hang_timeout_s", "env_runner_restore_timeout_s"
     return Survival(
-        restarts,
+        Restarts(max_per_worker=most, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
         min_workers=1,
         fragment_timeout_s=None if name == "inline" else config.env_runner_hang_timeout_s,
         placement_timeout_s=config.env_runner_restore_timeout_s,
-        names={
-            "fragment_timeout_s": "env_runner_hang_timeout_s",
-            "placement_timeout_s": "env_runner_restore_timeout_s",
-        },
+        names={"fragment_timeout_s": hang, "placement_timeout_s": restore},
     )
