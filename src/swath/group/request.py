@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from swath.errors import WorkerLost
-from swath.workers.outcome import Error
 from swath.workers.tickets import Name, Ticket
 
 
@@ -52,5 +51,4 @@ class Request:
     @property
     def lost(self) -> bool:
         """Whether its worker has died before it answered."""
-        outcome = self.ticket.outcome
-        return isinstance(outcome, Error) and isinstance(outcome.exception, WorkerLost)
+        return isinstance(self.ticket.error, WorkerLost)
