@@ -21,7 +21,7 @@ from swath.rollout_workers.policies.pg import PGTorchPolicy
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.testing.counting_env import CountingEnvs
-from swath.testing.envs import MockEnv
+from swath.testing.envs import BasicMultiAgent, MockEnv
 from swath.testing.faults import EnvBroke, Fault
 
 SMALL = {"model": {"fcnet_hiddens": [8]}, "rollout_fragment_length": 10}
@@ -271,3 +271,22 @@ class TestTheMappingOfAnEnvWithOneAgent:
                 worker.sample()
             worker.set_policy_mapping_fn(mapping)
             assert worker.sample()["own"].count == 6
+
+
+@pytest.mark.parametrize("agents", [0, 2])
+def test_fragments_of_auto_are_the_share_of_as_many_workers_as_there_are(agents: int):
+    config = AlgorithmConfig().env_runners(rollout_fragment_length="auto").training(train_batch_size=24)
+
+    def create(context: Any) -> Any:
+        return BasicMultiAgent(agents) if agents else MockEnv(100)
+
+    with RolloutWorker(
+        env_creator=create, default_policy_class=RandomPolicy, config=config, worker_index=1, num_workers=2
+    ) as worker:
+        assert worker.sample().env_steps() == worker.total_rollout_fragment_length == 12
+        worker.num_workers = 3
+        assert worker.sample().env_steps() == worker.total_rollout_fragment_length == 8
+        assert worker.creation_args()["num_workers"] == worker.config.num_env_runners == 3
+        with pytest.raises(ValueError, match="num_workers=-1"):
+            worker.num_workers = -1
+    assert config.num_env_runners == 0

@@ -30,39 +30,37 @@ class DatasetReader:
 
     Args:
         shard: an iterable of `SampleBatch` or dicts of columns; or what has `iter_batches`, as Ray's datasets.
-        n_rows: of each batch.
     """
 
-    def __init__(self, shard: Any, n_rows: int) -> None:
+    def __init__(self, shard: Any) -> None:
         self._shard = shard
-        self._n_rows = n_rows
         self._left: list[SampleBatch] = []
         self._parts: Iterator[SampleBatch] = iter(())
 
-    def next(self) -> SampleBatch:
-        """The next rows.
+    def next(self, n_rows: int) -> SampleBatch:
+        """The next rows, so many.
 
         Raises:
             ValueError: the shard has none.
         """
-        while sum(part.count for part in self._left) < self._n_rows:
-            self._left.append(self._next_part())
+        while sum(part.count for part in self._left) < n_rows:
+            self._left.append(self._next_part(n_rows))
         whole = concat_samples(self._left)
         assert isinstance(whole, SampleBatch)
-        self._left = [whole[self._n_rows :]] if whole.count > self._n_rows else []
-        return whole[: self._n_rows].copy()
+        self._left = [whole[n_rows:]] if whole.count > n_rows else []
+        return whole[:n_rows].copy()
 
-    def _next_part(self) -> SampleBatch:
+    def _next_part(self, n_rows: int) -> SampleBatch:
         for _ in range(2):
             for part in self._parts:
                 if part.count:
                     return part
-            self._parts = self._pass()
+            self._parts = self._pass(n_rows)
         raise ValueError(f"the dataset shard {self._shard!r} has no rows")
 
-    def _pass(self) -> Iterator[SampleBatch]:
+    def _pass(self, n_rows: int) -> Iterator[SampleBatch]:
         if hasattr(self._shard, "iter_batches"):
-            parts = self._shard.iter_batches(batch_size=self._n_rows, batch_format="numpy")
+            parts = self._shard.iter_batches(batch_size=n_rows, batch_format="numpy")
         else:
             parts = self._shard
         return (part if isinstance(part, SampleBatch) else SampleBatch(part) for part in parts)

@@ -172,8 +172,10 @@ class Envs:
         if force_reset:
             sampler.start_over()
         if isinstance(sampler, MultiAgentSampler):
+            sampler.plan = self._plan()
             sampler.parts.actor.explore = explore
             return sampler.sample(version, complete)
+        sampler.quota = self._quota()
         policy_id = sampler.parts.finisher.policy_id
         sampler.parts.actor.explore = self._policies.setting(policy_id, "explore") if explore is None else explore
         return sampler.sample(
@@ -242,17 +244,20 @@ class Envs:
             laps=self._timer,
             scene=scene,
         )
-        return MultiAgentSampler(parts, Plan.of(self._config, self._length(), self.host.spec.num_envs), progress)
+        return MultiAgentSampler(parts, self._plan(), progress)
 
-    def _length(self) -> int:
-        length: int = self._config.get_rollout_fragment_length(self._worker.worker_index)
-        return length
+    def _plan(self) -> Plan:
+        """When a batch of several agents is complete, as the config says now."""
+        length = self._config.get_rollout_fragment_length(self._worker.worker_index)
+        return Plan.of(self._config, length, self.host.spec.num_envs)
 
     def _quota(self) -> Quota:
+        """When a batch of lone agents is complete, as the config says now."""
         wanted, n = self._config.num_envs_per_env_runner, self.host.spec.num_envs
         if wanted > n:
             raise ValueError(f"num_envs_per_env_runner={wanted}, but the vector env has {n} sub-envs")
-        return Quota(self._length(), wanted, self._config.batch_mode == "complete_episodes")
+        length = self._config.get_rollout_fragment_length(self._worker.worker_index)
+        return Quota(length, wanted, self._config.batch_mode == "complete_episodes")
 
     def _scene(self, policies: Policies, mapping: Callable[[], Callable[..., str]]) -> Scene:
         return Scene(self._worker, policies.callbacks, policies.map, mapping, self._sub_env, self.view)

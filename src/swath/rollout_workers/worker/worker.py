@@ -89,15 +89,16 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
                 f"tf_session_creator={tf_session_creator!r} is not served: policies are torch only; leave it out"
             )
         self.worker_index = count("worker_index", worker_index, least=0)
-        self.num_workers = own.num_env_runners if num_workers is None else count("num_workers", num_workers, least=0)
         self.recreated_worker, self.env_creator = recreated_worker, env_creator
         self.default_policy_class, self.config = default_policy_class, own
+        if num_workers is not None:
+            self.num_workers = num_workers
         self._given: dict[str, Any] = {
             "env_creator": env_creator,
             "validate_env": validate_env,
             "config": own,
             "worker_index": worker_index,
-            "num_workers": self.num_workers,
+            "num_workers": num_workers,
             "recreated_worker": recreated_worker,
             "log_dir": log_dir,
             "spaces": spaces,
@@ -114,7 +115,7 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
             own.env_config, worker_index, num_workers=self.num_workers, recreated_worker=recreated_worker
         )
         shard = shard_of(own, dataset_shards, worker_index)
-        self._reader = None if shard is None else DatasetReader(shard, self.total_rollout_fragment_length)
+        self._reader = None if shard is None else DatasetReader(shard)
         self.envs: Envs | None = None
         self._begin(int(recreated_worker))
         self._log = WorkerLog(log_dir, f"worker_{self.worker_index}.log", own.log_level)
@@ -127,6 +128,15 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
         self._begin(life)
         if self.envs is not None:
             self.envs.begin_life(life, self._seeds)
+
+    @property
+    def num_workers(self) -> int:
+        """Remote workers of the set, also in `config`; once set, `"auto"` fragments are the share of so many."""
+        return self.config.num_env_runners
+
+    @num_workers.setter
+    def num_workers(self, number: int) -> None:
+        self.config.num_env_runners = count("num_workers", number, least=0)
 
     @property
     def seed(self) -> int | None:
@@ -270,7 +280,7 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
 
     def creation_args(self) -> dict[str, Any]:
         """The constructor's arguments, defaults filled in; the same arguments build the same worker."""
-        return {**self._given, "config": self.config.copy()}
+        return {**self._given, "config": self.config.copy(), "num_workers": self.num_workers}
 
     @property
     def is_stopped(self) -> bool:
@@ -351,7 +361,9 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
 
     def _sampled(self, explore: bool | None, *, force_reset: bool) -> Batch:
         if self._reader is not None:
-            return self._completed_batch({DEFAULT_POLICY_ID: self._reader.next()}, None)
+            return self._completed_batch(
+                {DEFAULT_POLICY_ID: self._reader.next(self.total_rollout_fragment_length)}, None
+            )
         if self.envs is None:
             raise ValueError(
                 f"worker {self.worker_index} has no env to sample from; set create_env_on_local_worker=True or "
