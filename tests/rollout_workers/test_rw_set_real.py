@@ -248,3 +248,15 @@ def test_policies_of_many_agents_are_sampled_by_all_workers():
         assert set(workers.sample().policy_batches) == {"c"}
         with pytest.raises(ValueError, match="is unknown"):
             workers.remove_policy(policy_id="d")
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_auto_fragments_are_shared_among_as_many_workers_as_there_are(backend):
+    with made(1, backend, RandomPolicy, rollout_fragment_length="auto", train_batch_size=24) as workers:
+        assert workers.sample().count == 24
+        workers.add_workers(2)
+        assert workers.sample().count == 24
+        assert workers.sample(min_env_steps=24).count == 24
+        workers.remove_workers([1])
+        assert workers.sample().count == 24
+        assert workers.foreach_worker(lambda worker: worker.num_workers) == [2, 2, 2]

@@ -25,8 +25,10 @@ EARLIER = 0.9
 
 POLICY, WEIGHTS, FILTER = "policy/", "weights/", "filter/"
 REMOVED, MAPPING, TO_TRAIN, GLOBAL_VARS = "removed", "mapping", "to_train", "global_vars"
+NUM_WORKERS = "num_workers"
 """What the channel of a set holds: by policy id keywords of `add_policy`, weights and a filter; ids of policies that
-workers may be built with and are not to have; who acts for whom; who learns; numbers that all know."""
+workers may be built with and are not to have; who acts for whom; who learns; numbers that all know; how many workers
+there are."""
 
 WorkerMaker = Callable[..., Any]
 """Makes a `RolloutWorker` of what is different for each of a set."""
@@ -101,6 +103,7 @@ class RolloutActor(Member):
                 worker.remove_policy(policy_id=policy_id)
             worker.add_policy(policy_id, **how)
             del new[f"{POLICY}{policy_id}"]
+        worker.num_workers = new.pop(NUM_WORKERS, worker.num_workers)
         if MAPPING in new:
             worker.set_policy_mapping_fn(new.pop(MAPPING))
         if TO_TRAIN in new:

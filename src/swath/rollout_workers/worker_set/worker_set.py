@@ -180,6 +180,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         number = count("n" if num_workers is None else "num_workers", _either("n", n, "num_workers", num_workers))
         before = set(self._workers.open().ids())
         self._workers.add(number)
+        self._workers.share_number()
         if validate:
             added = [worker for worker in self.worker_ids() if worker not in before]
             self.foreach_worker("assert_healthy", local_worker=False, worker_ids=added)
@@ -193,6 +194,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         group = self._workers.open()
         for worker in self._workers.addressed(ids):
             group.retire(worker)
+        self._workers.share_number()
 
     def reset(self, new_remote_workers: Sequence[Any]) -> None:
         """Raise: a set builds its own workers."""

@@ -14,6 +14,7 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.actor import (
     FILTER,
     GLOBAL_VARS,
+    NUM_WORKERS,
     POLICY,
     REMOVED,
     WEIGHTS,
@@ -115,6 +116,13 @@ class Workers:
         else:
             self._begin_remote(n)
             self._share_beginning()
+
+    def share_number(self) -> None:
+        """Have all workers, also those to come, count on as many remote workers as there are now."""
+        self.config.num_env_runners = number = len(self.group.ids())
+        if self.local is not None:
+            self.local.num_workers = number
+        self.share({NUM_WORKERS: number})
 
     def open(self, *, losses: bool = True) -> RolloutGroup:
         """The remote workers, as they are now.
