@@ -19,7 +19,7 @@ import numpy as np
 from figures import ended, table, verdict
 from policies import quiet_threads
 from stand_ins import collection_of, fragment
-from swath.collect.service import CollectorService
+from swath.collectors.service import CollectorService
 
 ENVS, STEPS = 4, 16
 SIZES = (1, 4, 16, 64)

@@ -28,7 +28,7 @@ from peers import TORCHRL, python_of
 from policies import quiet_threads
 from rounds import Peer, Run, Target, interleave, reached, show, timed
 from stand_ins import collection_of, fragment
-from swath.collect.service import CollectorService
+from swath.collectors.service import CollectorService
 
 ENVS, STEPS, FRAME = 8, 120, np.zeros((4, 84, 84), dtype=np.uint8)
 SIZE = 2 * ENVS * STEPS * FRAME.nbytes

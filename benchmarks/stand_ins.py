@@ -10,18 +10,18 @@ from functools import partial
 import numpy as np
 
 from answering import StandIn, sealed
-from swath.collect.counters import Counters
-from swath.collect.description import Description
-from swath.collect.jobs import WorkerJobs
-from swath.collect.joining import Joiner
-from swath.collect.messages import Head, Tally
-from swath.collect.plan import Automatic, FragmentPlan, Renewal
-from swath.collect.service import CollectorService
-from swath.collect.shaping import Shaper
-from swath.collect.tracker import FragmentTracker
+from swath.collectors.delivery import Shaper
+from swath.collectors.description import Description
+from swath.collectors.jobs import WorkerJobs
+from swath.collectors.joining import Joiner
+from swath.collectors.messages import Head, Tally
+from swath.collectors.plan import Automatic, FragmentPlan, Renewal
+from swath.collectors.service import CollectorService
+from swath.collectors.tracker import FragmentTracker
 from swath.group.gate import Gate
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import WorkerGroup
+from swath.group.stats import Counters
 from swath.options import Budget, Survival
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout

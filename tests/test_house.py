@@ -19,7 +19,7 @@ MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for 
 FOR_USERS = {
     "rollout/hosts/sources.py _make_by_id",
     "rollout/hosts/torchrl.py _created",
-    "collect/responding.py cascade_execute",
+    "collectors/responding.py cascade_execute",
     "nearest.py spelling",
     "workers/ray/worker.py forward",
 }

@@ -11,8 +11,7 @@ from swath._version import __version__
 from swath.lazy import lazy
 
 if TYPE_CHECKING:
-    from swath.collectors import DataCollectorBase, LocalWeightsUpdaterBase, RemoteWeightsUpdaterBase
-    from swath.collectors.base import BaseCollector
+    from swath.collectors.base import BaseCollector, DataCollectorBase
     from swath.collectors.collector import Collector
     from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
     from swath.collectors.ray_collector import RayCollector
@@ -46,9 +45,11 @@ if TYPE_CHECKING:
         WeightSyncScheme,
     )
     from swath.weights.updaters import (
+        LocalWeightsUpdaterBase,
         MultiProcessedWeightUpdater,
         RayWeightUpdater,
         RemoteModuleWeightUpdater,
+        RemoteWeightsUpdaterBase,
         VanillaWeightUpdater,
         WeightUpdaterBase,
     )
@@ -66,7 +67,7 @@ _HOME = {
     "ExplorationType": "swath.rollout.policies.calling",
     "BaseCollector": "swath.collectors.base",
     "Collector": "swath.collectors.collector",
-    "DataCollectorBase": "swath.collectors",
+    "DataCollectorBase": "swath.collectors.base",
     "GAE": "swath.rollout.episodes.gae",
     "MultiAsyncCollector": "swath.collectors.multi",
     "MultiCollector": "swath.collectors.multi",
@@ -82,8 +83,8 @@ _HOME = {
     "split_trajectories": "swath.rollout.episodes.reshape",
     "compare": "swath.evaluate.comparison",
     "evaluate_policy": "swath.evaluators.evaluate_policy",
-    "LocalWeightsUpdaterBase": "swath.collectors",
-    "RemoteWeightsUpdaterBase": "swath.collectors",
+    "LocalWeightsUpdaterBase": "swath.weights.updaters",
+    "RemoteWeightsUpdaterBase": "swath.weights.updaters",
     "WeightUpdaterBase": "swath.weights.updaters",
     "MultiProcessedWeightUpdater": "swath.weights.updaters",
     "VanillaWeightUpdater": "swath.weights.updaters",

@@ -7,6 +7,8 @@ they reach the caller as their own type with a note that says where they happene
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class SwathError(RuntimeError):
@@ -120,3 +122,13 @@ def warn_of_no_effect(setting: str, why: str) -> None:
 
 
 _warned_of: set[str] = set()
+
+
+@contextmanager
+def noted(what: str) -> Iterator[None]:
+    """Add to an exception by what it was raised."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"raised by {what}")
+        raise

@@ -15,7 +15,7 @@ from swath import (
     SharedMemWeightSyncScheme,
     VanillaWeightUpdater,
 )
-from swath.collect.plan import Automatic
+from swath.collectors.plan import Automatic
 
 
 def learn(policy):

@@ -4,7 +4,7 @@ import pytest
 from fleet_toys import KINDS, LONG, fleet
 
 from interrupts import interrupted_at
-from swath.collect import plan, service, tracker
+from swath.collectors import plan, service, tracker
 from swath.group import gather, group
 from swath.testing import check_lives
 

@@ -6,7 +6,7 @@ import pytest
 from collector_toys import Memory
 from fleet_toys import IDS, LONG, MASK, Held, InThread, drawn, fleet, numbered
 
-from swath.collect.plan import FragmentPlan
+from swath.collectors.plan import FragmentPlan
 from swath.testing import Counting, Script, check_counted, check_lives
 from swath.testing.toy_worker import Gate
 

@@ -8,8 +8,8 @@ from collector_toys import Always, Memory, collector, counting
 
 import swath
 from swath import BaseCollector, Collector
-from swath.collect.paths import follow
 from swath.collectors import postprocs, utils
+from swath.collectors.paths import follow
 from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv
 
 KEYS = {

@@ -226,7 +226,7 @@ def test_an_update_with_the_users_own_module_takes_no_training_back():
 
 
 def test_a_copy_forced_by_policy_device_is_renewed_by_an_update(monkeypatch):
-    monkeypatch.setattr("swath.collect.making.acting.placed", lambda policy, device: copy.deepcopy(policy))
+    monkeypatch.setattr("swath.collectors.acting.placed", lambda policy, device: copy.deepcopy(policy))
     policy = Always(1)
     with collector(policy=policy) as made:
         with torch.no_grad():

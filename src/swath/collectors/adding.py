@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from swath.collect.description import Description
-from swath.collect.making.request import Seeding, WorkerRequest
-from swath.collect.service import CollectorService
 from swath.collectors.assembly import described_by, require_equal
+from swath.collectors.description import Description
+from swath.collectors.service import CollectorService
+from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.group.group import Call
 from swath.workers.base import Handle
 from swath.workers.fleet import Fleet

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from swath.collect.counters import Counters
-from swath.collect.description import Description
-from swath.collect.jobs import WorkerJobs, frozen_request
-from swath.collect.joining import Joiner
-from swath.collect.making.request import Seeding, never
-from swath.collect.plan import FragmentPlan, Renewal, nothing
-from swath.collect.remote import RemoteWorker
-from swath.collect.service import CollectorService
-from swath.collect.shaping import Shaper
-from swath.collect.tracker import FragmentTracker
-from swath.collect.writing import WriteRequest, Writers, first_client
+from swath.collectors.delivery import Shaper
+from swath.collectors.description import Description
+from swath.collectors.jobs import WorkerJobs, frozen_request
+from swath.collectors.joining import Joiner
+from swath.collectors.plan import FragmentPlan, Renewal, nothing
+from swath.collectors.remote import RemoteWorker
+from swath.collectors.replay import WriteRequest, Writers, first_client
 from swath.collectors.request import CollectorRequest
+from swath.collectors.service import CollectorService
+from swath.collectors.tracker import FragmentTracker
+from swath.collectors.worker_request import Seeding, never
 from swath.group.gate import Gate
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import Call, WorkerGroup
 from swath.group.local import LocalChannel, LocalFleet
+from swath.group.stats import Counters
 from swath.options import Hooks
 from swath.rollout.episodes.ids import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
@@ -31,7 +31,7 @@ from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.fleet_state import FIRST
 
-PRELOADED = ("swath.collect.remote", "gymnasium", "tensordict")
+PRELOADED = ("swath.collectors.remote", "gymnasium", "tensordict")
 """What every worker imports in any case."""
 
 GOODBYE_S = 2.0

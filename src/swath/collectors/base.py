@@ -11,18 +11,18 @@ from typing import Any, NoReturn, Self
 
 from tensordict import TensorDictBase
 
-from swath.collect.background import Background
-from swath.collect.counters import viewed
-from swath.collect.description import Description
-from swath.collect.making.request import Seeding
-from swath.collect.paths import call_at, follow
-from swath.collect.service import CollectorService
-from swath.collect.shaping import Drawn
 from swath.collectors.assembly import move_fleet, seed_all
+from swath.collectors.background import Background
 from swath.collectors.checks import whole_number, worker_index
+from swath.collectors.delivery import Drawn
+from swath.collectors.description import Description
+from swath.collectors.paths import call_at, follow
 from swath.collectors.request import CollectorRequest
+from swath.collectors.service import CollectorService
 from swath.collectors.status import status_line
 from swath.collectors.weight_methods import TakesWeights
+from swath.collectors.worker_request import Seeding
+from swath.group.stats import viewed
 from swath.options import Hooks, seconds
 from swath.report.progress import Progress
 from swath.seeds import derive
@@ -317,3 +317,6 @@ class BaseCollector(TakesWeights, ABC):
     ) -> None:
         """Shut down."""
         self.shutdown()
+
+
+DataCollectorBase = BaseCollector

@@ -12,22 +12,21 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.collect.background import Background
-from swath.collect.description import Description, signature_of
-from swath.collect.making.request import never
-from swath.collect.options import WorkerOptions
-from swath.collect.paths import call_each, follow
-from swath.collect.remote import RemoteWorker
-from swath.collect.saving import require_state
 from swath.collectors.assembly import assemble_here
+from swath.collectors.background import Background
 from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, BaseCollector, end_quietly
 from swath.collectors.checks import one_source, with_method
+from swath.collectors.description import Description, signature_of
 from swath.collectors.dispatch import built_elsewhere, require_direct
-from swath.collectors.options import AnyOptions, CollectorOptions, with_options
+from swath.collectors.options import AnyOptions, CollectorOptions, WorkerOptions, with_options
+from swath.collectors.paths import call_each, follow
+from swath.collectors.remote import RemoteWorker
 from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
+from swath.collectors.saving import require_state
 from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.status import facts_of, local_state
 from swath.collectors.weight_settings import WeightSettings
+from swath.collectors.worker_request import never
 from swath.group.group import Call
 from swath.group.local import LocalFleet
 from swath.options import Hooks, count, seconds

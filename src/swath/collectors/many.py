@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from swath.collect.background import Background
-from swath.collect.description import Description
-from swath.collect.paths import paired
 from swath.collectors.assembly import assemble_fleet
+from swath.collectors.background import Background
 from swath.collectors.base import BaseCollector, end_quietly
+from swath.collectors.description import Description
+from swath.collectors.paths import paired
 from swath.collectors.request import CollectorRequest
 from swath.collectors.status import facts_of
 from swath.collectors.weight_settings import WeightSettings

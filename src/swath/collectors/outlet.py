@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-from swath.collect.making.devices import as_device
-from swath.collect.service import CollectorService
+from swath.collectors.service import CollectorService
 from swath.group.local import LocalFleet
+from swath.rollout.policies.calling import as_device
 from swath.weights.manifest import Manifest, take
 from swath.weights.schemes import WeightSyncScheme
 from swath.weights.snapshot import POLICY, Snapshot

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
-from swath.collect.making.request import WorkerRequest
-from swath.collect.options import WorkerOptions
 from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
-from swath.collectors.options import CollectorOptions, LocalOptions, RayOptions, SharedOptions, defaults
+from swath.collectors.options import CollectorOptions, LocalOptions, RayOptions, SharedOptions, WorkerOptions, defaults
 from swath.collectors.remote_collector import RemoteCollector
 from swath.collectors.request import SETTINGS, settings_of, spread
+from swath.collectors.worker_request import WorkerRequest
 from swath.options import Survival, count
 
 WORDS = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCollector}

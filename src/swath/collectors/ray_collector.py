@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from swath.collect.jobs import frozen_request
-from swath.collect.options import WorkerOptions
-from swath.collect.plan import Automatic
 from swath.collectors.adding import add_workers
 from swath.collectors.base import SHUTDOWN_S
+from swath.collectors.jobs import frozen_request
 from swath.collectors.many import ManyWorkers
-from swath.collectors.options import RayOptions, SharedOptions, defaults, with_options
+from swath.collectors.options import RayOptions, SharedOptions, WorkerOptions, defaults, with_options
+from swath.collectors.plan import Automatic
 from swath.collectors.ray_arguments import (
     COLLECTION,
     merged,

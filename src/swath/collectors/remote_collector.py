@@ -12,16 +12,16 @@ from typing import Any, TypeAlias
 
 from tensordict import TensorDictBase
 
-from swath.collect.description import Description
-from swath.collect.making.request import Seeding, WorkerRequest
-from swath.collect.messages import FragmentRequest, Head, Tally
-from swath.collect.paths import follow
-from swath.collect.responding import Responder
-from swath.collect.saving import LIFE, WEIGHTS
-from swath.collect.shaping import valid_frames
-from swath.collect.writing import ReplayWriter
 from swath.collectors.collector import Collector
+from swath.collectors.delivery import valid_frames
+from swath.collectors.description import Description
+from swath.collectors.messages import FragmentRequest, Head, Tally
 from swath.collectors.multi import LocalMultiCollector
+from swath.collectors.paths import follow
+from swath.collectors.replay import ReplayWriter
+from swath.collectors.responding import Responder
+from swath.collectors.saving import LIFE, WEIGHTS
+from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Hooks
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS

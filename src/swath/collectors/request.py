@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from swath.collect.making.request import WorkerRequest
-from swath.collect.options import WorkerOptions
-from swath.collect.plan import Automatic
-from swath.collectors.options import LocalOptions
+from swath.collectors.options import LocalOptions, WorkerOptions
+from swath.collectors.plan import Automatic
+from swath.collectors.worker_request import WorkerRequest
 from swath.options import Survival, count
 from swath.rollout.hosts.sources import Source
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from swath.collect.background import Background
-from swath.collect.service import CollectorService
+from swath.collectors.background import Background
+from swath.collectors.service import CollectorService
 from swath.group.local import LocalFleet
 from swath.workers.fleet_state import Standing
 

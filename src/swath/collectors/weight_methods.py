@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from swath.collect.background import Background
-from swath.collect.responding import sources_of
-from swath.collect.service import CollectorService
+from swath.collectors.background import Background
 from swath.collectors.outlet import WeightOutlet
+from swath.collectors.responding import sources_of
+from swath.collectors.service import CollectorService
 from swath.collectors.weight_settings import WeightSettings, made_updater
 from swath.errors import warn
 from swath.options import deadline

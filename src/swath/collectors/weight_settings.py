@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from swath.collect.plan import Automatic
+from swath.collectors.plan import Automatic
 from swath.weights.schemes import WeightSyncScheme, require_schemes
 from swath.weights.snapshot import POLICY
 from swath.weights.updaters import WeightUpdaterBase

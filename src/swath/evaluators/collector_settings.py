@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from swath.collect.making.devices import as_device
 from swath.errors import warn_of_no_effect
 from swath.options import TrajFormat, count
+from swath.rollout.policies.calling import as_device
 
 _ALWAYS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "reset_at_each_iter": ((True,), "every evaluation starts from a reset"),

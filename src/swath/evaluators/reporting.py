@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from swath.collect.shaping import drop_private, noted
+from swath.errors import noted
 from swath.evaluate.numbers import NAMES, Performed, result_of
 from swath.evaluate.recording import joined
 from swath.evaluate.result import EvalResult
@@ -25,6 +25,7 @@ from swath.evaluators.collector_settings import CollectorSettings
 from swath.evaluators.keeping import Keeper
 from swath.report.video import VideoWriter
 from swath.rollout.spaces import Array
+from swath.rollout.tensordicts import drop_private
 
 _log = logging.getLogger("swath")
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from swath.keys import DONE, TIME, TRUNCATED, Key, as_tuple, under_next
+from swath.keys import DONE, TIME, TRUNCATED, Key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Flags
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import Step
@@ -135,6 +135,15 @@ def blank_step(spec: TensorDictSpec, acted: TensorDictBase) -> TensorDictBase:
     """A step of zeros: what a policy has written into a first observation, with what a step adds to it."""
     blank = spec.imagine().to(acted.device) if acted.device is not None else spec.imagine().clear_device_()
     return _zero(blank.update(acted))
+
+
+def drop_private(batch: Any) -> None:
+    """Delete entries whose key has a part that begins with an underscore."""
+    if not isinstance(batch, TensorDictBase):
+        return
+    for key in [key for key in batch.keys(include_nested=True) if is_private(key)]:
+        if key in batch.keys(include_nested=True):
+            del batch[key]
 
 
 def _filled(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:

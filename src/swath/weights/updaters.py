@@ -320,3 +320,6 @@ def _listed(worker_ids: Any) -> list[Any]:
 def _ray() -> Any:
     """Ray, if it is installed."""
     return need("ray", extra="ray", why="for weights that are sent to Ray actors")
+
+
+LocalWeightsUpdaterBase = RemoteWeightsUpdaterBase = WeightUpdaterBase

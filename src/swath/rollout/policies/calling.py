@@ -250,6 +250,22 @@ def exploring(policy: Callable[[Any], Any], exploration: ExplorationType) -> Cal
 # ---- to the policy's device and back
 
 
+def as_device(name: str, value: Any) -> torch.device | None:
+    """An int, a str or a `torch.device` as a device.
+
+    Raises:
+        TypeError: something else.
+        RuntimeError: torch knows no device of this name.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str | torch.device):
+        raise TypeError(
+            f"{name}={value!r} is of type {type(value).__name__}; it must be a device, such as 'cpu' or 'cuda:0'"
+        )
+    return torch.device(value)
+
+
 def device_of(policy: Any) -> torch.device | None:
     """Where a module's weights are, if that is not the CPU: its inputs must go there."""
     first = next(policy.parameters(), None) if isinstance(policy, torch.nn.Module) else None

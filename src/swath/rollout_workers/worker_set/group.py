@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal, NoReturn, TypeAlias
 
-from swath.collect.counters import Counters
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 from swath.group.group import WorkerGroup
 from swath.group.member import Unfit
 from swath.group.request import Request
+from swath.group.stats import Counters
 from swath.options import Survival
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.failures import WorkerFailures

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
-from swath.collect.counters import viewed
+from swath.group.stats import viewed
 from swath.nearest import spelled
 from swath.options import count, seconds
 from swath.rollout_workers.callbacks import callbacks_of

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
-from swath.collect.counters import Counters
 from swath.errors import Closed, WorkerLate, warn
+from swath.group.stats import Counters
 from swath.options import Restarts, Survival, seconds
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.actor import (

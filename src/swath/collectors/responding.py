@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from swath.collect.description import Description
-from swath.collect.making.request import Seeding
-from swath.collect.messages import Broken, FragmentRequest, Head, Tally
-from swath.collect.paths import call_at, call_each, follow
-from swath.collect.writing import ReplayWriter
+from swath.collectors.description import Description
+from swath.collectors.messages import Broken, FragmentRequest, Head, Tally
+from swath.collectors.paths import call_at, call_each, follow
+from swath.collectors.replay import ReplayWriter
+from swath.collectors.worker_request import Seeding
 from swath.errors import Closed, FleetFailed
 from swath.group.member import Member
 from swath.seeds import derive

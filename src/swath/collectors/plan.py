@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from swath.collect.messages import FragmentRequest
-from swath.collect.tracker import FragmentTracker, head_of
+from swath.collectors.messages import FragmentRequest
+from swath.collectors.tracker import FragmentTracker, head_of
 from swath.group.gather import Plan
 from swath.group.group import WorkerGroup
 from swath.group.request import Request

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
-from swath.collect.counters import Counters
-from swath.collect.messages import Broken, Head, Tally, Written
+from swath.collectors.messages import Broken, Head, Tally, Written
 from swath.group.group import RequestTracker, WorkerGroup
 from swath.group.request import Request
+from swath.group.stats import Counters
 from swath.workers.outcome import thawed
 from swath.workers.tickets import Name
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from swath.rollout.hosts.base import HostSpec
+from swath.rollout.policies.calling import as_device
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,6 @@ class Devices:
                 f"env_device={str(self.env)!r}: gymnasium envs run on the CPU, and so do PettingZoo's; leave it out or "
                 "give 'cpu'"
             )
-
-
-def as_device(name: str, value: Any) -> torch.device | None:
-    """An int, a str or a `torch.device` as a device.
-
-    Raises:
-        TypeError: something else.
-        RuntimeError: torch knows no device of this name.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | str | torch.device):
-        raise TypeError(
-            f"{name}={value!r} is of type {type(value).__name__}; it must be a device, such as 'cpu' or 'cuda:0'"
-        )
-    return torch.device(value)
 
 
 def placed(policy: Any, device: torch.device | None) -> Any:

@@ -5,30 +5,21 @@ Fragment ─▶ batch [*B, T] ─▶ split, or whole episodes ─▶ postproc �
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.collect.counters import Counters
+from swath.errors import noted
+from swath.group.stats import Counters
 from swath.keys import MASK, TRAJ_IDS, is_private
 from swath.options import Hooks, Trajectories
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
-
-
-@contextmanager
-def noted(what: str) -> Iterator[None]:
-    """Add to an exception by what it was raised."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"raised by {what}")
-        raise
+from swath.rollout.tensordicts import drop_private
 
 
 class Part(NamedTuple):
@@ -107,15 +98,6 @@ class Shaper:
         if made is None:
             raise TypeError("postproc returned None; it must return the batch to be delivered")
         return made
-
-
-def drop_private(batch: Any) -> None:
-    """Delete entries whose key has a part that begins with an underscore."""
-    if not isinstance(batch, TensorDictBase):
-        return
-    for key in [key for key in batch.keys(include_nested=True) if is_private(key)]:
-        if key in batch.keys(include_nested=True):
-            del batch[key]
 
 
 def valid_frames(batch: TensorDictBase) -> int:

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from swath.collect.plan import nothing
-from swath.collect.service import CollectorService
+from swath.collectors.plan import nothing
+from swath.collectors.service import CollectorService
 from swath.errors import Closed, WorkerLate
 
 

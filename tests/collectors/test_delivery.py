@@ -4,7 +4,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from swath.collect.shaping import drop_private, fitted_to, noted, valid_frames
+from swath.collectors.delivery import fitted_to, valid_frames
+from swath.errors import noted
+from swath.rollout.tensordicts import drop_private
 
 
 def test_private_entries_are_dropped_at_every_level():

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from swath.collect.worker import Worker
+from swath.collectors.worker import Worker
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.weights.manifest import plan
 

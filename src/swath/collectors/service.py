@@ -13,18 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from swath.collect.counters import Counters
-from swath.collect.jobs import WorkerJobs
-from swath.collect.joining import Joiner
-from swath.collect.plan import FragmentPlan
-from swath.collect.shaping import Delivery, Drawn, Part, Shaper, noted
-from swath.collect.tracker import FragmentTracker, head_of
-from swath.collect.whole import Polls, WholeEpisodes
-from swath.errors import FleetFailed, PayloadLost
+from swath.collectors.delivery import Delivery, Drawn, Part, Shaper
+from swath.collectors.jobs import WorkerJobs
+from swath.collectors.joining import Joiner
+from swath.collectors.plan import FragmentPlan
+from swath.collectors.tracker import FragmentTracker, head_of
+from swath.collectors.whole import Polls, WholeEpisodes
+from swath.errors import FleetFailed, PayloadLost, noted
 from swath.group.gate import Gate
 from swath.group.gather import Gather
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
+from swath.group.stats import Counters
 from swath.options import Budget
 from swath.rollout.episodes.statistics import joined
 

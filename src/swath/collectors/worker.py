@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from swath.collect.making.acting import Acting
-from swath.collect.making.request import (
+from swath.collectors.acting import Acting
+from swath.collectors.messages import Tally
+from swath.collectors.worker_request import (
     Given,
     Seeding,
     WorkerRequest,
@@ -22,7 +23,6 @@ from swath.collect.making.request import (
     require_resettable,
     require_truncated_key,
 )
-from swath.collect.messages import Tally
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
 from swath.rollout.buffer import Rows

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from swath.collect.counters import Counters
-from swath.collect.shaping import Part
+from swath.collectors.delivery import Part
 from swath.errors import warn
+from swath.group.stats import Counters
 from swath.options import Trajectories, TrajFormat
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined

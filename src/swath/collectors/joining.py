@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict
 
-from swath.collect.description import Description
-from swath.collect.tracker import head_of
+from swath.collectors.description import Description
+from swath.collectors.tracker import head_of
 from swath.errors import warn
 from swath.group.request import Request
 from swath.keys import TIME

@@ -2,7 +2,7 @@
 
 import pytest
 
-from swath.collect.plan import Automatic, Renewal
+from swath.collectors.plan import Automatic, Renewal
 
 RULES = {
     "nothing": ({"after_each_batch": False}, Automatic()),

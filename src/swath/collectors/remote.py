@@ -13,16 +13,16 @@ from typing import Any
 
 import torch
 
-from swath.collect.description import Description, signature_of
-from swath.collect.making.frozen import thawed
-from swath.collect.making.request import Seeding, WorkerRequest
-from swath.collect.messages import FragmentRequest, Head, Tally
-from swath.collect.paths import follow
-from swath.collect.responding import Responder
-from swath.collect.saving import load_worker, save_worker
-from swath.collect.shaping import noted
-from swath.collect.worker import Worker
-from swath.collect.writing import ReplayWriter
+from swath.collectors.description import Description, signature_of
+from swath.collectors.frozen import thawed
+from swath.collectors.messages import FragmentRequest, Head, Tally
+from swath.collectors.paths import follow
+from swath.collectors.replay import ReplayWriter
+from swath.collectors.responding import Responder
+from swath.collectors.saving import load_worker, save_worker
+from swath.collectors.worker import Worker
+from swath.collectors.worker_request import Seeding, WorkerRequest
+from swath.errors import noted
 from swath.options import Hooks
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.fragment import Fragment

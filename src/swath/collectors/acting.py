@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.collect.making.devices import placed
-from swath.collect.options import WorkerOptions
+from swath.collectors.devices import placed
+from swath.collectors.options import WorkerOptions
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.policies.binding import bind, compiled

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from swath.collect.description import Description
-from swath.collect.making.frozen import Frozen
-from swath.collect.making.request import Seeding, WorkerRequest
-from swath.collect.remote import PUBLIC, build_remote
-from swath.collect.tracker import WorkerRecord
-from swath.collect.writing import Writers
+from swath.collectors.description import Description
+from swath.collectors.frozen import Frozen
+from swath.collectors.remote import PUBLIC, build_remote
+from swath.collectors.replay import Writers
+from swath.collectors.tracker import WorkerRecord
+from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.options import Hooks
 from swath.rollout.policies.random import RandomPolicy
 from swath.workers.base import Job

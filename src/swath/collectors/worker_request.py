@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from swath.collect.description import Description
-from swath.collect.options import WorkerOptions
-from swath.collect.writing import WriteRequest
+from swath.collectors.description import Description
+from swath.collectors.options import WorkerOptions
+from swath.collectors.replay import WriteRequest
 from swath.options import Hooks, count
 from swath.rollout.hosts.base import EnvRaised, Host, HostSpec
 from swath.rollout.hosts.sources import Source

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from swath.collect.counters import Counters
-from swath.collect.messages import Head, Written
-from swath.collect.shaping import Part, Shaper, noted
-from swath.collect.whole import WholeEpisodes
+from swath.collectors.delivery import Part, Shaper
+from swath.collectors.messages import Head, Written
+from swath.collectors.whole import WholeEpisodes
+from swath.errors import noted
+from swath.group.stats import Counters
 from swath.options import Hooks, Trajectories
 from swath.rollout.episodes.statistics import EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
