@@ -9,8 +9,7 @@ import pytest
 
 from swath.rollout_workers import MultiAgentEnv, RandomPolicy, RolloutWorker
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.mapping import everything_to_default, is_policy_to_train, mapper
-from swath.rollout_workers.config.policy_spec import PolicySpec
+from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default, is_policy_to_train, mapper
 
 SPEC, BY_ID, AGENTS, ENV, ELSEWHERE, CONFIG = (gym.spaces.Discrete(n) for n in range(2, 8))
 

@@ -14,9 +14,8 @@ import pytest
 
 from swath.errors import NoEffectWarning
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.mapping import everything_to_default
 from swath.rollout_workers.config.model import MODEL_DEFAULTS
-from swath.rollout_workers.config.policy_spec import PolicySpec
+from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default
 from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
 from swath.rollout_workers.config.settings import SETTINGS
 

@@ -1,13 +1,16 @@
-"""What is known of a policy before it is built."""
+"""What is known of policies before they are built: their specs, which of them acts for an agent, and which learn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, fields
+from functools import partial
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
-from swath.rollout_workers.config.checks import Check, must_be
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.config.checks import LEARNERS, Check, must_be, says_who_learns
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -87,3 +90,35 @@ def specs(name: str, value: Any) -> dict[str, PolicySpec]:
         _ID(f"the policy id in {name}", policy_id): _SPEC(f"{name}[{policy_id!r}]", () if spec is None else spec)
         for policy_id, spec in given.items()
     }
+
+
+def everything_to_default(agent_id: Hashable, episode: Any, worker: Any = None, **_: Any) -> str:  # noqa: ARG001
+    """The mapping of a new config: one policy acts for all."""
+    return DEFAULT_POLICY_ID
+
+
+def mapper(function: Callable[..., str]) -> Callable[..., str]:
+    """A mapping `f(agent_id, episode)`, which may take `worker`, as a function that does."""
+    try:
+        parameters = signature(function).parameters.values()
+    except ValueError:  # some functions that are built in have no signature: they take no such keyword
+        parameters = {}.values()
+    if any(p.kind is Parameter.VAR_KEYWORD or p.name == "worker" for p in parameters):
+        return function
+    return lambda agent_id, episode, worker=None: function(agent_id, episode)  # noqa: ARG005
+
+
+def is_policy_to_train(given: Any) -> Callable[..., bool] | None:
+    """Which policies learn, as a function `f(policy_id, batch=None) -> bool`; None if all do.
+
+    Raises:
+        TypeError: it is no collection of ids and no function.
+    """
+    if given is not None and not says_who_learns(given):
+        kind = type(given).__name__
+        raise TypeError(f"is_policy_to_train={given!r} is of type {kind}; it must be {LEARNERS}")
+    return given if given is None or callable(given) else partial(_is_among, frozenset(given))
+
+
+def _is_among(ids: frozenset[str], policy_id: str, batch: Any = None) -> bool:  # noqa: ARG001
+    return policy_id in ids

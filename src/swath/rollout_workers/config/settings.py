@@ -16,9 +16,8 @@ from swath.options import seconds
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config import checks
 from swath.rollout_workers.config.checks import Check
-from swath.rollout_workers.config.mapping import everything_to_default
 from swath.rollout_workers.config.model import MODEL_DEFAULTS, model
-from swath.rollout_workers.config.policy_spec import PolicySpec, copied, specs
+from swath.rollout_workers.config.policy_spec import PolicySpec, copied, everything_to_default, specs
 from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
 
 T = TypeVar("T")
@@ -30,7 +29,7 @@ class Setting(Generic[T]):
     Args:
         check: `f(name, value)` gives the value as it is kept, or raises `ValueError`.
         default: what it is in a new config.
-        also: other names, old ones among them.
+        also: other names, but for the one that has `worker` for `env_runner`: that is one always.
         merged: fluent methods and dicts add to the dict that is there.
     """
 
@@ -53,12 +52,7 @@ class Setting(Generic[T]):
         return value
 
 
-class _Unchanged:
-    def __repr__(self) -> str:
-        return "<unchanged>"
-
-
-UNCHANGED: Any = _Unchanged()
+UNCHANGED: Any = object()
 """Stands for a setting that was not given, or that there is not."""
 
 _OVERRIDES: Check[Any] = checks.must_be(
@@ -94,8 +88,8 @@ class Settings:
     normalize_actions = Setting(checks.flag, default=True)
     clip_actions = Setting(checks.flag, default=False)
     # env_runners
-    num_env_runners = Setting(checks.whole(), default=0, also=("num_workers", "num_rollout_workers"))
-    num_envs_per_env_runner = Setting(checks.whole(1), default=1, also=("num_envs_per_worker",))
+    num_env_runners = Setting(checks.whole(), default=0, also=("num_rollout_workers",))
+    num_envs_per_env_runner = Setting(checks.whole(1), default=1)
     rollout_fragment_length = Setting(checks.unless(lambda value: value == "auto", checks.whole(1)), default=200)
     batch_mode = Setting(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Setting(checks.flag, default=True)
@@ -104,14 +98,10 @@ class Settings:
     )
     create_local_env_runner = Setting(checks.flag, default=True)
     create_env_on_local_worker = Setting(checks.flag, default=False, also=("create_env_on_driver",))
-    num_cpus_per_env_runner = Setting(checks.number(), default=1.0, also=("num_cpus_per_worker",))
-    num_gpus_per_env_runner = Setting(checks.number(), default=0.0, also=("num_gpus_per_worker",))
-    custom_resources_per_env_runner = Setting(
-        checks.table_of(checks.number()), default={}, also=("custom_resources_per_worker",)
-    )
-    validate_env_runners_after_construction = Setting(
-        checks.flag, default=True, also=("validate_workers_after_construction",)
-    )
+    num_cpus_per_env_runner = Setting(checks.number(), default=1.0)
+    num_gpus_per_env_runner = Setting(checks.number(), default=0.0)
+    custom_resources_per_env_runner = Setting(checks.table_of(checks.number()), default={})
+    validate_env_runners_after_construction = Setting(checks.flag, default=True)
     sample_timeout_s = Setting(seconds, default=60.0)
     max_requests_in_flight_per_env_runner = Setting(
         checks.whole(1), default=1, also=("max_requests_in_flight_per_sampler_worker",)
@@ -152,17 +142,20 @@ class Settings:
     callback_functions = Setting(checks.table_of(checks.callbacks), default={}, merged=True)
     # fault_tolerance
     restart_failed_env_runners = Setting(
-        checks.flag, default=True, also=("recreate_failed_workers", "recreate_failed_env_runners")
+        checks.flag,
+        default=True,
+        also=(
+            "recreate_failed_workers",
+            "recreate_failed_env_runners",
+        ),
     )
-    ignore_env_runner_failures = Setting(checks.flag, default=False, also=("ignore_worker_failures",))
-    max_num_env_runner_restarts = Setting(checks.whole(), default=1000, also=("max_num_worker_restarts",))
-    delay_between_env_runner_restarts_s = Setting(seconds, default=1.0, also=("delay_between_worker_restarts_s",))
-    num_consecutive_env_runner_failures_tolerance = Setting(
-        checks.whole(), default=100, also=("num_consecutive_worker_failures_tolerance",)
-    )
+    ignore_env_runner_failures = Setting(checks.flag, default=False)
+    max_num_env_runner_restarts = Setting(checks.whole(), default=1000)
+    delay_between_env_runner_restarts_s = Setting(seconds, default=1.0)
+    num_consecutive_env_runner_failures_tolerance = Setting(checks.whole(), default=100)
     restart_failed_sub_environments = Setting(checks.flag, default=False)
-    env_runner_health_probe_timeout_s = Setting(seconds, default=30.0, also=("worker_health_probe_timeout_s",))
-    env_runner_restore_timeout_s = Setting(checks.due, default=120.0, also=("worker_restore_timeout_s",))
+    env_runner_health_probe_timeout_s = Setting(seconds, default=30.0)
+    env_runner_restore_timeout_s = Setting(checks.due, default=120.0)
     env_runner_hang_timeout_s = Setting(checks.optional(checks.due), default=300.0)
     max_num_sub_environment_restarts = Setting(checks.whole(), default=5)
     delay_between_sub_environment_restarts_s = Setting(seconds, default=0.1)
@@ -365,8 +358,12 @@ SETTINGS: Mapping[str, Setting[Any]] = {
 }
 """The settings that act, by their attribute's name."""
 
-NAMES: Mapping[str, str] = {each: name for name, setting in SETTINGS.items() for each in (name, *setting.also)}
-"""The attribute's name by every name that stands for it."""
+NAMES: Mapping[str, str] = {
+    each: name
+    for name, setting in SETTINGS.items()
+    for each in (name, name.replace("env_runner", "worker"), *setting.also)
+}
+"""The attribute's name by every name that stands for it: older ones have `worker` where it has `env_runner`."""
 
 _KEYS = {"lambda_": "lambda"}
 """What settings are called in dicts, where that is not the attribute's name."""

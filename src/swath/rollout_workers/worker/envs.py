@@ -15,7 +15,7 @@ from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout_workers.actions import ActionProcessor, reward_clip
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
-from swath.rollout_workers.config.mapping import everything_to_default, mapper
+from swath.rollout_workers.config.policy_spec import everything_to_default, mapper
 from swath.rollout_workers.config.spaces import env_space
 from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.filters.base import NoFilter

@@ -8,8 +8,7 @@ from typing import Any
 
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.mapping import is_policy_to_train
-from swath.rollout_workers.config.policy_spec import PolicySpec
+from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train
 from swath.rollout_workers.filters.base import Filter
 from swath.rollout_workers.filters.mean_std import get_filter
 from swath.rollout_workers.nests import map_nest, template_of

@@ -8,7 +8,7 @@ from typing import Any
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.mapping import is_policy_to_train as checked
+from swath.rollout_workers.config.policy_spec import is_policy_to_train as checked
 from swath.rollout_workers.worker.policies import BY_POLICY, require_addable, spaces_of
 from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, REMOVED, TO_TRAIN
 from swath.rollout_workers.worker_set.workers import Workers
