@@ -63,6 +63,14 @@ def test_a_backend_of_process_groups_has_no_effect_and_that_is_said():
         RayWeightSyncScheme(backend="nccl")
 
 
+@pytest.mark.parametrize("arguments", [{"devices": ["cpu", "cpu"]}, {"num_workers": 2}], ids=str)
+def test_where_workers_are_has_no_effect_and_that_is_said(arguments):
+    scheme = SharedMemWeightSyncScheme()
+    with pytest.warns(NoEffectWarning, match="a collector knows where its workers are"):
+        scheme.init_on_sender(model=Plain(), **arguments)
+    assert scheme.initialized_on_sender
+
+
 def test_properties_say_what_it_is_fetched_from():
     scheme = WeightSyncScheme()
     facts = ("model_id", "model", "context", "weights", "worker_idx")

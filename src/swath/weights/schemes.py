@@ -84,7 +84,14 @@ class WeightSyncScheme:
         return _BACKENDS[name](**keywords)
 
     def init_on_sender(
-        self, *, model_id: str | None = None, context: Any = None, model: Any = None, weights: Any = None, **others: Any
+        self,
+        *,
+        model_id: str | None = None,
+        context: Any = None,
+        model: Any = None,
+        weights: Any = None,
+        devices: Any = None,
+        num_workers: int | None = None,
     ) -> None:
         """Say where the weights come from, and which collector sends them. A collector does the second itself.
 
@@ -93,18 +100,17 @@ class WeightSyncScheme:
             context: the collector; a weak reference is kept.
             model: the module whose weights are sent when none are passed; a weak reference is kept.
             weights: what is sent then instead.
-            **others: refused; TorchRL's schemes take `devices`, `num_workers` and others to find their workers.
+            devices: has no effect: a collector knows where its workers are.
+            num_workers: has no effect likewise.
 
         Raises:
             RuntimeError: this is a reader, or serves another collector.
-            TypeError: `context` is no collector, or there are `others`.
+            TypeError: `context` is no collector.
             ValueError: two sources, or another model than before.
         """
-        if others:
-            raise TypeError(
-                f"init_on_sender takes no {', '.join(others)}: a collector finds its own workers; leave them out, and "
-                "give the scheme to the collector as weight_sync_schemes={model_id: scheme}"
-            )
+        for name, value in (("devices", devices), ("num_workers", num_workers)):
+            if value is not None:
+                warn_of_no_effect(f"{name}={value}", "a collector knows where its workers are")
         if self._read is not None or self.initialized_on_receiver:
             raise RuntimeError("this scheme is a receiver; make another one to send with")
         if model is not None and weights is not None:
