@@ -11,10 +11,9 @@ import numpy as np
 
 from answering import StandIn, sealed
 from swath.collectors.delivery import Shaper
-from swath.collectors.description import Description
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.joining import Joiner
-from swath.collectors.messages import Head, Tally
+from swath.collectors.messages import Description, Head, Tally
 from swath.collectors.plan import Automatic, FragmentPlan, Renewal
 from swath.collectors.service import CollectorService
 from swath.collectors.tracker import FragmentTracker

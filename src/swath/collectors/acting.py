@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.collectors.devices import placed
 from swath.collectors.options import WorkerOptions
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import HostSpec
@@ -106,3 +105,17 @@ class Acting:
         )
         with preserved(self.device), torch.no_grad():
             return bind(called, self._spec, observation, options)
+
+
+def placed(policy: Any, device: torch.device | None) -> Any:
+    """The policy itself, or a copy on `device` if its weights are elsewhere."""
+    if device is None or not isinstance(policy, nn.Module):
+        return policy
+    tensors = [value for value in policy.state_dict().values() if isinstance(value, torch.Tensor)]
+    if all(_same(tensor.device, device) for tensor in tensors):
+        return policy
+    return copy.deepcopy(policy).to(device)
+
+
+def _same(one: torch.device, other: torch.device) -> bool:
+    return one.type == other.type and (other.index is None or one.index == other.index)

@@ -15,7 +15,7 @@ from swath.collectors.assembly import move_fleet, seed_all
 from swath.collectors.background import Background
 from swath.collectors.checks import whole_number, worker_index
 from swath.collectors.delivery import Drawn
-from swath.collectors.description import Description
+from swath.collectors.messages import Description
 from swath.collectors.paths import call_at, follow
 from swath.collectors.request import CollectorRequest
 from swath.collectors.service import CollectorService

@@ -16,8 +16,8 @@ from swath.collectors.assembly import assemble_here
 from swath.collectors.background import Background
 from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, BaseCollector, end_quietly
 from swath.collectors.checks import one_source, with_method
-from swath.collectors.description import Description, signature_of
 from swath.collectors.dispatch import built_elsewhere, require_direct
+from swath.collectors.messages import Description, signature_of
 from swath.collectors.options import AnyOptions, CollectorOptions, WorkerOptions, with_options
 from swath.collectors.paths import call_each, follow
 from swath.collectors.remote import RemoteWorker

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict
 
-from swath.collectors.description import Description
+from swath.collectors.messages import Description
 from swath.collectors.tracker import head_of
 from swath.errors import warn
 from swath.group.request import Request

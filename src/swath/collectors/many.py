@@ -15,7 +15,7 @@ import torch
 from swath.collectors.assembly import assemble_fleet
 from swath.collectors.background import Background
 from swath.collectors.base import BaseCollector, end_quietly
-from swath.collectors.description import Description
+from swath.collectors.messages import Description
 from swath.collectors.paths import paired
 from swath.collectors.request import CollectorRequest
 from swath.collectors.status import facts_of

@@ -22,7 +22,6 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 import torch
 
 from swath.collectors.checks import check_peers_knobs, whole_number, with_method, worker_index
-from swath.collectors.devices import Devices
 from swath.errors import warn_of_no_effect
 from swath.nearest import unexpected
 from swath.options import (
@@ -38,7 +37,8 @@ from swath.options import (
     one_of,
     optional_count,
 )
-from swath.rollout.policies.calling import ExplorationType, as_exploration_type
+from swath.rollout.hosts.base import HostSpec
+from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration_type
 
 Device: TypeAlias = torch.device | str | int | None
 
@@ -62,6 +62,50 @@ EnvSource: TypeAlias = str | Callable[..., Any] | Env
 
 Policy: TypeAlias = Callable[..., Any] | None
 """A module or a callable; `None` for random actions."""
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices as resolved from a collector's arguments.
+
+    Attributes:
+        env: where the env runs; `None` leaves it where it is.
+        policy: where the policy runs; `None` leaves it where it is.
+        storing: where batches live; `None` sets no device on them.
+        common: the device given for all.
+    """
+
+    env: torch.device | None = None
+    policy: torch.device | None = None
+    storing: torch.device | None = None
+    common: torch.device | None = None
+
+    @classmethod
+    def resolve(cls, device: Any, env: Any, policy: Any, storing: Any) -> Devices:
+        """`device` fills each of the others that is `None`; `env` only for an env that can go there: `movable_env`."""
+        common = as_device("device", device)
+        env_device, policy_device = as_device("env_device", env), as_device("policy_device", policy) or common
+        store = as_device("storing_device", storing) or common
+        if store is None and env_device is not None and env_device == policy_device:
+            store = env_device
+        return cls(env_device, policy_device, store, common)
+
+    @property
+    def movable_env(self) -> torch.device | None:
+        """Where an env that can go anywhere runs; `None` leaves it where it is."""
+        return self.env or self.common
+
+    def require_env(self, spec: HostSpec) -> None:
+        """Check that the env can be where it should.
+
+        Raises:
+            ValueError: a device that gymnasium's and PettingZoo's envs cannot go to.
+        """
+        if self.env is not None and spec.device is not None and self.env.type != spec.device.type:
+            raise ValueError(
+                f"env_device={str(self.env)!r}: gymnasium envs run on the CPU, and so do PettingZoo's; leave it out or "
+                "give 'cpu'"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

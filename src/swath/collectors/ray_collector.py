@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from swath.collectors.adding import add_workers
+from swath.collectors.assembly import add_workers
 from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.jobs import frozen_request
 from swath.collectors.many import ManyWorkers

@@ -13,15 +13,13 @@ from typing import Any
 
 import torch
 
-from swath.collectors.description import Description, signature_of
-from swath.collectors.frozen import thawed
-from swath.collectors.messages import FragmentRequest, Head, Tally
+from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
 from swath.collectors.paths import follow
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.responding import Responder
 from swath.collectors.saving import load_worker, save_worker
 from swath.collectors.worker import Worker
-from swath.collectors.worker_request import Seeding, WorkerRequest
+from swath.collectors.worker_request import Seeding, WorkerRequest, thawed
 from swath.errors import noted
 from swath.options import Hooks
 from swath.rollout.episodes.statistics import EpisodeSums

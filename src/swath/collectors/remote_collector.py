@@ -14,8 +14,7 @@ from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
 from swath.collectors.delivery import valid_frames
-from swath.collectors.description import Description
-from swath.collectors.messages import FragmentRequest, Head, Tally
+from swath.collectors.messages import Description, FragmentRequest, Head, Tally
 from swath.collectors.multi import LocalMultiCollector
 from swath.collectors.paths import follow
 from swath.collectors.replay import ReplayWriter

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from swath.collectors.delivery import Part, Shaper
+from swath.collectors.delivery import Part, Shaper, WholeEpisodes
 from swath.collectors.messages import Head, Written
-from swath.collectors.whole import WholeEpisodes
 from swath.errors import noted
 from swath.group.stats import Counters
 from swath.options import Hooks, Trajectories

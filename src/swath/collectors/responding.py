@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from swath.collectors.description import Description
-from swath.collectors.messages import Broken, FragmentRequest, Head, Tally
+from swath.collectors.messages import Broken, Description, FragmentRequest, Head, Tally
 from swath.collectors.paths import call_at, call_each, follow
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.worker_request import Seeding

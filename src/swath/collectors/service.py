@@ -13,12 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from swath.collectors.delivery import Delivery, Drawn, Part, Shaper
+from swath.collectors.delivery import Delivery, Drawn, Part, Polls, Shaper, WholeEpisodes
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.joining import Joiner
 from swath.collectors.plan import FragmentPlan
 from swath.collectors.tracker import FragmentTracker, head_of
-from swath.collectors.whole import Polls, WholeEpisodes
 from swath.errors import FleetFailed, PayloadLost, noted
 from swath.group.gate import Gate
 from swath.group.gather import Gather

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from swath.collectors.assembly import spread_seed
-from swath.collectors.frozen import thawed
 from swath.collectors.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
 from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import Seeding
+from swath.collectors.worker_request import Seeding, thawed
 from swath.group.group import Call
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import POLICY, Snapshot
