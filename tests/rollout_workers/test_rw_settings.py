@@ -13,11 +13,13 @@ import gymnasium as gym
 import pytest
 
 from swath.errors import NoEffectWarning
+from swath.rollout_workers import PPOTorchPolicy, RolloutWorker
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.model import MODEL_DEFAULTS
 from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default
 from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
 from swath.rollout_workers.config.settings import SETTINGS
+from swath.testing.envs import MockEnv
 
 
 class Acts(NamedTuple):
@@ -101,7 +103,15 @@ ACTS = {
         "training",
         MODEL_DEFAULTS,
         [{**MODEL_DEFAULTS, "fcnet_hiddens": [8]}],
-        [3, {"fcnet_hiddens": 8}, {"fcnet_hiddens": [0]}, {"fcnet_activation": "elu"}, {"max_seq_len": 0}, None],
+        [
+            3,
+            {"fcnet_hiddens": 8},
+            {"fcnet_hiddens": [0]},
+            {"fcnet_activation": "gelu"},
+            {"fcnet_activation": [1]},
+            {"max_seq_len": 0},
+            None,
+        ],
         "the default network",
     ),
     "optimizer": Acts("training", {}, [{"eps": 1e-5}], [3, None, {1: 2}], "Adam"),
@@ -315,6 +325,14 @@ def test_dicts_are_added_to():
     assert config.evaluation_config == {"explore": False, "lr": 0.5}
     config.env_config = {"z": 1}
     assert config.env_config == {"z": 1}
+
+
+@pytest.mark.parametrize(("given", "kept"), [("swish", "silu"), (None, "linear"), ("elu", "elu")])
+def test_activations_have_the_names_that_they_have_in_rllib(given, kept):
+    config = AlgorithmConfig().training(model={"fcnet_activation": given, "fcnet_hiddens": [4]})
+    assert config.model["fcnet_activation"] == kept
+    with RolloutWorker(env_creator=lambda _: MockEnv(3), default_policy_class=PPOTorchPolicy, config=config) as worker:
+        assert worker.sample().count == 200
 
 
 @pytest.mark.parametrize("key", ["use_lstm", "use_attention"])

@@ -290,3 +290,11 @@ def test_fragments_of_auto_are_the_share_of_as_many_workers_as_there_are(agents:
         with pytest.raises(ValueError, match="num_workers=-1"):
             worker.num_workers = -1
     assert config.num_env_runners == 0
+
+
+def test_a_gpu_that_is_not_there_is_named_by_its_setting(monkeypatch: Any):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for index, setting in enumerate(("num_gpus", "num_gpus_per_env_runner")):
+        with pytest.raises(RuntimeError, match=f"{setting}=1.0, but torch sees no CUDA device"):
+            bare(config={setting: 1}, worker_index=index)
+    bare(config={"num_gpus": 1, "_fake_gpus": True}).stop()

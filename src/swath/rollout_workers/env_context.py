@@ -1,4 +1,4 @@
-"""What an env creator is told: the user's env config, and which env of which worker is being made."""
+"""What an env creator is given: the user's env config, and which env of which worker is being made."""
 
 from __future__ import annotations
 

@@ -215,7 +215,8 @@ class AlgorithmConfig(Settings):
         """Say which policies there are, and which agents each acts for.
 
         - `policies`: `PolicySpec` or a tuple of up to four by policy id; or ids alone.
-        - `policy_mapping_fn`: `f(agent_id, episode, worker=worker) -> policy id`; `worker` only if it takes it.
+        - `policy_mapping_fn`: `f(agent_id, episode, worker=worker) -> policy id`; `worker` only if it takes it. In
+          an env with one agent it must give the policy that acts there.
         - `policies_to_train`: ids, or `f(policy_id, batch=None) -> bool`; None: all.
         - `count_steps_by`: what `rollout_fragment_length` counts, "env_steps" or "agent_steps".
         """

@@ -11,9 +11,17 @@ from swath.rollout_workers.config.checks import Check, flag, function, must_be, 
 _WIDTHS: Check[Any] = must_be(
     "a list of layer widths", lambda value: isinstance(value, Sequence) and not isinstance(value, str)
 )
+
+
+def _activation(name: str, value: object) -> str:
+    """The name of an activation; "swish" is "silu", and None is "linear"."""
+    same = "linear" if value is None else "silu" if value == "swish" else value
+    return word("tanh", "relu", "silu", "elu", "linear")(name, same)
+
+
 _CHECKS: dict[str, tuple[Any, Check[Any]]] = {
     "fcnet_hiddens": ([256, 256], lambda name, value: [whole(1)(name, width) for width in _WIDTHS(name, value)]),
-    "fcnet_activation": ("tanh", word("tanh", "relu", "silu", "linear")),
+    "fcnet_activation": ("tanh", _activation),
     "vf_share_layers": (False, flag),
     "free_log_std": (False, flag),
     "max_seq_len": (20, whole(1)),

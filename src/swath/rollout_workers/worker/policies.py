@@ -25,7 +25,7 @@ class Policies:
     Attributes:
         config: the worker's.
         callbacks: the user's.
-        facts: what a policy's config says beside the settings: `worker_index`, `num_workers`.
+        facts: what a policy's config has besides the settings: `worker_index`, `num_workers`.
         mapping: which policy acts for an agent of a new episode.
         to_train: `f(policy_id, batch) -> bool`; None: all learn.
         map: the policies.

@@ -45,7 +45,7 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
         batch = worker.sample()
     ```
 
-    Used by one thread at a time; only `ping`, `get_host`, `get_node_ip`, `lock` and `unlock` may be called beside.
+    Used by one thread at a time; only `ping`, `get_host`, `get_node_ip`, `lock` and `unlock` may be called meanwhile.
 
     Args:
         env_creator: makes an env of an `EnvContext`; called once per sub-env. None: a worker without env.
