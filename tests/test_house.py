@@ -20,6 +20,7 @@ FOR_USERS = {
     "rollout/hosts/sources.py _make_by_id",
     "rollout/hosts/torchrl.py _created",
     "collectors/responding.py cascade_execute",
+    "nearest.py read",
     "nearest.py spelling",
     "workers/ray/worker.py forward",
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from difflib import get_close_matches
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 P = ParamSpec("P")
 S = TypeVar("S")
+T = TypeVar("T")
 
 
 SAME = (("num_workers", "num_collectors"), ("num_envs", "envs_per_worker"))
@@ -46,3 +47,39 @@ def spelled(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, 
         init(self, *args, **keywords)
 
     return spelling
+
+
+def with_options(
+    kind: Callable[P, T], own: type[Any] | None = None
+) -> Callable[[Callable[[S, T], None]], Callable[Concatenate[S, P], None]]:
+    """An `__init__` that takes the fields of such a value as its arguments, and gets the value.
+
+    Args:
+        kind: the options.
+        own: those that its signature shows; by default all of them.
+
+    Raises:
+        TypeError: an unknown keyword, one that is missing, or more than two positional arguments.
+    """
+    takes = inspect.signature(kind)
+    shown = inspect.getattr_static(own or kind, "__init__")
+
+    def decorated(init: Callable[[S, T], None]) -> Callable[Concatenate[S, P], None]:
+        @wraps(shown, assigned=())
+        @wraps(init)
+        def read(self: S, /, *args: P.args, **keywords: P.kwargs) -> None:
+            name = type(self).__name__
+            if len(args) > 2:
+                raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {len(args)}")
+            for keyword in keywords:
+                if keyword not in takes.parameters:
+                    raise unexpected(name, keyword, takes.parameters)
+            try:
+                takes.bind(*args, **keywords)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
+            init(self, kind(*args, **keywords))
+
+        return read
+
+    return decorated

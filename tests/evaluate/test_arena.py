@@ -6,7 +6,7 @@ from evaluation_toys import CoinEnv
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from swath.evaluate.arena import make_host
+from swath.evaluate.arena import SettingRequest, make_host
 
 
 class OtherSpaces(CoinEnv):
@@ -38,7 +38,7 @@ def coins(n):
 )
 def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
     with pytest.raises(error, match=says):
-        make_host(env, num_envs)
+        make_host(SettingRequest(env, num_envs))
 
 
 def test_what_was_built_is_closed_if_a_later_one_fails():
@@ -52,5 +52,5 @@ def test_what_was_built_is_closed_if_a_later_one_fails():
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        make_host([make, fail], None)
+        make_host(SettingRequest([make, fail], None))
     assert [env.closed for env in built] == [True]

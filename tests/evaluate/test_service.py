@@ -7,7 +7,7 @@ import pytest
 
 from swath.evaluate.queue import Brief, EvalQueue
 from swath.evaluate.request import EvalRequest
-from swath.evaluate.service import EvaluationService
+from swath.evaluators.service import EvaluationService
 
 
 class Workers:
@@ -17,7 +17,7 @@ class Workers:
     starting = False
     left_behind = ()
 
-    def perform(self, request, models, stopped, dump=True):
+    def perform(self, request, models, stopped):
         return SimpleNamespace(step=request.step)
 
     def wake(self):
@@ -53,7 +53,7 @@ class Held(Workers):
     def __init__(self):
         self.at_work, self.woken = threading.Event(), threading.Event()
 
-    def perform(self, request, models, stopped, dump=True):
+    def perform(self, request, models, stopped):
         self.at_work.set()
         while not stopped():
             self.woken.wait()

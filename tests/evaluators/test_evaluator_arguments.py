@@ -256,7 +256,7 @@ def test_a_policy_that_cannot_be_copied_is_refused_with_the_way_out():
 
 def test_ray_is_asked_for_where_it_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr("swath.evaluators.asked.find_spec", lambda name: None)
+    monkeypatch.setattr("swath.evaluators.options.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match=r"Ray is required.*pip install .swath\[ray\]"):
         evaluator("ray")
 

@@ -18,7 +18,7 @@ from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, BaseCollector, end_quie
 from swath.collectors.checks import one_source, with_method
 from swath.collectors.dispatch import built_elsewhere, require_direct
 from swath.collectors.messages import Description, signature_of
-from swath.collectors.options import AnyOptions, CollectorOptions, WorkerOptions, with_options
+from swath.collectors.options import AnyOptions, CollectorOptions, WorkerOptions
 from swath.collectors.paths import call_each, follow
 from swath.collectors.remote import RemoteWorker
 from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
@@ -29,6 +29,7 @@ from swath.collectors.weight_settings import WeightSettings
 from swath.collectors.worker_request import never
 from swath.group.group import Call
 from swath.group.local import LocalFleet
+from swath.nearest import with_options
 from swath.options import Hooks, count, seconds
 from swath.report.progress import as_progress
 from swath.rollout.hosts.base import first_of

@@ -10,13 +10,14 @@ import torch
 
 from swath.collectors.base import SHUTDOWN_S, BaseCollector
 from swath.collectors.many import ManyWorkers
-from swath.collectors.options import MultiOptions, WorkerOptions, with_options
+from swath.collectors.options import MultiOptions, WorkerOptions
 from swath.collectors.plan import Automatic
 from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of
 from swath.collectors.saving import TRAJ_POOL, require_state
 from swath.collectors.state import OWN, load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.errors import warn_of_no_effect
+from swath.nearest import with_options
 from swath.options import count, seconds
 from swath.weights.schemes import SharedMemWeightSyncScheme
 

@@ -13,17 +13,14 @@ What each means stands in the docstrings of the faces.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
 from swath.collectors.checks import check_peers_knobs, whole_number, with_method, worker_index
 from swath.errors import warn_of_no_effect
-from swath.nearest import unexpected
 from swath.options import (
     RESTARTS,
     Budget,
@@ -41,10 +38,6 @@ from swath.rollout.hosts.base import HostSpec
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration_type
 
 Device: TypeAlias = torch.device | str | int | None
-
-P = ParamSpec("P")
-S = TypeVar("S")
-T = TypeVar("T")
 
 
 class Env(Protocol):
@@ -350,39 +343,3 @@ class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
 def defaults(kind: type[Any]) -> dict[str, Any]:
     """The default of each option that has one."""
     return {one.name: one.default for one in fields(kind) if one.default is not MISSING}
-
-
-def with_options(
-    kind: Callable[P, T], own: type[Any] | None = None
-) -> Callable[[Callable[[S, T], None]], Callable[Concatenate[S, P], None]]:
-    """An `__init__` that takes the fields of such a value as its arguments, and gets the value.
-
-    Args:
-        kind: the options.
-        own: those that its signature shows; by default all of them.
-
-    Raises:
-        TypeError: an unknown keyword, one that is missing, or more than two positional arguments.
-    """
-    takes = inspect.signature(kind)
-    shown = inspect.getattr_static(own or kind, "__init__")
-
-    def decorated(init: Callable[[S, T], None]) -> Callable[Concatenate[S, P], None]:
-        @wraps(shown, assigned=())
-        @wraps(init)
-        def read(self: S, /, *args: P.args, **keywords: P.kwargs) -> None:
-            name = type(self).__name__
-            if len(args) > 2:
-                raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {len(args)}")
-            for keyword in keywords:
-                if keyword not in takes.parameters:
-                    raise unexpected(name, keyword, takes.parameters)
-            try:
-                takes.bind(*args, **keywords)
-            except TypeError as error:
-                raise TypeError(f"{name}: {error}") from None
-            init(self, kind(*args, **keywords))
-
-        return read
-
-    return decorated

@@ -12,7 +12,7 @@ from swath.collectors.assembly import add_workers
 from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.jobs import frozen_request
 from swath.collectors.many import ManyWorkers
-from swath.collectors.options import RayOptions, SharedOptions, WorkerOptions, defaults, with_options
+from swath.collectors.options import RayOptions, SharedOptions, WorkerOptions, defaults
 from swath.collectors.plan import Automatic
 from swath.collectors.ray_arguments import (
     COLLECTION,
@@ -28,6 +28,7 @@ from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests
 from swath.collectors.state import load_fleet, saved_fleet
 from swath.collectors.weight_settings import WeightSettings
 from swath.extras import need
+from swath.nearest import with_options
 from swath.options import count, seconds
 from swath.weights.schemes import RayWeightSyncScheme
 

@@ -5,7 +5,7 @@ id | callable | instance | list of k of these ──▶ S slots of one host; slo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,82 +26,98 @@ _NAME = "num_envs"
 
 
 @dataclass(frozen=True)
-class Making:
-    """How envs are built.
+class SettingRequest:
+    """What a worker of an evaluation builds.
 
     Attributes:
-        kwargs: keywords for an id or a callable.
+        env: an id, a callable, an instance, or a list of one kind of these: k tasks.
+        num_envs: slots of the worker; `None`: 1 for an id or callable, the size of an instance or list.
+        policy: the policy; `None` if a factory builds it.
+        factory: builds the policy; called with the env if it wants one.
+        device: where the policy runs; `None` leaves it where it is.
+        seed: root of the seed under which a factory is called; `None` seeds nothing.
+        alone: whether the process is the worker's own; if not, others draw from the process's generators meanwhile,
+            and evaluations draw from them, too.
+        env_kwargs: keywords for an id or a callable.
         rendered: ids are built so that they render frames, unless the keywords say otherwise.
-        device: where envs run, if that can be chosen.
+        env_device: where envs run, if that can be chosen.
+        compile: whether and how torch compiles the policy; `True`, or a mapping of options.
+        cudagraph: whether and how it is captured in a CUDA graph.
+        borrows: whether instances go back to whoever has handed them in: envs are not closed, and an object with
+            `predict` acts itself, with its modes put back at the end; draws are the caller's business then.
     """
 
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    rendered: bool = False
+    env: Any
+    num_envs: int | None = None
+    policy: Any = None
+    factory: Callable[..., Any] | None = None
     device: torch.device | None = None
+    seed: int | None = 0
+    alone: bool = True
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    rendered: bool = False
+    env_device: torch.device | None = None
+    compile: bool | Mapping[str, Any] | None = None
+    cudagraph: bool | Mapping[str, Any] | None = None
+    borrows: bool = False
+
+    @property
+    def entries(self) -> list[Any]:
+        """The tasks."""
+        return [*self.env] if isinstance(self.env, list | tuple) else [self.env]
 
     def source(self, env: Any, copies: int | None = None) -> Source:
-        """The env source, with its keywords."""
+        """An env source, with its keywords."""
         rendered = {"render_mode": "rgb_array"} if self.rendered and isinstance(env, str) else {}
-        return Source(env, {**rendered, **self.kwargs}, copies, _NAME)
+        return Source(env, {**rendered, **self.env_kwargs}, copies, _NAME)
 
     def build(self, env: Any, copies: int | None = None) -> Host:
         """The host of an env source, or of several copies of it."""
-        return build(self.source(env, copies), Fitting(device=self.device, apart=True))
-
-    def require_there(self, host: Host) -> None:
-        """Check that the envs are where they should be.
-
-        Raises:
-            ValueError: they cannot go there.
-        """
-        there = host.spec.device
-        if self.device is not None and there is not None and self.device.type != there.type:
-            raise ValueError(f"env_device={str(self.device)!r}: these envs run on the CPU; leave it out or give 'cpu'")
+        return build(self.source(env, copies), Fitting(device=self.env_device, apart=True))
 
 
-AS_THEY_ARE = Making()
-
-
-def make_host(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -> tuple[Host, bool]:
+def make_host(request: SettingRequest) -> tuple[Host, bool]:
     """The host of an evaluation, and whether its envs were built here (else they are borrowed).
-
-    Args:
-        env: an id, a callable, an instance, or a list of one kind of these: k tasks.
-        num_envs: how many slots; `None`: 1 for an id or callable, the size of an instance or list.
-        making: how what is to be built is built.
 
     Raises:
         TypeError: something else.
-        ValueError: a number of slots that an instance or list cannot have, or envs that differ in their spaces.
+        ValueError: a number of slots that an instance or list cannot have, envs that differ in their spaces, or that
+            cannot go to the device.
     """
-    require_form(env, num_envs, making)
+    require_form(request)
+    env, device = request.env, request.env_device
     if isinstance(env, list | tuple):
-        host, mine = _many_tasks(list(env), num_envs, making)
+        host, mine = _many_tasks(request)
     elif is_vec_env(env):
         host, mine = VecEnvHost(env), False
-    elif is_env_instance(env):
-        host, mine = making.build(env), False
     else:
-        host, mine = making.build(env, num_envs), True
+        mine = not is_env_instance(env)
+        host = request.build(env, request.num_envs if mine else None)
     with closed_on_failure([host] if mine else []):
-        making.require_there(host)
+        there = host.spec.device
+        if device is not None and there is not None and device.type != there.type:
+            raise ValueError(f"env_device={str(device)!r}: these envs run on the CPU; leave it out or give 'cpu'")
     return host, mine
 
 
-def require_form(env: Any, num_envs: int | None, making: Making = AS_THEY_ARE) -> None:
+def require_form(request: SettingRequest) -> None:
     """Check what can be checked before anything is built.
 
     Raises:
         TypeError: no form of an env.
         ValueError: a number of slots that an instance or list cannot have, or keywords for an instance.
     """
+    env, num_envs = request.env, request.num_envs
     if num_envs is not None:
         count(_NAME, num_envs)
     if isinstance(env, list | tuple):
-        sources = [making.source(entry) for entry in env]
+        sources = [request.source(entry) for entry in env]
         _slots_of(len(sources), num_envs, fixed=_are_instances(sources))
-    elif is_vec_env(env) or (not isinstance(env, str) and making.source(env).is_instance):
-        _require_size(env, _size_of(env), num_envs)
+    elif is_vec_env(env) or (not isinstance(env, str) and request.source(env).is_instance):
+        size = _size_of(env)
+        if num_envs not in (None, size):
+            has = f"{env}, which has {size} already"
+            raise ValueError(f"num_envs={num_envs} for {has}; leave it out, or pass a callable")
 
 
 def only_together(host: Host, request: EvalRequest) -> bool:
@@ -110,13 +126,14 @@ def only_together(host: Host, request: EvalRequest) -> bool:
     return not host.spec.resettable and (seeded or request.max_steps is not None)
 
 
-def _many_tasks(entries: list[Any], num_envs: int | None, making: Making) -> tuple[Host, bool]:
-    sources = [making.source(entry) for entry in entries]
+def _many_tasks(request: SettingRequest) -> tuple[Host, bool]:
+    entries = request.entries
+    sources = [request.source(entry) for entry in entries]
     borrowed = _are_instances(sources)
-    size = _slots_of(len(entries), num_envs, fixed=borrowed)
+    size = _slots_of(len(entries), request.num_envs, fixed=borrowed)
     owned: list[Host] = []
     with closed_on_failure(owned):
-        hosts = [_single(making, sources[slot % len(entries)], owned) for slot in range(size)]
+        hosts = [_single(request, sources[slot % len(entries)], owned) for slot in range(size)]
         envs = [first_of(host.env) for host in hosts]
         _require_different(envs)
         return _side_by_side(hosts, envs), not borrowed
@@ -160,16 +177,11 @@ def _slots_of(n_entries: int, num_envs: int | None, *, fixed: bool) -> int:
     return size
 
 
-def _single(making: Making, source: Source, owned: list[Host]) -> Host:
-    host = making.build(source.env)
+def _single(request: SettingRequest, source: Source, owned: list[Host]) -> Host:
+    host = request.build(source.env)
     if not source.is_instance:
         owned.append(host)
     single = isinstance(host.env, gym.Env) or is_parallel_env(host.env)
     if not single and not (is_torchrl_env(host.env) and not host.env.batch_size):
         raise TypeError(f"{source.env!r} in a list of envs gives {host.env}; a list takes single envs")
     return host
-
-
-def _require_size(env: Any, size: int, num_envs: int | None) -> None:
-    if num_envs not in (None, size):
-        raise ValueError(f"num_envs={num_envs} for {env}, which has {size} already; leave it out, or pass a callable")

@@ -14,10 +14,11 @@ import cloudpickle
 import torch
 
 from swath.errors import Closed, Superseded
+from swath.evaluate.arena import SettingRequest
 from swath.evaluate.newest import Token
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import Episodes
-from swath.evaluate.setting import Setting, SettingRequest
+from swath.evaluate.setting import Setting
 from swath.evaluate.statistics import summarise
 from swath.evaluate.worker import Performance
 from swath.rollout.hosts.base import first_of

@@ -7,15 +7,13 @@ policy | factory ──▶ private copy, in eval mode ─────┴──�
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.evaluate.arena import Making, make_host
+from swath.evaluate.arena import SettingRequest, make_host
 from swath.evaluate.layers import frozen
 from swath.evaluate.predictor import Predicts
 from swath.evaluate.privacy import evaluating, made_private, private_copy
@@ -26,39 +24,6 @@ from swath.rollout.seeding import PrivateStreams
 from swath.seeds import derive
 
 _log = logging.getLogger("swath")
-
-
-@dataclass(frozen=True)
-class SettingRequest:
-    """What a worker of an evaluation builds.
-
-    Attributes:
-        env: as `make_host` takes it.
-        num_envs: slots of the worker; `None` for what the env has by itself.
-        policy: the policy; `None` if a factory builds it.
-        factory: builds the policy; called with the env if it wants one.
-        device: where the policy runs; `None` leaves it where it is.
-        seed: root of the seed under which a factory is called; `None` seeds nothing.
-        alone: whether the process is the worker's own; if not, others draw from the process's generators meanwhile,
-            and evaluations draw from them, too.
-        making: how envs are built.
-        compile: whether and how torch compiles the policy; `True`, or a mapping of options.
-        cudagraph: whether and how it is captured in a CUDA graph.
-        borrows: whether instances go back to whoever has handed them in: envs are not closed, and an object with
-            `predict` acts itself, with its modes put back at the end; draws are the caller's business then.
-    """
-
-    env: Any
-    num_envs: int | None = None
-    policy: Any = None
-    factory: Callable[..., Any] | None = None
-    device: torch.device | None = None
-    seed: int | None = 0
-    alone: bool = True
-    making: Making = field(default_factory=Making)
-    compile: bool | Mapping[str, Any] | None = None
-    cudagraph: bool | Mapping[str, Any] | None = None
-    borrows: bool = False
 
 
 class Setting:
@@ -114,7 +79,7 @@ class Setting:
             self.host.close()
 
     def _host(self) -> Host:
-        host, self._owned = make_host(self._request.env, self._request.num_envs, self._request.making)
+        host, self._owned = make_host(self._request)
         self._open.enter_context(frozen(host.env))
         return host
 

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from operator import index
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from tensordict import TensorDict
 
-from swath.errors import warn_of_no_effect
-from swath.evaluate.arena import Making
-from swath.evaluate.jobs import Jobs, Place, WorkerOptions
-from swath.evaluate.queue import BusyPolicy, EvalQueue
-from swath.evaluate.request import EvalRequest, step_of
+from swath.evaluate.queue import EvalQueue
+from swath.evaluate.request import step_of
 from swath.evaluate.result import EvalResult
-from swath.evaluate.service import EvaluationService
-from swath.evaluate.setting import SettingRequest
-from swath.evaluate.workers import EvalWorkers
-from swath.evaluators.asked import (
-    NUM_GPUS,
-    Extras,
-    is_apart,
-    is_creator,
-    place_of,
-    require_playable,
-    require_workers,
-    resources_of,
-)
-from swath.evaluators.collector_settings import CollectorSettings
 from swath.evaluators.keeping import keeper_of
+from swath.evaluators.options import EvaluatorOptions
 from swath.evaluators.reporting import Reporter
-from swath.evaluators.weights import Declared, Source, extract_weights
-from swath.nearest import spelled
-from swath.options import count
+from swath.evaluators.service import EvaluationService
+from swath.evaluators.weights import brief_of, extract_weights
+from swath.evaluators.workers import EvalWorkers
+from swath.nearest import with_options
 from swath.rollout.hosts.sources import claim, require_free
-from swath.rollout.policies.calling import ExplorationType
-from swath.seeds import fresh_root
 from swath.workers.garbage import GarbageWatch
 
-_REPORT_EVERY = 1000
 _GARBAGE_S = 2.0
 
 
@@ -106,111 +86,18 @@ class Evaluator:
         RuntimeError: `backend="ray"` without Ray.
     """
 
-    @spelled
-    def __init__(
-        self,
-        env: Any,
-        policy: Any = None,
-        *,
-        policy_factory: Callable[..., Any] | None = None,
-        num_trajectories: int = 10,
-        max_steps: int | None = None,
-        frames_per_batch: int | None = None,
-        collector_cls: Any = None,
-        collector_kwargs: Mapping[str, Any] | None = None,
-        weight_sync_schemes: Mapping[str, Any] | None = None,
-        log_prefix: str = "eval",
-        reward_keys: Any = ("next", "reward"),
-        done_keys: Any = ("next", "done"),
-        device: torch.device | str | int | None = None,
-        exploration_type: ExplorationType | str = ExplorationType.DETERMINISTIC,
-        metrics_fn: Callable[[Any], Mapping[str, Any]] | None = None,
-        dump_video: bool = True,
-        on_result: Callable[[TensorDict], Any] | None = None,
-        busy_policy: BusyPolicy = "error",
-        backend: Place = "thread",
-        init_fn: Callable[[], Any] | None = None,
-        num_gpus: float = NUM_GPUS,
-        ray_kwargs: Mapping[str, Any] | None = None,
-        seed: int | None = 0,
-        num_envs: int | None = None,
-        num_workers: int = 1,
-        until_ci_halfwidth: float | None = None,
-        max_trajectories: int | None = None,
-        record_video: int = 0,
-        video_dir: str | Path | None = None,
-        video_fps: float | None = None,
-        max_video_bytes: int = 2**30,
-        per_episode: bool = False,
-        keep_best: str | Path | None = None,
-        retries: int = 1,
-        timeout_s: float = 3600.0,
-        start_timeout_s: float = 300.0,
-        placement_timeout_s: float = 60.0,
-    ) -> None:
-        every = max_steps or _REPORT_EVERY if frames_per_batch is None else count("frames_per_batch", frames_per_batch)
-        request = EvalRequest(
-            num_trajectories=num_trajectories,
-            until_ci_halfwidth=until_ci_halfwidth,
-            max_trajectories=max_trajectories,
-            max_steps=max_steps,
-            timeout_s=timeout_s,
-            seed=seed,
-            exploration_type=exploration_type,
-            reward_keys=reward_keys,
-            done_keys=done_keys,
-            film=record_video,
-            film_bytes=max_video_bytes // max(1, num_workers),
-            report_every=every,
-            record=metrics_fn is not None,
-        )
-        folder = None if video_dir is None else Path(video_dir)
-        extras = Extras(log_prefix, per_episode, record_video, max_video_bytes, folder, video_fps)
-        extras.check(request)
-        settings = CollectorSettings.of(collector_kwargs, measured=metrics_fn is not None)
-        declared = Declared.of(weight_sync_schemes)
-        place = place_of(backend, apart=is_apart(collector_cls) or declared.ids is not None)
-        if place == "thread" and init_fn is not None:
-            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
-            init_fn = None
-        options = WorkerOptions(
-            place,
-            num_workers,
-            retries,
-            start_timeout_s,
-            placement_timeout_s,
-            init_fn,
-            resources_of(place, num_workers, num_gpus, ray_kwargs),
-            settings.num_threads,
-            declared.ids,
-        )
-        require_workers(options)
-        played = SettingRequest(
-            env,
-            num_envs,
-            policy,
-            policy_factory,
-            settings.device(device),
-            fresh_root() if request.seed is None else request.seed,  # products of factories are alike in all workers
-            place != "thread",
-            Making(settings.create_env_kwargs, record_video > 0, settings.env_device),
-            settings.compile_policy,
-            settings.cudagraph_policy,
-        )
-        require_playable(played, place)
-        self._source, self._options = Source(policy, declared, is_creator(env)), options
-        queue = EvalQueue(busy_policy, reported=on_result is not None)
-        self._keeper = keeper_of(keep_best, log_prefix, policy)
-        self._reporter = Reporter(extras, metrics_fn, settings, on_result, self._keeper)
-        require_free(env)
-        workers = EvalWorkers(options, Jobs(played, options))
-        self._service = EvaluationService(
-            workers, queue, request, self._reporter.finish, self._reporter.show, dump=dump_video
-        )
+    @with_options(EvaluatorOptions)
+    def __init__(self, options: EvaluatorOptions) -> None:
+        queue = EvalQueue(options.busy_policy, reported=options.on_result is not None)
+        self._options, self._keeper = options, keeper_of(options.keep_best, options.log_prefix, options.policy)
+        self._reporter = Reporter(options, self._keeper)
+        require_free(options.env)
+        show = self._reporter.show
+        self._service = EvaluationService(EvalWorkers(options), queue, options.request, self._reporter.finish, show)
         self._watch = GarbageWatch(
             self, partial(self._service.close, _GARBAGE_S), at_exit=False
         )  # it closes itself then
-        claim(env, self._service)
+        claim(options.env, self._service)
 
     def evaluate(
         self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
@@ -229,7 +116,7 @@ class Evaluator:
             Exception: what code of the user raised, as its own type.
         """
         at = None if step is None else step_of(step)
-        return self._service.evaluate(lambda: self._source.brief(weights, weights_dict), at)
+        return self._service.evaluate(lambda: brief_of(self._options, weights, weights_dict), at)
 
     def trigger_eval(
         self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
@@ -249,7 +136,7 @@ class Evaluator:
             Closed: the evaluator was shut down.
         """
         at = None if step is None else step_of(step)
-        return self._service.trigger(lambda: self._source.brief(weights, weights_dict), at)
+        return self._service.trigger(lambda: brief_of(self._options, weights, weights_dict), at)
 
     def poll(self, timeout: float | None = 0) -> EvalResult | None:
         """The oldest unread result of `trigger_eval`; `None` if there is none within so many seconds.
@@ -291,7 +178,7 @@ class Evaluator:
         more = {
             "callback_errors": self._reporter.callback_errors,
             "write_errors": self._reporter.write_errors,
-            "workers": self._options.number,
+            "workers": self._options.num_workers,
         }
         return {**self._service.counts(), **more, **self._reporter.newest}
 
@@ -344,6 +231,6 @@ class Evaluator:
         counts = self._service.counts()
         running = self._service.running()
         now = "" if running is None else "step {}, {} of {} episodes; ".format(*running)
-        workers = f"{self._options.number} worker{'s' * (self._options.number > 1)}"
+        workers = f"{self._options.num_workers} worker{'s' * (self._options.num_workers > 1)}"
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
         return f"<Evaluator {self._options.place} {workers}: {now}{done}{', closed' * self.closed}>"

@@ -11,10 +11,9 @@ import cloudpickle
 import torch
 
 from swath.evaluate.eval_actor import EvalActor
-from swath.evaluate.jobs import WorkerOptions
 from swath.evaluate.reading import keys_of
-from swath.evaluators.asked import NUM_GPUS, place_of, resources_of
-from swath.evaluators.rollout_handle import Address, RolloutHandle
+from swath.evaluators.options import NUM_GPUS, require_ray, resources_of
+from swath.evaluators.rollout_handle import ActorOptions, Address, RolloutHandle
 from swath.options import count
 from swath.rollout.policies.calling import ExplorationType
 from swath.weights.manifest import snapshot_of
@@ -76,18 +75,18 @@ class RayEvalWorker:
         max_video_bytes: int = 2**30,
         **remote_kwargs: Any,
     ) -> None:
-        place_of("ray")
+        require_ray()
         keys_of("reward_keys", reward_keys)
         keys_of("done_keys", done_keys)
         for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker)):
             if not callable(function):
                 raise TypeError(f"{given} is of type {type(function).__name__}; it must be callable")
         at = _address(name, remote_kwargs.pop("namespace", NAMESPACE))
-        resources = resources_of("ray", 1, num_gpus, remote_kwargs, "remote_kwargs")
-        options = WorkerOptions("ray", 1, retries, start_timeout_s, placement_timeout_s, init_fn, resources)
+        resources = resources_of(num_gpus, remote_kwargs, "remote_kwargs")
+        options = ActorOptions(init_fn, resources, retries, timeout_s, start_timeout_s, placement_timeout_s)
         makers = cloudpickle.dumps((env_maker, policy_maker))
         build = partial(EvalActor, makers, done_keys, seed, count("max_video_bytes", max_video_bytes))
-        self._handle = RolloutHandle(build, at, options, timeout_s)
+        self._handle = RolloutHandle(build, at, options)
         self._reward_keys = reward_keys
 
     @classmethod
@@ -104,7 +103,7 @@ class RayEvalWorker:
             ValueError: there is no actor of that name.
             TypeError: the actor of that name is something else.
         """
-        place_of("ray")
+        require_ray()
         keys_of("reward_keys", reward_keys)
         worker = cls.__new__(cls)
         handle = RolloutHandle(None, _address(name, NAMESPACE if namespace is None else namespace))

@@ -20,9 +20,8 @@ from swath.evaluate.numbers import NAMES, Performed, result_of
 from swath.evaluate.recording import joined
 from swath.evaluate.result import EvalResult
 from swath.evaluate.worker import Footage
-from swath.evaluators.asked import Extras
-from swath.evaluators.collector_settings import CollectorSettings
 from swath.evaluators.keeping import Keeper
+from swath.evaluators.options import EvaluatorOptions
 from swath.report.video import VideoWriter
 from swath.rollout.spaces import Array
 from swath.rollout.tensordicts import drop_private
@@ -42,10 +41,7 @@ class Reporter:
     """Makes results and shows them.
 
     Args:
-        extras: what they have beside the numbers.
-        metrics_fn: what the user computes from the trajectories; `None` for nothing.
-        settings: what that gets.
-        on_result: called with each result as a flat TensorDict.
+        options: what they have beside the numbers, and who is shown them.
         keeper: of the best weights.
 
     Attributes:
@@ -53,24 +49,10 @@ class Reporter:
         write_errors: how many films, recordings of transforms and best weights could not be written.
         callback_errors: how often `on_result` raised.
         last_error: what it raised last.
-
-    Raises:
-        TypeError: `metrics_fn` or `on_result` cannot be called.
     """
 
-    def __init__(
-        self,
-        extras: Extras,
-        metrics_fn: Callable[[Any], Any] | None,
-        settings: CollectorSettings,
-        on_result: Callable[[Any], Any] | None,
-        keeper: Keeper | None,
-    ) -> None:
-        for name, function in (("metrics_fn", metrics_fn), ("on_result", on_result)):
-            if function is not None and not callable(function):
-                raise TypeError(f"{name} is of type {type(function).__name__}; it must be callable, or None")
-        self._extras, self._metrics_fn, self._settings = extras, metrics_fn, settings
-        self._on_result, self._keeper = on_result, keeper
+    def __init__(self, options: EvaluatorOptions, keeper: Keeper | None) -> None:
+        self._options, self._keeper = options, keeper
         self._warned = False
         self.newest: dict[str, float] = {}
         self.write_errors = self.callback_errors = 0
@@ -90,15 +72,15 @@ class Reporter:
         measured = self._measured(performed.footage)
         more, films = self._films(performed)
         more.update(measured)
-        if self._extras.per_episode:
+        if self._options.per_episode:
             episodes = performed.rounds.episodes()
             more["episode_rewards"] = torch.from_numpy(episodes.returns.copy())
             more["episode_lengths"] = torch.from_numpy(episodes.lengths.copy())
-        return result_of(performed, self._extras.prefix, films, more)
+        return result_of(performed, self._options.log_prefix, films, more)
 
     def show(self, result: EvalResult, weights: Weights) -> None:
         """Keep the best weights, then call `on_result`; what goes wrong there changes nothing else."""
-        names = [f"{self._extras.prefix}/{name}" for name in _NEWEST]
+        names = [f"{self._options.log_prefix}/{name}" for name in _NEWEST]
         self.newest = {name: result[name] for name in names}
         if self._keeper is not None and self._keeper.beaten_by(result):
             try:
@@ -106,8 +88,8 @@ class Reporter:
             except Exception:  # noqa: BLE001  it is logged and counted
                 self.write_errors += 1
                 _log.exception("the best weights, of step %d, could not be written; the result stands", result.step)
-        if self._on_result is not None:
-            self._call(self._on_result, result)
+        if self._options.on_result is not None:
+            self._call(self._options.on_result, result)
 
     def _call(self, on_result: Callable[[Any], Any], result: EvalResult) -> None:
         began = monotonic()
@@ -125,11 +107,11 @@ class Reporter:
 
     def _measured(self, footage: Sequence[Footage]) -> dict[str, Any]:
         """What `metrics_fn` gives, by name."""
-        if self._metrics_fn is None:
+        if self._options.metrics_fn is None:
             return {}
         batch = self._batch(footage)
         with noted("metrics_fn"):
-            measured = self._metrics_fn(batch)
+            measured = self._options.metrics_fn(batch)
         if not isinstance(measured, Mapping):
             raise TypeError(f"metrics_fn returned {type(measured).__name__}; it must return a dict of numbers")
         for name, value in measured.items():
@@ -142,7 +124,7 @@ class Reporter:
         return dict(measured)
 
     def _batch(self, footage: Sequence[Footage]) -> Any:
-        settings = self._settings
+        settings = self._options.settings
         batch: Any = joined((each.steps for each in footage if each.steps is not None), settings.traj_format)
         batch = batch.to(settings.storing_device)
         if settings.postproc is not None:
@@ -161,13 +143,13 @@ class Reporter:
             "video_lengths": tuple(len(take) for take in takes.values()),
             "video_truncated": any(footage.film_truncated for footage in performed.footage),
         }
-        extras = self._extras
-        if extras.folder is None or not takes:
+        options, folder = self._options, self._options.video_dir
+        if folder is None or not takes:
             return {"video": torch.from_numpy(np.concatenate([*takes.values()]))} if takes else {}, films
         rates = [footage.fps for footage in performed.footage if footage.fps is not None]
-        fps = extras.fps or next(iter(rates), _FPS)
-        stem = f"{extras.prefix}-step{performed.request.step}".replace("/", "-")
-        files = [(extras.folder / f"{stem}-episode{episode}.mp4", take) for episode, take in takes.items()]
+        fps = options.video_fps or next(iter(rates), _FPS)
+        stem = f"{options.log_prefix}-step{performed.request.step}".replace("/", "-")
+        files = [(Path(folder) / f"{stem}-episode{episode}.mp4", take) for episode, take in takes.items()]
         films["video_paths"] = tuple(str(path) for path, take in files if self._written(path, take, fps))
         return {}, films
 

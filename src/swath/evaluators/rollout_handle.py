@@ -10,7 +10,7 @@ It has no thread of its own: deadlines and deaths are acted on by `poll` and `su
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -19,10 +19,10 @@ from uuid import uuid4
 
 from swath.errors import Closed, PlacementFailed, SwathError, WorkerLate, WorkerLost
 from swath.evaluate.eval_actor import PUBLIC, Ask
-from swath.evaluate.jobs import WorkerOptions
 from swath.evaluate.newest import Token, begun, superseded
 from swath.evaluate.request import require_positive
 from swath.extras import need
+from swath.options import count
 from swath.weights.snapshot import Snapshot
 from swath.workers.base import Job
 from swath.workers.outcome import Error, Outcome
@@ -47,6 +47,25 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         """In words."""
         return f"named {self.name!r} in namespace {self.namespace!r}"
+
+
+@dataclass(frozen=True)
+class ActorOptions:
+    """How an actor is begun, and what it may take; see `RayEvalWorker`."""
+
+    init: Callable[[], Any] | None = None
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    retries: int = 1
+    timeout_s: float = 3600.0
+    start_timeout_s: float = 300.0
+    placement_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.init is not None and not callable(self.init):
+            raise TypeError(f"init_fn is of type {type(self.init).__name__}; it must be callable, or None")
+        count("retries", self.retries, least=0)
+        for name in ("timeout_s", "start_timeout_s", "placement_timeout_s"):
+            require_positive(name, getattr(self, name))
 
 
 @dataclass
@@ -77,7 +96,6 @@ class RolloutHandle:
         build: makes what lives in the actor, an `EvalActor`; `None`: another handle has built it, and replaces it.
         at: under which name it is found; `None` for none.
         options: of the actor.
-        timeout_s: seconds for one rollout.
 
     Raises:
         ValueError: the name is taken, or nobody has it; or this process is a client of a cluster, not part of it.
@@ -88,12 +106,9 @@ class RolloutHandle:
         self,
         build: Callable[..., Any] | None,
         at: Address | None,
-        options: WorkerOptions | None = None,
-        timeout_s: float = 3600.0,
+        options: ActorOptions | None = None,
     ) -> None:
-        self._build, self._at, self._options = build, at, options or WorkerOptions("ray")
-        require_positive("timeout_s", timeout_s)
-        self._timeout_s = timeout_s
+        self._build, self._at, self._options = build, at, options or ActorOptions()
         self._backend = RayBackend()
         self._lives, self._began = 0, monotonic()
         self._asker, self._number = uuid4().hex, 0
@@ -273,7 +288,7 @@ class RolloutHandle:
         """When it is late, or what it waits for."""
         actor = self._actor
         if (ready := actor.ready.settled) is not None:
-            return max(run.asked, ready) + self._timeout_s
+            return max(run.asked, ready) + self._options.timeout_s
         if (placed := actor.placed.settled) is not None:
             return placed + self._options.start_timeout_s
         return self._began + self._options.placement_timeout_s
@@ -281,7 +296,7 @@ class RolloutHandle:
     def _late(self) -> SwathError:
         actor, options = self._actor, self._options
         if actor.ready.done:
-            return _too_long("the rollout", "timeout_s", self._timeout_s)
+            return _too_long("the rollout", "timeout_s", self._options.timeout_s)
         if actor.placed.done:
             return _too_long("init_fn, env_maker and policy_maker", "start_timeout_s", options.start_timeout_s)
         asked, available = self._backend.room(actor)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tensordict import TensorDict
@@ -13,76 +12,38 @@ from swath.errors import warn_of_no_effect
 from swath.evaluate.models import has_moments, moments_of
 from swath.evaluate.privacy import module_of
 from swath.evaluate.queue import Brief
+from swath.evaluators.options import EvaluatorOptions
 from swath.weights.manifest import snapshot_of
-from swath.weights.schemes import require_schemes
 from swath.weights.snapshot import EXTRA_STATE, POLICY, flat_weights, is_extra
 
 
-@dataclass(frozen=True)
-class Declared:
-    """Which weights may be sent, as `weight_sync_schemes` declare it.
+def brief_of(options: EvaluatorOptions, weights: Any, weights_dict: Mapping[str, Any] | None) -> Brief:
+    """The weights of one evaluation; those of the policy's module as they are now if none are given.
 
-    Attributes:
-        ids: model ids; `None` for all there are.
-        left: those whose models stay as they were built, whatever is sent.
+    Args:
+        options: of the evaluator.
+        weights: for the policy; a module, a TensorDict, a mapping, or a snapshot.
+        weights_dict: by model id; what it has for the policy counts.
+
+    Raises:
+        TypeError: not weights.
+        ValueError: statistics that are in memory which the training writes.
     """
-
-    ids: frozenset[str] | None = None
-    left: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, schemes: Any) -> Declared:
-        """From schemes by model id, or `None`.
-
-        Raises:
-            TypeError: not a dict of schemes.
-            ValueError: one scheme for two models.
-        """
-        if schemes is None:
-            return cls()
-        known = require_schemes("weight_sync_schemes", schemes)
-        return cls(frozenset(known), frozenset(model_id for model_id, scheme in known.items() if not scheme.sends))
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where the weights of evaluations come from.
-
-    Attributes:
-        policy: whose module's weights are taken as they are now if none are given; `None` for none.
-        declared: which may be sent.
-        shared: whether an `EnvCreator` makes the envs: their statistics are in memory that the training writes.
-    """
-
-    policy: Any = None
-    declared: Declared = field(default_factory=Declared)
-    shared: bool = False
-
-    def brief(self, weights: Any, weights_dict: Mapping[str, Any] | None) -> Brief:
-        """What one evaluation is told of weights.
-
-        Args:
-            weights: for the policy; a module, a TensorDict, a mapping, or a snapshot.
-            weights_dict: by model id; what it has for the policy counts.
-
-        Raises:
-            TypeError: not weights.
-            ValueError: statistics that are shared.
-        """
-        given = {} if weights_dict is None else _by_id(weights_dict)
-        of_env = [model_id for model_id in given if model_id != POLICY]
-        if self.shared and of_env:
-            raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
-        if weights is not None and given.setdefault(POLICY, weights) is not weights:
-            warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
-        sent = {
-            model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
-            for model_id, source in given.items()
-            if model_id not in self.declared.left
-        }
-        module = None if POLICY in given else module_of(self.policy)
-        own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
-        return Brief({**own, **sent}, weighted=bool(sent))
+    given = {} if weights_dict is None else _by_id(weights_dict)
+    of_env = [model_id for model_id in given if model_id != POLICY]
+    if options.is_shared and of_env:
+        raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
+    if weights is not None and given.setdefault(POLICY, weights) is not weights:
+        warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
+    schemes = options.schemes or {}
+    sent = {
+        model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
+        for model_id, source in given.items()
+        if model_id not in schemes or schemes[model_id].sends
+    }
+    module = None if POLICY in given else module_of(options.policy)
+    own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
+    return Brief({**own, **sent}, weighted=bool(sent))
 
 
 def _by_id(weights_dict: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from swath.evaluate.numbers import Performed
 from swath.evaluate.queue import Brief, Ending, EvalQueue, Request
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import EvalResult
-from swath.evaluate.workers import Cancelled, EvalWorkers
+from swath.evaluators.workers import Cancelled, EvalWorkers
 from swath.options import seconds
 from swath.seeds import fresh_root
 
@@ -41,7 +41,6 @@ class EvaluationService:
         request: the conditions of all; step, version and, where it is `None`, the seed are filled in.
         finish: makes the result of what was performed; what it raises is the outcome.
         show: gets each result before it can be read, and what fetches the weights it was made with, by model id.
-        dump: whether recorders among the env's transforms write what they have seen.
     """
 
     def __init__(
@@ -51,11 +50,9 @@ class EvaluationService:
         request: EvalRequest,
         finish: Callable[[Performed], EvalResult],
         show: Callable[[EvalResult, Callable[[], Mapping[str, Mapping[str, Any]]]], None],
-        *,
-        dump: bool = True,
     ) -> None:
         self._workers, self._queue, self._request = workers, queue, request
-        self._finish, self._to_show, self._dump = finish, show, dump
+        self._finish, self._to_show = finish, show
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._performing = False
@@ -279,8 +276,7 @@ class EvaluationService:
         try:
             seed = fresh_root() if self._request.seed is None else self._request.seed
             asked = replace(self._request, step=request.step, policy_version=request.policy_version, seed=seed)
-            models = request.brief.models
-            performed = self._workers.perform(asked, models, lambda: request.cancelled, dump=self._dump)
+            performed = self._workers.perform(asked, request.brief.models, lambda: request.cancelled)
             return Ending(self._finish(performed))
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
             if not isinstance(error, Cancelled | Closed):

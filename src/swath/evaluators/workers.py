@@ -17,16 +17,18 @@ from time import monotonic
 from typing import Any
 
 from swath.errors import Closed, FleetFailed, PayloadLost, PlacementFailed, WorkerLate, WorkerLost
-from swath.evaluate.jobs import Jobs, WorkerOptions
 from swath.evaluate.numbers import Performed, Rounds
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.worker import Footage, Report
+from swath.evaluators.jobs import PRELOADED, Jobs
+from swath.evaluators.options import EvaluatorOptions
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.weights.channel import Channel
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import POLICY, Snapshot
+from swath.workers import create
 from swath.workers.fleet import Fleet
 from swath.workers.hosting import described
 from swath.workers.outcome import Error, thawed
@@ -50,8 +52,7 @@ class EvalWorkers:
     """Workers that play evaluations one after another.
 
     Args:
-        options: where they live, and how many they are.
-        jobs: makes how each life is begun.
+        options: what they build, where they live, and how many they are.
 
     Attributes:
         complete: how many episodes of the present evaluation are played.
@@ -60,8 +61,8 @@ class EvalWorkers:
         starting: whether workers are being brought up.
     """
 
-    def __init__(self, options: WorkerOptions, jobs: Jobs) -> None:
-        self._options, self._jobs = options, jobs
+    def __init__(self, options: EvaluatorOptions) -> None:
+        self._options, self._jobs = options, Jobs(options)
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
         self._manifests: dict[str, Manifest] = {}
@@ -88,16 +89,13 @@ class EvalWorkers:
         closing = [] if self._closing is None or not self._closing.is_alive() else [self._closing.name]
         return [*closing, *(name for fleet in fleets for name in fleet.left_behind)]
 
-    def perform(
-        self, request: EvalRequest, models: Mapping[str, Snapshot], stopped: Callable[[], bool], *, dump: bool = True
-    ) -> Performed:
+    def perform(self, request: EvalRequest, models: Mapping[str, Snapshot], stopped: Callable[[], bool]) -> Performed:
         """Play an evaluation.
 
         Args:
             request: the conditions.
             models: weights by model id; those not named stay as they are.
             stopped: asked after each `wake`; true ends it with `Cancelled`.
-            dump: whether recorders among the env's transforms write what they have seen.
 
         Raises:
             Cancelled: `stopped` said so.
@@ -120,7 +118,7 @@ class EvalWorkers:
                 rounds.played({n: row for report in reports.values() for n, row in report.rows.items()})
                 seconds += max(report.seconds for report in reports.values())
             losses, records = self._losses, [worker for worker, report in reports.items() if report.records]
-            unwritten = self._dump(records, request.step, write=dump)
+            unwritten = self._dump(records, request.step, write=self._options.dump_video)
         return Performed(request, rounds, seconds, reports[0].seeding, losses, footage, unwritten)
 
     def models(self) -> dict[str, dict[str, Any]]:
@@ -212,19 +210,21 @@ class EvalWorkers:
             self._part_with(fleet)
             if gone:
                 raise failure.causes[-1]  # others are not begun elsewhere without a word
-            self._earlier_restarts += self._options.number
+            self._earlier_restarts += self._options.num_workers
         self._begin()
         self._until = monotonic() + self._timeout_s
 
     def _begin(self) -> None:
         """Bring up a set of workers; `close` ends it from now on."""
         options = self._options
-        backend = options.backend()  # it may join a cluster, which takes seconds: `close` does not wait for that
+        # It may join a cluster, which takes seconds: `close` does not wait for that.
+        bare = options.place != "thread" and options.init_fn is not None
+        backend = create.backend(options.place, preload=PRELOADED, bare=bare)
         with self._lock:
             if self._closed:
                 backend.close()
                 raise Closed("the workers were shut down; build another evaluator")
-            fleet = self._fleet = Fleet(backend, self._jobs, options.number, options.survival)
+            fleet = self._fleet = Fleet(backend, self._jobs, options.num_workers, options.survival)
             group = self._group = WorkerGroup(fleet, Channel(backend.share))
             self.starting = True
         try:
@@ -341,8 +341,8 @@ class EvalWorkers:
     def _send(self, models: Mapping[str, Snapshot]) -> None:
         """Check all, then publish all."""
         assert self._group is not None
-        declared = self._options.model_ids
-        if declared is not None and (unknown := sorted(set(models) - declared)):
+        declared = self._options.schemes
+        if declared is not None and (unknown := sorted(set(models) - set(declared))):
             raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(declared)}")
         self._learn(models)
         fitted = {model_id: self._fitted(model_id, weights) for model_id, weights in models.items()}
