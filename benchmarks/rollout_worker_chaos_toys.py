@@ -59,5 +59,5 @@ class Mapping:
     ids: tuple[str, ...]
 
     def __call__(self, agent: Any, *_: Any, **__: Any) -> str:
-        """The policy of an agent; agents are called 0, 1 and so on."""
-        return self.ids[agent % len(self.ids)]
+        """The policy of an agent; agents are called 0, 1 and so on, a lone one has a name."""
+        return self.ids[agent % len(self.ids) if isinstance(agent, int) else 0]
