@@ -194,7 +194,7 @@ class RolloutHandle:
             backend.wait([backend.call(actor, "close")], timeout)
         self._kill()
         self._newest = None
-        if not backend.gone and (newest := backend.found(*self._register)) is not None:
+        if not backend.cluster.gone() and (newest := backend.found(*self._register)) is not None:
             need("ray", extra="ray", why="for RayEvalWorker").kill(newest)
         backend.close()
 
@@ -230,7 +230,7 @@ class RolloutHandle:
 
     def _announce(self, token: Token | None) -> None:
         """What is being played stops at its next step, if it is another."""
-        if not self._backend.gone and (newest := self._backend.found(*self._register)) is not None:
+        if not self._backend.cluster.gone() and (newest := self._backend.found(*self._register)) is not None:
             newest.announce.options(max_task_retries=0).remote(token)
 
     def _kill(self) -> None:

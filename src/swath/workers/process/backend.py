@@ -24,12 +24,12 @@ from swath.errors import Closed
 from swath.workers.base import Handle, Job, OnBoard
 from swath.workers.first import travelling
 from swath.workers.garbage import GarbageWatch
-from swath.workers.hosting import sending
+from swath.workers.hosting import THREAD_SETTINGS, sending
 from swath.workers.packing import pack
 from swath.workers.process import fork_server
 from swath.workers.process.handle import ProcessHandle
 from swath.workers.process.memory import Pool, ProcessShared, ProcessWatched
-from swath.workers.process.message import Setup, new_memory
+from swath.workers.process.message import new_memory
 from swath.workers.process.reader import Reader
 from swath.workers.tickets import Board, Ticket
 
@@ -58,9 +58,8 @@ class ProcessBackend(OnBoard):
             TypeError: `before` or `build` cannot be pickled.
             Closed: the backend is closed, or belongs to the process that this one was forked from.
         """
-        setup = pickle.dumps(_setup(job))
         with os.fdopen(new_memory(0), "wb") as file:
-            file.write(setup)
+            file.write(_setup(job))
             file.seek(0)
             return self._running.spawn(job, self._board, file.fileno())
 
@@ -119,7 +118,7 @@ class _Running:
         self._lock = threading.Lock()
         self._closed = False
         self._workers: list[ProcessHandle] = []
-        self._server = self._joined()
+        self._server = fork_server.join(self._preload)
         self._reader = Reader()
 
     def require_driver(self) -> None:
@@ -137,7 +136,7 @@ class _Running:
                 raise Closed("no worker can be spawned: the backend is closed")
             if not self._server.usable:
                 fork_server.leave(self._server)
-                self._server = self._joined()
+                self._server = fork_server.join(self._preload)
             handle = ProcessHandle(job, self._server, board, self.pool, self._reader, setup)
             self._workers = [*(worker for worker in self._workers if not worker.ended.done), handle]
         return handle
@@ -158,25 +157,14 @@ class _Running:
             self._server.end()
         self.pool.close()
 
-    def _joined(self) -> fork_server.ForkServer:
-        server = fork_server.join(bare=not self._preload)
-        server.preload(self._preload)
-        return server
 
-
-def _setup(job: Job) -> Setup:
+def _setup(job: Job) -> bytes:
+    """What a worker is to be: in which surroundings, which are those of its caller now, and how it is built."""
     before = travelling(job.before)
     with sending(f"build={job.build!r}", "a process"):
         build = pack(job.build)
-    return Setup(
-        name=job.name,
-        environ=dict(os.environ),
-        path=list(sys.path),
-        argv=list(sys.argv),
-        cwd=str(Path.cwd()),
-        threads=job.threads,
-        start_method=multiprocessing.get_start_method(allow_none=True),
-        authkey=bytes(multiprocessing.current_process().authkey),
-        before=before,
-        build=(build.head, build.copies()),
-    )
+    settings = {**os.environ, **dict.fromkeys(THREAD_SETTINGS, str(job.threads))}
+    authkey = bytes(multiprocessing.current_process().authkey)  # for what a manager of the caller holds
+    method = multiprocessing.get_start_method(allow_none=True)
+    surroundings = settings, sys.path, sys.argv, str(Path.cwd()), method, authkey
+    return pickle.dumps((surroundings, job.name, job.threads, before, (build.head, build.copies())))

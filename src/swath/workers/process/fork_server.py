@@ -35,13 +35,13 @@ from itertools import count
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from swath.errors import PlacementFailed
 from swath.workers.first import ran
 from swath.workers.hosting import THREAD_SETTINGS, attempted
 from swath.workers.outcome import Error
-from swath.workers.process.message import Inbox, Setup, close_all, send
+from swath.workers.process.message import Inbox, close_all, send
 
 _LOOK_FOR_DRIVER_S = 1.0
 _SEND_S = 60.0
@@ -90,27 +90,19 @@ class ForkServer:
         """Whether it is ours, and has not ended. A fork of the driver must begin its own."""
         return self._driver == os.getpid() and self._process.poll() is None
 
-    def preload(self, modules: Sequence[str]) -> None:
-        """Have modules imported for workers to come."""
-        self._ask("preload", list(modules), _module_path())
-
     def start(self, number: int, name: str, fds: Sequence[int]) -> None:
         """Have a worker forked, which writes to our standard output and error.
 
         Args:
             number: kills it.
             name: of the process.
-            fds: its end of its socket, the pipe that says how it fares, a file with its `Setup`.
+            fds: its end of its socket, the pipe that says how it fares, a file that says what it is to be.
         """
         try:
             streams = [os.fstat(fd) and fd for fd in (1, 2)]
         except OSError:  # a driver without them
             streams = []
-        self._ask("start", number, name, fds=[*fds, *streams])
-
-    def kill(self, number: int) -> None:
-        """Have a worker killed, with all that it has started."""
-        self._ask("kill", number)
+        self.ask("start", number, name, fds=[*fds, *streams])
 
     def end(self) -> str:
         """Kill the server, and wait for that; how it ended, in words."""
@@ -119,25 +111,28 @@ class ForkServer:
             self._sock.close()
         return in_words(self._process.wait())
 
-    def _ask(self, method: str, *args: Any, fds: Sequence[int] = ()) -> None:
+    def ask(self, method: str, *args: Any, fds: Sequence[int] = ()) -> None:
+        """Have a method of `_Serving` called."""
         gone = BrokenPipeError, ConnectionResetError, TimeoutError
         with self._lock, contextlib.suppress(*gone):  # seen by whoever waits for the worker
             if self._sock.fileno() >= 0:
                 send(self._sock, pickle.dumps((method, *args)), fds)
 
 
-def join(*, bare: bool) -> ForkServer:
+def join(preload: Sequence[str]) -> ForkServer:
     """The server of this process, begun if there is none that lives.
 
     Args:
-        bare: the one in which nothing is imported.
+        preload: modules that it imports for workers to come; none: it is the one in which nothing is ever imported.
     """
+    bare = not preload
     with _lock:
         server = _servers.get(bare)
         if server is None or not server.usable:
             server = _servers[bare] = ForkServer(bare=bare)
         server.users += 1
-        return server
+    server.ask("preload", list(preload), _module_path())
+    return server
 
 
 def leave(server: ForkServer) -> bool:
@@ -171,19 +166,6 @@ def serve(fd: int, driver: int) -> None:
     _Serving(socket.socket(fileno=fd)).run(driver)
 
 
-class _Worker(NamedTuple):
-    """A worker as the server has it: its process, the pipe that says how it fares, its end of its socket."""
-
-    process: ForkProcess
-    pid: int
-    pipe: Connection
-    sock: socket.socket
-
-    def close(self) -> None:
-        self.pipe.close()
-        self.sock.close()
-
-
 class _Serving:
     """What runs in the server. The driver asks by the names of its methods.
 
@@ -193,7 +175,7 @@ class _Serving:
 
     def __init__(self, sock: socket.socket) -> None:
         self._pid = os.getpid()
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, tuple[ForkProcess, int, Connection]] = {}  # with its pid, and who asks how it fares
         self._sock = sock
         self._inbox = Inbox(sock)
         self._woken, self._waker = socket.socketpair()
@@ -216,10 +198,10 @@ class _Serving:
                     for message, fds in self._inbox.arrived():
                         method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
                         getattr(self, method)(*args, *fds)
-        for worker in self._workers.values():
-            kill_group(worker.pid)
-        for worker in self._workers.values():
-            worker.process.join()
+        for _, pid, _ in self._workers.values():
+            kill_group(pid)
+        for process, _, _ in self._workers.values():
+            process.join()
 
     def preload(self, modules: Sequence[str], path: Sequence[str]) -> None:
         """Import these modules, which are found there."""
@@ -232,35 +214,33 @@ class _Serving:
 
     def start(self, number: int, name: str, sock_fd: int, pipe_fd: int, *fds: int) -> None:
         """Fork a worker."""
-        sock, pipe = socket.socket(fileno=sock_fd), Connection(pipe_fd, readable=False)
-        process = ForkProcess(target=self._become_worker, args=(sock, pipe, *fds), name=name)
+        pipe = Connection(pipe_fd, readable=False)
+        process = ForkProcess(target=self._become_worker, args=(sock_fd, pipe, *fds), name=name)
         try:
             process.start()
         except OSError as error:
-            with sock, pipe:
+            with pipe:
                 _say(pipe, f"could not be forked: {error}")
         else:
             assert process.pid is not None
-            self._workers[number] = _Worker(process, process.pid, pipe, sock)
+            self._workers[number] = process, process.pid, pipe
             _say(pipe, process.pid)
-        close_all(fds)
+        close_all([sock_fd, *fds])
 
     def kill(self, number: int) -> None:
-        """Kill a worker, if it lives."""
+        """Kill a worker, if it lives, with all that it has started."""
         if number in self._workers:
-            kill_group(self._workers[number].pid)
+            kill_group(self._workers[number][1])
 
     def _reap(self) -> None:
-        for number, worker in list(self._workers.items()):
-            if (code := worker.process.exitcode) is not None:
-                kill_group(worker.pid)  # what it has left; its number is not given anew while any of that lives
-                _say(worker.pipe, code)
-                with contextlib.suppress(OSError):  # the driver has closed its end
-                    worker.sock.shutdown(socket.SHUT_RDWR)  # a process that it has forked may have the socket, too
-                worker.close()
+        for number, (process, pid, pipe) in list(self._workers.items()):
+            if (code := process.exitcode) is not None:
+                kill_group(pid)  # what it has left; its number is not given anew while any of that lives
+                with pipe:
+                    _say(pipe, code)
                 del self._workers[number]
 
-    def _become_worker(self, sock: socket.socket, pipe: Connection, setup: int, *streams: int) -> None:
+    def _become_worker(self, sock: int, pipe: Connection, setup: int, *streams: int) -> None:
         os.setsid()  # killed with all that it starts; and Linux gives each session its share of a busy machine
         if sys.platform == "linux":  # be killed when the server dies
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -271,39 +251,42 @@ class _Serving:
         for mine in (pipe, self._sock, self._woken, self._waker):
             mine.close()
         close_all(self._inbox.fds)
-        for other in self._workers.values():
+        for _, _, other in self._workers.values():
             other.close()
         for standard, fd in enumerate(streams, start=1):
             os.dup2(fd, standard)
             os.close(fd)
-        _work(sock, setup)
+        _work(socket.socket(fileno=sock), setup)
 
 
 def _work(sock: socket.socket, file: int) -> None:
     """Be a worker until nobody asks any more."""
     with open(file, "rb") as stream:
-        setup: Setup = pickle.load(stream)  # noqa: S301  our own driver wrote it
-    settled = attempted(_settle_in, setup)
-    before = settled if isinstance(settled, Error) else ran(setup.before)
-    from swath.workers.process.worker import WorkerServer  # noqa: PLC0415  imports torch, which `before` comes before
+        surroundings, name, threads, before, build = pickle.load(stream)  # noqa: S301  our own driver wrote it
+    settled = attempted(_settle_in, *surroundings)
+    outcome = settled if isinstance(settled, Error) else ran(before)
+    from swath.workers.message import begin_process  # noqa: PLC0415  imports torch, which `before` comes before
+    from swath.workers.process.worker import WorkerServer  # noqa: PLC0415  likewise
 
+    begin_process(threads)
     with sock, contextlib.suppress(EOFError):
-        WorkerServer(sock, setup).run(before)
+        WorkerServer(sock, name).run(outcome, build)
 
 
-def _settle_in(setup: Setup) -> None:
-    """Look like the caller: its directory, paths, variables."""
+def _settle_in(
+    settings: dict[str, str], path: list[str], argv: list[str], directory: str, start_method: str | None, authkey: bytes
+) -> None:
+    """Look like the caller."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what a worker says is seen before it is killed
     os.environ.clear()
-    os.environ.update(setup.environ)
-    os.environ.update(dict.fromkeys(THREAD_SETTINGS, str(setup.threads)))
-    sys.path[:] = setup.path
-    sys.argv[:] = setup.argv
-    os.chdir(setup.cwd)
-    multiprocessing.set_start_method(setup.start_method, force=True)
-    multiprocessing.current_process().authkey = setup.authkey
+    os.environ.update(settings)
+    sys.path[:] = path
+    sys.argv[:] = argv
+    os.chdir(directory)
+    multiprocessing.set_start_method(start_method, force=True)
+    multiprocessing.current_process().authkey = authkey
 
 
 def _say(pipe: Connection, news: int | str) -> None:

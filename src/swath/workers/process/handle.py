@@ -1,6 +1,6 @@
 """What the driver holds of a worker process.
 
-    call: any thread ─▶ socket ─▶ worker          a few calls ahead at most, so that sending never waits
+    call: any thread ─▶ socket ─▶ worker          what is large is in blocks, so that hundreds of calls fit
     thread of the backend ◀─ replies ─ socket: settles tickets
                           ◀─ how it ended ─ pipe of the fork server
 
@@ -14,8 +14,7 @@ import multiprocessing
 import pickle
 import socket
 import threading
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -23,16 +22,13 @@ from typing import Any
 from swath.workers.base import Handle, Job
 from swath.workers.hosting import Loss
 from swath.workers.message import outcome_of
-from swath.workers.outcome import Outcome
 from swath.workers.process.fork_server import ForkServer, in_words, kill_group
-from swath.workers.process.memory import Block, Pool, SharedBlocks, call_packed, sent
+from swath.workers.process.memory import CallPickler, Lease, Pool, SharedBlocks, sent
 from swath.workers.process.message import Answer, Inbox, Request, close_all, send
 from swath.workers.process.reader import Reader
 from swath.workers.tickets import Board, Ticket
 
-_AHEAD = 16
-"""Calls that a worker has been sent and has not answered. So many fit into its socket: what is large is in blocks."""
-
+_SEND_S = 60.0
 _LINGER_S = 1.0
 _END_S = 5.0
 
@@ -46,7 +42,7 @@ class ProcessHandle(Handle):
         board: where tickets are settled.
         pool: the driver's blocks.
         reader: follows it until it is over.
-        setup: a file with its `Setup`.
+        setup: a file that says what it is to be.
 
     Attributes:
         pid: its process, once it has one.
@@ -55,17 +51,12 @@ class ProcessHandle(Handle):
     def __init__(self, job: Job, server: ForkServer, board: Board, pool: Pool, reader: Reader, setup: int) -> None:
         super().__init__(job)
         self.pid: int | None = None
-        self._server = server
+        self._server, self._board, self._reader = server, board, reader
         self._number = next(server.numbers)
-        self._board = board
-        self._pool = pool
-        self._reader = reader
         self._blocks = SharedBlocks(pool, writable=True)
-        self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._serials = count(1)
-        self._calls: dict[int, tuple[Ticket, list[Block]]] = {0: (self.ready, [])}
-        self._unsent: deque[tuple[int, bytes, list[int]]] = deque()
-        self._answered = -1
+        self._calls: dict[int, tuple[Ticket, list[Lease]]] = {0: (self.ready, [])}
         self._killed: str | None = None
         self._at_end = False
         self._exit: int | str | None = None
@@ -73,6 +64,7 @@ class ProcessHandle(Handle):
         name = f"swath worker {job.name.worker} (life {job.name.life})"
         self._sock, theirs = socket.socketpair()
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+        self._sock.settimeout(_SEND_S)
         self._inbox = Inbox(self._sock)
         self._pipe, said = multiprocessing.Pipe(duplex=False)
         with theirs, said:
@@ -87,43 +79,38 @@ class ProcessHandle(Handle):
             TypeError: an argument cannot be pickled.
             OSError: too many files are open.
         """
-        packed, named = call_packed(args)
-        self._pool.hold(named)
-        payload, own = sent(packed, self._pool)
-        named += own
-        with self._lock:
+        pickler = CallPickler()
+        payload, own = sent(pickler.pack(args), self._blocks.pool)
+        leases = [*pickler.leases, *own]
+        with self._sending:
             if self._loss is None:
+                news, fds = self._blocks.news(leases)
                 serial = next(self._serials)
-                news, fds = self._blocks.news(named)
-                request = pickle.dumps(Request(serial, ticket.method, payload, news))
-                self._calls[serial] = ticket, named
-                if serial - self._answered <= _AHEAD:
-                    self._send(request, fds)
-                else:
-                    self._unsent.append((serial, request, fds))
+                self._calls[serial] = ticket, leases
+                self._send((serial, ticket.method, payload, news), fds)
                 self._blocks.note_sent(news)
                 return
-        self._give_back(named)
         self._lose([ticket], self._loss)
 
     def kill(self, why: str) -> None:
         """Have the worker killed, whatever it does. Twice is fine."""
-        with self._lock:
-            if self._loss is None:
-                self._killed = self._killed or why
-                self._server.kill(self._number)
-                with contextlib.suppress(OSError):
-                    self._sock.shutdown(socket.SHUT_RD)  # the reader sees what has come, and then its end
+        if self._loss is None:
+            self._killed = self._killed or why
+            self._server.ask("kill", self._number)
+            self._end_reading()
 
-    def _send(self, request: bytes, fds: Sequence[int]) -> None:
+    def _end_reading(self) -> None:
+        with contextlib.suppress(OSError):  # it is closed
+            self._sock.shutdown(socket.SHUT_RD)  # the reader sees what has come, and then its end
+
+    def _send(self, request: Request, fds: Sequence[int]) -> None:
         try:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the reader sees the end
-                send(self._sock, request, fds)
+                send(self._sock, pickle.dumps(request), fds)
+        except TimeoutError:
+            self.kill(f"was killed: it has left so many calls unread that none could be sent for {_SEND_S:g} s")
         finally:
             close_all(fds)
-
-    def _give_back(self, blocks: Iterable[Block]) -> None:
-        self._pool.give_back(block.id for block in blocks)
 
     # What follows happens in the reader's thread.
 
@@ -144,21 +131,11 @@ class ProcessHandle(Handle):
 
     def _settle(self, message: bytearray, fds: list[int]) -> None:
         answer: Answer = pickle.loads(message)  # noqa: S301  our own worker wrote it
-        self._blocks.learn(answer.news, fds)
-        with self._lock:
-            ticket, named = self._calls.pop(answer.serial)
-            self._answered = answer.serial
-            while self._unsent and self._unsent[0][0] - self._answered <= _AHEAD:
-                self._send(*self._unsent.popleft()[1:])
-        self._give_back(named)
-        self._board.settle(ticket, self._outcome(answer))
-
-    def _outcome(self, answer: Answer) -> Outcome:
-        body = None if answer.body is None else self._blocks.leased(answer.body)
-        try:
-            return outcome_of(partial(self._blocks.own, answer.head), body)
-        finally:
-            self._blocks.give_back(answer.head)
+        serial, head, body, news = answer
+        self._blocks.learn(news, fds)
+        ticket, _ = self._calls.pop(serial)
+        load = None if body is None else self._blocks.leased(body)
+        self._board.settle(ticket, outcome_of(partial(self._blocks.own, head), load))
 
     def _read_news(self) -> None:
         """Read what the fork server says: the process, then its exit code, or why there is none."""
@@ -177,6 +154,7 @@ class ProcessHandle(Handle):
                 self.pid = news
             else:
                 self._exit = news
+                self._end_reading()  # a process that it has forked may have its socket, too
         self._reader.post(self._be_over_if_known)
 
     def _insist(self) -> None:
@@ -202,16 +180,16 @@ class ProcessHandle(Handle):
         self._reader.unwatch(self._sock)
         self._reader.unwatch(self._pipe)
         loss = Loss(self.name, how, "unknown" if self._exit is None else self._exit)
-        with self._lock:
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)  # nobody waits for room in it any more
+        with self._sending:
             self._loss = loss
             self._sock.close()
             self._pipe.close()
-        for fds in (self._inbox.fds, *(fds for _, _, fds in self._unsent)):
-            close_all(fds)
+        close_all(self._inbox.fds)
         self._blocks.close()
-        for _, named in self._calls.values():
-            self._give_back(named)
         self._lose([ticket for ticket, _ in self._calls.values()], loss)
+        self._calls.clear()
 
     def _lose(self, tickets: Sequence[Ticket], loss: Loss) -> None:
         """Answer these with the loss; whoever is answered so finds the life ended."""

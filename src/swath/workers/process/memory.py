@@ -40,12 +40,10 @@ class Block:
         id: unique within its pool.
         fd: its descriptor.
         view: all of it.
-        holders: how many still need what is in it.
     """
 
     def __init__(self, block_id: int, size: int) -> None:
         self.id = block_id
-        self.holders = 1
         self.fd = new_memory(size)
         try:
             self.view = _mapped(self.fd, size)
@@ -59,6 +57,22 @@ class Block:
         self.view = np.empty(0, dtype=np.uint8)
 
 
+class Lease:
+    """A block that is needed as it is, until nobody has the lease.
+
+    Args:
+        block: likewise.
+        free: where it goes then. No lock may be taken for that: garbage is collected anywhere.
+    """
+
+    def __init__(self, block: Block, free: deque[Block]) -> None:
+        self.block = block
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self.block)
+
+
 class Pool:
     """The blocks that a process writes; they are used again when nobody needs them any more. Used by any thread."""
 
@@ -66,27 +80,17 @@ class Pool:
         self._lock = threading.Lock()
         self._ids = count(1)
         self._blocks: dict[int, Block] = {}
-        self._returned: deque[int] = deque()
+        self._free: deque[Block] = deque()
 
-    def lend(self, packed: Packed) -> tuple[Payload, Block]:
-        """Write a value into a block, which has one holder then."""
+    def lend(self, packed: Packed) -> tuple[Payload, Lease]:
+        """Write a value into a block."""
         parts = [memoryview(packed.head), *packed.buffers]
         sizes = tuple(part.nbytes for part in parts)
         with self._lock:
             block = self._free_block(sum(map(_padded, sizes)))
         for part, start in zip(parts, _starts(sizes), strict=True):
             np.copyto(block.view[start : start + part.nbytes], np.frombuffer(part, dtype=np.uint8))
-        return Payload(b"", [], sizes, block.id), block
-
-    def hold(self, blocks: Iterable[Block]) -> None:
-        """These have one holder more."""
-        with self._lock:
-            for block in blocks:
-                block.holders += 1
-
-    def give_back(self, block_ids: Iterable[int]) -> None:
-        """These have one holder less. It takes no lock: it is also called while garbage is collected."""
-        self._returned.extend(block_ids)
+        return Payload(b"", [], sizes, block.id), Lease(block, self._free)
 
     def gone(self, known: set[int]) -> tuple[int, ...]:
         """Which of these ids are no blocks any more."""
@@ -95,23 +99,19 @@ class Pool:
     def close(self) -> None:
         """Let go of all blocks."""
         with self._lock:
-            for block in self._blocks.values():
-                block.close()
-            self._blocks.clear()
+            while self._blocks:
+                self._blocks.popitem()[1].close()
 
     def _free_block(self, size: int) -> Block:
-        while self._returned:
-            returned = self._blocks.get(self._returned.popleft())
-            if returned is not None:
-                returned.holders -= 1
-        free = sorted((each for each in self._blocks.values() if not each.holders), key=lambda each: each.view.nbytes)
+        free = [self._free.popleft() for _ in range(len(self._free))]
+        free = sorted((block for block in free if block.id in self._blocks), key=lambda block: block.view.nbytes)
         for block in free[:-_SPARE_BLOCKS]:
             self._blocks.pop(block.id).close()
         found = next((block for block in free[-_SPARE_BLOCKS:] if block.view.nbytes >= size), None)
+        self._free.extend(block for block in free[-_SPARE_BLOCKS:] if block is not found)
         if found is None:
             found = Block(next(self._ids), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
             self._blocks[found.id] = found
-        found.holders = 1
         return found
 
 
@@ -121,21 +121,25 @@ class SharedBlocks:
     Args:
         pool: blocks that are written on this side.
         writable: whether blocks of the other side may be written here.
+
+    Attributes:
+        lent: what the other side has not returned, by id.
     """
 
     def __init__(self, pool: Pool, *, writable: bool) -> None:
         self.pool = pool
+        self.lent: dict[int, Lease] = {}
         self._writable = writable
         self._shown: set[int] = set()
         self._seen: dict[int, Bytes] = {}
         self._returned: deque[int] = deque()
 
-    def news(self, named: Iterable[Block]) -> tuple[News, list[int]]:
+    def news(self, leases: Iterable[Lease]) -> tuple[News, list[int]]:
         """What goes into the next message, which names these blocks; and copies of descriptors that it brings."""
-        fresh = [block for block in named if block.id not in self._shown]
-        shown = tuple((block.id, block.view.nbytes) for block in fresh)
+        fresh = {lease.block.id: lease.block for lease in leases if lease.block.id not in self._shown}
+        shown = tuple((block.id, block.view.nbytes) for block in fresh.values())
         returned = tuple(self._returned.popleft() for _ in range(len(self._returned)))
-        return (shown, self.pool.gone(self._shown), returned), [os.dup(block.fd) for block in fresh]
+        return (shown, self.pool.gone(self._shown), returned), [os.dup(block.fd) for block in fresh.values()]
 
     def note_sent(self, news: News) -> None:
         """A message with this was sent. If Ctrl-C comes before, blocks are shown again, which does no harm."""
@@ -153,14 +157,16 @@ class SharedBlocks:
                 os.close(fd)
         for block_id in gone:
             self._seen.pop(block_id, None)
-        self.pool.give_back(returned)
+        for block_id in returned:
+            self.lent.pop(block_id, None)
 
     def own(self, payload: Payload) -> Any:
-        """A value; its arrays are nobody else's, and writable."""
+        """A value, whose block goes back; its arrays are nobody else's, and writable."""
         if not payload.block:
             return unpack(payload.head, payload.buffers)
-        head, *buffers = _split(payload, self._seen[payload.block])
-        return unpack(head, owned(buffers))
+        head, *buffers = owned(_split(payload, self._seen[payload.block]))
+        self._returned.append(payload.block)
+        return unpack(head, buffers)
 
     def view(self, payload: Payload) -> Any:
         """A value in a block of the other side; its arrays are views, good while the sender holds the block."""
@@ -174,22 +180,17 @@ class SharedBlocks:
         weakref.finalize(lease, self._returned.append, payload.block).atexit = False
         return partial(viewed, payload, lease)
 
-    def give_back(self, payload: Payload) -> None:
-        """A value of the other side is not needed any more."""
-        if payload.block:
-            self._returned.append(payload.block)
-
     def close(self) -> None:
         """Let go of the other side's blocks; their memory goes with the last views of it."""
         self._seen.clear()
 
 
-def sent(packed: Packed, pool: Pool) -> tuple[Payload, list[Block]]:
+def sent(packed: Packed, pool: Pool) -> tuple[Payload, list[Lease]]:
     """A value as it travels, and the block that it lies in, if it is large."""
     if packed.size + len(packed.head) <= _INLINE_BYTES:
         return Payload(packed.head, packed.copies()), []
-    payload, block = pool.lend(packed)
-    return payload, [block]
+    payload, lease = pool.lend(packed)
+    return payload, [lease]
 
 
 def viewed(payload: Payload, view: Bytes) -> Any:
@@ -199,7 +200,7 @@ def viewed(payload: Payload, view: Bytes) -> Any:
 
 
 class ProcessShared:
-    """A value in a block of the driver; travels only in calls, see `call_packed`.
+    """A value in a block of the driver; travels only in calls, see `CallPickler`.
 
     Args:
         value: arrays in it may change afterwards.
@@ -207,32 +208,32 @@ class ProcessShared:
     """
 
     def __init__(self, value: Any, pool: Pool) -> None:
-        self._payload, self.block = pool.lend(pack(value))
-        self._release = weakref.finalize(self, pool.give_back, [self.block.id])
-        self._release.atexit = False
+        self._payload, lease = pool.lend(pack(value))
+        self._lease: Lease | None = lease
 
     def __reduce__(self) -> Any:
         raise TypeError("a shared value travels only as an argument of a call to a worker")
 
-    def sent(self) -> Payload:
+    def sent(self) -> tuple[Payload, Lease]:
         """Where the value is.
 
         Raises:
             ValueError: it was released.
         """
-        if not self._release.alive:
+        if self._lease is None:
             raise ValueError("this shared value was released; share it anew")
-        return self._payload
+        return self._payload, self._lease
 
     def open(self) -> Any:
         """The value; its arrays are views that must not be written."""
-        view = self.block.view[:]
+        payload, lease = self.sent()
+        view = lease.block.view[:]
         view.flags.writeable = False
-        return viewed(self._payload, view)
+        return viewed(payload, view)
 
     def release(self) -> None:
         """No further call will name it."""
-        self._release()
+        self._lease = None
 
 
 class ProcessWatched(ProcessShared):
@@ -240,7 +241,8 @@ class ProcessWatched(ProcessShared):
 
     def __init__(self, size: int, pool: Pool) -> None:
         super().__init__(np.zeros(size, dtype=np.int64), pool)
-        self.values = viewed(self._payload, self.block.view)
+        payload, lease = self.sent()
+        self.values = viewed(payload, lease.block.view)
 
 
 class Lent:
@@ -257,25 +259,24 @@ class Lent:
         """The driver does that."""
 
 
-class _CallPickler(Pickler):
-    """Pickles the arguments of a call; shared values among them become `Lent`."""
+class CallPickler(Pickler):
+    """Pickles the arguments of a call; shared values among them become `Lent`.
+
+    Attributes:
+        leases: of these.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.named: dict[int, Block] = {}
+        self.leases: list[Lease] = []
 
     def reducer_override(self, obj: Any) -> Any:
         """How an object is taken apart; a persistent id would be asked for of every number, too."""
         if not isinstance(obj, ProcessShared):
             return super().reducer_override(obj)
-        self.named[obj.block.id] = obj.block
-        return Lent, (obj.sent(),)
-
-
-def call_packed(args: Sequence[Any]) -> tuple[Packed, list[Block]]:
-    """Arguments, taken apart, and the blocks of shared values among them."""
-    pickler = _CallPickler()
-    return pickler.pack(args), list(pickler.named.values())
+        payload, lease = obj.sent()
+        self.leases.append(lease)
+        return Lent, (payload,)
 
 
 def _mapped(fd: int, size: int, *, writable: bool = True) -> Bytes:

@@ -3,8 +3,6 @@
     driver ─ preload, start, kill ─▶ fork server ─ pid, exit ─▶ driver: a socket; a pipe for each worker
     driver ─ Request ─▶ worker ─ Answer ─▶ driver: a socket for each worker
 
-Imports nothing heavy: a worker reads what it is before torch and numpy are there.
-
 The connections of `multiprocessing` cannot pass descriptors along with a message, and one that is cut off by Ctrl-C
 between the two, or by a full pipe, leaves both sides out of step. Here a message for which there is room goes in one
 system call, descriptors included: all of it, or nothing.
@@ -19,8 +17,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from swath.workers.tickets import Name
-
 _HEAD = struct.Struct("<QB")  # bytes and descriptors
 _PIECE = 1 << 16
 _MOST_FDS = 250
@@ -29,34 +25,6 @@ _CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 News: TypeAlias = tuple[tuple[tuple[int, int], ...], tuple[int, ...], tuple[int, ...]]
 """What a message says of shared memory: blocks (id, size) that the receiver sees for the first time, whose descriptors
 come along; blocks of the sender that are gone; blocks of the receiver that the sender needs no longer."""
-
-
-class Setup(NamedTuple):
-    """Be this worker: these surroundings, then `before`, then `build`.
-
-    Attributes:
-        name: which life of which worker.
-        environ: variables of the environment.
-        path: where modules are found.
-        argv: the program's arguments.
-        cwd: the working directory.
-        threads: torch's, and those of the libraries below it.
-        start_method: of `multiprocessing`, if the caller has set one.
-        authkey: lets the worker use what a `multiprocessing.Manager` of the caller holds.
-        before: as `travelling`.
-        build: how to make the object, and arrays in that.
-    """
-
-    name: Name
-    environ: dict[str, str]
-    path: list[str]
-    argv: list[str]
-    cwd: str
-    threads: int
-    start_method: str | None
-    authkey: bytes
-    before: bytes
-    build: tuple[bytes, list[bytearray]]
 
 
 class Payload(NamedTuple):
@@ -75,36 +43,11 @@ class Payload(NamedTuple):
     block: int = 0
 
 
-class Request(NamedTuple):
-    """Call a method.
+Request: TypeAlias = tuple[int, str, Payload, News]
+"""Its number, a method, the arguments, news of shared memory."""
 
-    Attributes:
-        serial: the answer has the same.
-        method: its name.
-        args: the arguments.
-        news: of shared memory.
-    """
-
-    serial: int
-    method: str
-    args: Payload
-    news: News
-
-
-class Answer(NamedTuple):
-    """What became of a call.
-
-    Attributes:
-        serial: of the request; 0 for the setup.
-        head: see `reply_to`.
-        body: likewise.
-        news: of shared memory.
-    """
-
-    serial: int
-    head: Payload
-    body: Payload | None
-    news: News
+Answer: TypeAlias = tuple[int, Payload, Payload | None, News]
+"""The number of the request, or 0 to the setup; two parts, see `reply_to`; news of shared memory."""
 
 
 def send(sock: socket.socket, message: bytes, fds: Sequence[int] = ()) -> None:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,6 @@ class RayActors:
         self._lock = threading.Lock()
         self._handles: set[RayHandle] = set()
         self._closed = False
-        self._classes: dict[tuple[str, ...], Any] = {}
 
     def spawn(self, job: Job, registered: Mapping[str, Any] | None = None) -> RayHandle:
         """See `Backend.spawn`; with options that register the actor it lasts until it is killed."""
@@ -85,7 +84,7 @@ class RayActors:
             self._end(handle, f"cannot be placed: {empty}")
             return handle
         try:
-            handle.actor = self._class(job.public).options(**handle.options).remote(setup)
+            handle.actor = _actor_class(job.public).options(**handle.options).remote(setup)
         except Exception as error:  # noqa: BLE001  what Ray does not take is the answer to `ready`
             handle.settle(handle.ready, Error(error))
             self._end(handle, f"was not accepted by Ray: {error}")
@@ -169,13 +168,6 @@ class RayActors:
         reply, body = references
         reply.future().add_done_callback(partial(self._answered, handle, ticket, body))
 
-    def _class(self, names: tuple[str, ...]) -> Any:
-        if names not in self._classes:  # Ray keeps each class that an actor was made of
-            kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
-            options = {"max_restarts": 0, "max_task_retries": 0}
-            self._classes[names] = self._ray.remote(**options)(kind)
-        return self._classes[names]
-
     # In Ray's thread, or where Ray is gone
 
     def _answered(self, handle: RayHandle, ticket: Ticket, body: Any, future: Any) -> None:
@@ -215,6 +207,13 @@ class RayActors:
         return outcome_of(
             partial(unpacked, head, own=True), None if body is None else partial(fetched, body, self.cluster.gone)
         )
+
+
+@cache
+def _actor_class(names: tuple[str, ...]) -> Any:
+    """With these public methods; made once, since Ray keeps each class that an actor was made of."""
+    kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
+    return need("ray", extra="ray", why="for workers on Ray").remote(max_restarts=0, max_task_retries=0)(kind)
 
 
 _OURS = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1, "concurrency_groups": None, "lifetime": None}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from swath.errors import PayloadLost
@@ -38,6 +38,10 @@ class Shared:
         sent: a reference, or the value itself.
     """
 
+    over: Callable[[], Exception] = partial(
+        PayloadLost, "a shared value is read while the call that brought it is answered, not later"
+    )
+
     def __init__(self, sent: Any) -> None:
         self._sent = sent
 
@@ -45,10 +49,10 @@ class Shared:
         """What travels.
 
         Raises:
-            PayloadLost: the call that brought it is answered.
+            Exception: `over`, since it was released.
         """
         if self._sent is None:
-            raise PayloadLost("a shared value is read while the call that brought it is answered, not later")
+            raise self.over()
         return self._sent
 
     def open(self) -> Any:
@@ -70,22 +74,14 @@ class RayShared(Shared):
         value: arrays in it may change afterwards.
     """
 
+    over = partial(ValueError, "this shared value was released; share it anew")
+
     def __init__(self, value: Any) -> None:
         wire = packed(value)
         super().__init__(wire if isinstance(wire, bytes) else _ray().put(wire))
 
     def __reduce__(self) -> Any:
         raise TypeError("a shared value travels only as an argument of a call to a worker")
-
-    def sent(self) -> Any:
-        """What travels.
-
-        Raises:
-            ValueError: it was released.
-        """
-        if self._sent is None:
-            raise ValueError("this shared value was released; share it anew")
-        return self._sent
 
 
 def fetched(body: Any, gone: Callable[[], str | None]) -> Any:
