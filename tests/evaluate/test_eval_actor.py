@@ -14,7 +14,9 @@ from swath.errors import Closed, Superseded
 from swath.evaluate.eval_actor import Ask, EvalActor
 from swath.evaluate.newest import Newest, Token
 from swath.seeds import derive
+from swath.weights.channel import Update
 from swath.weights.manifest import snapshot_of
+from swath.weights.snapshot import POLICY
 
 LENGTHS = (3, 9)
 NUMBERS = {
@@ -72,8 +74,12 @@ def actor(env_maker=Count, policy_maker=Constant, **options):
     return EvalActor(cloudpickle.dumps((env_maker, policy_maker)), **options)
 
 
-def ask(number=1, weights=None, version=0, asker="a", **manner):
-    return Ask(Token(asker, number), weights=None if weights is None else Lent(weights), version=version, **manner)
+def ask(number=1, asker="a", **manner):
+    return Ask(Token(asker, number), **manner)
+
+
+def sent(policy, version=1):
+    return Update(version, {POLICY: Lent(policy)})
 
 
 def two(render_mode=None):
@@ -132,18 +138,18 @@ def test_frames_are_bounded():
 def test_weights_are_those_that_were_sent_last_and_are_counted():
     one_actor = actor()
     assert one_actor.rollout(ask(1))["policy_version"] == 0
-    sent = one_actor.rollout(ask(2, Constant(2), 1))
-    assert (sent["reward"], sent["policy_version"]) == (6.0, 1)
+    newer = one_actor.rollout(ask(2), sent(Constant(2)))
+    assert (newer["reward"], newer["policy_version"]) == (6.0, 1)
     kept = one_actor.rollout(ask(3))
     assert (kept["reward"], kept["policy_version"]) == (6.0, 1)
-    assert one_actor.rollout(ask(1, Constant(3), 1, asker="b"))["policy_version"] == 2
+    assert one_actor.rollout(ask(1, asker="b"), sent(Constant(3)))["policy_version"] == 2
 
 
 def test_a_policy_without_weights_plays_and_takes_none():
     one_actor = actor(policy_maker=lambda: lambda observation: torch.ones(observation.shape[:-1], dtype=torch.long))
     assert one_actor.rollout(ask(1))["reward"] == 3.0
     with pytest.raises(TypeError, match="has none; submit None"):
-        one_actor.rollout(ask(2, Constant(), 1))
+        one_actor.rollout(ask(2), sent(Constant()))
 
 
 class Superseding(Count):

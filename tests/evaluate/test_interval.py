@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath import seeds
-from swath.evaluate.interval import Bootstrap, levels, mean_interval, student
+from swath.evaluate.statistics import Bootstrap, levels, mean_interval, student
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40).map(np.array)
 EVEN = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])

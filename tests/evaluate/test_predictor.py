@@ -6,7 +6,7 @@ import torch
 from evaluation_toys import CoinEnv, evaluate_once, expected
 from gymnasium import spaces
 
-from swath.evaluate.predictor import Predictor
+from swath.evaluate.acting import Predictor
 from swath.evaluate.request import EvalRequest
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.policies.calling import ExplorationType

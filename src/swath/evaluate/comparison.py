@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from swath.evaluate.interval import CONFIDENCE, RESAMPLES, Bootstrap, Floats
 from swath.evaluate.result import NO_SEED, EvalResult
-from swath.evaluate.statistics import Ints
+from swath.evaluate.statistics import CONFIDENCE, RESAMPLES, Bootstrap, Floats, Ints
 
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 

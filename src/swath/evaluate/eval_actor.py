@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 import torch
@@ -23,19 +23,13 @@ from swath.evaluate.statistics import summarise
 from swath.evaluate.worker import Performance
 from swath.rollout.hosts.base import first_of
 from swath.rollout.policies.calling import ExplorationType
+from swath.weights.channel import Update
 from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import apply
+from swath.weights.snapshot import POLICY, apply
 from swath.workers.packing import Parcel
 
 PUBLIC = ("rollout",)
 """Methods by which an actor shows of what kind it is."""
-
-
-class Shared(Protocol):
-    """Weights that were put where the actor can read them."""
-
-    def open(self) -> Any:
-        """The snapshot."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +42,6 @@ class Ask:
         exploration: how the policy picks actions.
         until_any_done: stop at the first step at which any sub-env is done.
         reward_keys: as `Reading.of` takes them.
-        weights: a snapshot for the policy; `None` for those it has.
-        version: of these, as far as the asker knows what others have sent.
     """
 
     token: Token
@@ -57,8 +49,6 @@ class Ask:
     exploration: ExplorationType = ExplorationType.DETERMINISTIC
     until_any_done: bool = True
     reward_keys: Any = ("next", "reward")
-    weights: Shared | None = None
-    version: int = 0
 
 
 class EvalActor:
@@ -90,8 +80,8 @@ class EvalActor:
         self._version = 0
         self._failed = False
 
-    def rollout(self, ask: Ask) -> dict[str, Any] | Parcel:
-        """Play it, unless another is the newest.
+    def rollout(self, ask: Ask, update: Update | None = None) -> dict[str, Any] | Parcel:
+        """Take newer weights, if they come with it, and play it, unless another is the newest.
 
         Returns:
             Its numbers by name; where the env renders, the frames are the body of a parcel.
@@ -103,8 +93,8 @@ class EvalActor:
             Exception: what env or policy raised; the next rollout is played in an env that is made anew.
         """
         superseded = self._superseded(ask.token)
-        if ask.weights is not None:
-            self._take(ask.weights, ask.version)
+        if update is not None and update.models:
+            self._take(update)
         try:
             if self._failed:
                 self._setting.renew()
@@ -160,13 +150,13 @@ class EvalActor:
         frames = None if footage is None else footage.films.get(0)
         return {**numbers, "frames": None} if frames is None else Parcel(numbers, frames)
 
-    def _take(self, weights: Shared, version: int) -> None:
+    def _take(self, update: Update) -> None:
         policy = self._setting.policy
-        fitting = take(weights.open(), Manifest.of(policy))
+        fitting = take(update.opened()[POLICY], Manifest.of(policy))
         if fitting is None:
             raise TypeError(f"weights were submitted, but the policy {type(policy).__name__} has none; submit None")
         apply(fitting, policy)
-        self._version = max(self._version + 1, version)
+        self._version = max(self._version + 1, update.version)  # others may have sent some
 
 
 def _require_newest(superseded: Future[Token | None]) -> None:

@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from swath.evaluate.layers import below, transform_paths
-from swath.evaluate.privacy import module_of
-from swath.evaluate.setting import Setting
+from swath.evaluate.setting import Setting, module_of
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import POLICY, Snapshot, fitting, owner
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from swath.evaluate.interval import mean_interval
 from swath.evaluate.request import EvalRequest, Stopped
 from swath.evaluate.result import EpisodeRow, Episodes, EvalResult
-from swath.evaluate.statistics import summarise
+from swath.evaluate.statistics import mean_interval, summarise
 from swath.evaluate.worker import Footage
 from swath.rollout.hosts.base import Seeding
 

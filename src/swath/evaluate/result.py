@@ -13,9 +13,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from tensordict import TensorDict
 
-from swath.evaluate.interval import Floats
 from swath.evaluate.request import Stopped
-from swath.evaluate.statistics import Ints
+from swath.evaluate.statistics import Floats, Ints
 from swath.rollout.hosts.base import Seeding
 
 Bools: TypeAlias = NDArray[np.bool_]

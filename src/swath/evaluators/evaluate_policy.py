@@ -11,15 +11,14 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from swath.errors import WorkerLate
+from swath.evaluate.acting import Predictor
 from swath.evaluate.arena import SettingRequest
 from swath.evaluate.layers import is_monitored, reward_changers
 from swath.evaluate.numbers import Performed, Rounds, result_of
-from swath.evaluate.predictor import Predictor
-from swath.evaluate.privacy import private_streams
 from swath.evaluate.request import EvalRequest
 from swath.evaluate.result import Episodes, EvalResult
 from swath.evaluate.runner import Scene, Watcher
-from swath.evaluate.setting import Setting
+from swath.evaluate.setting import Setting, private_streams
 from swath.evaluate.worker import Performance
 from swath.options import count
 from swath.rollout.hosts.base import ArraySpec, HostSpec

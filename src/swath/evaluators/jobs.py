@@ -9,8 +9,7 @@ from functools import partial
 
 from swath.errors import WorkerLate
 from swath.evaluate.arena import SettingRequest
-from swath.evaluate.privacy import private_copy, require_own
-from swath.evaluate.setting import Setting
+from swath.evaluate.setting import Setting, private_copy, require_own
 from swath.evaluate.worker import EvalWorker, noted
 from swath.evaluators.options import EvaluatorOptions
 from swath.rollout.hosts.sources import is_env_instance

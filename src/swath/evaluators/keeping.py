@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from swath.evaluate.privacy import module_of
 from swath.evaluate.result import EvalResult
+from swath.evaluate.setting import module_of
 from swath.report.atomic import replacing
 from swath.rollout.policies.calling import the_policy
 from swath.weights.snapshot import POLICY

@@ -18,8 +18,8 @@ import torch
 from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
+from swath.evaluate.acting import Predicts
 from swath.evaluate.arena import SettingRequest, require_form
-from swath.evaluate.predictor import Predicts
 from swath.evaluate.queue import BusyPolicy
 from swath.evaluate.request import Conditions, EvalRequest, require_positive
 from swath.evaluators.collector_settings import CollectorSettings

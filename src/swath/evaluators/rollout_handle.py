@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, TypeGuard
@@ -23,7 +23,8 @@ from swath.evaluate.newest import Token, begun, superseded
 from swath.evaluate.request import require_positive
 from swath.extras import need
 from swath.options import count
-from swath.weights.snapshot import Snapshot
+from swath.weights.channel import Channel
+from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers.base import Job
 from swath.workers.outcome import Error, Outcome
 from swath.workers.ray.actors import RayHandle
@@ -73,19 +74,15 @@ class _Run:
     """A rollout that was asked for.
 
     Attributes:
-        ask: it, without weights.
-        weighted: whether weights were submitted with it.
+        ask: it.
         ticket: the call that brings it.
         asked: when.
-        shared: weights that travel with the call.
         losses: how many actors were lost over it.
     """
 
     ask: Ask
-    weighted: bool
     ticket: Ticket
     asked: float = field(default_factory=monotonic)
-    shared: Any = None
     losses: int = 0
 
 
@@ -110,13 +107,14 @@ class RolloutHandle:
     ) -> None:
         self._build, self._at, self._options = build, at, options or ActorOptions()
         self._backend = RayBackend()
+        self._channel = Channel(self._backend.share)
         self._lives, self._began = 0, monotonic()
         self._asker, self._number = uuid4().hex, 0
         name, namespace = (self._asker, "swath") if at is None else at
         self._register = Address(f"{name} (newest)", namespace)
         self._newest: Any = None
         self._run: _Run | None = None
-        self._weights: Snapshot | None = None
+        self._weights: Snapshot | None = None  # for another cluster, if this one goes
         self._version = 0
         self._lock = threading.RLock()
         self._closed = False
@@ -143,12 +141,12 @@ class RolloutHandle:
         with self._lock:
             if self._closed:
                 raise Closed("this RayEvalWorker was shut down; make another one")
-            self._forget()
+            self._run = None
             self._number += 1
             if weights is not None:
                 self._weights, self._version = weights, self._version + 1
-            ask = Ask(Token(self._asker, self._number), **manner)
-            run = _Run(ask, weights is not None, self._actor.ended)
+                self._channel.publish({POLICY: weights}, version=self._version)
+            run = _Run(Ask(Token(self._asker, self._number), **manner), self._actor.ended)
             self._send(run)
             self._run = run
         self._backend.wake()
@@ -166,7 +164,7 @@ class RolloutHandle:
                 if (run := self._run) is None:
                     return None
                 if (outcome := self._outcome(run)) is not None:
-                    self._forget()
+                    self._run = None
                     return self._opened(outcome)
                 actor, due, backend = self._actor, self._due(run), self._backend
                 news = [ticket for ticket in (run.ticket, actor.ready, actor.placed) if not ticket.done]
@@ -183,8 +181,7 @@ class RolloutHandle:
         with self._lock:
             if self._closed:
                 return
-            self._forget()
-            self._closed = True
+            self._run, self._closed = None, True
         backend, actor = self._backend, self._actor
         backend.wake()
         self._announce(None)
@@ -211,6 +208,9 @@ class RolloutHandle:
         if self._backend.cluster.gone():
             self._backend.close()
             self._backend, self._newest = RayBackend(), None
+            self._channel = Channel(self._backend.share)
+            if self._weights is not None:
+                self._channel.publish({POLICY: self._weights}, version=self._version)
         options, threads = self._options, max(1, int(self._options.resources.get("num_cpus") or 1))
         name = Name(0, self._lives)
         if self._at is not None or self._newest is None:  # without a name it lives as long as its first handle
@@ -242,16 +242,13 @@ class RolloutHandle:
 
     def _send(self, run: _Run) -> None:
         """Have it played by the actor there is, or by another if this handle can begin one."""
-        weights = self._weights if run.weighted else None
         if self._actor.killed is not None or self._backend.wait([self._actor.ended], 0.0):
             if self._build is None:
                 return
-            self._actor, weights = self._begun(), self._weights
-        backend, actor = self._backend, self._actor
-        run.shared = None if weights is None else backend.share(weights)
+            self._actor = self._begun()
         self._announce(run.ask.token)
-        ask = replace(run.ask, weights=run.shared, version=self._version)
-        run.asked, run.ticket = monotonic(), backend.call(actor, "rollout", ask)
+        with self._channel.update_for(self._actor.name) as update:
+            run.asked, run.ticket = monotonic(), self._backend.call(self._actor, "rollout", run.ask, update)
 
     def _outcome(self, run: _Run) -> Outcome | None:
         """What became of it, if anything has; acts on what has happened to the actor."""
@@ -277,7 +274,6 @@ class RolloutHandle:
             return Error(WorkerLost(why))
         if run.losses > self._options.retries or self._backend.cluster.gone():
             return loss
-        self._release(run)
         try:
             self._send(run)
         except SwathError as refusal:
@@ -313,16 +309,6 @@ class RolloutHandle:
         numbers = outcome.value if isinstance(outcome.value, dict) else outcome.value.head
         self._version = max(self._version, numbers["policy_version"])
         return outcome.value
-
-    def _forget(self) -> None:
-        if self._run is not None:
-            self._release(self._run)
-        self._run = None
-
-    def _release(self, run: _Run) -> None:
-        if run.shared is not None:
-            run.shared.release()
-            run.shared = None
 
 
 def _is_loss(outcome: Outcome | None) -> TypeGuard[Error]:

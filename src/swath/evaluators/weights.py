@@ -10,8 +10,8 @@ from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
 from swath.evaluate.models import has_moments, moments_of
-from swath.evaluate.privacy import module_of
 from swath.evaluate.queue import Brief
+from swath.evaluate.setting import module_of
 from swath.evaluators.options import EvaluatorOptions
 from swath.weights.manifest import snapshot_of
 from swath.weights.snapshot import EXTRA_STATE, POLICY, flat_weights, is_extra
