@@ -24,8 +24,8 @@ EARLIER = 0.9
 """Of the time after which a request is late: then the stacks of all threads are written."""
 
 POLICY, WEIGHTS, FILTER = "policy/", "weights/", "filter/"
-REMOVED, MAPPING, TO_TRAIN, GLOBAL_VARS = "removed", "mapping", "to_train", "global_vars"
-NUM_WORKERS = "num_workers"
+REMOVED, MAPPING, TO_TRAIN = "removed", "mapping", "to_train"
+GLOBAL_VARS, NUM_WORKERS = "global_vars", "num_workers"
 """What the channel of a set holds: by policy id keywords of `add_policy`, weights and a filter; ids of policies that
 workers may be built with and are not to have; who acts for whom; who learns; numbers that all know; how many workers
 there are."""

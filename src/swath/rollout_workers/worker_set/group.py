@@ -197,9 +197,9 @@ class RolloutGroup(WorkerGroup):
             if not self.failures.is_tolerated(error):
                 raise error
 
-    def has_failed(self, request: Request) -> bool:
-        """Whether a request that is answered has no value."""
-        return request.ticket.error is not None or isinstance(request.ticket.value, Unfit)
+    def has_refused(self, request: Request) -> bool:
+        """Whether its worker has answered that it cannot take what is new."""
+        return isinstance(request.ticket.outcome, Value) and isinstance(request.ticket.outcome.value, Unfit)
 
     def outcome(self, request: Request) -> Outcome:
         """What has come of a request that is answered; it is closed, unless there is a fragment."""

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from swath.errors import PayloadLost, WorkerLate, WorkerLost, warn_of_no_effect
-from swath.group.member import Unfit
 from swath.group.request import Request
 from swath.options import count
 from swath.rollout_workers.batches.joining import concat_samples
@@ -270,19 +269,19 @@ class FragmentCollection:
         Raises:
             Exception: what a worker raised.
         """
-        group = self._group
+        group, failures = self._group, self._group.failures
         for request in [one for one in self._fragments() if one.answered]:
-            is_refusal = isinstance(getattr(request.ticket.outcome, "value", None), Unfit)
+            is_old_refusal = group.has_refused(request) and request.number <= self._asked_before
             error = self._opened(request)
-            if error is None or (is_refusal and request.number <= self._asked_before):
+            if error is None or is_old_refusal:
                 continue  # what it refused then may not be the newest now
             is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
             if is_lost:
                 group.fragments_lost += 1
                 group.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
-            if not is_lost or not (group.failures.tolerated or isinstance(error, PayloadLost)):
+            if not is_lost or not (failures.tolerated or isinstance(error, PayloadLost)):
                 raise error
-            group.failures.note(request.name, "discarded", f"a fragment: {error}")
+            failures.note(request.name, "discarded", f"a fragment: {error}")
 
     def _opened(self, request: Request) -> BaseException | None:
         """Open the answer; what is to be seen in its place, if there is none."""
@@ -333,9 +332,8 @@ def _joined(group: RolloutGroup, fragments: Sequence[Request], *, concat: bool) 
     try:
         for batch in batches:
             _own_objects(batch)
-        if concat and len(batches) > 1:
-            return concat_samples(batches)
-        return _as_asked([batch.copy() for batch in batches], concat=concat)
+        is_copied = concat and len(batches) > 1  # by joining them
+        return _as_asked(batches if is_copied else [batch.copy() for batch in batches], concat=concat)
     finally:
         for request in fragments:
             request.asked.batch = None
