@@ -215,6 +215,10 @@ def test_a_rank_takes_in_no_policy_that_the_others_would_not_have():
         worker.setup_torch_data_parallel(free_url(), 0, 1, "gloo")
         with pytest.raises(RuntimeError, match=r"call teardown_torch_data_parallel\(\) on each"):
             worker.add_policy("late", PPOTorchPolicy)
+        state = worker.get_state()
+        state["policy_states"]["late"] = state["policy_states"]["default_policy"]
+        with pytest.raises(RuntimeError, match="'late' cannot be added"):
+            worker.set_state(state)
         assert list(worker.policy_map) == ["default_policy"]
         worker.teardown_torch_data_parallel()
         worker.add_policy("late", PPOTorchPolicy)

@@ -21,14 +21,10 @@ class Learning:
     Args:
         policies: the worker's.
         weights: likewise; their version grows with each update.
-
-    Attributes:
-        is_rank: whether it is one of several ranks.
     """
 
     def __init__(self, policies: Policies, weights: PolicyWeights) -> None:
         self._policies, self._weights = policies, weights
-        self.is_rank = False
 
     def chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
         """Policies that learn, and their batches, by id; in the same order on all ranks.
@@ -91,18 +87,18 @@ class Learning:
     def join(self, url: str, world_rank: int, world_size: int, backend: str, timeout_s: float) -> None:
         """Be one of several ranks; see `distributed.join`."""
         distributed.join(self._policies.map, url, world_rank, world_size, backend, timeout_s)
-        self.is_rank = True
+        self._policies.on_ranks = True
         self._weights.changed()
 
     def leave(self) -> None:
         """Learn alone again; nothing happens if it does."""
-        if self.is_rank:
+        if self._policies.on_ranks:
             distributed.leave(self._policies.map)
-            self.is_rank = False
+            self._policies.on_ranks = False
 
     def _agreed(self, batches: dict[str, SampleBatch]) -> list[tuple[str, Any, SampleBatch]]:
         """Policies and their batches, in the same order on all ranks."""
-        if self.is_rank:
+        if self._policies.on_ranks:
             batches = dict(sorted(batches.items()))
             distributed.require_same(list(batches), "policies in the batch")
         return [(policy_id, self._policies.get(policy_id), batch) for policy_id, batch in batches.items()]

@@ -33,6 +33,7 @@ class Policies:
         filters: of processed observations.
         preprocessors: of observations.
         own: settings that are other than the worker's, also of those that were removed, which may still act.
+        on_ranks: they learn together with those of other ranks.
     """
 
     config: AlgorithmConfig
@@ -45,16 +46,23 @@ class Policies:
     filters: dict[str, Filter] = field(default_factory=dict)
     preprocessors: dict[str, Preprocessor] = field(default_factory=dict)
     own: dict[str, dict[str, Any]] = field(default_factory=dict)
+    on_ranks: bool = False
 
     def add(self, policy_id: str, spec: PolicySpec, policy: Any = None, state: Mapping[str, Any] | None = None) -> Any:
         """Take in a policy that is ready, or build one by a complete spec; all or nothing.
 
         Raises:
             KeyError: the id is taken.
+            RuntimeError: the other ranks would not have the policy.
             Exception: what its class or its state raises.
         """
         if policy_id in self.map:
             raise KeyError(f"there is a policy {policy_id!r} already; remove_policy it first, or take another id")
+        if self.on_ranks:
+            raise RuntimeError(
+                f"policy {policy_id!r} cannot be added while policies learn on several ranks: call "
+                "teardown_torch_data_parallel() on each, add the policy there, then set the ranks up again"
+            )
         assert spec.observation_space is not None, "the spec is not complete"
         kind = NoPreprocessor if self.config["_disable_preprocessor_api"] else get_preprocessor(spec.observation_space)
         preprocessor = kind(spec.observation_space)

@@ -108,11 +108,6 @@ class PolicyWorker(EnvRunner):
             RuntimeError: the worker is one of several ranks: the others would not have the policy.
         """
         require_addable(policy_cls, policy, module_spec)
-        if self._learning.is_rank:
-            raise RuntimeError(
-                f"add_policy({policy_id!r}) of a worker whose policies learn on several ranks: call "
-                "teardown_torch_data_parallel() on each, add the policy there, then set the ranks up again"
-            )
         spec = PolicySpec(policy_cls, observation_space, action_space, config)
         if policy is not None:
             spec = PolicySpec(type(policy), *spaces_of(policy, observation_space, action_space), config)
