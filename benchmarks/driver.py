@@ -23,7 +23,7 @@ from swath.collectors.service import CollectorService
 
 ENVS, STEPS = 4, 16
 SIZES = (1, 4, 16, 64)
-MOST_MS = 1.0
+MOST_MS = 0.6
 
 
 def cost_ms(collection: CollectorService, draws: int) -> float:

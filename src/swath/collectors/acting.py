@@ -73,11 +73,6 @@ class Acting:
         return self._own
 
     @property
-    def acts_itself(self) -> bool:
-        """Whether the policy acts that was given, and no copy of it."""
-        return self.policy is self.given and self._snapshot is None
-
-    @property
     def built(self) -> bool:
         """Whether a factory built the policy, so that there is none of the user's to fetch weights from."""
         return self._options.policy_factory is not None
