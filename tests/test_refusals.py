@@ -28,12 +28,6 @@ def evaluator_of_creator(**options):
 
 
 COLLECTORS: list = [
-    pytest.param(
-        lambda: swath.SharedMemWeightSyncScheme().init_on_sender(model_id="policy", devices=["cpu"]),
-        TypeError,
-        "takes no devices: .* weight_sync_schemes=",
-        id="devices of a scheme",
-    ),
     pytest.param(lambda: swath.RayReplayBuffer, AttributeError, "torchrl.data.RayReplayBuffer", id="RayReplayBuffer"),
     pytest.param(
         lambda: swath.RayCollector("CartPole-v1", frames_per_batch=2, collector_class="sync", trajs_per_batch=1),

@@ -13,6 +13,7 @@ from swath.evaluators import Evaluator, RayEvalWorker
 from swath.keys import COLLECTOR, NEXT
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
+from swath.rollout.policies.binding import asked_for
 from swath.testing.swapping import Lent, Table
 from swath.testing.torchrl_shim.stand_ins import AsyncCollector, MultiCollectorClass
 from swath.weight_update import (
@@ -107,6 +108,10 @@ def _at(path: str) -> property:
     return property(lambda collector: collector.cascade_execute(path))
 
 
+def _asked_for(option: str) -> property:
+    return property(lambda collector: asked_for(collector.cascade_execute(f"_request.options.{option}")))
+
+
 LENT: Lent = {
     BaseCollector: {
         "_frames": property(lambda collector: collector.stats()["frames"]),
@@ -116,14 +121,12 @@ LENT: Lent = {
     },
     Collector: {
         "_wrapped_policy": property(_wrapped),
-        "compiled_policy": _at("_member.acting.compiled"),
-        "cudagraphed_policy": _at("_member.acting.captured"),
+        "compiled_policy": _asked_for("compile_policy"),
+        "cudagraphed_policy": _asked_for("cudagraph_policy"),
     },
     ManyWorkers: {
         "_weight_sync_schemes": _at("_outlet.schemes"),
-        "preemptive_threshold": property(
-            lambda collector: collector.cascade_execute("_request.order.preemptive_threshold")
-        ),
+        "preemptive_threshold": _at("_request.order.preemptive_threshold"),
         "interruptor": None,
     },
 }
