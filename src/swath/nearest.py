@@ -1,4 +1,4 @@
-"""What may have been meant by a name that there is not."""
+"""Which keywords a public class takes, and which one may have been meant by another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request to a collection: workers are brought up, described, compared, seeded."""
+"""From a request to a collection: workers are brought up, described, compared, seeded; more are added later."""
 
 from __future__ import annotations
 

@@ -103,7 +103,10 @@ class Devices:
 
 @dataclass(frozen=True, kw_only=True)
 class EveryWorker:
-    """What every collector takes; meanings as in `Collector`. `by_worker` of them may be lists of one per worker."""
+    """What every collector takes; meanings as in `Collector`.
+
+    Where there are several workers, the factory, the keywords of envs and the devices may be lists of one per worker.
+    """
 
     policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
     create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None

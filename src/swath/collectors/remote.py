@@ -68,7 +68,7 @@ class RemoteWorker(Worker, Responder):
         Responder.__init__(self, request.built_by)
         self._here, self._ask = request.here, FragmentRequest()
         self._bell: Any = None
-        Worker.__init__(self, request if self._here else replace(request, stopped=self._rung))
+        Worker.__init__(self, request if self._here else replace(request, stopped=self._is_stopped))
         self._sums = EpisodeSums(self.host.spec.num_envs)
         self._frames = self._batches = 0
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
@@ -234,7 +234,7 @@ class RemoteWorker(Worker, Responder):
             return [self.get_model(model_id)]
         return [] if self.acting.module is None else [self.acting.module]
 
-    def _rung(self) -> bool:
+    def _is_stopped(self) -> bool:
         return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
 
     def zero_batch(self) -> Any:

@@ -18,8 +18,8 @@ from swath.collectors.worker_request import (
     Given,
     Seeding,
     WorkerRequest,
-    closed_with,
     first_reset,
+    ours_to_close,
     require_resettable,
     require_truncated_key,
 )
@@ -73,7 +73,7 @@ class Worker:
         self.options, self.index, self.life, self._stopped = options, request.worker, request.life, request.stopped
         policy = given if options.auto_register_policy_transforms else None
         host = self.host = build(request.source, Fitting(options.max_frames, options.devices.movable_env, policy))
-        with closed_on_failure(closed_with(host, request.source)):
+        with closed_on_failure(ours_to_close(host, request.source)):
             options.devices.require_env(host.spec)
             require_truncated_key(host.spec, options)
             require_resettable(host.spec, options, request.source.env if request.source.is_instance else None)

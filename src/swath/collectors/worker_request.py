@@ -1,4 +1,4 @@
-"""What a worker is made of, and what must hold before it can be."""
+"""What a worker is made of, what must hold before it can be built, and how policies and envs travel to it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def first_reset(host: Host, request: WorkerRequest) -> Leaves:
     return observation
 
 
-def closed_with(host: Host, source: Source) -> list[Any]:
+def ours_to_close(host: Host, source: Source) -> list[Any]:
     """What to close if a part fails: all envs but an instance of the user's."""
     if not source.is_instance:
         return [host]

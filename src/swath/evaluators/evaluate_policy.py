@@ -220,7 +220,7 @@ class _Caller:
 
     def saw(self, step: Step, slot: int, scene: Scene) -> None:
         """Call it for this slot."""
-        self._callback({**_of_step(step, slot, scene), **_of_books(scene), "model": self._model}, {})
+        self._callback({**_of_step(step, slot, scene), **_of_episodes(scene), "model": self._model}, {})
 
     def stepped(self, scene: Scene) -> None:
         """Nothing to do."""
@@ -253,7 +253,7 @@ def _shapers(spec: HostSpec) -> tuple[Callable[[Leaves], Any], Callable[[Leaves]
     return (lambda leaves: leaves[0]), (lambda leaves: leaves[0].select(*spec.acted))
 
 
-def _of_books(scene: Scene) -> dict[str, Any]:
+def _of_episodes(scene: Scene) -> dict[str, Any]:
     slots = range(scene.quota.num_slots)
     episodes = Episodes.by_number(scene.rows)
     counts = Counter(episode % len(slots) for episode in scene.rows)
