@@ -22,7 +22,7 @@ from figures import claim, ended, verdict
 from peers import TORCHRL, python_of
 from rounds import Peer, Run, Target, interleave, reached, show, timed
 from swath import Evaluator
-from swath.evaluators.options import Place
+from swath.evaluation.options import Place
 
 EPISODES, ENVS, MAX_STEPS = 10, 10, 200
 MANY, ENOUGH = 1000, 0.95

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from figures import ended, table, verdict
-from swath.evaluate.request import Conditions
-from swath.evaluate.statistics import RESAMPLES, Bootstrap, mean_interval, student
+from swath.evaluation.request import Conditions
+from swath.evaluation.statistics import RESAMPLES, Bootstrap, mean_interval, student
 
 Floats = NDArray[np.float64]
 Source = Callable[[np.random.Generator, tuple[int, ...]], Floats]

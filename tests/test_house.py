@@ -12,7 +12,7 @@ import pytest
 import swath
 
 SOURCE = Path(swath.__file__).parent
-FACES = ("collectors/", "evaluators/", "rollout_workers/", "cli/", "testing/", "weights/schemes", "weights/updaters")
+FACES = ("collectors/", "evaluation/", "rollout_workers/", "cli/", "testing/", "weights/schemes", "weights/updaters")
 """Packages and modules whose callers are users, who expect the field's parameter lists."""
 
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from swath.collectors.collector import Collector
     from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
     from swath.collectors.ray_collector import RayCollector
-    from swath.evaluate.comparison import Comparison, compare
-    from swath.evaluate.result import EvalResult
-    from swath.evaluators.evaluate_policy import evaluate_policy
-    from swath.evaluators.evaluator import Evaluator
-    from swath.evaluators.ray_eval_worker import RayEvalWorker
+    from swath.evaluation.comparison import Comparison, compare
+    from swath.evaluation.evaluate_policy import evaluate_policy
+    from swath.evaluation.evaluator import Evaluator
+    from swath.evaluation.ray_eval_worker import RayEvalWorker
+    from swath.evaluation.result import EvalResult
     from swath.options import Restarts
     from swath.report.progress import Progress
     from swath.rollout.episodes.gae import GAE
@@ -60,10 +60,10 @@ _HOME = {
     "PolicySpec": "swath.rollout_workers.config.policy_spec",
     "MultiAgentBatch": "swath.rollout_workers.batches.multi_agent",
     "SampleBatch": "swath.rollout_workers.batches.sample_batch",
-    "Comparison": "swath.evaluate.comparison",
+    "Comparison": "swath.evaluation.comparison",
     "EnvContext": "swath.rollout_workers.env_context",
-    "EvalResult": "swath.evaluate.result",
-    "Evaluator": "swath.evaluators.evaluator",
+    "EvalResult": "swath.evaluation.result",
+    "Evaluator": "swath.evaluation.evaluator",
     "ExplorationType": "swath.rollout.policies.calling",
     "BaseCollector": "swath.collectors.base",
     "Collector": "swath.collectors.collector",
@@ -73,7 +73,7 @@ _HOME = {
     "MultiCollector": "swath.collectors.multi",
     "MultiSyncCollector": "swath.collectors.multi",
     "RayCollector": "swath.collectors.ray_collector",
-    "RayEvalWorker": "swath.evaluators.ray_eval_worker",
+    "RayEvalWorker": "swath.evaluation.ray_eval_worker",
     "Progress": "swath.report.progress",
     "Restarts": "swath.options",
     "MultiStep": "swath.rollout.episodes.nstep",
@@ -81,8 +81,8 @@ _HOME = {
     "RolloutWorker": "swath.rollout_workers.worker.worker",
     "WorkerSet": "swath.rollout_workers.worker_set.worker_set",
     "split_trajectories": "swath.rollout.episodes.reshape",
-    "compare": "swath.evaluate.comparison",
-    "evaluate_policy": "swath.evaluators.evaluate_policy",
+    "compare": "swath.evaluation.comparison",
+    "evaluate_policy": "swath.evaluation.evaluate_policy",
     "LocalWeightsUpdaterBase": "swath.weights.updaters",
     "RemoteWeightsUpdaterBase": "swath.weights.updaters",
     "WeightUpdaterBase": "swath.weights.updaters",

@@ -11,7 +11,7 @@ from swath.cli.folder import RunFolder
 from swath.cli.journal import MOST_PENDING, Journal, Run
 from swath.cli.state import Progress
 from swath.errors import WorkerLost
-from swath.evaluate.result import Episodes, EvalResult
+from swath.evaluation.result import Episodes, EvalResult
 
 
 def result_of(reward):

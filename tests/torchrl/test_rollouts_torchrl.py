@@ -5,8 +5,8 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 
-from swath.evaluate.eval_actor import Ask, EvalActor
-from swath.evaluate.newest import Token
+from swath.evaluation.eval_actor import Ask, EvalActor
+from swath.evaluation.newest import Token
 
 envs = pytest.importorskip("torchrl.envs")
 pytest.importorskip("pygame", reason="CartPole renders with it")

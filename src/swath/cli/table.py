@@ -14,7 +14,7 @@ from swath.report.text import number
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from swath.evaluate.statistics import Floats
+    from swath.evaluation.statistics import Floats
     from swath.evaluators import Comparison
 
     Line = Callable[[Mapping[str, float]], str]

@@ -36,8 +36,8 @@ import numpy as np
 import pytest
 import torch
 
-from swath.evaluate.result import EvalResult
-from swath.evaluators.evaluator import Evaluator
+from swath.evaluation.evaluator import Evaluator
+from swath.evaluation.result import EvalResult
 from swath.rollout.spaces import Array
 from swath.testing.toy_worker import Gate
 from swath.testing.uneven_env import Shifted, UnevenEnv, played

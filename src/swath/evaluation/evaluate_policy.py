@@ -1,0 +1,280 @@
+"""`evaluate_policy`: mean and spread of the return in one call, with the arguments of Stable-Baselines3."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from swath.errors import WorkerLate
+from swath.evaluation.acting import Predictor
+from swath.evaluation.arena import SettingRequest
+from swath.evaluation.layers import is_monitored, reward_changers
+from swath.evaluation.numbers import Performed, Rounds, result_of
+from swath.evaluation.request import EvalRequest
+from swath.evaluation.result import Episodes, EvalResult
+from swath.evaluation.runner import Scene, Watcher
+from swath.evaluation.setting import Setting, private_streams
+from swath.evaluation.worker import Performance
+from swath.options import count
+from swath.rollout.hosts.base import ArraySpec, HostSpec
+from swath.rollout.hosts.returned import info_of
+from swath.rollout.hosts.sources import require_free
+from swath.rollout.loop import Step
+from swath.rollout.policies.calling import ExplorationType
+from swath.rollout.spaces import Leaves, joiner, structured
+
+Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
+
+
+@overload
+def evaluate_policy(
+    policy: Any = ...,
+    env: Any = ...,
+    n_eval_episodes: int = ...,
+    deterministic: bool = ...,
+    render: bool = ...,
+    callback: Callback | None = ...,
+    reward_threshold: float | None = ...,
+    return_episode_rewards: Literal[False] = ...,
+    warn: bool = ...,
+    *,
+    model: Any = ...,
+    num_envs: int | None = ...,
+    max_steps: int | None = ...,
+    seed: int | None = ...,
+    timeout_s: float = ...,
+) -> tuple[float, float]: ...
+
+
+@overload
+def evaluate_policy(
+    policy: Any = ...,
+    env: Any = ...,
+    n_eval_episodes: int = ...,
+    deterministic: bool = ...,
+    render: bool = ...,
+    callback: Callback | None = ...,
+    reward_threshold: float | None = ...,
+    *,
+    return_episode_rewards: Literal[True],
+    warn: bool = ...,
+    model: Any = ...,
+    num_envs: int | None = ...,
+    max_steps: int | None = ...,
+    seed: int | None = ...,
+    timeout_s: float = ...,
+) -> tuple[list[float], list[int]]: ...
+
+
+def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of Stable-Baselines3
+    policy: Any = None,
+    env: Any = None,
+    n_eval_episodes: int = 10,
+    deterministic: bool = True,
+    render: bool = False,
+    callback: Callback | None = None,
+    reward_threshold: float | None = None,
+    return_episode_rewards: bool = False,
+    warn: bool = True,
+    *,
+    model: Any = None,
+    num_envs: int | None = None,
+    max_steps: int | None = None,
+    seed: int | None = 0,
+    timeout_s: float = 3600.0,
+) -> tuple[float, float] | tuple[list[float], list[int]]:
+    """Play whole episodes and give the mean and the standard deviation of their returns.
+
+    Every episode counts, quick or slow: with S envs, env g plays episodes g, g+S, … whatever the others do. Episode i
+    is reset with a seed that follows from `seed` and i alone, so two policies meet the same episodes. It blocks, in the
+    calling thread. Modules are copied and run in evaluation mode; random states of the process are the same after as
+    before; running statistics of normalising wrappers stand still.
+
+    With a `Monitor` or `RecordEpisodeStatistics` wrapper, return and length are those in `info["episode"]`, and only a
+    step that carries it ends an episode.
+
+    Args:
+        policy: any policy form, or an object with `predict(obs, state=, episode_start=, deterministic=)`.
+        env: a gymnasium id, a callable, an env, a vector env, a Stable-Baselines3 `VecEnv`, or a list of one kind (k
+            tasks: episode i runs on entry i mod k). Instances are borrowed: they are not closed.
+        n_eval_episodes: how many episodes.
+        deterministic: no exploration, for policies that know of it: TensorDict modules, those with a parameter
+            `exploration_type`, objects with `predict`; others act as they always do. If false, actions are sampled.
+        render: call `env.render()` after each step.
+        callback: called with two dicts after each step of each env, before the end of an episode is booked. The first
+            has `i`, `n_envs`, `reward`, `done`, `info`, `actions`, `observations`, `new_observations`, `states`,
+            `episode_starts`, `current_rewards`, `current_lengths`, `episode_rewards`, `episode_lengths`,
+            `episode_counts`, `episode_count_targets`, `model` and `env`; the second is empty.
+        reward_threshold: what the mean must exceed.
+        return_episode_rewards: give lists per episode instead.
+        warn: warn of wrappers that change rewards where no monitor tells the true ones.
+        model: another name for `policy`.
+        num_envs: envs stepped together; `None`: 1 for an id or callable, the size of an instance or list.
+        max_steps: most steps of an episode; `None`: no limit of ours.
+        seed: root of all seeds; `None`: nothing is seeded.
+        timeout_s: seconds for the whole evaluation.
+
+    Returns:
+        Mean and standard deviation (divisor N) of the returns; with `return_episode_rewards` the returns and lengths,
+        in episode order.
+
+    Raises:
+        AssertionError: the mean is not above `reward_threshold`.
+        TypeError: no policy, or two; no env, or something that is none.
+        ValueError: a number out of range, or a collector or evaluator that is not shut down steps this env.
+        WorkerLate: `timeout_s` passed; checked after each step.
+        Exception: what the env, the policy or the callback raised, as its own type; a note says where.
+    """
+    actor = _the_policy(policy, model)
+    request = EvalRequest(
+        num_trajectories=count("n_eval_episodes", n_eval_episodes),
+        max_steps=max_steps,
+        timeout_s=timeout_s,
+        seed=seed,
+        exploration_type=ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM,
+    )
+    if env is None:
+        raise TypeError("evaluate_policy() needs an env: a gymnasium id, a callable, or an env")
+    require_free(env)
+    result = evaluated(actor, env, request, num_envs, _watchers(actor, callback, render=render), warn=warn)
+    with np.errstate(invalid="ignore"):
+        mean, std = float(result.returns.mean()), float(result.returns.std())
+    if reward_threshold is not None and not mean > reward_threshold:
+        raise AssertionError(f"mean return {mean:.2f} is not above reward_threshold={reward_threshold:.2f}")
+    return (result.returns.tolist(), result.lengths.tolist()) if return_episode_rewards else (mean, std)
+
+
+def evaluated(
+    policy: Any,
+    env: Any,
+    request: EvalRequest,
+    num_envs: int | None = None,
+    watchers: Sequence[Watcher] = (),
+    *,
+    warn: bool = False,
+) -> EvalResult:
+    """An evaluation in the calling thread. Envs that are built here are closed; see `evaluate_policy` for the rest."""
+    setting = Setting(SettingRequest(env, num_envs, policy, borrows=True))
+    try:
+        if warn:
+            _warn_of_reward_changers(setting.host.env)
+        performance = Performance(setting, request, watchers=watchers, monitors=True)
+        runner, rounds, seconds, began = performance.runner, Rounds(request), 0.0, monotonic()
+
+        def late() -> bool:
+            if monotonic() - began <= request.timeout_s:
+                return False
+            raise WorkerLate(
+                f"the evaluation took longer than timeout_s={request.timeout_s}: {runner.progress}; steps made in the "
+                f"unfinished ones, by slot: {runner.unfinished}; give it more time, fewer episodes, or max_steps",
+                workers=(0,),
+                deadline=request.timeout_s,
+            )
+
+        with private_streams(request.seed, setting.policy):
+            while rounds.stopped is None:
+                performance.begin(rounds.due)
+                performance.play(late)
+                rounds.played(runner.rows)
+                seconds += performance.seconds
+    finally:
+        setting.close()
+    return result_of(Performed(request, rounds, seconds, runner.seeding), "eval")
+
+
+def _the_policy(policy: Any, model: Any) -> Any:
+    if (policy is None) == (model is None):
+        got = "neither" if policy is None else "both"
+        raise TypeError(f"evaluate_policy() needs a policy, as its first argument or as `model=`; got {got}")
+    return model if policy is None else policy
+
+
+def _warn_of_reward_changers(env: Any) -> None:
+    changers = reward_changers(env)
+    if changers and not is_monitored(env):
+        warnings.warn(
+            f"the env's {', '.join(changers)} changes rewards, so the returns are not those of the task; wrap the env "
+            "in RecordEpisodeStatistics below it to get them, or pass warn=False",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _watchers(model: Any, callback: Callback | None, *, render: bool) -> Sequence[Watcher]:
+    watchers: list[Watcher] = [] if callback is None else [_Caller(model, callback)]
+    return [*watchers, _Display()] if render else watchers
+
+
+class _Caller:
+    """Shows the user's callback what it would see in Stable-Baselines3."""
+
+    def __init__(self, model: Any, callback: Callback) -> None:
+        if not callable(callback):
+            raise TypeError(f"callback is of type {type(callback).__name__}; it must be callable, or None")
+        self._model, self._callback = model, callback
+
+    def saw(self, step: Step, slot: int, scene: Scene) -> None:
+        """Call it for this slot."""
+        self._callback({**_of_step(step, slot, scene), **_of_episodes(scene), "model": self._model}, {})
+
+    def stepped(self, scene: Scene) -> None:
+        """Nothing to do."""
+
+
+def _of_step(step: Step, slot: int, scene: Scene) -> dict[str, Any]:
+    spec = scene.host.spec
+    see, act = _shapers(spec)
+    done = np.zeros(spec.num_envs, dtype=np.bool_)
+    done[step.ended.envs] = True
+    return {
+        "i": slot,
+        "n_envs": spec.num_envs,
+        "reward": step.reward[slot],
+        "done": bool(done[slot]),
+        "info": info_of(step.info, slot),
+        "actions": act(step.outputs),
+        "observations": see(step.observation),
+        "new_observations": see(step.next_observation),
+        "states": scene.policy.state if isinstance(scene.policy, Predictor) else None,
+        "episode_starts": done,
+        "env": scene.host.env,
+    }
+
+
+def _shapers(spec: HostSpec) -> tuple[Callable[[Leaves], Any], Callable[[Leaves], Any]]:
+    """How leaves are shown: as gymnasium has them, or TensorDicts as they are."""
+    if isinstance(spec, ArraySpec):
+        return lambda leaves: structured(spec.observation_space, iter(leaves)), joiner(spec.action_space)
+    return (lambda leaves: leaves[0]), (lambda leaves: leaves[0].select(*spec.acted))
+
+
+def _of_episodes(scene: Scene) -> dict[str, Any]:
+    slots = range(scene.quota.num_slots)
+    episodes = Episodes.by_number(scene.rows)
+    counts = Counter(episode % len(slots) for episode in scene.rows)
+    return {
+        "current_rewards": scene.sums.returns[0].copy(),
+        "current_lengths": scene.sums.lengths.copy(),
+        "episode_rewards": episodes.returns.tolist(),
+        "episode_lengths": episodes.lengths.tolist(),
+        "episode_counts": np.array([counts[slot] for slot in slots]),
+        "episode_count_targets": np.array([scene.quota.target(slot) for slot in slots]),
+    }
+
+
+class _Display:
+    """Renders as the env does by itself, for those who watch."""
+
+    def saw(self, step: Step, slot: int, scene: Scene) -> None:
+        """Nothing to do."""
+
+    def stepped(self, scene: Scene) -> None:
+        """Render every env."""
+        env = scene.host.env
+        for one in env if isinstance(env, list) else [env]:
+            one.render()

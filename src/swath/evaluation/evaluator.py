@@ -1,0 +1,236 @@
+"""`Evaluator`: whole episodes with the weights of the moment, beside the training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from operator import index
+from types import TracebackType
+from typing import Any, Self
+
+from tensordict import TensorDict
+
+from swath.evaluation.keeping import keeper_of
+from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.queue import EvalQueue
+from swath.evaluation.reporting import Reporter
+from swath.evaluation.request import step_of
+from swath.evaluation.result import EvalResult
+from swath.evaluation.service import EvaluationService
+from swath.evaluation.weights import brief_of, extract_weights
+from swath.evaluation.workers import EvalWorkers
+from swath.nearest import with_options
+from swath.rollout.hosts.sources import claim, require_free
+from swath.workers.garbage import GarbageWatch
+
+_GARBAGE_S = 2.0
+
+
+class Evaluator:
+    """Evaluates a policy in whole episodes, now or beside the training, in a thread, in processes or on Ray.
+
+    Each evaluation plays exactly `num_trajectories` episodes with one set of weights. Who plays which episode and from
+    which seed is fixed before the first step, so quick episodes count no more than slow ones. The same weights give the
+    same numbers, whatever the backend, the number of envs or of workers. Evaluations that explore in a thread are the
+    exception: they draw from the process's generators.
+
+    Args:
+        env: a gymnasium id, a callable, an env, a vector env, or a list of one kind (k tasks: episode i runs on entry
+            i mod k). An instance belongs to the evaluator from now on.
+        policy: any policy form; a private copy of it acts. With a thread only. Modules, also those that an object with
+            `predict` has as `policy`, act with their weights of each request, anything else as it was at construction.
+        policy_factory: builds the policy where it runs; gets the env if it wants one.
+        num_trajectories: episodes of an evaluation, or of one round of it.
+        max_steps: most steps of an episode, which is truncated then; `None` for no such limit.
+        frames_per_batch: env steps of a worker between two reports of progress; `None`: `max_steps`, else 1000.
+        collector_cls: `None` or `"Collector"`; `"MultiSyncCollector"` runs it in a child process; or these classes.
+        collector_kwargs: settings under the names of collectors: `create_env_kwargs`, `env_device`, `policy_device`,
+            `compile_policy`, `cudagraph_policy`, `num_threads`; for the trajectories of `metrics_fn`: `traj_format`,
+            `storing_device`, `postproc`.
+        weight_sync_schemes: schemes by model id: the models whose weights can be sent; it then runs in a child process.
+        log_prefix: keys of results are `f"{log_prefix}/{name}"`.
+        reward_keys: entry of the env that is its reward, or a list of them: their mean.
+        done_keys: entry that ends an episode, or a list of them: when all are set; the env's own end does so too.
+        device: where the policy runs; `None` leaves it where it is.
+        exploration_type: how the policy picks actions.
+        metrics_fn: called with the trajectories of each evaluation; what it returns is added to the result.
+        dump_video: whether TorchRL's recorders among the env's transforms write after each evaluation what they have
+            seen; those of the first env do, others forget it.
+        on_result: called with each result as a flat TensorDict, before it can be read, in a thread of ours.
+        busy_policy: what `trigger_eval` does while one is pending: `"error"`, `"queue"`, `"skip"`, `"latest"`.
+        backend: `"thread"`, `"process"` or `"ray"`.
+        init_fn: runs first in each new worker process, before torch is imported there; with a thread there is none.
+        num_gpus: GPUs that Ray is asked for, by worker; 0 on machines without.
+        ray_kwargs: further options of `ray.remote`.
+        seed: root of all seeds; `None` for a fresh one for each evaluation.
+        num_envs: envs that each worker steps together; `None`: 1, or the size of an instance or list.
+        num_workers: workers that share the episodes.
+        until_ci_halfwidth: play rounds until half the width of the interval of the mean return is at most this.
+        max_trajectories: most episodes of all rounds; `None`: 10 rounds.
+        record_video: how many of the first episodes to film, a frame after each step. A vector env in SAME_STEP mode
+            has begun the next episode by then: its last frame shows that.
+        video_dir: write films there, as mp4; `None` leaves them in the result as `video`.
+        video_fps: their frame rate; `None`: the env's own, else 30.
+        max_video_bytes: frames held at most; beyond it filming stops.
+        per_episode: add `episode_rewards` and `episode_lengths`.
+        keep_best: where to keep the weights with the best mean return: a `.safetensors` file, beside which the result
+            is written as JSON, or a folder. What is found there sets the bar.
+        retries: how many workers may be lost within one evaluation.
+        timeout_s: seconds for one evaluation.
+        start_timeout_s: seconds for a new worker to be up, once it has been placed.
+        placement_timeout_s: seconds for Ray to place one.
+
+    Raises:
+        ValueError: a number out of range, options that contradict each other, an unknown backend or busy policy.
+        TypeError: a policy that cannot be copied, or something of the wrong kind.
+        RuntimeError: `backend="ray"` without Ray.
+    """
+
+    @with_options(EvaluatorOptions)
+    def __init__(self, options: EvaluatorOptions) -> None:
+        queue = EvalQueue(options.busy_policy, reported=options.on_result is not None)
+        self._options, self._keeper = options, keeper_of(options.keep_best, options.log_prefix, options.policy)
+        self._reporter = Reporter(options, self._keeper)
+        require_free(options.env)
+        show = self._reporter.show
+        self._service = EvaluationService(EvalWorkers(options), queue, options.request, self._reporter.finish, show)
+        self._watch = GarbageWatch(
+            self, partial(self._service.close, _GARBAGE_S), at_exit=False
+        )  # it closes itself then
+        claim(options.env, self._service)
+
+    def evaluate(
+        self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
+    ) -> EvalResult:
+        """Evaluate now, after what was asked for before, and wait for the result.
+
+        Args:
+            weights: of the policy: a module, a TensorDict or a mapping. `None`: the policy as it is now; with a factory
+                what was last sent.
+            step: the training step, kept with the result; `None` counts.
+            weights_dict: weights by model id.
+
+        Raises:
+            Closed: the evaluator was shut down.
+            WorkerLost, WorkerLate, PlacementFailed: what became of the workers.
+            Exception: what code of the user raised, as its own type.
+        """
+        at = None if step is None else step_of(step)
+        return self._service.evaluate(lambda: brief_of(self._options, weights, weights_dict), at)
+
+    def trigger_eval(
+        self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Ask for an evaluation and return as soon as the weights are copied; `poll` or `wait` gives the result.
+
+        Args:
+            weights: as `evaluate` takes them, of this moment.
+            step: the training step, kept with the result; `None` counts.
+            weights_dict: weights by model id.
+
+        Returns:
+            Whether it was accepted; false only with `busy_policy="skip"`.
+
+        Raises:
+            RuntimeError: one is pending, with `busy_policy="error"`; or too many results are unread.
+            Closed: the evaluator was shut down.
+        """
+        at = None if step is None else step_of(step)
+        return self._service.trigger(lambda: brief_of(self._options, weights, weights_dict), at)
+
+    def poll(self, timeout: float | None = 0) -> EvalResult | None:
+        """The oldest unread result of `trigger_eval`; `None` if there is none within so many seconds.
+
+        Raises:
+            Exception: that evaluation failed; raised once.
+        """
+        return self._service.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> EvalResult | None:
+        """As `poll`, until there is one; `None` at once if none is unread or pending."""
+        return self._service.wait(timeout)
+
+    @property
+    def pending(self) -> bool:
+        """Whether an accepted request has no readable result; false exactly when all can be had by `poll`."""
+        return self._service.pending
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was shut down."""
+        return self._service.closed
+
+    @property
+    def last_callback_error(self) -> BaseException | None:
+        """What `on_result` raised last."""
+        return self._reporter.last_error
+
+    def cancel(self) -> int:
+        """Drop waiting requests of `trigger_eval`, stop a running one; how many. They have no result."""
+        return self._service.cancel()
+
+    def stats(self) -> dict[str, float]:
+        """Counts of what has happened, and of what is going on; the newest result in short. Asks no worker.
+
+        Of the result there are mean, interval, number of episodes and step, under their names in results; nothing
+        before the first.
+        """
+        more = {
+            "callback_errors": self._reporter.callback_errors,
+            "write_errors": self._reporter.write_errors,
+            "workers": self._options.num_workers,
+        }
+        return {**self._service.counts(), **more, **self._reporter.newest}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What another evaluator needs to go on counting.
+
+        Raises:
+            RuntimeError: there is work that is pending, queued or unread.
+        """
+        step_counter, policy_version = self._service.state()
+        best = None if self._keeper is None else self._keeper.bar
+        return {"step_counter": step_counter, "policy_version": policy_version, "best": best}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting from there.
+
+        Raises:
+            RuntimeError: there is work that is pending, queued or unread.
+            ValueError: it is not what `state_dict` gives; nothing has changed.
+        """
+        try:
+            steps, versions, best = (state[name] for name in ("step_counter", "policy_version", "best"))
+            counts, bar = (index(steps), index(versions)), None if best is None else float(best)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{state!r} is not what state_dict() of an evaluator gives ({error!r})") from None
+        self._service.restore(*counts)
+        if self._keeper is not None and bar is not None:
+            self._keeper.bar = bar
+
+    @staticmethod
+    def extract_weights(policy: Any) -> TensorDict:
+        """Parameters and buffers as a nested TensorDict on the CPU that shares no memory with the policy."""
+        return extract_weights(policy)
+
+    def shutdown(self, timeout: float = 5.0) -> None:
+        """Stop what is running, close the envs where they live, end workers and threads. Twice is fine."""
+        self._service.close(timeout)
+        self._watch.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        """A status line."""
+        counts = self._service.counts()
+        running = self._service.running()
+        now = "" if running is None else "step {}, {} of {} episodes; ".format(*running)
+        workers = f"{self._options.num_workers} worker{'s' * (self._options.num_workers > 1)}"
+        done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
+        return f"<Evaluator {self._options.place} {workers}: {now}{done}{', closed' * self.closed}>"

@@ -1,0 +1,79 @@
+"""How each life of an evaluator's workers is begun."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from swath.errors import WorkerLate
+from swath.evaluation.arena import SettingRequest
+from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.setting import Setting, private_copy, require_own
+from swath.evaluation.worker import EvalWorker, noted
+from swath.rollout.hosts.sources import is_env_instance
+from swath.workers.base import Job
+from swath.workers.tickets import Name
+
+PRELOADED = ("swath.evaluation.worker", "gymnasium", "tensordict")
+"""What every worker imports in any case."""
+
+
+class Jobs:
+    """Makes jobs. What is to be built at once is built here: what a thread plays in, unless all is still to be built.
+
+    Args:
+        options: what each worker builds, where they live, and how many they are; the policy is copied here.
+
+    Raises:
+        TypeError: the policy cannot be copied, or not with all that it runs.
+        Exception: what building the env raised.
+    """
+
+    def __init__(self, options: EvaluatorOptions) -> None:
+        request = options.setting
+        require_own(request.policy)
+        if request.policy is not None:
+            request = replace(request, policy=private_copy(request.policy))
+        borrowed = any(map(is_env_instance, request.entries))
+        self._request, self._options = request, options
+        self._turn = threading.Lock() if borrowed else None  # held while envs that were handed in are used
+        at_once = not request.alone and (request.factory is None or borrowed)
+        self._built = Setting(request) if at_once else None
+        self._last: Setting | None = None
+
+    def __call__(self, name: Name) -> Job:
+        """How to bring up this life of this worker."""
+        options = self._options
+        ready, self._built = self._built, None
+        post = name, options.num_workers, options.place
+        if self._turn is not None:
+            build: Callable[[], EvalWorker] = partial(self._play_in_turn, ready, *post)
+        elif ready is not None:
+            build = partial(EvalWorker, ready, *post)
+        else:
+            build = partial(_worker, self._request, *post)
+        before, threads = None if options.place == "thread" else options.init_fn, options.settings.num_threads or 1
+        return Job(build, name, threads, before, options.resources)
+
+    def leftover(self) -> list[Callable[[], None]]:
+        """What closes what was built for nobody, and envs that were handed in and are open yet."""
+        stuck = self._turn is not None and self._turn.locked()
+        last = None if self._last is None or self._last.closed or stuck else self._last
+        built, self._built = self._built, None
+        return [setting.close for setting in (built, last) if setting is not None]
+
+    def _play_in_turn(self, ready: Setting | None, name: Name, workers: int, place: str) -> EvalWorker:
+        """One life after another plays in envs that were handed in."""
+        assert self._turn is not None
+        with noted(name, place):
+            if self._turn.locked():
+                raise WorkerLate(f"{self._request.env} is still in a call that has not returned; use another env")
+            self._last = ready or Setting(self._request)
+            return EvalWorker(self._last, name, workers, place, self._turn)
+
+
+def _worker(request: SettingRequest, name: Name, workers: int, place: str) -> EvalWorker:
+    with noted(name, place):
+        return EvalWorker(Setting(request), name, workers, place)

@@ -1,0 +1,233 @@
+"""The requests of one evaluator: which is next, what a busy evaluator answers, which outcomes are unread.
+
+add ──▶ waiting ──▶ running ──show──▶ shown ──finish──▶ unread (async) or in the request (sync)
+
+No thread, no clock, no I/O: whoever uses it holds a lock meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from swath.errors import Closed, SwathError
+from swath.evaluation.result import EvalResult
+from swath.weights.snapshot import Snapshot
+
+BusyPolicy = Literal["error", "queue", "skip", "latest"]
+
+MOST_UNREAD = 1024
+"""How many unread outcomes are kept."""
+
+_PENDING = (
+    "Evaluation already pending; read it first with poll() or wait(), or choose what a busy evaluator does: "
+    "busy_policy='queue' appends, 'skip' returns False, 'latest' replaces the one that waits"
+)
+
+
+@dataclass(frozen=True)
+class Brief:
+    """What differs from one evaluation to the next.
+
+    Attributes:
+        models: weights by model id, the service's own.
+        weighted: whether they count as a new set.
+    """
+
+    models: Mapping[str, Snapshot] = field(default_factory=dict)
+    weighted: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(snapshot.nbytes for snapshot in self.models.values())
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What came of an evaluation: a result, or an error."""
+
+    result: EvalResult | None = None
+    error: BaseException | None = None
+
+    def value(self) -> EvalResult:
+        """The result.
+
+        Raises:
+            BaseException: the error.
+        """
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+
+@dataclass(eq=False)
+class Request:
+    """An accepted request.
+
+    Attributes:
+        brief: what is to be evaluated.
+        sync: whether a caller is blocked until its outcome is there.
+        step: as given, else counted.
+        policy_version: how many sets of weights were accepted so far, its own included.
+        cancelled: whether nobody wants it any more; it has no outcome then.
+        shown: whether its outcome is being shown, or was.
+        ending: the outcome of a sync request.
+    """
+
+    brief: Brief
+    sync: bool
+    step: int
+    policy_version: int
+    cancelled: bool = False
+    shown: bool = False
+    ending: Ending | None = None
+
+
+class EvalQueue:
+    """Requests from being asked to being read. They run one at a time, in the order in which they were accepted.
+
+    Args:
+        busy_policy: what an async asker is answered while an async request is pending.
+        reported: whether every result is shown to `on_result`, so that the oldest unread ones can be dropped.
+
+    Attributes:
+        counts: how often what has happened.
+        waiting: the oldest first.
+        running: what the workers have, or what is being shown.
+        unread: outcomes of async requests, the oldest first.
+        step_counter: the step of the next request that has none of its own.
+        policy_version: how many sets of weights were accepted.
+        closed: whether it is over.
+
+    Raises:
+        ValueError: there is no such policy.
+    """
+
+    def __init__(self, busy_policy: BusyPolicy = "error", *, reported: bool = False) -> None:
+        choices = get_args(BusyPolicy)
+        if busy_policy not in choices:
+            raise ValueError(f"Unknown busy_policy {busy_policy!r}; choose one of {', '.join(map(repr, choices))}")
+        self._policy, self._reported = busy_policy, reported
+        names = ("accepted", "completed", "errors", "skipped", "superseded", "cancelled", "dropped_results")
+        self.counts = dict.fromkeys(names, 0)
+        self.waiting: list[Request] = []
+        self.running: Request | None = None
+        self.unread: deque[Ending] = deque()
+        self.step_counter = self.policy_version = 0
+        self.closed = False
+
+    @property
+    def pending(self) -> bool:
+        """Whether an accepted async request has no readable outcome, but will have one."""
+        return not self.closed and any(not request.sync for request in self._live())
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether no request is on its way and no outcome unread."""
+        return not (self._live() or self.unread)
+
+    def admits(self, *, sync: bool) -> bool:
+        """Whether one more request would be accepted; else it is skipped.
+
+        Raises:
+            Closed: it is over.
+            SwathError: it is busy, or too many outcomes are unread.
+        """
+        if self.closed:
+            raise Closed("the evaluator was shut down; build another one")
+        if sync:
+            return True
+        if self.pending and self._policy == "error":
+            raise SwathError(_PENDING)
+        if self.pending and self._policy == "skip":
+            self.counts["skipped"] += 1
+            return False
+        if not self._reported and len(self.unread) >= MOST_UNREAD:
+            raise SwathError(f"{len(self.unread)} outcomes are unread; read them with poll() or wait() first")
+        return True
+
+    def add(self, brief: Brief, step: int | None = None, *, sync: bool = False) -> Request | None:
+        """Accept a request; `None` if it is skipped.
+
+        Args:
+            brief: what is to be evaluated.
+            step: the training step; `None`: the next of the count.
+            sync: whether a caller waits for it.
+
+        Raises:
+            Closed, SwathError: see `admits`.
+        """
+        if not self.admits(sync=sync):
+            return None
+        if self._policy == "latest" and not sync:
+            brief = self._in_place_of_those_that_wait(brief)
+        if step is None:
+            step, self.step_counter = self.step_counter, self.step_counter + 1
+        self.policy_version += brief.weighted
+        self.counts["accepted"] += 1
+        request = Request(brief, sync, step, self.policy_version)
+        self.waiting.append(request)
+        self._advance()
+        return request
+
+    def show(self, request: Request) -> bool:
+        """The workers are done with what was running: whether its outcome is wanted. It cannot be cancelled now."""
+        request.shown = True
+        return not request.cancelled
+
+    def finish(self, request: Request, ending: Ending) -> None:
+        """What was running has been shown: its outcome can be read, and the next one runs."""
+        self.running = None
+        if not request.cancelled:
+            self.counts["completed" if ending.error is None else "errors"] += 1
+            if request.sync:
+                request.ending = ending
+            else:
+                self._keep(ending)
+        self._advance()
+
+    def cancel(self, request: Request | None = None) -> int:
+        """Nobody wants this request any more, or `None`: any async one; how many were dropped or are to stop."""
+        return self._drop(each for each in self._live() if (each is request if request else not each.sync))
+
+    def close(self) -> None:
+        """Accept nothing more, and drop what waits or runs. What is unread, or being shown, can still be read."""
+        self._drop(self._live())
+        self.closed = True
+
+    def _live(self) -> list[Request]:
+        return [*self.waiting, *([self.running] if self.running and not self.running.cancelled else [])]
+
+    def _drop(self, requests: Iterable[Request]) -> int:
+        gone = [request for request in requests if not request.shown]
+        for request in gone:
+            request.cancelled = True
+        self.waiting = [request for request in self.waiting if not request.cancelled]
+        self.counts["cancelled"] += len(gone)
+        return len(gone)
+
+    def _in_place_of_those_that_wait(self, brief: Brief) -> Brief:
+        """Weights of those that it replaces count as sent, unless newer ones wait with a sync request."""
+        sent: dict[str, Snapshot] = {}
+        for each in self.waiting:
+            models = each.brief.models
+            kept = {name: model for name, model in sent.items() if name not in models}
+            sent = kept if each.sync else {**kept, **models}
+        self.counts["superseded"] += sum(not each.sync for each in self.waiting)
+        self.waiting = [each for each in self.waiting if each.sync]
+        return replace(brief, models={**sent, **brief.models})
+
+    def _keep(self, ending: Ending) -> None:
+        """Beyond the bound the oldest result goes, which `on_result` has seen; errors stay as long as possible."""
+        self.unread.append(ending)
+        if self._reported and len(self.unread) > MOST_UNREAD:
+            del self.unread[next((place for place, each in enumerate(self.unread) if each.error is None), 0)]
+            self.counts["dropped_results"] += 1
+
+    def _advance(self) -> None:
+        if self.running is None and self.waiting and not self.closed:
+            self.running = self.waiting.pop(0)

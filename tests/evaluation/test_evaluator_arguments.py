@@ -1,0 +1,364 @@
+"""The arguments of `Evaluator`: each has its effect in every place, or is refused before anything is built."""
+
+import inspect
+import sys
+import threading
+
+import gymnasium as gym
+import pytest
+import torch
+from evaluator_toys import PLACES, N, Named, Predicts, built, evaluated, evaluator
+from torch import nn
+
+from plain import plain
+from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
+from swath.errors import NoEffectWarning
+from swath.evaluation.collector_settings import CollectorSettings
+from swath.evaluators import Evaluator
+from swath.testing.uneven_env import SHORT, Shifted, UnevenEnv, played
+from swath.weight_update import MultiProcessWeightSyncScheme, NoWeightSyncScheme
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
+
+
+def returns_of(shift=0, n=N):
+    result = evaluated(num_trajectories=n)
+    return [played(seed, shift)[0] for seed in result.seeds]
+
+
+def as_plain(result):
+    return result.returns.tolist() == returns_of()
+
+
+def shifted(shift):
+    return lambda result: result.returns.tolist() == returns_of(shift)
+
+
+def doubled(result):
+    return result.returns.tolist() == [2 * value for value in returns_of()]
+
+
+def mean_step(trajectories):
+    return {"mean_step": trajectories["observation"][..., 1].float().mean(), "rows": trajectories.batch_size[0]}
+
+
+FILMED = "swath.testing.uneven_env:UnevenEnv-v0"
+
+WORKS = {
+    "env": [({"env": lambda: Named("double")}, doubled), ({"env": [Named] * 5}, as_plain)],
+    "policy_factory": [({"policy_factory": lambda env: Shifted(len(env.name))}, shifted(5))],
+    "num_trajectories": [({"num_trajectories": 3}, lambda result: result["eval/num_episodes"] == 3)],
+    "max_steps": [
+        (
+            {"max_steps": 10},
+            lambda result: set(result.lengths) == {SHORT, 10} and (result.truncated == (result.lengths == 10)).all(),
+        )
+    ],
+    "frames_per_batch": [({"frames_per_batch": 1}, as_plain)],
+    "collector_cls": [
+        ({"collector_cls": each}, as_plain)
+        for each in (None, "Collector", Collector, "MultiSyncCollector", MultiSyncCollector)
+    ],
+    "collector_kwargs": [
+        ({"collector_kwargs": {"create_env_kwargs": {"name": "double"}}}, doubled),
+        ({"collector_kwargs": {"env_device": "cpu", "policy_device": "cpu", "reset_at_each_iter": True}}, as_plain),
+        (
+            {"collector_kwargs": {"traj_format": "cat", "postproc": lambda td: td[:3]}, "metrics_fn": mean_step},
+            lambda result: result["eval/rows"] == 3 and result["eval/mean_step"] == 1.0,
+        ),
+    ],
+    "weight_sync_schemes": [({"weight_sync_schemes": {"policy": MultiProcessWeightSyncScheme()}}, as_plain)],
+    "log_prefix": [({"log_prefix": "test"}, lambda result: all(key.startswith("test/") for key in result))],
+    "reward_keys": [({"reward_keys": [("next", "reward")]}, as_plain)],
+    "done_keys": [({"done_keys": ("next", "terminated")}, as_plain)],
+    "device": [({"device": "cpu"}, as_plain)],
+    "exploration_type": [
+        ({"policy_factory": Predicts}, as_plain),
+        ({"policy_factory": Predicts, "exploration_type": "RANDOM"}, shifted(1)),
+    ],
+    "metrics_fn": [({"metrics_fn": mean_step}, lambda result: result["eval/rows"] == N)],
+    "on_result": [({"on_result": lambda td: td.set("seen", torch.ones(()))}, as_plain)],
+    "busy_policy": [({"busy_policy": each}, as_plain) for each in ("queue", "skip", "latest")],
+    "seed": [
+        ({"seed": 3}, lambda result: not as_plain(result)),
+        ({"seed": None}, lambda result: min(result.seeds) > 0),
+    ],
+    "num_envs": [({"num_envs": 3}, as_plain)],
+    "until_ci_halfwidth": [({"until_ci_halfwidth": 1e9}, lambda result: result.stopped == "ci")],
+    "max_trajectories": [
+        (
+            {"until_ci_halfwidth": 1e-9, "max_trajectories": 2 * N},
+            lambda result: result.stopped == "max" and result["eval/num_episodes"] == 2 * N,
+        )
+    ],
+    "record_video": [({"env": FILMED, "record_video": 2}, lambda result: len(result.video_lengths) == 2)],
+    "max_video_bytes": [
+        ({"env": FILMED, "record_video": 2, "max_video_bytes": 1}, lambda result: result.video_truncated)
+    ],
+    "per_episode": [
+        ({"per_episode": True}, lambda result: result["eval/episode_lengths"].tolist() == [*result.lengths])
+    ],
+    "retries": [({"retries": 0}, as_plain)],
+    "start_timeout_s": [({"start_timeout_s": 200.0}, as_plain)],
+}
+"""What works in a thread and in a process, and how that shows."""
+
+ELSEWHERE = {"policy", "num_gpus", "ray_kwargs", "backend"}
+"""In tests of their own below."""
+
+OTHER_FILES = {
+    *("init_fn", "num_workers", "timeout_s", "placement_timeout_s", "dump_video", "video_dir", "video_fps"),
+    "keep_best",
+}
+
+
+def test_every_argument_has_its_test():
+    arguments = set(inspect.signature(Evaluator).parameters)
+    assert arguments - OTHER_FILES == {*WORKS, *ELSEWHERE}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("options", "shows"), [pytest.param(*row, id=f"{name}{i}") for name in WORKS for i, row in enumerate(WORKS[name])]
+)
+def test_it_has_its_effect(place, options, shows):
+    assert shows(evaluated(place, **options))
+
+
+def test_a_policy_of_any_form_acts_in_a_thread():
+    for policy in (Shifted(2), lambda observation: (observation.sum(-1) + 2) % 7):
+        assert shifted(2)(evaluated(policy=policy, policy_factory=None))
+
+
+def test_what_asks_for_a_process_of_its_own_has_one_with_the_thread_backend_too():
+    schemes = {"policy": MultiProcessWeightSyncScheme()}
+    for options in ({"collector_cls": "MultiSyncCollector"}, {"weight_sync_schemes": schemes}):
+        built.clear()
+        with evaluator(**options) as ev:
+            ev.evaluate()
+            assert repr(ev).startswith("<Evaluator process 1 worker")
+        assert not built, "built here"
+
+
+def test_policies_are_compiled_once_and_take_weights_all_the_same():
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph
+
+    options = {"compile_policy": {"backend": backend}}
+    with evaluator(collector_kwargs=options) as ev:
+        assert as_plain(ev.evaluate())
+        n = len(compiled)
+        assert n
+        assert shifted(3)(ev.evaluate(Shifted(3)))
+    assert len(compiled) == n
+
+
+# Refused ------------------------------------------------------------------------------------------------------------
+
+POLICY = {"policy_factory": None}
+SCHEMES = {"weight_sync_schemes": {"policy": MultiProcessWeightSyncScheme()}}
+REFUSED = [
+    ({**POLICY}, ValueError, "`policy` or `policy_factory` must be provided"),
+    ({"policy": Shifted()}, ValueError, "not both"),
+    ({"policy": 5, **POLICY}, TypeError, "policy is of type int"),
+    ({"policy_factory": 5}, TypeError, "policy_factory is of type int"),
+    ({"policy": Shifted(), **POLICY, "place": "process"}, ValueError, "policy_factory.*worker|worker.*policy_factory"),
+    ({"policy": Shifted(), **POLICY, **SCHEMES}, ValueError, "policy_factory"),
+    ({"policy": Shifted(), **POLICY, "collector_cls": "MultiSyncCollector"}, ValueError, "policy_factory"),
+    ({"env": UnevenEnv(), "place": "process"}, ValueError, "builds the env in the worker.*callable"),
+    ({"env": [UnevenEnv()], **SCHEMES}, ValueError, "callable"),
+    ({"place": "cloud"}, ValueError, "Unknown backend 'cloud'.*'thread', 'process', 'ray'"),
+    ({"busy_policy": "wait"}, ValueError, "Unknown busy_policy.*'wait'.*'error'"),
+    ({"env": 5}, TypeError, "env source is of type int"),
+    ({"env": []}, ValueError, "empty list"),
+    ({"env": [UnevenEnv(), Named]}, ValueError, "one kind"),
+    ({"env": [Named, Named], "num_envs": 3}, ValueError, "num_envs=3.*multiple of 2"),
+    ({"env": UnevenEnv(), "num_envs": 2}, ValueError, "num_envs=2"),
+    ({"env": UnevenEnv(), "collector_kwargs": {"create_env_kwargs": {"name": "x"}}}, ValueError, "create_env_kwargs"),
+    ({"num_trajectories": 0}, ValueError, "num_trajectories=0"),
+    ({"max_steps": 0}, ValueError, "max_steps=0"),
+    ({"frames_per_batch": 0}, ValueError, "frames_per_batch=0"),
+    ({"num_envs": 0}, ValueError, "num_envs=0"),
+    ({"num_envs": 0, "place": "process"}, ValueError, "num_envs=0"),
+    ({"num_workers": 0}, ValueError, "num_workers=0"),
+    ({"num_workers": 2}, ValueError, "num_workers=2.*thread"),
+    ({"retries": -1}, ValueError, "retries=-1"),
+    ({"timeout_s": float("inf")}, ValueError, "timeout_s=inf"),
+    ({"start_timeout_s": 0}, ValueError, "start_timeout_s=0"),
+    ({"log_prefix": ""}, ValueError, "log_prefix=''"),
+    ({"record_video": N + 1}, ValueError, f"record_video={N + 1}"),
+    ({"record_video": -1}, ValueError, "record_video=-1"),
+    ({"max_video_bytes": 0}, ValueError, "max_video_bytes=0"),
+    ({"max_trajectories": 9}, ValueError, "max_trajectories"),
+    ({"until_ci_halfwidth": 0.0}, ValueError, "until_ci_halfwidth"),
+    ({"until_ci_halfwidth": 1.0, "num_trajectories": 1}, ValueError, "num_trajectories"),
+    ({"seed": "x"}, TypeError, "seed='x'"),
+    ({"exploration_type": "CALM"}, ValueError, "CALM"),
+    ({"metrics_fn": 5}, TypeError, "metrics_fn is of type int"),
+    ({"init_fn": 5, "place": "process"}, TypeError, "init_fn is of type int"),
+    ({"on_result": 5}, TypeError, "on_result is of type int"),
+    ({"collector_cls": "MultiAsyncCollector"}, ValueError, "its own runner"),
+    ({"collector_cls": MultiAsyncCollector}, ValueError, "its own runner"),
+    ({"collector_cls": dict}, ValueError, "its own runner"),
+    ({"weight_sync_schemes": ["policy"]}, TypeError, "dict of schemes"),
+    ({"weight_sync_schemes": {"policy": "x"}}, TypeError, "schemes by model id"),
+    ({"reward_keys": 5}, TypeError, "reward_keys has 5"),
+    ({"done_keys": []}, ValueError, "done_keys=\\[\\]"),
+    ({"num_gpus": 0}, ValueError, "num_gpus=0 with backend='thread'"),
+    ({"num_gpus": 0.5, "place": "process"}, ValueError, "num_gpus=0.5 with backend='process'"),
+    ({"ray_kwargs": {"num_cpus": 1}}, ValueError, "ray_kwargs=.*backend='thread'"),
+    ({"num_gpus": -1, "place": "ray"}, ValueError, "num_gpus=-1"),
+    ({"num_gpus": "all", "place": "ray"}, TypeError, "num_gpus='all'"),
+    ({"ray_kwargs": [1], "place": "ray"}, TypeError, "ray_kwargs is of type list"),
+    ({"ray_kwargs": {"max_restarts": 2}, "place": "ray"}, ValueError, "max_restarts"),
+    ({"ray_kwargs": {"max_concurrency": 2}, "place": "ray"}, ValueError, "max_concurrency"),
+    ({"ray_kwargs": {"num_gpus": 1}, "place": "ray"}, ValueError, "num_gpus"),
+    ({"ray_kwargs": {"name": "a"}, "num_workers": 2, "place": "ray"}, ValueError, "num_workers=2"),
+    ({"collector_kwargs": 5}, TypeError, "collector_kwargs is of type int"),
+    ({"collector_kwargs": {"colour": 5}}, TypeError, "'colour'"),
+    ({"collector_kwargs": {"max_frames_per_traj": 5}}, ValueError, "max_steps"),
+    ({"collector_kwargs": {"reset_at_each_iter": False}}, ValueError, "reset_at_each_iter=False"),
+    ({"collector_kwargs": {"total_frames": 100}}, ValueError, "num_trajectories"),
+    ({"collector_kwargs": {"policy_device": "cpu"}, "device": "meta"}, ValueError, "policy_device='cpu'.*'meta'"),
+    ({"collector_kwargs": {"num_threads": 2}}, ValueError, "num_threads=2 with backend='thread'"),
+    ({"collector_kwargs": {"num_threads": 0}, "place": "process"}, ValueError, "num_threads=0"),
+    ({"collector_kwargs": {"traj_format": "rows"}, "metrics_fn": mean_step}, ValueError, "traj_format='rows'"),
+    ({"collector_kwargs": {"postproc": 5}, "metrics_fn": mean_step}, TypeError, "postproc is of type int"),
+    ({"collector_kwargs": {"create_env_kwargs": 5}}, TypeError, "create_env_kwargs is 5"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "text"), REFUSED, ids=plain)
+def test_it_is_refused_before_anything_is_built(options, kind, text):
+    if options.get("place") == "ray":
+        pytest.importorskip("ray")
+    built.clear()
+    threads = set(threading.enumerate())
+    with pytest.raises(kind, match=text):
+        evaluator(**options)
+    assert not built
+    assert set(threading.enumerate()) <= threads
+
+
+def test_a_policy_that_cannot_be_copied_is_refused_with_the_way_out():
+    class Held(nn.Module):
+        def __deepcopy__(self, memo):
+            raise RuntimeError("it is held")
+
+    built.clear()
+    with pytest.raises(TypeError, match=r"Held cannot be copied.*it is held.*policy_factory"):
+        evaluator(policy=Held(), policy_factory=None)
+    assert not built
+
+
+def test_ray_is_asked_for_where_it_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr("swath.evaluation.options.find_spec", lambda name: None)
+    with pytest.raises(RuntimeError, match=r"Ray is required.*pip install .swath\[ray\]"):
+        evaluator("ray")
+
+
+def test_an_env_that_others_step_is_refused():
+    env = Named()
+    with evaluator(env=env), pytest.raises(ValueError, match="stepped by another"):
+        evaluator(env=gym.wrappers.TimeLimit(env, 5))
+    env = Named()
+    collector = Collector(env, frames_per_batch=4)
+    with pytest.raises(ValueError, match="stepped by another"):
+        evaluator(env=env)
+    collector.shutdown(close_env=False)
+    with evaluator(env=env) as ev:
+        assert as_plain(ev.evaluate())
+        with pytest.raises(ValueError, match="stepped by another"):
+            Collector(env, frames_per_batch=4)
+
+
+# collector_kwargs and keys ------------------------------------------------------------------------------------------
+
+
+def test_every_argument_of_every_collector_is_followed_or_refused_with_a_reason():
+    kinds = (Collector, MultiSyncCollector, MultiAsyncCollector, RayCollector)
+    names = {name for kind in kinds for name in inspect.signature(kind).parameters} - {"args", "others"}
+    followed = set()
+    for name in names:
+        try:
+            CollectorSettings.of({name: None}, measured=True)
+        except ValueError as error:
+            assert name in str(error)  # noqa: PT017  most raise it, some do not
+        else:
+            followed.add(name)
+    assert followed == {
+        *("create_env_kwargs", "env_device", "policy_device", "compile_policy", "cudagraph_policy", "num_threads"),
+        *("traj_format", "storing_device", "postproc", "init_random_frames"),
+    }
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"reset_at_each_iter": True},
+        {"reset_when_done": True},
+        {"track_traj_ids": True},
+        {"total_frames": -1},
+        {"return_same_td": False},
+        *({"init_random_frames": value} for value in (None, 0, -1)),
+    ],
+    ids=str,
+)
+def test_what_holds_in_any_case_is_accepted(setting):
+    assert CollectorSettings.of(setting, measured=False) == CollectorSettings()
+
+
+def test_settings_of_trajectories_that_nobody_sees_have_no_effect():
+    with pytest.warns(NoEffectWarning, match="metrics_fn"):
+        CollectorSettings.of({"storing_device": "cpu"}, measured=False)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["reward_keys", "done_keys"])
+def test_a_key_that_the_env_does_not_write_is_the_outcome(place, name):
+    with evaluator(place, **{name: [("next", "reward" if name == "reward_keys" else "done"), "gain"]}) as ev:
+        for _ in range(2):
+            ev.trigger_eval()
+            with pytest.raises(KeyError, match=rf"{name} has \['gain'\].*\('next', '(reward|done)'\)"):
+                ev.wait()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_env_that_cannot_go_to_a_device_is_the_outcome_or_raised_at_once(place):
+    def build_and_evaluate():
+        env = Named() if place == "thread" else Named
+        return evaluated(place, env=env, collector_kwargs={"env_device": "meta"})
+
+    with pytest.raises(ValueError, match=r"env_device='meta'.*CPU"):
+        build_and_evaluate()
+
+
+# Weights ------------------------------------------------------------------------------------------------------------
+
+
+def test_only_models_with_a_scheme_can_be_sent():
+    schemes = {"policy": MultiProcessWeightSyncScheme()}
+    with evaluator(weight_sync_schemes=schemes) as ev:
+        with pytest.raises(KeyError, match=r"\['critic'\].*declare \['policy'\]"):
+            ev.evaluate(weights_dict={"critic": Shifted(), "policy": Shifted(1)})
+        assert as_plain(ev.evaluate())
+        assert shifted(1)(ev.evaluate(Shifted(1)))
+
+
+def test_a_model_whose_scheme_sends_nothing_stays_as_built():
+    with evaluator(weight_sync_schemes={"policy": NoWeightSyncScheme()}) as ev:
+        result = ev.evaluate(Shifted(1))
+    assert as_plain(result)
+    assert result["eval/policy_version"] == 0
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_model_that_there_is_not_is_the_outcome(place):
+    with evaluator(place) as ev:
+        with pytest.raises(KeyError, match="'policy'"):
+            ev.evaluate(weights_dict={"critic": Shifted()})
+        assert as_plain(ev.evaluate())

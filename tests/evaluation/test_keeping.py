@@ -1,0 +1,146 @@
+"""The best weights so far, on disk."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from swath.evaluation.keeping import Keeper
+from swath.evaluation.result import Episodes, EvalResult
+from swath.evaluators import Evaluator
+from swath.testing import Counting, CountingEnv, Script
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import torch
+from test_keeping import scored
+from swath.evaluation import keeping
+
+def half(path, text):
+    path.write_bytes(text[:10].encode())
+    os.kill(os.getpid(), signal.SIGKILL)
+
+keeper = keeping.Keeper("best.safetensors", "eval")
+keeper.keep(scored(1.0), {"policy": {"w": torch.tensor([1.0])}})
+if sys.argv[2] == "weights":
+    keeping.save_file = lambda tensors, path, **about: half(Path(path), "half of it")
+else:
+    Path.write_text = half
+keeper.keep(scored(2.0), {"policy": {"w": torch.tensor([2.0])}})
+"""
+
+
+def scored(reward):
+    one = {"returns": [reward], "lengths": [3], "terminated": [True], "truncated": [False], "seeds": [1]}
+    return EvalResult({"eval/reward": reward}, Episodes.of(one))
+
+
+class Level(torch.nn.Module):
+    """Two names for one weight, and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.level = torch.nn.Parameter(torch.zeros(1))
+        self.same = self.level
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, observation):
+        return (observation[..., 0] * 0 + self.level[0]).long()
+
+
+def evaluator(path, **options):
+    def env():
+        return CountingEnv(0, Counting(script=Script((3, 5), endings=("terminated",))))
+
+    return Evaluator(env, policy_factory=Level, num_trajectories=2, keep_best=path, **options)
+
+
+def test_only_what_is_better_is_kept_and_what_is_found_sets_the_bar(tmp_path):
+    keeper = Keeper(tmp_path / "kept", "eval")
+    assert keeper.bar == -math.inf
+    for reward, better in [(1.0, True), (1.0, False), (float("nan"), False), (0.5, False), (2.0, True)]:
+        assert keeper.beaten_by(scored(reward)) is better
+        if better:
+            keeper.keep(scored(reward), {"policy": {"w": torch.tensor([reward])}, "env.x": {"mean": torch.ones(2)}})
+    saved = load_file(tmp_path / "kept" / "best.safetensors")
+    assert saved["w"].tolist() == [2.0]
+    assert saved["env.x::mean"].tolist() == [1.0, 1.0]
+    assert Keeper(tmp_path / "kept" / "best.safetensors", "eval").bar == 2.0
+
+
+@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"swath_eval_result": 1})])
+def test_a_file_that_is_no_result_is_not_overwritten(tmp_path, text):
+    (tmp_path / "best.json").write_text(text)
+    with pytest.raises(ValueError, match="move it away"):
+        Keeper(tmp_path, "eval")
+
+
+def test_other_suffixes_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"must end in \.safetensors"):
+        Keeper(tmp_path / "best.pt", "eval")
+
+
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_the_file_loads_with_load_state_dict(tmp_path, place):
+    policy = Level()
+    with torch.no_grad():
+        policy.level.fill_(1.0)
+    with evaluator(tmp_path / "best.safetensors", backend=place) as ev:
+        result = ev.evaluate(policy, step=7)
+    other = Level()
+    other.load_state_dict(load_file(tmp_path / "best.safetensors"))
+    assert other.level.item() == 1.0
+    again = EvalResult.from_json((tmp_path / "best.json").read_text())
+    assert again == result
+    assert again.step == 7
+
+
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_weights_that_were_never_sent_are_fetched(tmp_path, place):
+    with evaluator(tmp_path, backend=place) as ev:
+        ev.evaluate()
+        assert ev.stats()["write_errors"] == 0
+    assert set(load_file(tmp_path / "best.safetensors")) == {"level", "same", "calls"}
+
+
+def test_a_policy_without_weights_has_none_to_keep(tmp_path, caplog):
+    def still(observation):
+        return torch.zeros(observation.shape[:-1], dtype=torch.long)
+
+    with pytest.raises(ValueError, match=r"keep_best='.*best' keeps weights, and .*still.* has none; leave it out"):
+        Evaluator("CartPole-v1", still, keep_best=tmp_path / "best")
+    with Evaluator("CartPole-v1", policy_factory=lambda: still, num_trajectories=1, keep_best=tmp_path) as ev:
+        ev.evaluate()
+        assert ev.stats()["write_errors"] == 1
+    assert "TypeError: the model 'policy', function, has no weights to keep" in caplog.text
+
+
+def test_a_failed_write_is_counted_and_harms_nothing(tmp_path, caplog):
+    with evaluator(tmp_path / "folder") as ev:
+        (tmp_path / "folder").write_text("in the way")
+        result = ev.evaluate()
+        assert ev.stats()["write_errors"] == 1
+        assert result["eval/num_episodes"] == 2
+    assert "could not be written" in caplog.text
+
+
+@pytest.mark.parametrize(("during", "kept"), [("weights", 1.0), ("result", 2.0)])
+def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_on(tmp_path, during, kept):
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), during]
+    child = subprocess.run(command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=100, check=False)
+    assert child.returncode == -signal.SIGKILL
+    best = tmp_path / "best.safetensors"
+    assert load_file(best)["w"].tolist() == [kept]
+    keeper = Keeper(best, "eval")
+    assert keeper.bar == 1.0
+    keeper.keep(scored(3.0), {"policy": {"w": torch.tensor([3.0])}})
+    assert load_file(best)["w"].tolist() == [3.0]

@@ -1,0 +1,270 @@
+"""Evaluations in the calling thread: which episodes, from which seeds, with which numbers."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from evaluation_toys import LONG, SHORT, CoinEnv, EndlessEnv, FaultyEnv, evaluate_once, expected, integer_policy
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
+from tensordict import TensorDict
+from tensordict.nn import ProbabilisticTensorDictModule, TensorDictModule, TensorDictSequential
+from tensordict.nn.probabilistic import interaction_type
+from torch import nn
+
+from swath import seeds
+from swath.errors import NoEffectWarning
+from swath.evaluation.request import EvalRequest
+from swath.rollout.policies.calling import ExplorationType
+
+N = 23
+
+
+def asked(n=N, **options):
+    return EvalRequest(num_trajectories=n, **options)
+
+
+def coins(num_envs, request=None, env=CoinEnv, policy=integer_policy):
+    return evaluate_once(policy, env, request or asked(), num_envs)
+
+
+def root_with_as_many_long_as_short(n):
+    """A root seed under which exactly half of the first n episodes are long."""
+    for root in range(500):
+        lengths = [expected(seeds.derive(root, "evaluation", 0, i))[1] for i in range(n)]
+        if lengths.count(LONG) * 2 == n:
+            return root
+    raise AssertionError("no such root seed")
+
+
+@pytest.mark.parametrize("num_envs", [None, 1, 4, 7, 40])
+def test_the_numbers_are_those_of_the_seeds_whatever_the_number_of_envs(num_envs):
+    result = coins(num_envs)
+    assert result.seeds.tolist() == [seeds.derive(0, "evaluation", 0, i) for i in range(N)]
+    truth = [expected(seed) for seed in result.seeds]
+    assert result.returns.tolist() == [total for total, _ in truth]
+    assert result.lengths.tolist() == [length for _, length in truth]
+    assert result.terminated.all()
+    assert not result.truncated.any()
+    assert result.seeding == "episode"
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+@pytest.mark.parametrize("num_envs", [1, 4])
+def test_vector_envs_in_every_autoreset_mode_give_the_same_episodes(mode, num_envs):
+    vector = SyncVectorEnv([CoinEnv] * num_envs, autoreset_mode=mode)
+    result = evaluate_once(integer_policy, vector, asked())
+    reference = coins(1)
+    np.testing.assert_array_equal(result.returns, reference.returns)
+    np.testing.assert_array_equal(result.lengths, reference.lengths)
+    np.testing.assert_array_equal(result.seeds, reference.seeds)
+
+
+def test_short_episodes_do_not_crowd_out_long_ones():
+    root = root_with_as_many_long_as_short(20)
+    result = coins(8, asked(20, seed=root))
+    assert result["eval/episode_length"] == (SHORT + LONG) / 2 == 22
+    assert result["eval/frames"] == 20 * 22
+
+
+def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
+    envs = []
+
+    def make():
+        envs.append(CoinEnv())
+        return envs[-1]
+
+    result = coins(4, asked(10), make)
+    by_slot = [result.lengths[slot::4].sum() for slot in range(4)]
+    assert [env.steps for env in envs] == by_slot
+    assert [env.resets for env in envs] == [result.seeds[slot::4].tolist() for slot in range(4)]
+    assert all(env.closed for env in envs)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_max_steps_cuts_episodes_that_never_end_and_counts_as_truncation(num_envs):
+    result = coins(num_envs, asked(10, max_steps=10), EndlessEnv)
+    assert result.lengths.tolist() == [10] * 10
+    assert result.truncated.all()
+    assert not result.terminated.any()
+    assert result["eval/frames"] == 100
+
+
+def test_without_a_seed_nothing_is_seeded_and_no_episode_claims_a_seed():
+    env = CoinEnv()
+    result = evaluate_once(integer_policy, env, asked(4, seed=None))
+    assert env.resets == [None] * 4
+    assert result.seeds.tolist() == [-1] * 4
+    assert result.seeding == "none"
+
+
+def test_rounds_are_played_until_the_interval_is_narrow_and_go_on_with_the_seeds():
+    result = coins(4, asked(6, until_ci_halfwidth=30.0))
+    n = result["eval/num_episodes"]
+    assert result.stopped == "ci"
+    assert n % 6 == 0
+    assert (result["eval/reward_ci_high"] - result["eval/reward_ci_low"]) / 2 <= 30.0
+    np.testing.assert_array_equal(result.returns, coins(1, asked(n)).returns)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+class Sampling(nn.Module):
+    """Draws inside itself."""
+
+    def forward(self, observation, exploration_type=None):
+        if exploration_type is ExplorationType.DETERMINISTIC:
+            return integer_policy(observation)
+        noise = torch.randint(0, 7, observation.shape[:-1])
+        return (noise + int(np.random.randint(7)) + random.randrange(7)) % 7
+
+
+@pytest.mark.parametrize("num_envs", [4, 7])
+def test_sampled_actions_are_those_of_the_episode_whatever_the_number_of_envs(num_envs):
+    request = asked(exploration_type=ExplorationType.RANDOM)
+    alone, beside = coins(None, request, policy=Sampling()), coins(num_envs, request, policy=Sampling())
+    np.testing.assert_array_equal(alone.returns, beside.returns)
+    assert not np.array_equal(alone.returns, coins(None, policy=Sampling()).returns)
+    again = asked(seed=0, exploration_type=ExplorationType.RANDOM)
+    np.testing.assert_array_equal(alone.returns, coins(3, again, policy=Sampling()).returns)
+
+
+@pytest.mark.parametrize("seed", [0, None])
+@pytest.mark.parametrize("exploration", [ExplorationType.RANDOM, ExplorationType.DETERMINISTIC])
+def test_random_states_of_the_process_are_the_same_after_as_before(seed, exploration):
+    def states():
+        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()
+
+    before = states()
+    coins(2, asked(seed=seed, exploration_type=exploration), policy=Sampling())
+    assert states() == before
+
+
+class Normed(nn.Module):
+    """Acts differently in training mode, and notes how it was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.calls = []
+
+    def forward(self, observation):
+        self.calls.append((self.training, torch.is_grad_enabled()))
+        return integer_policy(observation) if not self.training else torch.zeros_like(observation[..., 0])
+
+
+def test_the_module_itself_is_neither_called_nor_switched():
+    policy = Normed().train()
+    copies = []
+    policy.__class__ = type(
+        "Spied", (Normed,), {"__deepcopy__": lambda self, memo: copies.append(Normed()) or copies[-1]}
+    )
+    result = coins(2, policy=policy)
+    assert policy.calls == []
+    assert policy.training
+    assert set(copies[0].calls) == {(False, False)}
+    np.testing.assert_array_equal(result.returns, coins(2).returns)
+    assert torch.is_grad_enabled()
+
+
+def test_tensordict_modules_sample_by_the_type_asked_for_and_leave_the_process_s_type_alone():
+    net = TensorDictModule(
+        lambda obs: torch.stack([obs[..., 0] % 5, obs[..., 1] % 3], -1).float(), ["observation"], ["logits"]
+    )
+    head = ProbabilisticTensorDictModule(["logits"], ["action"], distribution_class=torch.distributions.Categorical)
+    policy = TensorDictSequential(net, head)
+    before = interaction_type()
+    greedy = coins(3, policy=policy)
+    drawn = coins(3, asked(exploration_type=ExplorationType.RANDOM), policy=policy)
+    assert interaction_type() is before
+    by_hand = coins(
+        1, policy=lambda obs: policy[0](TensorDict({"observation": obs}, obs.shape[:-1]))["logits"].argmax(-1)
+    )
+    np.testing.assert_array_equal(greedy.returns, by_hand.returns)
+    assert not np.array_equal(greedy.returns, drawn.returns)
+    alone = coins(1, asked(exploration_type=ExplorationType.RANDOM), policy=policy)
+    np.testing.assert_array_equal(alone.returns, drawn.returns)
+
+
+class Memory(nn.Module):
+    """Counts the steps of an episode in a recurrent state."""
+
+    in_keys = ["observation", "count"]
+    out_keys = ["action", ("next", "count")]
+
+    def forward(self, observation, count):
+        count = torch.zeros_like(observation[..., :1]) if count is None else count
+        return (count[..., 0] + observation[..., 0]) % 7, count + 1
+
+
+@pytest.mark.parametrize("exploration", [ExplorationType.RANDOM, ExplorationType.DETERMINISTIC])
+@pytest.mark.parametrize("num_envs", [None, 4])
+def test_recurrent_state_starts_anew_with_each_episode(num_envs, exploration):
+    result = coins(num_envs, asked(exploration_type=exploration), policy=Memory())
+    np.testing.assert_array_equal(result.returns, coins(1).returns)  # the state is the env's own step counter
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_an_env_that_raises_reaches_the_caller_as_its_own_type_with_a_note_and_the_next_run_is_fine():
+    env = FaultyEnv(at_step=30)
+    envs = [env, CoinEnv()]
+    with pytest.raises(KeyError, match="simulator is gone") as caught:
+        evaluate_once(integer_policy, envs, asked())
+    (note,) = caught.value.__notes__
+    assert "slot 0 in episode" in note
+    assert f"seed of its reset: {env.resets[-1]}" in note
+    assert "of 23 episodes complete" in note
+    np.testing.assert_array_equal(evaluate_once(integer_policy, envs, asked()).returns, coins(1).returns)
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered")  # gymnasium's, about EnvPool's spaces
+def test_envs_that_cannot_be_seeded_say_so_once_and_everything_else_holds():
+    envpool = pytest.importorskip("envpool")
+    env = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3)
+
+    def policy(observation):
+        return (observation[..., 2] > 0).int()
+
+    with pytest.warns(NoEffectWarning, match="the seed of an evaluation has no effect"):
+        result = evaluate_once(policy, env, asked(8))
+    assert result.seeding == "none"
+    assert result["eval/num_episodes"] == 8
+    np.testing.assert_array_equal(result.returns, result.lengths)
+
+
+class OneSeedForAll(SyncVectorEnv):
+    """A vector env of a stranger: it resets only as a whole and takes one seed."""
+
+    @property
+    def unwrapped(self):
+        return object()
+
+
+@pytest.mark.parametrize("max_steps", [None, 12])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.name)
+def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, max_steps):
+    def play(seed):
+        return evaluate_once(
+            integer_policy, OneSeedForAll([CoinEnv] * 4, autoreset_mode=mode), asked(9, seed=seed, max_steps=max_steps)
+        )
+
+    first, second = play(0), play(0)
+    np.testing.assert_array_equal(first.returns, second.returns)
+    assert first.seeding == "layout"
+    assert first.seeds.tolist() == [-1] * 9
+    assert not np.array_equal(first.returns, play(1).returns)
+    longest = max_steps or LONG
+    assert set(first.lengths.tolist()) == {SHORT, longest}
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+def test_vector_statistics_of_a_wrapper_survive_our_resets_of_single_envs(mode):
+    vector = RecordVectorStatistics(SyncVectorEnv([CoinEnv] * 4, autoreset_mode=mode))
+    result = evaluate_once(integer_policy, vector, asked())
+    reference = coins(1)
+    np.testing.assert_array_equal(result.returns, reference.returns)
+    np.testing.assert_array_equal(result.lengths, reference.lengths)

@@ -1,0 +1,258 @@
+"""Whatever happens in whatever order: each accepted request has one outcome or is counted, each in its turn."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from swath.errors import Closed, SwathError
+from swath.evaluation import queue as module
+from swath.evaluation.queue import Brief, Ending, EvalQueue
+
+POLICIES = ("error", "queue", "skip", "latest")
+
+
+def ending(name="result"):
+    return Ending(result=name)
+
+
+def serve(queue, came=None):
+    """What runs is played, shown and finished."""
+    request = queue.running
+    if queue.show(request):
+        queue.finish(request, came or ending(request.step))
+    else:
+        queue.finish(request, Ending(error=KeyError("stopped")))
+    return request
+
+
+def read(queue):
+    return [queue.unread.popleft().value() for _ in range(len(queue.unread))]
+
+
+def test_requests_run_one_at_a_time_in_order_and_count_their_steps():
+    queue = EvalQueue("queue")
+    for step in (None, 70, None):
+        queue.add(Brief(), step)
+    waiting = queue.add(Brief(), sync=True)
+    while queue.running is not None:
+        assert queue.pending == (not queue.running.sync)
+        serve(queue)
+    assert read(queue) == [0, 70, 1]
+    assert waiting.ending.value() == 2
+    assert queue.at_rest
+
+
+@pytest.mark.parametrize(
+    ("policy", "answer", "runs"),
+    [("queue", True, [0, 1, 2]), ("skip", False, [0]), ("latest", True, [0, 2])],
+)
+def test_a_busy_policy_says_what_becomes_of_more_requests(policy, answer, runs):
+    queue = EvalQueue(policy)
+    assert queue.add(Brief(), 0) is not None
+    for step in (1, 2):
+        assert queue.admits(sync=False) == answer
+        assert (queue.add(Brief(), step) is not None) == answer
+    while queue.running is not None:
+        serve(queue)
+    assert read(queue) == runs
+
+
+def test_error_refuses_while_one_is_pending_with_the_choices_and_takes_the_next_afterwards():
+    queue = EvalQueue("error")
+    queue.add(Brief())
+    with pytest.raises(SwathError, match=r"Evaluation already pending.*busy_policy='queue'.*'skip'.*'latest'"):
+        queue.add(Brief())
+    serve(queue)
+    assert queue.add(Brief()).step == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_sync_requests_are_always_taken_and_make_nobody_busy(policy):
+    queue = EvalQueue(policy)
+    queue.add(Brief(), sync=True)
+    assert not queue.pending
+    queue.add(Brief())
+    queue.add(Brief(), sync=True)
+    assert [serve(queue).sync for _ in range(3)] == [True, False, True]
+
+
+def test_latest_leaves_what_is_being_shown_and_replaces_no_sync_request():
+    queue = EvalQueue("latest")
+    first = queue.add(Brief(), 0)
+    queue.show(first)
+    queue.add(Brief(), 1)
+    queue.add(Brief(), 2, sync=True)
+    queue.add(Brief(), 3)
+    queue.finish(first, ending(0))
+    assert [serve(queue).step for _ in range(2)] == [2, 3]
+    assert queue.counts["superseded"] == 1
+
+
+def weights(**models):
+    return Brief({name: SimpleNamespace(nbytes=0, name=value) for name, value in models.items()}, weighted=True)
+
+
+def test_weights_of_a_request_that_is_replaced_do_not_act_behind_newer_ones_that_somebody_waits_for():
+    queue = EvalQueue("latest")
+    queue.add(Brief())
+    queue.add(weights(policy="older", env="last"))
+    queue.add(weights(policy="newer"), sync=True)
+    queue.add(Brief())
+    sent = [{name: model.name for name, model in serve(queue).brief.models.items()} for _ in range(3)]
+    assert sent == [{}, {"policy": "newer"}, {"env": "last"}]
+
+
+def test_without_on_result_too_many_unread_outcomes_refuse_the_next(monkeypatch):
+    monkeypatch.setattr(module, "MOST_UNREAD", 2)
+    queue = EvalQueue("queue")
+    for _ in range(3):
+        queue.add(Brief())
+    for _ in range(3):
+        serve(queue)
+    with pytest.raises(SwathError, match=r"3 outcomes are unread.*poll\(\)"):
+        queue.add(Brief())
+    assert queue.add(Brief(), sync=True) is not None
+    assert read(queue) == [0, 1, 2]
+
+
+def test_with_on_result_the_oldest_results_are_dropped_and_errors_are_kept(monkeypatch):
+    monkeypatch.setattr(module, "MOST_UNREAD", 2)
+    queue = EvalQueue("queue", reported=True)
+    for number in range(4):
+        queue.add(Brief())
+        serve(queue, Ending(error=KeyError("mine")) if number == 0 else None)
+    assert queue.counts["dropped_results"] == 2
+    with pytest.raises(KeyError, match="mine"):
+        queue.unread.popleft().value()
+    assert read(queue) == [3]
+
+
+def test_what_is_cancelled_has_no_outcome_and_what_is_being_shown_is_too_late_to_cancel():
+    queue = EvalQueue("queue")
+    running, waiting, caller = queue.add(Brief()), queue.add(Brief()), queue.add(Brief(), sync=True)
+    assert queue.cancel() == 2
+    assert (running.cancelled, waiting.cancelled, caller.cancelled) == (True, True, False)
+    assert not queue.pending
+    queue.add(Brief(), 9)
+    assert serve(queue) is running
+    assert queue.cancel(caller) == 1
+    assert serve(queue) is caller
+    queue.show(queue.running)
+    assert queue.cancel() == 0
+    queue.finish(queue.running, ending(9))
+    assert read(queue) == [9]
+
+
+def test_closing_drops_all_but_what_is_shown_or_unread():
+    queue = EvalQueue("queue")
+    for step in (0, 1, 2):
+        queue.add(Brief(), step)
+    serve(queue)
+    queue.show(queue.running)
+    queue.close()
+    queue.finish(queue.running, ending(1))
+    assert (queue.running, queue.waiting, queue.pending) == (None, [], False)
+    assert read(queue) == [0, 1]
+    for sync in (True, False):
+        with pytest.raises(Closed, match="shut down"):
+            queue.add(Brief(), sync=sync)
+
+
+def test_an_unknown_busy_policy_is_refused_with_the_choices():
+    with pytest.raises(
+        ValueError, match=r"Unknown busy_policy 'never'; choose one of 'error', 'queue', 'skip', 'latest'"
+    ):
+        EvalQueue("never")
+
+
+class Orders(RuleBasedStateMachine):
+    """A queue, and what has become of each of its requests."""
+
+    def __init__(self, policy):
+        super().__init__()
+        self.policy = policy
+
+    @initialize(reported=st.booleans())
+    def begin(self, reported):
+        self.queue = EvalQueue(self.policy, reported=reported)
+        self.accepted, self.skipped, self.results = [], 0, 0
+
+    @rule(sync=st.booleans())
+    def ask(self, sync):
+        queue, busy = self.queue, self.queue.pending
+        try:
+            request = queue.add(Brief(), sync=sync)
+        except SwathError:
+            assert queue.closed or (busy and self.policy == "error" and not sync)
+            return
+        assert (request is None) == (not sync and busy and self.policy == "skip")
+        self.skipped += request is None
+        self.accepted += [] if request is None else [request]
+
+    @precondition(lambda self: self.queue.running is not None and not self.queue.running.shown)
+    @rule()
+    def show(self):
+        assert self.queue.show(self.queue.running) == (not self.queue.running.cancelled)
+
+    @precondition(lambda self: self.queue.running is not None and self.queue.running.shown)
+    @rule(failed=st.booleans())
+    def finish(self, failed):
+        request = self.queue.running
+        self.queue.finish(request, Ending(error=KeyError()) if failed else ending(request.step))
+        self.results += not request.cancelled and not request.sync
+
+    @precondition(lambda self: self.queue.unread)
+    @rule()
+    def read(self):
+        self.queue.unread.popleft()
+        self.results -= 1
+
+    @rule()
+    def cancel(self):
+        self.queue.cancel()
+        assert not [one for one in self.queue.waiting if not one.sync]
+
+    @precondition(lambda self: self.accepted)
+    @rule(which=st.integers(0, 40))
+    def cancel_one(self, which):
+        self.queue.cancel(self.accepted[which % len(self.accepted)])
+
+    @precondition(lambda self: len(self.accepted) > 6)
+    @rule()
+    def close(self):
+        self.queue.close()
+
+    @invariant()
+    def each_accepted_request_is_on_its_way_or_counted_once(self):
+        counts = self.queue.counts
+        ended = sum(counts[what] for what in ("completed", "errors", "superseded", "cancelled"))
+        running = self.queue.running is not None and not self.queue.running.cancelled
+        assert counts["accepted"] == len(self.accepted) == ended + len(self.queue.waiting) + running
+        assert counts["skipped"] == self.skipped
+        assert len(self.queue.unread) == self.results
+
+    @invariant()
+    def the_oldest_runs_and_pending_is_as_defined(self):
+        queue = self.queue
+        places = [self.accepted.index(one) for one in ([queue.running] if queue.running else []) + queue.waiting]
+        assert places == sorted(places)
+        assert queue.running is not None or not queue.waiting
+        live = [one for one in (queue.running, *queue.waiting) if one and not one.cancelled and not one.sync]
+        assert queue.pending == (bool(live) and not queue.closed)
+        assert self.policy != "latest" or len([one for one in queue.waiting if not one.sync]) <= 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_whatever_happens_each_request_ends_once_and_in_its_turn(policy):
+    ways = settings(max_examples=50, stateful_step_count=40, deadline=None)
+    run_state_machine_as_test(lambda: Orders(policy), settings=ways)

@@ -1,0 +1,121 @@
+"""What an evaluation hands out."""
+
+import copy
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swath.evaluation.result import Episodes, EvalResult
+
+COLUMNS = {"returns": [1.5, -2.0], "lengths": [3, 4], "terminated": [1, 0], "truncated": [0, 1], "seeds": [11, -1]}
+ATTRIBUTES = ["step", "seeding", "stopped", "retries", "video_paths", "video_lengths", "video_truncated"]
+
+
+def a_result(metrics=None, columns=None):
+    numbers = {"eval/reward": -0.25, "eval/frames": 7} if metrics is None else metrics
+    about = {"step": 40_000, "seeding": "layout", "stopped": "ci", "retries": 2}
+    films = {"video_paths": ("a-step0-episode0.mp4",), "video_lengths": (3,), "video_truncated": True}
+    return EvalResult(numbers, Episodes.of(columns or COLUMNS), **about, films=films)
+
+
+def assert_same(left, right):
+    assert left.keys() == right.keys()
+    for name in COLUMNS:
+        one, other = getattr(left, name), getattr(right, name)
+        np.testing.assert_array_equal(one, other, strict=True)
+    assert [getattr(left, name) for name in ATTRIBUTES] == [getattr(right, name) for name in ATTRIBUTES]
+
+
+def test_a_result_is_a_dict_that_the_caller_owns():
+    numbers = {"eval/reward": 1.0}
+    result = a_result(numbers)
+    result["mine"] = 2.0
+    assert isinstance(result, dict)
+    assert result == {"eval/reward": 1.0, "mine": 2.0}
+    assert numbers == {"eval/reward": 1.0}
+
+
+def test_the_episodes_are_numpy_arrays_of_fixed_dtypes_that_share_no_memory_with_what_was_given():
+    returns = np.array([1.0, 2.0])
+    result = a_result(columns={**COLUMNS, "returns": returns})
+    returns[0] = 99.0
+    dtypes = [getattr(result, name).dtype for name in COLUMNS]
+    assert dtypes == [np.float64, np.int64, np.bool_, np.bool_, np.int64]
+    assert result.returns.tolist() == [1.0, 2.0]
+
+
+def test_the_tensordict_is_flat_and_scalar_with_double_precision():
+    film = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
+    given = {"eval/reward": 0.1, "eval/frames": 2**40, "eval/solved": True, "eval/video": film}
+    td = a_result(given).to_tensordict()
+    assert td.batch_size == torch.Size([])
+    assert set(td.keys()) == set(given)
+    assert [td[name].dtype for name in given] == [torch.float64, torch.int64, torch.bool, torch.uint8]
+    assert td["eval/reward"].item() == 0.1
+    assert td["eval/reward"].shape == ()
+
+
+def test_json_brings_every_number_back_and_leaves_the_film_out():
+    film = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
+    result = a_result({"eval/reward": 0.1, "eval/best": True, "eval/video": film, "eval/video_score": 3})
+    back = EvalResult.from_json(result.to_json())
+    assert back == {"eval/reward": 0.1, "eval/best": True, "eval/video_score": 3}
+    assert back["eval/best"] is True
+    del result["eval/video"]
+    assert_same(back, result)
+
+
+def test_json_is_strict_also_for_numbers_that_are_not_finite():
+    metrics = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": torch.tensor([math.nan, 1.0])}
+    text = a_result(metrics, {**COLUMNS, "returns": [math.nan, math.inf]}).to_json()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    back = EvalResult.from_json(text)
+    assert math.isnan(back["a"])
+    assert (back["b"], back["c"]) == (math.inf, -math.inf)
+    assert math.isnan(back["d"][0])
+    np.testing.assert_array_equal(back.returns, [math.nan, math.inf])
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.tensor(3), torch.rand(2, 3), torch.zeros(0, 4), torch.tensor([True]), torch.tensor([0.1]).bfloat16()],
+    ids=lambda tensor: f"{tensor.dtype} {tuple(tensor.shape)}",
+)
+def test_json_keeps_the_dtype_and_shape_of_tensors(tensor):
+    back = EvalResult.from_json(a_result({"eval/x": tensor}).to_json())["eval/x"]
+    assert back.dtype == tensor.dtype
+    assert torch.equal(back, tensor)
+
+
+@given(
+    st.dictionaries(st.text(), st.floats() | st.integers(-(2**63), 2**63) | st.booleans()),
+    st.lists(st.floats(), min_size=1, max_size=5),
+)
+@settings(max_examples=50, deadline=None)
+def test_json_brings_any_numbers_back_bit_for_bit(metrics, returns):
+    n = len(returns)
+    columns = {"lengths": [1] * n, "terminated": [True] * n, "truncated": [False] * n, "seeds": list(range(n))}
+    result = a_result(metrics, {**columns, "returns": returns})
+    back = EvalResult.from_json(result.to_json())
+    assert_same(back, result)
+    assert repr(dict(back)) == repr(dict(result))
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", '{"swath_eval_result": 99}', "not json"])
+def test_text_of_something_else_is_refused(text):
+    with pytest.raises(ValueError, match=r"JSON of an EvalResult|Expecting value"):
+        EvalResult.from_json(text)
+
+
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))])
+def test_a_result_can_be_copied_and_pickled(clone):
+    result = a_result()
+    twin = clone(result)
+    assert twin == result
+    assert_same(twin, result)
