@@ -8,8 +8,8 @@ import pytest
 import torchrl.collectors.utils
 
 from swath.collectors.collector import Collector
-from swath.testing.swapping import Swap
-from swath.testing.torchrl_shim.table import LENT, TABLE
+from swath.testing.shim import Shim
+from swath.testing.torchrl_shim import LENT, TABLE
 
 TESTS = """
     import gymnasium
@@ -145,10 +145,10 @@ def test_named_in_a_conftest_the_plugin_comes_too_late_and_says_so(tmp_path):
 
 def test_names_are_put_back_when_the_run_is_over():
     theirs = torchrl.collectors.Collector
-    swap = Swap(TABLE, LENT)
-    swap.apply()
+    shim = Shim("a plugin", "TorchRL", "torchrl")
+    shim.apply(TABLE, LENT)
     assert torchrl.collectors.Collector is Collector
     assert Collector._use_buffers
-    swap.undo()
+    shim.undo()
     assert not hasattr(Collector, "_use_buffers")
     assert torchrl.collectors.Collector is theirs

@@ -2,30 +2,70 @@
 
     pytest -p … ──▶ our names in ray.rllib.… ──▶ conftests and tests are imported ──▶ run ──▶ score, names put back
 
-Ray must be installed. Modules in the place of RLlib's own, old places included, are written to a temporary folder, with
-our names and a few helpers of its tests. Names that we do not have can be imported, but not used. A checkout of RLlib
-need not be importable: `ray.rllib.….tests` are found where the tests that run are.
+Ray must be installed. Modules in the place of RLlib's, old places included, are written to a temporary folder that
+`ray.__path__` names first, with our names and a few helpers of its tests. Names that we do not have can be imported,
+but not used. A checkout of RLlib need not be importable: `ray.rllib.….tests` are found where the tests that run are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from _pytest.terminal import TerminalReporter
 
-from swath.testing.by_value import pickle_by_value
-from swath.testing.rllib_shim import stand_ins
-from swath.testing.rllib_shim.helpers import FILLING
-from swath.testing.rllib_shim.left_out import reason_to_leave_out
-from swath.testing.rllib_shim.table import ENV_FOLDERS, LENT, TABLE
-from swath.testing.swapping import Swap, require_swapped
+from swath.testing.rllib_shim.stand_ins import FILLING
+from swath.testing.rllib_shim.table import ENV_FOLDERS, LENT, TABLE, reason_to_leave_out
+from swath.testing.shim import Shim, pickle_by_value
+
+_SHIM = Shim(__name__, "RLlib's rollout workers", "ray")
+pytest_configure = _SHIM.pytest_configure
+pytest_report_header = _SHIM.pytest_report_header
+pytest_terminal_summary = _SHIM.pytest_terminal_summary
 
 _FOLDER = pytest.StashKey["TemporaryDirectory[str]"]()
-_SWAP = pytest.StashKey[Swap]()
-_MISSING = pytest.StashKey[str]()
+_IMPORTED = re.compile(r"^\s*(?:from|import)\s+(ray\.(?:rllib|tune)[\w.]*)", re.MULTILINE)
+_STAND_IN = """from swath.testing.rllib_shim.stand_ins import names_of
+
+globals().update(names_of(__name__))
+"""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Replace the names before anything of the user's is imported."""
+    if not _SHIM.is_installed("ray.cloudpickle"):
+        return
+    path = sys.modules["ray"].__path__
+    early_config.stash[_FOLDER] = folder = TemporaryDirectory()
+    sources = dict(_sources(args, Path(path[0])))
+    imported = {name for file in [*_files(args), *sources.values()] for name in _IMPORTED.findall(file.read_text())}
+    _write(Path(folder.name), {*TABLE, *FILLING, *imported}, sources)
+    path.insert(0, folder.name)
+    _SHIM.apply(TABLE, LENT)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Put RLlib's names back, and remove the modules that were written."""
+    _SHIM.undo()
+    if _FOLDER in config.stash:
+        config.stash[_FOLDER].cleanup()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is listed; send what test modules have to other processes whole, where these names are not."""
+    for module in list(sys.modules.values()):
+        if str(getattr(module, "__file__", None)).startswith(config.stash[_FOLDER].name):
+            pickle_by_value(module)
+    for item in items:
+        if (reason := reason_to_leave_out(item.path, item.name)) is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+        if isinstance(item, pytest.Function):
+            pickle_by_value(item.module)
 
 
 def _sources(arguments: Sequence[str], ray: Path) -> Iterator[tuple[str, Path]]:
@@ -36,75 +76,26 @@ def _sources(arguments: Sequence[str], ray: Path) -> Iterator[tuple[str, Path]]:
         for file in checkout.rglob("tests/*.py"):
             if file.name != "__init__.py":
                 yield ".".join(("ray", "rllib", *file.relative_to(checkout).with_suffix("").parts)), file
-    for file in ray.joinpath(*ENV_FOLDERS[0].split(".")[1:]).rglob("*.py"):
-        inside = file.relative_to(ray.joinpath(*ENV_FOLDERS[0].split(".")[1:])).with_suffix("").parts
+    installed = ray.joinpath(*ENV_FOLDERS[0].split(".")[1:])
+    for file in installed.rglob("*.py"):
+        inside = file.relative_to(installed).with_suffix("").parts
         for folder in ENV_FOLDERS:
             if file.name != "__init__.py" and (name := ".".join((folder, *inside))) not in TABLE:
                 yield name, file
 
 
-def _files(arguments: Sequence[str]) -> Iterator[Path]:
+def _files(arguments: Iterable[str]) -> Iterator[Path]:
     for path in (Path(argument.partition("::")[0]) for argument in arguments):
         yield from path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" and path.is_file() else []
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Replace the names before anything of the user's is imported."""
-    try:
-        import ray  # noqa: PLC0415  of which there may be none
-        import ray.cloudpickle  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        early_config.stash[_MISSING] = str(error)
-        return
-    early_config.stash[_FOLDER] = folder = TemporaryDirectory()
-    sources = dict(_sources(args, Path(ray.__file__).parent))
-    imported = stand_ins.imported_by([*_files(args), *sources.values()])
-    stand_ins.write(Path(folder.name), {*TABLE, *FILLING, *imported}, sources)
-    ray.__path__.insert(0, folder.name)
-    early_config.stash[_SWAP] = swap = Swap(TABLE, LENT)
-    swap.apply()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to run without Ray.
-
-    Raises:
-        pytest.UsageError: it cannot be imported, or the plugin was named too late.
-    """
-    missing, swapped = config.stash.get(_MISSING, None), _SWAP in config.stash
-    require_swapped("swath.testing.rllib_shim", "Ray", "ray", missing, swapped=swapped)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Put RLlib's names back, and remove the modules that were written."""
-    if _SWAP in config.stash:
-        config.stash[_SWAP].undo()
-        config.stash[_FOLDER].cleanup()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is listed; send what test modules have to other processes whole, where these names are not."""
-    stand_ins.send_whole(Path(config.stash[_FOLDER].name))
-    for item in items:
-        if (reason := reason_to_leave_out(item.path, item.name)) is not None:
-            item.add_marker(pytest.mark.skip(reason=reason))
-        if isinstance(item, pytest.Function):
-            pickle_by_value(item.module)
-
-
-def pytest_report_header() -> str:
-    """Say that the tests do not run on what they name."""
-    return "swath: in the place of RLlib's rollout workers; the score is at the end"
-
-
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """The score, and what was left out and why."""
-    stats = terminalreporter.stats
-    left_out = stats.get("skipped", [])
-    bad = len(stats.get("failed", [])) + len(stats.get("error", []))
-    terminalreporter.section("swath in the place of RLlib")
-    terminalreporter.write_line(f"score: {len(stats.get('passed', []))} passed, {bad} failed, {len(left_out)} left out")
-    for report in left_out:
-        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
-        terminalreporter.write_line(f"left out: {report.nodeid}: {str(reason).removeprefix('Skipped: ')}")
+def _write(folder: Path, modules: set[str], sources: Mapping[str, Path]) -> None:
+    """Write modules, with what stands above them; those of `sources` are copies of files."""
+    packages = modules.difference(sources)
+    for module in [*packages, *sources]:
+        packages.update(".".join(module.split(".")[:depth]) for depth in range(2, module.count(".") + 1))
+    for module in packages:
+        (place := folder.joinpath(*module.split(".")[1:])).mkdir(parents=True, exist_ok=True)
+        (place / "__init__.py").write_text(_STAND_IN)
+    for module, file in sources.items():
+        shutil.copy(file, folder.joinpath(*module.split(".")[1:]).with_suffix(".py"))
