@@ -1,9 +1,7 @@
-import inspect
-
 import pytest
 
 import swath
-from swath.nearest import spelled, suggestion
+from swath.nearest import suggestion
 
 
 def test_the_nearest_name_is_suggested():
@@ -67,19 +65,8 @@ def test_a_class_of_the_users_is_called_by_its_own_name():
         Mine("CartPole-v1", frames_per_batch=8, sede=0)
 
 
-class Door:
-    @spelled
-    def __init__(self, width, *, colour="red"):
-        """Hang it."""
-        self.made = width, colour
-
-
-def test_the_signature_stays_what_it_is():
-    assert str(inspect.signature(Door)) == "(width, *, colour='red')"
-    assert Door.__init__.__doc__ == "Hang it."
-    assert Door(2, colour="blue").made == Door(width=2, colour="blue").made == (2, "blue")
-
-
-def test_what_is_missing_is_told_as_python_does():
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'width'"):
-        Door()
+def test_what_is_missing_or_too_much_is_told_as_python_does():
+    with pytest.raises(TypeError, match="RolloutWorker takes at most 0 positional arguments, got 1"):
+        swath.RolloutWorker(3)
+    with pytest.raises(TypeError, match="Evaluator: missing a required argument: 'env'"):
+        swath.Evaluator()

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 P = ParamSpec("P")
+R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -32,45 +33,29 @@ def unexpected(owner: str, name: str, names: Iterable[str]) -> TypeError:
     return TypeError(f"{owner} got an unexpected keyword argument {name!r}{suggestion(name, names)}")
 
 
-def spelled(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """An `__init__` that says of a keyword that it does not take which one may have been meant.
-
-    A word that is misspelt is named before one that is missing because of it. The signature stays what it is.
-    """
-    _, *names = inspect.signature(init).parameters
-
-    @wraps(init)
-    def spelling(self: S, /, *args: P.args, **keywords: P.kwargs) -> None:
-        for name in keywords:
-            if name not in names:
-                raise unexpected(type(self).__name__, name, names)
-        init(self, *args, **keywords)
-
-    return spelling
-
-
 def with_options(
     kind: Callable[P, T], own: type[Any] | None = None
-) -> Callable[[Callable[[S, T], None]], Callable[Concatenate[S, P], None]]:
-    """An `__init__` that takes the fields of such a value as its arguments, and gets the value.
+) -> Callable[[Callable[[S, T], R]], Callable[Concatenate[S, P], R]]:
+    """A method, `__init__` most often, that takes the fields of such a value as its arguments, and gets the value.
 
     Args:
         kind: the options.
         own: those that its signature shows; by default all of them.
 
     Raises:
-        TypeError: an unknown keyword, one that is missing, or more than two positional arguments.
+        TypeError: an unknown keyword, one that is missing, or too many positional arguments.
     """
     takes = inspect.signature(kind)
     shown = inspect.getattr_static(own or kind, "__init__")
+    most = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in takes.parameters.values())
 
-    def decorated(init: Callable[[S, T], None]) -> Callable[Concatenate[S, P], None]:
+    def decorated(method: Callable[[S, T], R]) -> Callable[Concatenate[S, P], R]:
         @wraps(shown, assigned=())
-        @wraps(init)
-        def read(self: S, /, *args: P.args, **keywords: P.kwargs) -> None:
-            name = type(self).__name__
-            if len(args) > 2:
-                raise TypeError(f"{name} takes at most 2 positional arguments (env, policy), got {len(args)}")
+        @wraps(method)
+        def read(self: S, /, *args: P.args, **keywords: P.kwargs) -> R:
+            name = type(self).__name__ if method.__name__ == "__init__" else f"{type(self).__name__}.{method.__name__}"
+            if len(args) > most:
+                raise TypeError(f"{name} takes at most {most} positional arguments, got {len(args)}")
             for keyword in keywords:
                 if keyword not in takes.parameters:
                     raise unexpected(name, keyword, takes.parameters)
@@ -78,7 +63,7 @@ def with_options(
                 takes.bind(*args, **keywords)
             except TypeError as error:
                 raise TypeError(f"{name}: {error}") from None
-            init(self, kind(*args, **keywords))
+            return method(self, kind(*args, **keywords))
 
         return read
 

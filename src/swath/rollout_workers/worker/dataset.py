@@ -9,22 +9,6 @@ from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 
 
-def shard_of(config: Any, dataset_shards: Any, worker_index: int) -> Any:
-    """The worker's shard; None if rows come from envs.
-
-    Raises:
-        ValueError: shards that nobody reads, or none where there must be one.
-    """
-    if config.input_ != "dataset":
-        if dataset_shards is not None:
-            raise ValueError(f"dataset_shards is given, but input_={config.input_!r}; set input_='dataset'")
-        return None
-    if dataset_shards is None or worker_index >= len(dataset_shards):
-        n = 0 if dataset_shards is None else len(dataset_shards)
-        raise ValueError(f"input_='dataset' needs dataset_shards[{worker_index}]; there are {n} shards")
-    return dataset_shards[worker_index]
-
-
 class DatasetReader:
     """Hands out rows of a shard, over and over.
 

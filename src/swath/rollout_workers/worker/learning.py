@@ -1,100 +1,176 @@
-"""What a worker does to let its policies learn."""
+"""What a worker does to let its policies learn, alone or as one of several ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from swath.errors import Closed
+from swath.options import count
 from swath.rollout_workers import distributed
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.env_runner import EnvRunner
+from swath.rollout_workers.policies.epochs import learn_in_passes
 from swath.rollout_workers.worker.policies import Policies
-from swath.rollout_workers.worker.weights import PolicyWeights
 
 Batch = SampleBatch | MultiAgentBatch
 
 
-class Learning:
-    """Updates of the policies of a worker, alone or as one of several ranks.
+class LearningMethods(EnvRunner):
+    """Updates of a worker's policies.
 
-    Args:
-        policies: the worker's.
-        weights: likewise; their version grows with each update.
+    Attributes:
+        config: the worker's settings.
+        worker_index: 0 is the local worker.
     """
 
-    def __init__(self, policies: Policies, weights: PolicyWeights) -> None:
-        self._policies, self._weights = policies, weights
+    config: AlgorithmConfig
+    worker_index: int
+    _policies: Policies
+    _closed: bool
 
-    def chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
-        """Policies that learn, and their batches, by id; in the same order on all ranks.
+    def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
+        """One update of each policy that learns and has rows in the batch, which stays as it is.
 
-        Raises:
-            TypeError: `samples` is no batch.
-        """
-        return self._agreed(
-            {
-                policy_id: batch
-                for policy_id, batch in _by_policy(samples).items()
-                if policy_id in self._policies.map and self._policies.learns(policy_id, samples)
-            }
-        )
-
-    def update(self, samples: Batch, update: Callable[[Any, SampleBatch], Any]) -> dict[str, Any]:
-        """What `update(policy, batch)` reports of each policy that learns; the version grows also if one raises."""
-        chosen = self.chosen(samples)
-        try:
-            return {policy_id: update(policy, batch) for policy_id, policy, batch in chosen}
-        finally:
-            if chosen:
-                self._weights.changed()
-
-    def gradients_of_one(self, samples: Batch) -> tuple[Any, dict[str, Any]]:
-        """Gradients and info of the default policy.
+        Returns:
+            What each reports, by policy id.
 
         Raises:
-            ValueError: the batch is of other policies.
+            WorkerLate: another of the ranks that learn as one has not come in time.
+            Exception: what a policy's loss or a callback raised.
         """
+        self._require_open("learn_on_batch")
+        return self._update(samples, lambda policy, batch: policy.learn_on_batch(batch))
+
+    def sample_and_learn(
+        self,
+        expected_batch_size: int,
+        num_sgd_iter: int | None = None,
+        sgd_minibatch_size: int | None = None,
+        standardize_fields: Sequence[str] = (),
+    ) -> tuple[dict[str, Any], int]:
+        """Sample once, and let each policy that learns go through its rows in shuffled minibatches.
+
+        Args:
+            expected_batch_size: env steps that the batch must be from.
+            num_sgd_iter: passes; None: `config.num_epochs`.
+            sgd_minibatch_size: rows of an update, the last one of a pass may have fewer; None:
+                `config.minibatch_size`; 0: all rows.
+            standardize_fields: columns that are brought to mean 0 and standard deviation 1 first, in a copy.
+
+        Returns:
+            By policy id the mean of what its updates of the last pass reported; and the env steps.
+
+        Raises:
+            AssertionError: the batch is from another number of env steps.
+            WorkerLate: another of the ranks that learn as one has not come in time.
+            Exception: what `sample` or learning raised.
+        """
+        self._require_open("sample_and_learn")
+        epochs = count("num_sgd_iter", self.config.num_epochs if num_sgd_iter is None else num_sgd_iter)
+        given = self.config.minibatch_size if sgd_minibatch_size is None else sgd_minibatch_size
+        size = None if given is None else count("sgd_minibatch_size", given, least=0) or None
+        batch = self.sample()
+        steps = batch.env_steps()
+        if steps != expected_batch_size:
+            raise AssertionError(f"expected_batch_size={expected_batch_size}, but the batch is from {steps} env steps")
+        return self._update(
+            batch, lambda policy, rows: learn_in_passes(policy, rows, epochs, size, standardize_fields)
+        ), steps
+
+    def compute_gradients(self, samples: Batch, single_agent: bool | None = None) -> tuple[Any, dict[str, Any]]:
+        """Gradients of the policies that learn; weights stay.
+
+        Args:
+            samples: the batch.
+            single_agent: answer with the gradients and the info of `"default_policy"` alone.
+
+        Returns:
+            Gradients by policy id, and infos with the `batch_count`.
+
+        Raises:
+            ValueError: `single_agent`, but the batch is of other policies.
+        """
+        self._require_open("compute_gradients")
         found = _by_policy(samples)
-        if set(found) != {DEFAULT_POLICY_ID}:
+        if single_agent and set(found) != {DEFAULT_POLICY_ID}:
             ids = sorted(found)
             raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
-        ((_, policy, batch),) = self._agreed(found)
-        gradients, info = policy.compute_gradients(batch)
-        return gradients, info
+        with self._policies.drawing():
+            chosen = self._agreed(found) if single_agent else self._chosen(samples)
+            made = {policy_id: policy.compute_gradients(batch) for policy_id, policy, batch in chosen}
+        if single_agent:
+            gradients, info = made[DEFAULT_POLICY_ID]
+            return gradients, info
+        infos = {policy_id: info for policy_id, (_, info) in made.items()}
+        return {policy_id: grads for policy_id, (grads, _) in made.items()}, {**infos, "batch_count": samples.count}
 
-    def apply(self, grads: Any) -> None:
-        """One step by gradients, by policy id or of the default policy; of those that do not learn nothing is applied.
+    def apply_gradients(self, grads: Any) -> None:
+        """One step by gradients: by policy id, or those of `"default_policy"`; policies that do not learn stay.
 
         Raises:
             KeyError: an unknown id.
             ValueError: gradients that do not fit; nothing is applied.
             FloatingPointError: gradients that are not finite; nothing is applied.
         """
+        self._require_open("apply_gradients")
         given = dict(grads) if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
-        given = {each: list(found) if isinstance(found, Iterator) else found for each, found in given.items()}
-        policies = {policy_id: self._policies.get(policy_id) for policy_id in given}
-        chosen = {policy_id: policy for policy_id, policy in policies.items() if self._policies.learns(policy_id)}
-        for policy_id, policy in chosen.items():
-            policy.check_gradients(given[policy_id])
-        try:
-            for policy_id, policy in chosen.items():
-                policy.apply_gradients(given[policy_id])
-        finally:
-            if chosen:
-                self._weights.changed()
+        steps = []
+        for policy_id, found in given.items():
+            policy, own = self._policies.get(policy_id), list(found) if isinstance(found, Iterator) else found
+            if self._policies.learns(policy_id):
+                policy.check_gradients(own)
+                steps.append((policy, own))
+        with self._policies.changing(steps):
+            for policy, own in steps:
+                policy.apply_gradients(own)
 
-    def join(self, url: str, world_rank: int, world_size: int, backend: str, timeout_s: float) -> None:
-        """Be one of several ranks; see `distributed.join`."""
+    def setup_torch_data_parallel(
+        self, url: str, world_rank: int, world_size: int, backend: str, *, timeout_s: float = 300.0
+    ) -> None:
+        """Be one of several ranks, who begin with the weights of rank 0 and average their gradients from then on.
+
+        If one rank raises while it samples or learns, the others wait for it until `timeout_s` is over.
+
+        Args:
+            url: where they meet, such as `tcp://host:port`.
+            world_rank: 0 … `world_size` - 1.
+            world_size: how many they are.
+            backend: "gloo" or "nccl".
+            timeout_s: how long one waits for the others, here and whenever they learn; then it raises `WorkerLate`,
+                whose message names them, and the group has to be set up anew.
+
+        Raises:
+            RuntimeError: it is one already.
+            ValueError: an argument out of range, a policy that is not torch, or others than those of the other ranks.
+        """
+        self._require_open("setup_torch_data_parallel")
         distributed.join(self._policies.map, url, world_rank, world_size, backend, timeout_s)
         self._policies.on_ranks = True
-        self._weights.changed()
+        self._policies.changed()
 
-    def leave(self) -> None:
+    def teardown_torch_data_parallel(self) -> None:
         """Learn alone again; nothing happens if it does."""
         if self._policies.on_ranks:
             distributed.leave(self._policies.map)
             self._policies.on_ranks = False
+
+    def _update(self, samples: Batch, update: Callable[[Any, SampleBatch], Any]) -> dict[str, Any]:
+        """What `update(policy, batch)` reports of each policy that learns; the version grows also if one raises."""
+        with self._policies.drawing():
+            chosen = self._chosen(samples)
+            with self._policies.changing(chosen):
+                return {policy_id: update(policy, batch) for policy_id, policy, batch in chosen}
+
+    def _chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
+        """Policies that learn, and their batches, by id."""
+        policies, found = self._policies, _by_policy(samples)
+        return self._agreed(
+            {i: batch for i, batch in found.items() if i in policies.map and policies.learns(i, samples)}
+        )
 
     def _agreed(self, batches: dict[str, SampleBatch]) -> list[tuple[str, Any, SampleBatch]]:
         """Policies and their batches, in the same order on all ranks."""
@@ -102,6 +178,11 @@ class Learning:
             batches = dict(sorted(batches.items()))
             distributed.require_same(list(batches), "policies in the batch")
         return [(policy_id, self._policies.get(policy_id), batch) for policy_id, batch in batches.items()]
+
+    def _require_open(self, what: str) -> None:
+        """Raise `Closed` if the worker was stopped."""
+        if self._closed:
+            raise Closed(f"{what}() of worker {self.worker_index}, which was stopped; build another worker")
 
 
 def _by_policy(samples: Batch) -> dict[str, SampleBatch]:

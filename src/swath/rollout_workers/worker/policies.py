@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train
@@ -28,12 +30,15 @@ class Policies:
         facts: what a policy's config has besides the settings: `worker_index`, `num_workers`.
         mapping: which policy acts for an agent of a new episode.
         to_train: `f(policy_id, batch) -> bool`; None: all learn.
+        streams: of random numbers that belong to the worker; None: nothing is seeded.
         map: the policies.
         specs: complete.
         filters: of processed observations.
         preprocessors: of observations.
         own: settings that are other than the worker's, also of those that were removed, which may still act.
         on_ranks: they learn together with those of other ranks.
+        version: own number of the weights: 0, then higher with each change.
+        seq_no: the number last given with weights; None if none was.
     """
 
     config: AlgorithmConfig
@@ -41,12 +46,15 @@ class Policies:
     facts: Mapping[str, Any]
     mapping: Callable[..., str]
     to_train: Callable[..., bool] | None = None
+    streams: PrivateStreams | None = None
     map: dict[str, Any] = field(default_factory=dict)
     specs: dict[str, PolicySpec] = field(default_factory=dict)
     filters: dict[str, Filter] = field(default_factory=dict)
     preprocessors: dict[str, Preprocessor] = field(default_factory=dict)
     own: dict[str, dict[str, Any]] = field(default_factory=dict)
     on_ranks: bool = False
+    version: int = 0
+    seq_no: int | None = None
 
     def add(self, policy_id: str, spec: PolicySpec, policy: Any = None, state: Mapping[str, Any] | None = None) -> Any:
         """Take in a policy that is ready, or build one by a complete spec; all or nothing.
@@ -109,6 +117,23 @@ class Policies:
             raise KeyError(f"there is no policy {policy_id!r}; there are {sorted(self.map)}")
         return self.map[policy_id]
 
+    def drawing(self) -> AbstractContextManager[None]:
+        """While the worker draws: from its own streams, if it is seeded."""
+        return nullcontext() if self.streams is None else self.streams.swapped()
+
+    def changed(self) -> None:
+        """Weights have changed."""
+        self.version = max(self.version + 1, self.seq_no or 0)
+
+    @contextmanager
+    def changing(self, chosen: Collection[Any]) -> Iterator[None]:
+        """While weights change, if any policy is chosen; the version grows also if one raises."""
+        try:
+            yield
+        finally:
+            if chosen:
+                self.changed()
+
     def setting(self, policy_id: str, name: str) -> Any:
         """One of the settings `BY_POLICY`: the policy's own, else the worker's."""
         return self.own[policy_id].get(name, self.config[name])
@@ -124,18 +149,11 @@ class Policies:
 
         return current
 
-    def with_changes(self, mapping: Any, to_train: Any) -> tuple[Callable[..., str], Callable[..., bool] | None]:
-        """`mapping` and `to_train` as they will be: what is None stays. Nothing is changed yet.
-
-        Raises:
-            ValueError: the mapping cannot be called.
-            TypeError: `to_train` is no collection of ids and no function.
-        """
-        if mapping is not None and not callable(mapping):
-            wanted = "give f(agent_id, episode, worker=worker)"
-            raise ValueError(f"policy_mapping_fn={mapping!r} cannot be called; {wanted}")
-        learning = self.to_train if to_train is None else is_policy_to_train(to_train)
-        return self.mapping if mapping is None else mapping, learning
+    def arrange(self, mapping: Any, to_train: Any) -> None:
+        """Have others act for agents in new episodes, and others learn; what is None stays. See `check_arrangement`."""
+        check_arrangement(mapping, to_train)
+        self.mapping = self.mapping if mapping is None else mapping
+        self.to_train = self.to_train if to_train is None else is_policy_to_train(to_train)
 
     def learns(self, policy_id: str, batch: Any = None) -> bool:
         """Whether a policy learns."""
@@ -146,23 +164,59 @@ class Policies:
         return {policy_id for policy_id in self.map if self.learns(policy_id, batch)}
 
 
-def require_addable(policy_cls: Any, policy: Any, module_spec: Any) -> None:
-    """Raise `ValueError` unless there is either a class to build or a policy as it is, `TypeError` if it is no such."""
-    if module_spec is not None:
-        raise ValueError(
-            f"module_spec={module_spec!r} is not served: there are no RLModules; give policy_cls or policy"
-        )
-    if (policy_cls is None) == (policy is None):
-        raise ValueError(
-            f"policy_cls={policy_cls!r} and policy={policy!r}: give exactly one, a class to build or a policy as it is"
-        )
-    if isinstance(policy, type) or not (policy_cls is None or callable(policy_cls)):
-        raise TypeError(f"policy_cls={policy_cls!r} must be a class, policy={policy!r} an object of one")
+@dataclass(frozen=True)
+class NewPolicy:
+    """What `add_policy` takes: either a class to build or a policy as it is, and what changes with it.
+
+    Raises:
+        ValueError: not exactly one of class and policy; a `module_spec`; a mapping that cannot be called.
+        TypeError: a class that is none, a class in place of a policy, or no ids and no function in `policies_to_train`.
+    """
+
+    policy_id: str
+    policy_cls: type | None = None
+    policy: Any = None
+    observation_space: Any = field(default=None, kw_only=True)
+    action_space: Any = field(default=None, kw_only=True)
+    config: Any = field(default=None, kw_only=True)
+    policy_state: Mapping[str, Any] | None = field(default=None, kw_only=True)
+    policy_mapping_fn: Callable[..., str] | None = field(default=None, kw_only=True)
+    policies_to_train: Collection[str] | Callable[..., bool] | None = field(default=None, kw_only=True)
+    module_spec: Any = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.module_spec is not None:
+            raise ValueError(
+                f"module_spec={self.module_spec!r} is not served: there are no RLModules; give policy_cls or policy"
+            )
+        kind, policy = self.policy_cls, self.policy
+        if (kind is None) == (policy is None):
+            raise ValueError(
+                f"policy_cls={kind!r} and policy={policy!r}: give exactly one, a class to build or a policy as it is"
+            )
+        if isinstance(policy, type) or not (kind is None or callable(kind)):
+            raise TypeError(f"policy_cls={kind!r} must be a class, policy={policy!r} an object of one")
+        check_arrangement(self.policy_mapping_fn, self.policies_to_train)
+
+    @property
+    def spec(self) -> PolicySpec:
+        """The class; of a policy also its spaces, before preprocessing, where none are given."""
+        seen, acted = self.observation_space, self.action_space
+        if self.policy is None:
+            return PolicySpec(self.policy_cls, seen, acted, self.config)
+        own = getattr(self.policy, "observation_space", None)
+        seen = getattr(own, "original_space", own) if seen is None else seen
+        acted = getattr(self.policy, "action_space", None) if acted is None else acted
+        return PolicySpec(type(self.policy), seen, acted, self.config)
 
 
-def spaces_of(policy: Any, observation_space: Any, action_space: Any) -> tuple[Any, Any]:
-    """The spaces that were given, or those of the policy, before preprocessing."""
-    seen = getattr(policy, "observation_space", None)
-    original = getattr(seen, "original_space", seen)
-    acted = getattr(policy, "action_space", None)
-    return original if observation_space is None else observation_space, acted if action_space is None else action_space
+def check_arrangement(mapping: Any, to_train: Any) -> None:
+    """Check who acts for whom and who learns; None changes nothing.
+
+    Raises:
+        ValueError: the mapping cannot be called.
+        TypeError: `to_train` is no collection of ids and no function.
+    """
+    if mapping is not None and not callable(mapping):
+        raise ValueError(f"policy_mapping_fn={mapping!r} cannot be called; give f(agent_id, episode, worker=worker)")
+    is_policy_to_train(to_train)

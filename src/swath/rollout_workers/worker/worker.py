@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from swath.errors import warn
-from swath.nearest import spelled
+from swath.nearest import with_options
 from swath.options import count, seconds
 from swath.rollout.hosts.base import closed_on_failure
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
@@ -22,17 +22,17 @@ from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.settings import device_of
-from swath.rollout_workers.worker.dataset import DatasetReader, shard_of
+from swath.rollout_workers.worker.dataset import DatasetReader
 from swath.rollout_workers.worker.env_making import EnvMaker
 from swath.rollout_workers.worker.envs import Envs
-from swath.rollout_workers.worker.learning import Batch, Learning
+from swath.rollout_workers.worker.learning import Batch, LearningMethods
+from swath.rollout_workers.worker.options import WorkerOptions
 from swath.rollout_workers.worker.policies import Policies
-from swath.rollout_workers.worker.policy_worker import PolicyWorker
+from swath.rollout_workers.worker.policy_worker import PolicyMethods
 from swath.rollout_workers.worker.process import Seeds, WorkerLog, free_port, node_ip, set_environment
-from swath.rollout_workers.worker.weights import PolicyWeights
 
 
-class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
+class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
     """Steps its envs with its policies and hands out batches; works alone, in a `WorkerSet`, or as a Ray actor.
 
     ```python
@@ -66,59 +66,27 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
         Exception: what the creator, the check, a policy's class or a callback raised; all that was made is closed.
     """
 
-    @spelled
-    def __init__(
-        self,
-        *,
-        env_creator: Callable[[EnvContext], Any] | None = None,
-        validate_env: Callable[[Any, EnvContext], Any] | None = None,
-        config: AlgorithmConfig | Mapping[str, Any] | None = None,
-        worker_index: int = 0,
-        num_workers: int | None = None,
-        recreated_worker: bool = False,
-        log_dir: str | None = None,
-        spaces: Mapping[str, Any] | None = None,
-        default_policy_class: type | None = None,
-        dataset_shards: Any = None,
-        tf_session_creator: Any = -1,
-    ) -> None:
-        own = AlgorithmConfig.of(config)
+    @with_options(WorkerOptions)
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options, self._closed, self._lock = options, False, threading.Lock()
+        own = self.config = AlgorithmConfig.of(options.config)
         own.validate()
-        if tf_session_creator not in (-1, None):
-            raise ValueError(
-                f"tf_session_creator={tf_session_creator!r} is not served: policies are torch only; leave it out"
-            )
-        self.worker_index = count("worker_index", worker_index, least=0)
-        self.recreated_worker, self.env_creator = recreated_worker, env_creator
-        self.default_policy_class, self.config = default_policy_class, own
-        if num_workers is not None:
-            self.num_workers = num_workers
-        self._given: dict[str, Any] = {
-            "env_creator": env_creator,
-            "validate_env": validate_env,
-            "config": own,
-            "worker_index": worker_index,
-            "num_workers": num_workers,
-            "recreated_worker": recreated_worker,
-            "log_dir": log_dir,
-            "spaces": spaces,
-            "default_policy_class": default_policy_class,
-            "dataset_shards": dataset_shards,
-            "tf_session_creator": tf_session_creator,
-        }
-        ParallelIteratorWorker.__init__(self, self._batches, repeat=False)
-        self._closed, self._lock = False, threading.Lock()
+        if options.num_workers is not None:
+            self.num_workers = options.num_workers
+        self.worker_index, self.recreated_worker = options.worker_index, options.recreated_worker
+        self.env_creator, self.default_policy_class = options.env_creator, options.default_policy_class
         self.last_batch: Batch | None = None
-        set_environment(own, worker_index)
+        self.envs: Envs | None = None
+        ParallelIteratorWorker.__init__(self, self._batches, repeat=False)
+        set_environment(own, self.worker_index)
         self.callbacks: DefaultCallbacks = callbacks_of(own)
         self.env_context = EnvContext(
-            own.env_config, worker_index, num_workers=self.num_workers, recreated_worker=recreated_worker
+            own.env_config, self.worker_index, num_workers=self.num_workers, recreated_worker=self.recreated_worker
         )
-        shard = shard_of(own, dataset_shards, worker_index)
+        shard = options.shard(own)
         self._reader = None if shard is None else DatasetReader(shard)
-        self.envs: Envs | None = None
-        self._begin(int(recreated_worker))
-        self._log = WorkerLog(log_dir, f"worker_{self.worker_index}.log", own.log_level)
+        self._begin(int(self.recreated_worker))
+        self._log = WorkerLog(options.log_dir, f"worker_{self.worker_index}.log", own.log_level)
         self._build()
         global _newest  # noqa: PLW0603  which worker this process has built last
         _newest = weakref.ref(self)
@@ -126,6 +94,7 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
     def begin_life(self, life: int) -> None:
         """Be this worker in this life, counted from 0: its ids and seeds are its own. Episodes begin anew."""
         self._begin(life)
+        self._policies.streams = self._streams
         if self.envs is not None:
             self.envs.begin_life(life, self._seeds)
 
@@ -163,9 +132,9 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
 
         Those of an env whose agents have one each are dicts by agent.
         """
-        specs = self._policies.specs.items()
+        specs = self.policy_dict.items()
         spaces = {policy_id: (spec.observation_space, spec.action_space) for policy_id, spec in specs}
-        given = self._given["spaces"] or {}
+        given = self._options.spaces or {}
         env = given.get("__env__") if self.envs is None else self.envs.spaces
         return spaces if env is None else {**spaces, "__env__": env}
 
@@ -207,7 +176,7 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
         """
         self._require_open("sample")
         explore = optional(flag)("explore", explore)
-        with self._drawing():
+        with self._policies.drawing():
             if self.config.fake_sampler and self.last_batch is not None:
                 return self.last_batch.copy()
             batch = self._sampled(explore, force_reset=force_reset)
@@ -280,7 +249,7 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
 
     def creation_args(self) -> dict[str, Any]:
         """The constructor's arguments, defaults filled in; the same arguments build the same worker."""
-        return {**self._given, "config": self.config.copy(), "num_workers": self.num_workers}
+        return {**vars(self._options), "config": self.config.copy(), "num_workers": self.num_workers}
 
     @property
     def is_stopped(self) -> bool:
@@ -323,22 +292,20 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
 
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""
-        made: list[Any] = [self._log]
-        with self._drawing(), closed_on_failure(made):
+        config, made = self.config, list[Any]([self._log])
+        facts = {"worker_index": self.worker_index, "num_workers": self.num_workers}
+        policies = Policies(config, self.callbacks, facts, config.policy_mapping_fn, streams=self._streams)
+        with policies.drawing(), closed_on_failure(made):
             if self._wants_env():
                 self.envs = self._made_envs()
             if self.envs is not None:
                 made.append(self.envs.host)
-            config = self.config
-            setup, to_train = config.get_multi_agent_setup(**self._sources())
-            facts = {"worker_index": self.worker_index, "num_workers": self.num_workers}
-            self._policies = Policies(config, self.callbacks, facts, config.policy_mapping_fn, to_train)
+            setup, policies.to_train = config.get_multi_agent_setup(**self._sources())
             for policy_id, spec in setup.items():
-                self._policies.add(policy_id, spec)
-            self._weights = PolicyWeights(self._policies)
-            self._learning = Learning(self._policies, self._weights)
+                policies.add(policy_id, spec)
+            self._have(policies)
             if self.envs is not None:
-                self.envs.act_with(self._policies)
+                self.envs.act_with(policies)
 
     def _wants_env(self) -> bool:
         alone = self.worker_index > 0 or self.num_workers == 0
@@ -347,7 +314,7 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
 
     def _made_envs(self) -> Envs | None:
         assert self.env_creator is not None
-        maker = EnvMaker(self.env_creator, self._given["validate_env"], self.env_context, self.callbacks, self)
+        maker = EnvMaker(self.env_creator, self._options.validate_env, self.env_context, self.callbacks, self)
         envs = maker.make_all(self.config.num_envs_per_env_runner)
         with closed_on_failure(list(envs)):
             return Envs(envs, maker, self.life, self._seeds) if envs else None
@@ -355,7 +322,7 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
     def _sources(self) -> dict[str, Any]:
         return {
             "env": None if self.envs is None else self.envs.first,
-            "spaces": self._given["spaces"],
+            "spaces": self._options.spaces,
             "default_policy_class": self.default_policy_class,
         }
 
@@ -371,10 +338,10 @@ class RolloutWorker(PolicyWorker, ParallelIteratorWorker):
             )
         try:
             batch: Batch = self.envs.sample(
-                self._completed_batch, self._weights.version, explore=explore, force_reset=force_reset
+                self._completed_batch, self.policy_version, explore=explore, force_reset=force_reset
             )
         except Exception as error:
-            error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self._weights.version})")
+            error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self.policy_version})")
             raise
         return batch
 

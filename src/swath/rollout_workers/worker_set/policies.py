@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
+from swath.nearest import with_options
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.policy_spec import is_policy_to_train as checked
-from swath.rollout_workers.worker.policies import BY_POLICY, require_addable, spaces_of
+from swath.rollout_workers.worker.policies import BY_POLICY, NewPolicy, check_arrangement
 from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, REMOVED, TO_TRAIN
 from swath.rollout_workers.worker_set.workers import Workers
 
+_AS_GIVEN = ("observation_space", "action_space", "config", "policy_state")
 _OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id", *BY_POLICY)
 """What is in a policy's config beside its own settings."""
 
@@ -22,20 +23,8 @@ class SetPolicies:
 
     _workers: Workers
 
-    def add_policy(
-        self,
-        policy_id: str,
-        policy_cls: type | None = None,
-        policy: Any = None,
-        *,
-        observation_space: Any = None,
-        action_space: Any = None,
-        config: Any = None,
-        policy_state: Mapping[str, Any] | None = None,
-        policy_mapping_fn: Callable[..., str] | None = None,
-        policies_to_train: Any = None,
-        module_spec: Any = None,
-    ) -> None:
+    @with_options(NewPolicy)
+    def add_policy(self, new: NewPolicy) -> None:  # noqa: D417  its fields are the arguments
         """Add a policy to all workers, and to those that come later: all of it, or nothing.
 
         Args:
@@ -55,26 +44,18 @@ class SetPolicies:
             ValueError: not exactly one of class and policy; a `module_spec`.
             Exception: what building it raised, in the first worker by id; then no worker has it.
         """
-        workers = self._workers
+        workers, policy_id = self._workers, new.policy_id
         if policy_id in (known := workers.policy_ids()):
             raise KeyError(f"policy_id={policy_id!r} is taken; there are {sorted(known)}")
-        require_addable(policy_cls, policy, module_spec)
-        _check(policy_mapping_fn, policies_to_train)
-        how = {
-            "policy_cls": policy_cls,
-            "observation_space": observation_space,
-            "action_space": action_space,
-            "config": config,
-            "policy_state": policy_state,
-        }
+        how = {name: getattr(new, name) for name in ("policy_cls", *_AS_GIVEN)}
         if workers.local is not None:
-            workers.local.add_policy(policy_id, **how, policy=policy)
-        values = {f"{POLICY}{policy_id}": how if policy is None else _copied(policy, how)}
+            workers.local.add_policy(policy_id, **how, policy=new.policy)
+        values = {f"{POLICY}{policy_id}": how if new.policy is None else _copied(new)}
         if policy_id in (removed := workers.shared.get(REMOVED, frozenset())):
             values[REMOVED] = removed - {policy_id}
         try:
             workers.change(values)
-            self._arrange(policy_mapping_fn, policies_to_train)
+            self._arrange(new.policy_mapping_fn, new.policies_to_train)
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
         except Exception:
@@ -100,8 +81,7 @@ class SetPolicies:
         """
         if policy_id not in (known := self._workers.policy_ids()):
             raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(known)}")
-        _check(policy_mapping_fn, policies_to_train)
-
+        check_arrangement(policy_mapping_fn, policies_to_train)
         self._remove(policy_id, policy_mapping_fn, policies_to_train)
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
@@ -134,7 +114,7 @@ class SetPolicies:
 
     def _arrange(self, mapping: Any, to_train: Any) -> None:
         """Set who acts for whom and who learns, where it is not None."""
-        _check(mapping, to_train)
+        check_arrangement(mapping, to_train)
 
         def here() -> None:
             if (local := self._workers.local) is not None:
@@ -161,23 +141,16 @@ def _arrangement(mapping: Any, to_train: Any) -> dict[str, Any]:
     return {key: value for key, value in ((MAPPING, mapping), (TO_TRAIN, to_train)) if value is not None}
 
 
-def _check(mapping: Any, to_train: Any) -> None:
-    if mapping is not None and not callable(mapping):
-        raise ValueError(f"policy_mapping_fn={mapping!r} cannot be called; give f(agent_id, episode, worker=…)")
-    checked(to_train)
-
-
-def _copied(policy: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+def _copied(new: NewPolicy) -> dict[str, Any]:
     """How others build the like of a policy; what was given with it comes first."""
-    observation_space, action_space = spaces_of(policy, given["observation_space"], given["action_space"])
-    config, state = given["config"], given["policy_state"]
+    policy, spec, config, state = new.policy, new.spec, new.config, new.policy_state
     if not isinstance(config, AlgorithmConfig):
         own = {name: value for name, value in policy.config.items() if name not in _OF_ITS_WORKER}
         config = {**own, **(config or {})}
     return {
-        "policy_cls": type(policy),
-        "observation_space": observation_space,
-        "action_space": action_space,
+        "policy_cls": spec.policy_class,
+        "observation_space": spec.observation_space,
+        "action_space": spec.action_space,
         "config": config,
         "policy_state": policy.get_state() if state is None else state,
     }

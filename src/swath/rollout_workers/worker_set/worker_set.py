@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Self
 
 from swath.group.stats import viewed
-from swath.nearest import spelled
+from swath.nearest import with_options
 from swath.options import count, seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.registry import creator_of
 from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set.calls import Calls
 from swath.rollout_workers.worker_set.failures import Event
+from swath.rollout_workers.worker_set.options import SetOptions, either
 from swath.rollout_workers.worker_set.policies import SetPolicies
 from swath.rollout_workers.worker_set.sampling import Sampling
 from swath.rollout_workers.worker_set.workers import Workers, seconds_to_wait
@@ -60,47 +60,18 @@ class WorkerSet(Sampling, Calls, SetPolicies):
     worker_class: Callable[..., Any] | None = None
     """What workers are; None: `RolloutWorker`."""
 
-    @spelled
-    def __init__(
-        self,
-        *,
-        env_creator: Callable[..., Any] | None = None,
-        validate_env: Callable[..., Any] | None = None,
-        default_policy_class: type | None = None,
-        config: AlgorithmConfig | Mapping[str, Any] | None = None,
-        num_workers: int | None = None,
-        backend: str | None = None,
-        local_worker: bool = True,
-        logdir: str | None = None,
-        num_env_runners: int | None = None,
-        local_env_runner: bool | None = None,
-        _setup: bool = True,
-    ) -> None:
-        own, number = (
-            AlgorithmConfig.of(config),
-            _either("num_workers", num_workers, "num_env_runners", num_env_runners),
-        )
-        if number is not None:
-            own.env_runners(num_env_runners=number)
-        own.validate()
-        if local_env_runner and not local_worker:
-            _either("local_worker", local_worker, "local_env_runner", local_env_runner)
-        wants_local = local_worker if local_env_runner is None else local_env_runner
-        if env_creator is None and _setup:
-            if own.env is None:
-                raise ValueError(
-                    "there is nothing to make envs with: give env_creator, or a config with environment(env=…)"
-                )
-            env_creator = creator_of(own.env)
+    @with_options(SetOptions)
+    def __init__(self, options: SetOptions) -> None:
+        own = options.settings
         kind: Callable[..., Any] = self.worker_class or RolloutWorker
-        made_of = {"env_creator": env_creator, "validate_env": validate_env, "config": own}
-        make = partial(kind, **made_of, default_policy_class=default_policy_class)
+        made_of = {"env_creator": options.creator, "validate_env": options.validate_env, "config": own}
+        make = partial(kind, **made_of, default_policy_class=options.default_policy_class)
         self._callbacks = callbacks_of(own)
         self.kept_episodes: list[RolloutMetrics] = []
-        self._workers = Workers(make, own, backend, logdir, self._report_returned)
-        if _setup:
+        self._workers = Workers(make, own, options.backend, options.logdir, self._report_returned)
+        if options.builds:
             try:
-                self._workers.begin(wants_local=wants_local or not own.num_env_runners)
+                self._workers.begin(wants_local=options.wants_local)
             except BaseException:
                 self.stop(0.0)
                 raise
@@ -177,7 +148,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
             WorkerLate: some were not ready in time.
             Exception: what building one raised. In both cases none is added.
         """
-        number = count("n" if num_workers is None else "num_workers", _either("n", n, "num_workers", num_workers))
+        number = count("n" if num_workers is None else "num_workers", either("n", n, "num_workers", num_workers))
         before = set(self._workers.open().ids())
         self._workers.add(number)
         self._workers.share_number()
@@ -270,10 +241,3 @@ class WorkerSet(Sampling, Calls, SetPolicies):
 
 
 EnvRunnerGroup = WorkerSet
-
-
-def _either(name: str, value: Any, other: str, also: Any) -> Any:
-    """What is given by either of two names."""
-    if None not in (value, also) and value != also:
-        raise ValueError(f"{name}={value!r} and {other}={also!r} are two names of one thing; give one of them")
-    return also if value is None else value

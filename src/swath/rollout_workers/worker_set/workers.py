@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 from swath.errors import Closed, WorkerLate, warn
 from swath.group.stats import Counters
@@ -29,8 +29,6 @@ from swath.workers.create import backend
 from swath.workers.local import InlineBackend
 from swath.workers.outcome import Error
 from swath.workers.tickets import Name
-
-Place: TypeAlias = Literal["ray", "process", "inline"]
 
 TIMEOUT_S = 300.0
 """How long a call is waited for if nobody says."""
@@ -82,8 +80,6 @@ class Workers:
         logdir: str | None,
         report: Callable[[list[int]], None],
     ) -> None:
-        if place is not None and place not in get_args(Place):
-            raise ValueError(f"backend={place!r} must be one of {', '.join(map(repr, get_args(Place)))}, or None")
         self.config, self.stopped = config, False
         self.local: Any = None
         self.shared, self.filters = dict[str, Any](), dict[str, Any]()
