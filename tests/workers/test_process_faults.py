@@ -55,6 +55,16 @@ def test_answers_that_were_sent_before_a_death_are_kept(backend, worker):
     assert [int(call.value[-1]) for call in calls] == [0, 1, 2]
 
 
+def test_closing_after_all_workers_have_ended_leaves_no_thread(warm_processes):
+    before = set(threading.enumerate())
+    backend = ProcessBackend()
+    worker = backend.spawn(job())
+    backend.kill(worker)
+    result_of_end(backend, worker)
+    backend.close()
+    assert set(threading.enumerate()) == before
+
+
 def test_what_a_worker_has_started_ends_with_it(backend):
     for end in (backend.kill, lambda worker: backend.call(worker, "exit", 0)):
         worker = backend.spawn(job())

@@ -47,6 +47,9 @@ class Reader:
 
     def _run(self) -> None:
         with self._selector, self._woken, self._waker:
-            while not self._closing.is_set() or len(self._selector.get_map()) > 1:
-                for key, _ in self._selector.select(self._due.run(blocking=False)):
+            while True:
+                seconds = self._due.run(blocking=False)
+                if self._closing.is_set() and len(self._selector.get_map()) == 1:  # what was due may have ended it
+                    return
+                for key, _ in self._selector.select(seconds):
                     key.data()
