@@ -12,8 +12,7 @@ from cli_toys import TINY
 from told_env import EPISODE, ID, STEP, Told, require_whole
 
 from swath.cli.folder import held
-from swath.report.datasets import open_dataset
-from swath.report.datasets.memmap import Memmap
+from swath.report.datasets import Memmap, open_dataset
 
 OUT = Path("data")
 HERE = Path(__file__).parent

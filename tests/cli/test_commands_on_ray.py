@@ -8,8 +8,8 @@ from cli_toys import TINY
 import ray_cluster
 from swath.cli.machine import ask
 from swath.report.checkpoint import load_checkpoint
-from swath.report.csv_sink import read_rows
 from swath.report.datasets import open_dataset
+from swath.report.sinks import read_rows
 
 SMALL = ("--batch", "80", "--envs", "2", "--workers", "2")
 

@@ -9,7 +9,7 @@ from cli_toys import SMALL
 
 from swath.learn import PPO
 from swath.report.checkpoint import load_checkpoint
-from swath.report.csv_sink import read_rows
+from swath.report.sinks import read_rows
 from swath.seeds import derive
 
 RUN = ("train", "CartPole-v1", "--frames", "384", *SMALL, "--eval-every", "128", "--no-video")

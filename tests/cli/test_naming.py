@@ -6,8 +6,8 @@ import pytest
 from cli_toys import TINY
 
 from swath.cli.naming import env_named
-from swath.report.csv_sink import read_rows
 from swath.report.datasets import open_dataset
+from swath.report.sinks import read_rows
 
 COMMANDS = {
     "train": TINY,

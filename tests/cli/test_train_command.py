@@ -14,7 +14,7 @@ from cli_toys import SMALL, TINY
 from swath.cli import journal
 from swath.cli.folder import RunFolder, held
 from swath.report.checkpoint import load_checkpoint
-from swath.report.csv_sink import read_rows
+from swath.report.sinks import read_rows
 
 RUN = Path("runs/CartPole-v1-seed0")
 

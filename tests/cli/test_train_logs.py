@@ -11,7 +11,7 @@ from swath.cli import logs
 from swath.cli.failure import UsageError
 from swath.cli.logs import logs_named
 from swath.report import sinks as all_sinks
-from swath.report.csv_sink import read_rows
+from swath.report.sinks import read_rows
 
 RUN = Path("runs/CartPole-v1-seed0")
 QUICK = [*TINY, "--no-video", "--eval-backend", "none"]

@@ -13,7 +13,7 @@ from swath.cli import journal
 from swath.collectors.many import ManyWorkers
 from swath.errors import FleetFailed
 from swath.report.checkpoint import load_checkpoint
-from swath.report.csv_sink import read_rows
+from swath.report.sinks import read_rows
 
 RUN = Path("runs/CartPole-v1-seed0")
 TWO = ("--workers", "2", "--backend", "thread")

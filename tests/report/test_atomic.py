@@ -1,6 +1,6 @@
 import pytest
 
-from swath.report.atomic import appearing, replacing, sweep_drafts
+from swath.report.atomic import replacing, sweep_drafts
 
 
 def fill(draft, fails):
@@ -28,7 +28,7 @@ def test_an_exception_keeps_the_old_file_and_leaves_no_draft(tmp_path):
 
 
 def test_a_folder_appears_with_all_that_is_in_it(tmp_path):
-    with appearing(tmp_path / "deep" / "a") as draft:
+    with replacing(tmp_path / "deep" / "a", folder=True) as draft:
         (draft / "b").mkdir()
         (draft / "b" / "c.txt").write_text("new")
         assert not (tmp_path / "deep" / "a").exists()
@@ -37,7 +37,7 @@ def test_a_folder_appears_with_all_that_is_in_it(tmp_path):
 
 
 def test_a_folder_that_was_not_finished_leaves_nothing(tmp_path):
-    with pytest.raises(OSError, match="no such folder"), appearing(tmp_path / "a") as draft:
+    with pytest.raises(OSError, match="no such folder"), replacing(tmp_path / "a", folder=True) as draft:
         fill(draft / "c.txt", fails=True)
     assert list(tmp_path.iterdir()) == []
 
@@ -45,7 +45,7 @@ def test_a_folder_that_was_not_finished_leaves_nothing(tmp_path):
 def test_a_folder_never_takes_the_place_of_another(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "old").touch()
-    with pytest.raises(OSError, match="not empty"), appearing(tmp_path / "a") as draft:
+    with pytest.raises(OSError, match="not empty"), replacing(tmp_path / "a", folder=True) as draft:
         (draft / "new").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "old"]
 

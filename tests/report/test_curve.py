@@ -1,11 +1,13 @@
 import sys
+from contextlib import nullcontext
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
-from swath.report.csv_sink import CsvSink
-from swath.report.curve import Curve, draw_curve, read_curve
+from swath.report.curve import draw_curve
+from swath.report.sinks import CsvSink
 
 GREEN = np.array([0x0B, 0x6E, 0x4F]) / 255
 
@@ -26,39 +28,37 @@ def has_green(path):
     return bool((np.abs(picture - GREEN).max(axis=2) < 0.02).any())
 
 
-def test_the_curve_holds_the_rows_where_something_was_measured(metrics):
-    curve = read_curve(metrics, "train/return", "eval/reward")
-    assert curve.training.tolist() == [[20.0, 30.0], [5.0, 6.0]]
-    assert curve.evaluation[:, 0].tolist() == [30.0, 7.0, 6.5, 8.0]
-    assert curve.evaluation[:2, 1].tolist() == [40.0, 9.0]
-    assert np.isnan(curve.evaluation[2:, 1]).all()
+COLUMNS = ("train/return", "eval/reward", "Env-v0")
 
 
 def test_the_picture_shows_the_evaluation_and_leaves_global_settings_alone(metrics, tmp_path):
     before = dict(mpl.rcParams)
-    draw_curve(tmp_path / "curve.png", read_curve(metrics, "train/return", "eval/reward"), "Env-v0")
+    draw_curve(tmp_path / "curve.png", metrics, *COLUMNS)
     assert mpl.image.imread(tmp_path / "curve.png").shape == (675, 1200, 4)
     assert has_green(tmp_path / "curve.png")
     assert dict(mpl.rcParams) == before
 
 
+def test_the_curve_holds_the_rows_where_something_was_measured(metrics, tmp_path, monkeypatch):
+    drawn, plot = [], Axes.plot
+
+    def watched(axes, *points, **options):
+        drawn.append([list(one) for one in points[:2]])
+        return plot(axes, *points, **options)
+
+    monkeypatch.setattr(Axes, "plot", watched)
+    draw_curve(tmp_path / "curve.png", metrics, *COLUMNS)
+    assert drawn == [[[20.0, 30.0], [5.0, 6.0]], [[30.0, 40.0], [7.0, 9.0]]]
+
+
 def test_a_run_stopped_before_the_first_episode_still_has_a_picture(tmp_path):
-    draw_curve(tmp_path / "curve.png", Curve(np.empty((2, 0)), np.empty((4, 0))), "Env-v0")
+    CsvSink(tmp_path / "metrics.csv").close()
+    draw_curve(tmp_path / "curve.png", tmp_path / "metrics.csv", *COLUMNS)
     assert not has_green(tmp_path / "curve.png")
 
 
-def test_a_metrics_file_without_rows_gives_an_empty_curve(tmp_path):
-    CsvSink(tmp_path / "metrics.csv").close()
-    curve = read_curve(tmp_path / "metrics.csv", "train/return", "eval/reward")
-    assert (curve.training.shape, curve.evaluation.shape) == ((2, 0), (4, 0))
-
-
-def test_drawing_needs_no_pyplot(metrics, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    draw_curve(tmp_path / "curve.png", read_curve(metrics, "train/return", "eval/reward"), "Env-v0")
-
-
-def test_the_missing_plot_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r'pip install "swath\[plot\]"'):
-        draw_curve(tmp_path / "curve.png", Curve(np.empty((2, 0)), np.empty((4, 0))), "Env-v0")
+@pytest.mark.parametrize("missing", ["matplotlib.pyplot", "matplotlib"])
+def test_drawing_needs_matplotlib_and_no_pyplot(missing, metrics, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match=r'pip install "swath\[plot\]"') if missing == "matplotlib" else nullcontext():
+        draw_curve(tmp_path / "curve.png", metrics, *COLUMNS)

@@ -1,11 +1,12 @@
 import io
+import math
 
 import pytest
 from rich.console import Console
 from seen_toys import ALONE, of_fleet, of_worker
 
 from swath.report.display import MOST_WORKERS, Display, fact_lines
-from swath.report.sinks import numbers_of
+from swath.report.text import duration, number
 
 HINT = "Ctrl-C stops"
 RESULT = {"eval/reward": 475.3, "eval/reward_ci_low": 451.2, "eval/reward_ci_high": 498.0}
@@ -43,6 +44,27 @@ def frames_of(text):
     return [int(line.split()[1].replace(",", "")) for line in text if " frames" in line]
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (number(0), "0"),
+        (number(12345.6), "12,346"),
+        (number(475.345), "475.3"),
+        (number(475.0), "475"),
+        (number(0.012345), "0.0123"),
+        (number(-0.0000123), "-1.23e-05"),
+        (number(math.nan), "-"),
+        (number(math.inf), "inf"),
+        (duration(0.4), "0:00"),
+        (duration(725), "12:05"),
+        (duration(3723), "1:02:03"),
+        (duration(math.inf), "-"),
+    ],
+)
+def test_numbers_are_short_and_durations_read_as_a_clock(words, text):
+    assert words == text
+
+
 def test_the_facts_are_a_few_lines():
     facts = of_fleet(2, total_frames=400, restarts=1, error="ValueError: no")
     assert fact_lines(facts, {"policy": -0.01234, "value": 12.31}) == [
@@ -54,7 +76,7 @@ def test_the_facts_are_a_few_lines():
         "restarts 1",
         "ValueError: no",
     ]
-    alone = ["100 frames, 25 frames/s", "return -, length -", "waiting 25 %", "version 3"]
+    alone = ["100 frames, 25 frames/s", "return -, length -", "collecting 25 %", "version 3"]
     assert fact_lines(ALONE, {}) == alone
     assert fact_lines({"frames": 0}, {}) == ["0 frames, 0 frames/s", "return -, length -", "version 0"]
 
@@ -144,9 +166,3 @@ def test_lines_are_for_results_and_remarks_and_an_evaluation_is_one_line(lines):
         f"CartPole-v1: {EVALUATION}",
         "CartPole-v1: evaluation 1, at step 3, 2 episodes",
     ]
-
-
-def test_sinks_get_the_numbers_among_the_facts():
-    facts = {"frames": 3, "fps": 1.5, "running": True, "error": "no", "worker_0/state": "up", "worker_0/life": 0}
-    assert numbers_of(facts) == {"frames": 3, "fps": 1.5, "running": 1, "worker_0/life": 0}
-    assert not isinstance(numbers_of(facts)["running"], bool)

@@ -25,9 +25,7 @@ from swath.cli.stop import HINT, StopRequest
 from swath.cli.words import flag, place_words
 from swath.collectors import Collector, ExplorationType
 from swath.keys import MASK
-from swath.report.datasets import DatasetWriter
-from swath.report.datasets.formats import format_at
-from swath.report.datasets.manifest import Manifest
+from swath.report.datasets import DatasetWriter, Manifest, format_at
 from swath.report.display import Display
 from swath.report.text import duration
 
@@ -75,7 +73,7 @@ def _collect(config: CollectConfig, policy: NetworkPolicy | None, out: Path) -> 
         collector = _collector(config, policy, missing)
     with collector:
         with preparing():
-            writer = DatasetWriter.begin(out, settings) if found is None else DatasetWriter.resume(out, found)
+            writer = DatasetWriter.begin(out, settings) if found is None else DatasetWriter.resume(out)
             if (state := writer.manifest.state) is not None:  # a life that was written is never lived again
                 collector.load_state_dict(with_weights(state, {} if policy is None else policy.state_dict()))
         code = _gather(config, collector, writer, console)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from swath.cli.failure import UsageError
 from swath.extras import need
 from swath.report import sinks
-from swath.report.mlflow_sink import EXPERIMENT
-from swath.report.prometheus_sink import LOCAL, PORT
+from swath.report.services import EXPERIMENT, LOCAL, PORT
 
 if TYPE_CHECKING:
     from swath.cli.folder import RunFolder
-    from swath.report.sink import Sink
+    from swath.report.sinks import Sink
 
 CSV, TENSORBOARD, WANDB, MLFLOW, PROMETHEUS = "csv", "tensorboard", "wandb", "mlflow", "prometheus"
 MODULES = {TENSORBOARD: "tensorboard", WANDB: "wandb", MLFLOW: "mlflow", PROMETHEUS: "prometheus_client"}

@@ -18,10 +18,8 @@ from swath.cli.failure import optional
 from swath.cli.logs import TENSORBOARD, logs_named, opened_log
 from swath.cli.stop import HINT
 from swath.cli.words import place_words
-from swath.report.csv_sink import CsvSink
-from swath.report.detached_sink import DetachedSink
 from swath.report.display import Display
-from swath.report.sink import Sink, SinkGroup
+from swath.report.sinks import CsvSink, DetachedSink, Sink, SinkGroup
 
 if TYPE_CHECKING:
     from rich.console import Console

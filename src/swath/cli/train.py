@@ -23,7 +23,7 @@ from swath.cli.table import eval_table
 from swath.cli.training import RETURN, Training
 from swath.cli.words import command_line
 from swath.report.atomic import replacing
-from swath.report.curve import draw_curve, read_curve
+from swath.report.curve import draw_curve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,8 +99,8 @@ def _train(run: Run, console: Console, resume_at: int | None) -> int:
         Training(run).run(outlets, stop)
         _leave_summary(run)
         with optional(outlets.display.say, "curve"):
-            curve = read_curve(run.folder.metrics, RETURN, f"{EVALUATION}/reward")
-            draw_curve(run.folder.curve, curve, f"PPO on {run.config.env}")
+            names = RETURN, f"{EVALUATION}/reward", f"PPO on {run.config.env}"
+            draw_curve(run.folder.curve, run.folder.metrics, *names)
         if run.is_finished and run.config.video and not stop.requested:
             outlets.display.doing("filming an episode")
             with optional(outlets.display.say, "film"):  # it must not cost a run

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path` that takes its place when the block ends well.
 
     ```
@@ -21,48 +21,35 @@ def replacing(path: str | Path) -> Iterator[Path]:
                                      ──raises─▶ removed; the old name.ext stays as it was
     ```
 
-    The folder is made if it is missing. The temporary name keeps the suffix, for writers that choose a format by it.
+    The parent folder is made if it is missing. The temporary name keeps the suffix, for writers that choose a format
+    by it.
+
+    Args:
+        path: what appears.
+        folder: whether it is a folder, which takes the place of no other.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
-    draft.touch()
+    draft.mkdir() if folder else draft.touch()
     mode = draft.stat().st_mode  # as the user's umask has it; some writers make files that only the user can read
     try:
         yield draft
         draft.chmod(mode)
-        _flush_file(draft)
+        for written in (draft, *draft.rglob("*")):
+            _flush(written)
         draft.replace(target)
-        _flush_folder(target.parent)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-@contextmanager
-def appearing(folder: str | Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `folder` that takes this name, with all that is in it, when the block ends well.
-
-    Raises:
-        OSError: there is such a folder already, or it cannot be written.
-    """
-    target = Path(folder)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    draft.mkdir(parents=True)
-    try:
-        yield draft
-        _flush_tree(draft)
-        draft.rename(target)
-        _flush_folder(target.parent)
+        _flush(target.parent)
     finally:
         remove(draft)
 
 
 def sweep_drafts(folder: Path, stem: str = "*") -> None:
-    """Remove what writers that were killed have left in a folder; only for whoever knows that nobody else writes.
+    """Remove what writers that were killed have left in a folder; only if nobody else writes there.
 
     Args:
         folder: where to look.
-        stem: of the names that they were to get; of any by default, which is for folders that are all ours.
+        stem: of the names that they were to get; of any by default.
     """
     for draft in folder.glob(f".{stem}.*.tmp*"):
         remove(draft)
@@ -76,22 +63,12 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _flush_tree(folder: Path) -> None:
-    for path in folder.rglob("*"):
-        (_flush_folder if path.is_dir() else _flush_file)(path)
-    _flush_folder(folder)
-
-
-def _flush_file(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
-
-
-def _flush_folder(path: Path) -> None:
-    """Let renames outlast a power cut, where the system can promise that: Windows and some network disks cannot."""
-    with suppress(OSError):
-        door = os.open(path, os.O_RDONLY)
+def _flush(path: Path) -> None:
+    """Write a file, or the names in a folder, to the disk; Windows and some network disks cannot do the latter."""
+    is_folder = path.is_dir()
+    with suppress(*((OSError,) if is_folder else ())):
+        descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
         try:
-            os.fsync(door)
+            os.fsync(descriptor)
         finally:
-            os.close(door)
+            os.close(descriptor)

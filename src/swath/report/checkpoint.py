@@ -59,10 +59,14 @@ def load_checkpoint(path: str | Path) -> State:
     try:
         with safe_open(str(file), framework="pt") as content:
             metadata = content.metadata() or {}
-            _check_format(file, metadata)
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118  no mapping
     except SafetensorError as error:
         raise ValueError(f"{file} is not a whole safetensors file ({error}); take another checkpoint") from None
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{file} was not written by Swath: its metadata lack format={FORMAT!r}")
+    found = metadata.get("version", "")
+    if not found.isdecimal() or int(found) > FORMAT_VERSION:
+        raise ValueError(f"{file} has checkpoint format {found}, this Swath reads {FORMAT_VERSION}; upgrade Swath")
     try:
         state: State = _decode(json.loads(metadata["state"]), tensors)
     except (KeyError, TypeError, json.JSONDecodeError) as error:
@@ -70,47 +74,29 @@ def load_checkpoint(path: str | Path) -> State:
     return state
 
 
-def _check_format(file: Path, metadata: dict[str, str]) -> None:
-    if metadata.get("format") != FORMAT:
-        raise ValueError(f"{file} was not written by Swath: its metadata lack format={FORMAT!r}")
-    found = metadata.get("version", "")
-    if not found.isdecimal() or int(found) > FORMAT_VERSION:
-        raise ValueError(f"{file} has checkpoint format {found}, this Swath reads {FORMAT_VERSION}; upgrade Swath")
-
-
 def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """The value as JSON has it; its tensors are added to the others under names of their own."""
     if isinstance(value, torch.Tensor):
-        name = _free(where, tensors)
-        tensors[name] = value.detach().to("cpu", copy=True).contiguous()
-        return {_TENSOR: name}
+        while where in tensors:  # "a/b" is an entry of the root, and one of "a"
+            where += "'"
+        tensors[where] = value.detach().to("cpu", copy=True).contiguous()
+        return {_TENSOR: where}
     if isinstance(value, dict):
-        return _encode_dict(value, where, tensors)
+        for key in value:
+            if not isinstance(key, str | int) or isinstance(key, bool):
+                raise TypeError(
+                    f"{where or 'the state'} has the key {key!r}; keys in a checkpoint are text or integers"
+                )
+        items = [(key, _encode(item, f"{where}/{key}".removeprefix("/"), tensors)) for key, item in value.items()]
+        plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
+        return dict(items) if plain else {_ITEMS: items}
     if isinstance(value, list | tuple):
-        items = [_encode(item, _below(where, index), tensors) for index, item in enumerate(value)]
-        return {_TUPLE: items} if isinstance(value, tuple) else items
+        parts = [_encode(item, f"{where}/{index}", tensors) for index, item in enumerate(value)]
+        return {_TUPLE: parts} if isinstance(value, tuple) else parts
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise TypeError(
-        f"{where or 'the state'} is of type {type(value).__name__}; a checkpoint holds tensors and plain values"
-    )
-
-
-def _encode_dict(value: dict[Any, Any], where: str, tensors: dict[str, torch.Tensor]) -> Any:
-    for key in value:
-        if not isinstance(key, str | int) or isinstance(key, bool):
-            raise TypeError(f"{where or 'the state'} has the key {key!r}; keys in a checkpoint are text or integers")
-    items = [(key, _encode(item, _below(where, key), tensors)) for key, item in value.items()]
-    plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
-    return dict(items) if plain else {_ITEMS: items}
-
-
-def _free(where: str, tensors: dict[str, torch.Tensor]) -> str:
-    """The place as a name that no other tensor has: `"a/b"` is an entry of the root, and one of `"a"`."""
-    return where if where not in tensors else _free(f"{where}'", tensors)
-
-
-def _below(where: str, key: str | int) -> str:
-    return f"{where}/{key}" if where else str(key)
+    kind = type(value).__name__
+    raise TypeError(f"{where or 'the state'} is of type {kind}; a checkpoint holds tensors and plain values")
 
 
 def _decode(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -121,7 +107,5 @@ def _decode(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
     if _TENSOR in tree:
         return tensors[tree[_TENSOR]]
     if _TUPLE in tree:
-        return tuple(_decode(item, tensors) for item in tree[_TUPLE])
-    if _ITEMS in tree:
-        return {key: _decode(item, tensors) for key, item in tree[_ITEMS]}
-    return {key: _decode(item, tensors) for key, item in tree.items()}
+        return tuple(_decode(tree[_TUPLE], tensors))
+    return {key: _decode(item, tensors) for key, item in tree.get(_ITEMS, tree.items())}

@@ -19,7 +19,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from math import inf, isnan, nan
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,8 @@ from rich.text import Text
 from swath.report.text import duration, number
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.console import Console, RenderableType
 
 LINES_PER_RUN = 20
@@ -60,7 +61,7 @@ class Display:
     def __init__(self, console: Console, name: str, details: Sequence[str] = (), hint: str = "") -> None:
         self._console, self._name, self._details, self._hint = console, name, ", ".join(details), hint
         self._facts: Mapping[str, Any] = {}
-        self._losses: Mapping[str, float] = {}
+        self._lines: list[str] = []
         self._evaluation = ""
         self._printed: list[str] = []
         self._due = 1.0, SECONDS_BETWEEN_LINES
@@ -69,7 +70,7 @@ class Display:
         if self._live is not None:
             self._live.start(refresh=True)
         elif self._details:
-            self._line(self._details)
+            self.say(f"{name}: {self._details}")
 
     def show(self, facts: Mapping[str, Any], losses: Mapping[str, float] | None = None) -> None:
         """Show where the run stands: redraw, or print a line if one is due.
@@ -78,11 +79,10 @@ class Display:
             facts: `stats("both")` of what collects.
             losses: of the learner.
         """
-        self._facts, self._losses = facts, losses or {}
+        self._facts, self._lines = facts, fact_lines(facts, losses or {})
         frames, seconds = self._due
-        if self._live is not None:
-            self._draw(self._hint)
-        elif (facts.get("total_frames") and facts["frames"] >= frames) or facts.get("seconds", 0.0) >= seconds:
+        self.doing("")
+        if (facts.get("total_frames") and facts["frames"] >= frames) or facts.get("seconds", 0.0) >= seconds:
             self._print_facts()
 
     def evaluated(self, facts: Mapping[str, Any]) -> None:
@@ -95,10 +95,9 @@ class Display:
         if words in ("", self._evaluation):
             return
         self._evaluation = words
-        if self._live is not None:
-            self._draw(self._hint)
-        else:
-            self._line(words)
+        self.doing("")
+        if self._live is None:
+            self.say(f"{self._name}: {words}")
 
     def say(self, text: str) -> None:
         """Print one line, which stays."""
@@ -107,33 +106,28 @@ class Display:
 
     def doing(self, text: str) -> None:
         """Say in the picture's last line what goes on just now; empty for the usual hint."""
-        self._draw(text or self._hint)
+        if self._live is not None:
+            self._live.update(self._picture(text or self._hint), refresh=True)
 
     def close(self) -> None:
         """Leave what was shown last and give the terminal back. Twice is fine."""
         if self._live is None:
-            if self._facts and fact_lines(self._facts, self._losses) != self._printed:
+            if self._lines != self._printed:
                 self._print_facts()
         elif self._live.is_started:
             try:
-                self._draw("")
+                self._live.update(self._picture(""), refresh=True)
             finally:
                 self._live.stop()
 
-    def _line(self, text: str) -> None:
-        self.say(f"{self._name}: {text}")
-
     def _print_facts(self) -> None:
-        frames, total = self._facts["frames"], self._facts.get("total_frames") or 0
-        step = max(total // LINES_PER_RUN, 1)
-        at = inf if frames >= total else min(frames + step, total)
-        self._due = at, self._facts.get("seconds", 0.0) + SECONDS_BETWEEN_LINES
-        self._printed = fact_lines(self._facts, self._losses)
-        self._line(", ".join(self._printed))
-
-    def _draw(self, foot: str) -> None:
         if self._live is not None:
-            self._live.update(self._picture(foot), refresh=True)
+            return
+        frames, total = self._facts["frames"], self._facts.get("total_frames") or 0
+        at = inf if frames >= total else min(frames + max(total // LINES_PER_RUN, 1), total)
+        self._due = at, self._facts.get("seconds", 0.0) + SECONDS_BETWEEN_LINES
+        self._printed = self._lines
+        self.say(f"{self._name}: {', '.join(self._printed)}")
 
     def _picture(self, foot: str) -> RenderableType:
         width = min(MOST_COLUMNS, self._console.width - 2)
@@ -145,8 +139,7 @@ class Display:
         parts: list[RenderableType] = [head]
         if total := self._facts.get("total_frames"):
             parts.append(ProgressBar(total, min(self._facts["frames"], total), width=width))
-        lines = fact_lines(self._facts, self._losses) if self._facts else []
-        parts += [Text(line, overflow="ellipsis", no_wrap=True) for line in ("", *lines, self._evaluation)]
+        parts += [Text(line, overflow="ellipsis", no_wrap=True) for line in ("", *self._lines, self._evaluation)]
         if "workers" in self._facts:
             parts.append(_worker_table(self._facts))
         return Group(*parts, Text(foot, style="dim"))
@@ -158,6 +151,7 @@ def fact_lines(facts: Mapping[str, Any], losses: Mapping[str, float]) -> list[st
     seconds, waiting = facts.get("seconds", 0.0), facts.get("seconds_waiting", 0.0)
     of_total = f" of {total:,} frames ({100 * min(frames / total, 1):.0f} %)" if total else " frames"
     left = f", {duration(max(total - frames, 0) / fps)} left" if total and fps else ""
+    during = "waiting" if "workers" in facts else "collecting"  # in this process a draw is the collecting itself
     weights = f"version {facts.get('policy_version', 0):,}"
     if "workers" in facts:
         weights += f", {facts.get('staleness', 0):,} behind, {facts['workers_alive']} of {facts['workers']} workers"
@@ -165,7 +159,7 @@ def fact_lines(facts: Mapping[str, Any], losses: Mapping[str, float]) -> list[st
         f"{frames:,}{of_total}, {fps:,.0f} frames/s{left}",
         f"return {number(facts.get('episode_return', nan))}, length {number(facts.get('episode_length', nan))}",
         *([", ".join(f"{name} {number(value)}" for name, value in losses.items())] if losses else []),
-        *([f"waiting {100 * min(waiting / seconds, 1):.0f} %"] if seconds else []),
+        *([f"{during} {100 * min(waiting / seconds, 1):.0f} %"] if seconds else []),
         weights,
         *(f"{name.replace('_', ' ')} {facts[name]:,}" for name in TROUBLE if facts.get(name)),
         *([str(facts["error"])] if facts.get("error") else []),

@@ -15,7 +15,7 @@ import atexit
 import logging
 import threading
 import weakref
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
@@ -25,15 +25,14 @@ if TYPE_CHECKING:
 
     from swath.report.display import Display
 
-EVERY_S = 0.5
-GOODBYE_S = 2.0
+EVERY_S, GOODBYE_S = 0.5, 2.0
 FAILURES = (Exception, SystemExit)
 """What a terminal or pipe that fails may raise. Rich asks the process to end when nobody reads a pipe any more."""
 
 _log = logging.getLogger("swath")
 
 
-class Progress:
+class Progress(AbstractContextManager["Progress"]):
     """Shows a collector while it works: workers with their lives, frames/s, staleness, waiting time, evaluations.
 
     Hand it to a collector as `progress=`, or let it `watch` one. It shows one at a time, until that is shut down. In a
@@ -81,10 +80,6 @@ class Progress:
         atexit.unregister(self.close)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(GOODBYE_S)
-
-    def __enter__(self) -> Self:
-        """The view itself."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close it."""

@@ -1,12 +1,21 @@
 """All that takes the numbers of a run, behind one protocol; extras are imported when a sink is built."""
 
-from swath.report.csv_sink import CsvSink
-from swath.report.detached_sink import DetachedSink
-from swath.report.mlflow_sink import MlflowSink
-from swath.report.prometheus_sink import PrometheusSink
-from swath.report.sink import Sink, SinkGroup, numbers_of
-from swath.report.tensorboard_sink import TensorBoardSink
-from swath.report.wandb_sink import WandbSink
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Full, Queue
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from swath.extras import need
+from swath.report.atomic import replacing
+from swath.report.services import FRAMES, MlflowSink, PrometheusSink, WandbSink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = [
     "CsvSink",
@@ -19,3 +28,216 @@ __all__ = [
     "WandbSink",
     "numbers_of",
 ]
+
+MOST_WAITING = 10_000
+"""Rows that may wait for a detached sink that is slow."""
+
+Row = dict[str, str]
+
+
+class Sink(Protocol):
+    """Takes the metrics of a run, one call per moment, with growing frame counts."""
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics of the moment when `frames` frames had been collected."""
+
+    def close(self) -> None:
+        """Write what is still held back; closing twice is fine."""
+
+
+class SinkGroup:
+    """A sink that hands everything on to others, in order."""
+
+    def __init__(self, sinks: Iterable[Sink]) -> None:
+        self._sinks = tuple(sinks)
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        """Record the metrics in every sink."""
+        for sink in self._sinks:
+            sink.log(frames, metrics)
+
+    def close(self) -> None:
+        """Close every sink, also when one of them raises."""
+        with ExitStack() as stack:
+            for sink in self._sinks:
+                stack.callback(sink.close)
+
+
+def numbers_of(facts: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among the facts of `stats()`, for a sink. True and false become 1 and 0, words are left out."""
+    return {name: value + 0 for name, value in facts.items() if isinstance(value, int | float)}
+
+
+class CsvSink:
+    """A CSV file with one row per call, whole at every moment.
+
+    ```
+    log(frames, metrics) ──known columns──▶ append one row, flush
+                         ──new column─────▶ rewrite the file with the wider header (temporary file, rename), append
+    resume at frame n    ──────────────────▶ keep the rows up to n, drop later ones and a torn last line
+    ```
+
+    The first column is the frame count; an empty cell was not measured.
+
+    Args:
+        path: the file; its folder is made if it is missing.
+        resume_at: `None` starts a new file. A frame count goes on with the file that is there and first drops the rows
+            beyond this frame, which a resumed run will write again.
+
+    Raises:
+        FileExistsError: `resume_at` is `None` and the file is there.
+    """
+
+    def __init__(self, path: str | Path, resume_at: int | None = None) -> None:
+        self._path = Path(path)
+        if resume_at is None and self._path.exists():
+            raise FileExistsError(f"{self._path} holds the metrics of another run; resume it or choose a new file")
+        columns: tuple[str, ...] = (FRAMES,)
+        rows: list[Row] = []
+        if self._path.exists():
+            columns, rows = read_rows(self._path)
+        self._rewrite(columns, [row for row in rows if resume_at is None or int(row[FRAMES]) <= resume_at])
+        self._file = self._opened()
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        """Append one row and flush it.
+
+        Raises:
+            OSError: the disk does not take it; when there is room again, later rows can be written.
+        """
+        new = tuple(name for name in metrics if name not in self._columns)
+        if new:
+            self._file.close()
+            try:
+                self._rewrite((*self._columns, *new), read_rows(self._path)[1])
+            finally:
+                self._file = self._opened()
+        row = {FRAMES: str(frames), **{name: format_value(value) for name, value in metrics.items()}}
+        self._file.write(_lines(self._columns, [row]))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _rewrite(self, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
+        with replacing(self._path) as draft:
+            text = _lines(columns, [dict(zip(columns, columns, strict=True)), *rows])
+            draft.write_text(text, encoding="utf-8", newline="")
+        self._columns = columns
+
+    def _opened(self) -> TextIO:
+        return self._path.open("a", encoding="utf-8", newline="")
+
+
+def read_rows(path: str | Path) -> tuple[tuple[str, ...], list[Row]]:
+    """The columns and the whole rows of a metrics file; a last line without its end is left out.
+
+    Raises:
+        ValueError: the file does not begin with the column `frames`.
+    """
+    text = Path(path).read_text(encoding="utf-8")
+    table = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1])))
+    if not table or table[0][:1] != [FRAMES]:
+        raise ValueError(f"{path} is no metrics file of a run: its first column must be {FRAMES!r}")
+    columns = tuple(table[0])
+    return columns, [dict(zip(columns, cells, strict=True)) for cells in table[1:]]
+
+
+def format_value(value: float) -> str:
+    """The shortest text that reads back as the same number: `3`, `0.1`, `nan`."""
+    return str(value) if isinstance(value, int) else repr(float(value))
+
+
+def _lines(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
+    text = io.StringIO()
+    csv.DictWriter(text, columns, restval="", lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+class TensorBoardSink:
+    """Writes scalars to TensorBoard's event files, one tag per metric, with the frame count as the step.
+
+    Args:
+        folder: where the event files go; `tensorboard --logdir` takes it or a folder above it.
+        resume_at: frame count at which a run goes on; TensorBoard then hides what lies beyond it in older event files.
+
+    Raises:
+        ImportError: TensorBoard is not installed; the message names the extra.
+    """
+
+    def __init__(self, folder: str | Path, resume_at: int | None = None) -> None:
+        need("tensorboard", extra="tensorboard", why="to write TensorBoard events")
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  an extra, and slow to import
+
+        self._writer = SummaryWriter(str(folder), purge_step=None if resume_at is None else resume_at + 1)
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        """Add one scalar per metric; they reach the disk within two minutes, or at `close()`."""
+        for tag, value in metrics.items():
+            self._writer.add_scalar(tag, value, frames)
+
+    def close(self) -> None:
+        """Write what is held back and close the file."""
+        self._writer.close()
+
+
+class DetachedSink:
+    """Feeds another sink from a thread of its own. What goes wrong there ends that sink alone.
+
+    ```
+     log ──row──▶ queue ──▶ a thread ──log──▶ the sink
+      ▲                        └─ raises, hangs, falls behind: reported once, and it gets no more rows
+      └── returns at once
+    ```
+
+    For sinks that are not the run's own record: services elsewhere fail, and their clients try again for minutes.
+
+    Args:
+        sink: which belongs to the thread from now on.
+        told: called once with what went wrong, in any thread.
+        goodbye_s: how many seconds `close` waits for rows that are on their way.
+    """
+
+    def __init__(self, sink: Sink, told: Callable[[Exception], None], *, goodbye_s: float = 60.0) -> None:
+        self._sink, self._told, self._goodbye_s = sink, told, goodbye_s
+        self._rows: Queue[tuple[int, dict[str, float]] | None] = Queue(MOST_WAITING)
+        self._over = False
+        self._thread = threading.Thread(target=self._feed, name="swath-sink", daemon=True)
+        self._thread.start()
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        """Hand the row to the thread; without effect once something has gone wrong."""
+        self._put((frames, dict(metrics)))
+
+    def close(self) -> None:
+        """Wait until all rows are there and the sink is closed, for a while; twice is fine."""
+        self._put(None)
+        if not self._over:
+            self._thread.join(self._goodbye_s)
+        if self._thread.is_alive():
+            self._end(TimeoutError(f"it is not done after {self._goodbye_s:g} s; what it still has may be lost"))
+        self._over = True
+
+    def _put(self, row: tuple[int, dict[str, float]] | None) -> None:
+        try:
+            if not self._over:
+                self._rows.put_nowait(row)
+        except Full:
+            self._end(TimeoutError(f"it does not keep up: {self._rows.maxsize:,} rows wait for it"))
+
+    def _end(self, why: Exception) -> None:
+        if not self._over:
+            self._over = True
+            self._told(why)
+
+    def _feed(self) -> None:
+        for act in (self._drain, self._sink.close):
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001  clients of services fail in many ways
+                self._end(error)
+
+    def _drain(self) -> None:
+        while not self._over and (row := self._rows.get()) is not None:
+            self._sink.log(*row)

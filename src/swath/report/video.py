@@ -48,8 +48,7 @@ class VideoWriter:
             raise ValueError(f"fps={fps!r} must be greater than 0")
         self.path, self.fps, self.frames = path, fps, 0
         self._ffmpeg: str = need("imageio_ffmpeg", extra="video", why="to write films").get_ffmpeg_exe()
-        self._size: tuple[int, int] | None = None
-        self._encoder: _Encoder | None = None
+        self._size = (0, 0)
         self._stack = ExitStack()
 
     def write(self, frame: NDArray[Any]) -> None:
@@ -61,11 +60,15 @@ class VideoWriter:
         """
         image = as_rgb(frame)
         size = (image.shape[1], image.shape[0])
-        if self._encoder is None:
-            self._encoder, self._size = self._start(size), size
+        if not self.frames:
+            self._start(size)
         if size != self._size:
             raise ValueError(f"frame {self.frames} is {size}, the first was {self._size} (width, height)")
-        self._encoder.write(image)
+        assert self._encoder.stdin is not None
+        try:
+            self._encoder.stdin.write(image.data)
+        except BrokenPipeError:
+            raise self._failure() from None
         self.frames += 1
 
     def close(self) -> None:
@@ -82,12 +85,39 @@ class VideoWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        stack, self._stack, self._encoder = self._stack, ExitStack(), None
+        stack, self._stack = self._stack, ExitStack()
         stack.__exit__(kind, error, trace)
 
-    def _start(self, size: tuple[int, int]) -> _Encoder:
-        draft = self._stack.enter_context(replacing(self.path))
-        return self._stack.enter_context(_Encoder(encode_command(self._ffmpeg, size, self.fps, draft)))
+    def _start(self, size: tuple[int, int]) -> None:
+        """Start ffmpeg, in a process group of its own, so that Ctrl-C does not reach it."""
+        self._size, draft = size, self._stack.enter_context(replacing(self.path))
+        self._errors = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{self.fps:.6g}"]
+        coding = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-movflags", "+faststart"]
+        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"]
+        command = [self._ffmpeg, "-y", "-v", "error", *source, "-i", "-", *coding, *even, str(draft)]
+        self._encoder = subprocess.Popen(  # noqa: S603  the program is imageio-ffmpeg's own, the arguments are ours
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, process_group=0
+        )
+        self._stack.push(self._finish)
+
+    def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._encoder.communicate(timeout=ENCODE_DEADLINE_S)
+                if self._encoder.returncode:
+                    raise self._failure()
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"ffmpeg did not finish the film within {ENCODE_DEADLINE_S:.0f} s") from None
+        finally:
+            self._encoder.kill()
+            self._encoder.communicate()
+
+    def _failure(self) -> OSError:
+        code = self._encoder.wait(timeout=ENCODE_DEADLINE_S)
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip() or "nothing"
+        return OSError(f"ffmpeg stopped with exit code {code}; it said: {said}")
 
 
 def as_rgb(frame: NDArray[Any]) -> NDArray[np.uint8]:
@@ -104,53 +134,3 @@ def as_rgb(frame: NDArray[Any]) -> NDArray[np.uint8]:
     if image.shape[2] == 1:
         image = np.repeat(image, 3, axis=2)
     return np.ascontiguousarray(image[:, :, :3])
-
-
-def encode_command(ffmpeg: str, size: tuple[int, int], fps: float, path: Path) -> list[str]:
-    """The ffmpeg call that turns raw rgb24 frames on its standard input into an mp4 file."""
-    source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{fps:.6g}", "-i", "-"]
-    coding = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"]
-    return [ffmpeg, "-y", "-v", "error", *source, *coding, "-movflags", "+faststart", str(path)]
-
-
-class _Encoder:
-    """The ffmpeg process. It has a process group of its own, so that Ctrl-C does not reach it."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
-        self._process = subprocess.Popen(  # noqa: S603  the program is imageio-ffmpeg's own, the arguments are ours
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, process_group=0
-        )
-
-    def write(self, image: NDArray[np.uint8]) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(image.data)
-        except BrokenPipeError:
-            raise self._failure() from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is None:
-                self._finish()
-        finally:
-            self._process.kill()
-            self._process.communicate()
-            self._errors.close()
-
-    def _finish(self) -> None:
-        try:
-            self._process.communicate(timeout=ENCODE_DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"ffmpeg did not finish the film within {ENCODE_DEADLINE_S:.0f} s") from None
-        if self._process.returncode:
-            raise self._failure()
-
-    def _failure(self) -> OSError:
-        code = self._process.wait(timeout=ENCODE_DEADLINE_S)
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip() or "nothing"
-        return OSError(f"ffmpeg stopped with exit code {code}; it said: {said}")

@@ -1,0 +1,356 @@
+"""Experience on disk: datasets that are whole at every moment, however their writer ends.
+
+```
+ append(rows, state) ──▶ part-000007, written aside, fsync, rename ──▶ manifest, likewise: from now on the part counts
+                              └─ killed before that: the next writer removes it and collects again
+```
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
+
+import torch
+from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
+
+from swath.extras import need
+from swath.keys import DONE, NEXT, as_tuple
+from swath.report.atomic import remove, replacing, sweep_drafts
+
+if TYPE_CHECKING:
+    from swath.keys import Key
+
+NAME = "_manifest.json"
+"""Readers of Parquet pass over names that begin with an underscore."""
+
+VERSION = 1
+ENTRIES = b"swath.entries"
+"""Metadata of a Parquet file: by column, the key of the entry and the shape of one row of it."""
+
+UNSERVED = (".arrow", ".csv", ".feather", ".h5", ".hdf5", ".json", ".jsonl", ".npy", ".npz", ".pt", ".zarr", ".zip")
+"""Suffixes that ask for what is not written here."""
+
+
+class Memmap:
+    """Parts as folders of memory-mapped tensors, which `TensorDict.load_memmap` reads, too."""
+
+    name, suffix = "memmap", ""
+
+    def write(self, rows: TensorDictBase, part: Path) -> None:
+        """Write a part, flat rows `[n]`, that is not there yet; it appears whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with replacing(part, folder=True) as draft:
+            try:
+                rows.memmap(draft)
+            except RuntimeError as error:  # what torch raises where the disk is full
+                raise OSError(f"{part} could not be written: {error}") from error
+
+    def read(self, part: Path) -> TensorDictBase:
+        """The part, memory-mapped."""
+        rows: TensorDictBase = TensorDict.load_memmap(part)
+        return rows
+
+
+class Parquet:
+    """Parts as Parquet files with one column per entry, for pandas, polars, DuckDB, Spark and the like.
+
+    ```
+     "reward" [n, 1] ─────────────────▶ column "reward", one number per row
+     "observation" [n, 4] ────────────▶ column "observation", a list of 4 numbers per row
+     ("next", "observation") [n, 2, 3] ▶ column "next.observation", a list of 6; the shape is in the file's metadata
+    ```
+
+    Raises:
+        ImportError: pyarrow is not installed.
+    """
+
+    name, suffix = "parquet", ".parquet"
+
+    def __init__(self) -> None:
+        self._arrow = need("pyarrow", extra="datasets", why="for .parquet files")
+        self._files = need("pyarrow.parquet", extra="datasets", why="for .parquet files")
+
+    def write(self, rows: TensorDictBase, part: Path) -> None:
+        """Write a part, flat rows `[n]`; it appears whole or not at all.
+
+        Raises:
+            OSError: it cannot be written.
+            TypeError: an entry is no tensor.
+        """
+        columns, entries = {}, {}
+        for key in rows.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
+            name = ".".join(as_tuple(key))
+            columns[name], shape = self._column(key, rows.get(key))
+            entries[name] = {"key": as_tuple(key), "shape": shape}
+        table = self._arrow.table(columns).replace_schema_metadata({ENTRIES: json.dumps(entries)})
+        with replacing(part) as draft:
+            self._files.write_table(table, str(draft), compression="zstd")
+
+    def read(self, part: Path) -> TensorDictBase:
+        """The part, in memory."""
+        table = self._files.read_table(str(part), partitioning=None)
+        rows = TensorDict({}, [table.num_rows])
+        for name, entry in json.loads(table.schema.metadata[ENTRIES]).items():
+            column = table.column(name).combine_chunks()
+            flat = column.flatten() if self._arrow.types.is_fixed_size_list(column.type) else column
+            values = torch.from_numpy(flat.to_numpy(zero_copy_only=False).copy())
+            rows.set(tuple(entry["key"]), values.reshape(table.num_rows, *entry["shape"]))
+        return rows
+
+    def _column(self, key: Key, entry: Any) -> tuple[Any, list[int]]:
+        """An entry as a column, and the shape of one row of it."""
+        if not isinstance(entry, torch.Tensor):
+            kind = type(entry).__name__
+            raise TypeError(f"entry {key!r} is of type {kind}; Parquet files hold tensors: leave it out")
+        shape = list(entry.shape[1:])
+        values = self._arrow.array(entry.reshape(-1).numpy())
+        length = prod(shape)
+        return values if length == 1 else self._arrow.FixedSizeListArray.from_arrays(values, length), shape
+
+
+Format: TypeAlias = Memmap | Parquet
+
+
+def format_at(path: Path) -> Format:
+    """What a dataset's path asks for: Parquet if it ends in `.parquet`, else memory-mapped TensorDicts.
+
+    Raises:
+        ImportError: a package is missing; the message names the extra.
+        ValueError: the path asks for something else.
+    """
+    suffix = path.suffix.lower()
+    if suffix in UNSERVED:
+        raise ValueError(
+            f"{path}: data cannot be written as {suffix}; end it in .parquet, or in no suffix for a plain folder"
+        )
+    return Parquet() if suffix == Parquet.suffix else Memmap()
+
+
+def format_named(name: str) -> Format:
+    """The format that a manifest names.
+
+    Raises:
+        ImportError: a package is missing; the message names the extra.
+        ValueError: there is none of this name.
+    """
+    if name not in (Memmap.name, Parquet.name):
+        raise ValueError(f"datasets of the format {name!r} cannot be read by this Swath; upgrade Swath")
+    return Parquet() if name == Parquet.name else Memmap()
+
+
+@dataclass(frozen=True)
+class Part:
+    """One batch on disk: the name of its file or folder, how many rows it has, and how many episodes ended in it."""
+
+    name: str
+    frames: int
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a dataset consists of at one moment.
+
+    Attributes:
+        format: how parts are written.
+        settings: plain values that say what the data are; data of other settings have no place here.
+        parts: in the order in which they were collected.
+        state: from where the collection goes on, as plain values; `None` before the first part.
+        version: of this file's layout.
+    """
+
+    format: str
+    settings: dict[str, Any]
+    parts: tuple[Part, ...] = ()
+    state: Any = None
+    version: int = VERSION
+
+    @property
+    def frames(self) -> int:
+        """Rows of all parts."""
+        return sum(part.frames for part in self.parts)
+
+    @property
+    def episodes(self) -> int:
+        """Episodes that ended in all parts."""
+        return sum(part.episodes for part in self.parts)
+
+    def save(self, folder: Path) -> None:
+        """Write it into the dataset's folder; from then on it holds."""
+        text = json.dumps(asdict(self), indent=1, allow_nan=False)
+        with replacing(folder / NAME) as draft:
+            draft.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def find(cls, folder: Path) -> Self | None:
+        """The manifest in a folder; `None` where there is none.
+
+        Raises:
+            ValueError: it is damaged, or from a newer version.
+        """
+        file = folder / NAME
+        if not file.is_file():
+            return None
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            if values["version"] > VERSION:
+                raise ValueError(f"{file} has layout {values['version']}, this Swath reads {VERSION}; upgrade Swath")
+            return cls(**{**values, "parts": tuple(Part(**part) for part in values["parts"])})
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise ValueError(f"{file} is no manifest of a dataset: {error!r}; choose another folder") from None
+
+
+class DatasetWriter:
+    """Appends batches to a dataset. One writer at a time: whoever has it sees to that. Not thread-safe.
+
+    Made by `begin` or `resume`.
+
+    Attributes:
+        path: the dataset's folder.
+        manifest: what is in it.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self.manifest = path, manifest
+        self._format = format_named(manifest.format)
+
+    @classmethod
+    def begin(cls, path: str | Path, settings: dict[str, Any]) -> Self:
+        """Begin a dataset in a folder that is new or empty, in the format that its name asks for.
+
+        Raises:
+            FileExistsError: there is a dataset in the folder.
+            ImportError: a package for this format is missing.
+            ValueError: the name asks for an unknown format, or there is something else in the folder.
+        """
+        folder = Path(path)
+        made = cls(folder, Manifest(format_at(folder).name, settings))
+        if (folder / NAME).exists():
+            way_on = f"DatasetWriter.resume({str(folder)!r}) goes on with it"
+            raise FileExistsError(f"{folder} holds a dataset; {way_on}, or choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep_drafts(folder, Path(NAME).stem)
+        if any(folder.iterdir()):
+            raise ValueError(f"{folder} has files in it, but no dataset; choose a folder that is new or empty")
+        made.manifest.save(folder)
+        return made
+
+    @classmethod
+    def resume(cls, path: str | Path) -> Self:
+        """Go on with the dataset in a folder; what a killed writer has left beside it is removed.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ImportError: a package for its format is missing.
+            ValueError: a part is missing.
+        """
+        made = cls(Path(path), _manifest_in(Path(path)))
+        missing = [part.name for part in made.manifest.parts if not (made.path / part.name).exists()]
+        if missing:
+            raise ValueError(f"{path} lacks {missing[0]}; put it back, or collect into another folder")
+        sweep_drafts(made.path)
+        remove(made.path / made._next_name)
+        return made
+
+    def append(self, rows: TensorDictBase, state: Any) -> None:
+        """Write a batch; when this returns it counts, whatever happens to this process or to the machine.
+
+        Args:
+            rows: `[n]`, on the CPU.
+            state: from where the collection goes on after it, as plain values.
+
+        Raises:
+            OSError: it cannot be written; the dataset is as it was.
+            TypeError: an entry that the format has no place for.
+        """
+        part = Part(self._next_name, len(rows), int(rows[NEXT, DONE].sum()))
+        remove(self.path / part.name)  # one that was written, and never came to count
+        self._format.write(rows, self.path / part.name)
+        changed = replace(self.manifest, parts=(*self.manifest.parts, part), state=state)
+        changed.save(self.path)
+        self.manifest = changed
+
+    @property
+    def _next_name(self) -> str:
+        return f"part-{len(self.manifest.parts):06}{self._format.suffix}"
+
+
+class Dataset(Sequence[TensorDictBase]):
+    """The parts of a dataset, flat TensorDicts `[n]`, in the order in which they were collected.
+
+    Parts are read when they are asked for; those of a folder are memory-mapped.
+
+    Args:
+        path: the dataset's folder.
+        manifest: what is in it.
+
+    Raises:
+        ImportError: a package for its format is missing.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path, self._manifest = path, manifest
+        self._format = format_named(manifest.format)
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self.path}: {self.frames:,} frames in {len(self)} parts>"
+
+    @property
+    def frames(self) -> int:
+        """Rows of all parts."""
+        return self._manifest.frames
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the data were collected with."""
+        return dict(self._manifest.settings)
+
+    def __len__(self) -> int:
+        return len(self._manifest.parts)
+
+    @overload
+    def __getitem__(self, index: int) -> TensorDictBase: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[TensorDictBase]: ...
+    def __getitem__(self, index: int | slice) -> TensorDictBase | list[TensorDictBase]:
+        """A part, or several."""
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return self._format.read(self.path / self._manifest.parts[index].name)
+
+    def load(self) -> TensorDictBase:
+        """All rows `[frames]`, in memory.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if not len(self):
+            raise ValueError(f"{self.path} has no parts yet; collect some first")
+        rows: TensorDictBase = torch.cat(list(self), 0)
+        return rows
+
+
+def open_dataset(path: str | Path) -> Dataset:
+    """The dataset in a folder, as far as it has been written.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ImportError: a package for its format is missing.
+        ValueError: its manifest is damaged, or from a newer version.
+    """
+    return Dataset(Path(path), _manifest_in(Path(path)))
+
+
+def _manifest_in(folder: Path) -> Manifest:
+    manifest = Manifest.find(folder)
+    if manifest is None:
+        raise FileNotFoundError(f"no dataset in {folder}; `swath collect ENV --out {folder}` makes one")
+    return manifest
