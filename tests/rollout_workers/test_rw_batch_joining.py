@@ -121,7 +121,7 @@ class TestOfSeveralPolicies:
 
     def test_count_the_env_steps_of_a_batch_of_agents(self):
         shared = SampleBatch(a=[1, 2, 3, 4])
-        shared.set_env_steps(2)
+        shared.own_env_steps = 2
         assert concat_samples([shared, pair(1, 1, 1)]).env_steps() == 3
         joined = concat_samples([MultiAgentBatch({"default_policy": shared}, 2), SampleBatch(a=[1])])
         assert (joined.env_steps(), joined.agent_steps(), joined["default_policy"].env_steps()) == (3, 5, 3)

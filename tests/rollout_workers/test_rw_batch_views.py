@@ -87,3 +87,10 @@ def test_what_a_batch_has_not_is_left_out_by_default():
 def test_what_cannot_be_seen_is_refused(views, index, error, message):
     with pytest.raises(error, match=message):
         trajectory().get_single_step_input_dict(views, index)
+
+
+@pytest.mark.parametrize("refused", [{"batch_repeat_value": 20}, {"index": 0}])
+def test_a_view_of_other_rows_is_refused_with_a_reason(refused):
+    assert ViewRequirement(batch_repeat_value=1, index=None) == ViewRequirement()
+    with pytest.raises(ValueError, match=r"columns have one value per row; leave both out"):
+        ViewRequirement(**refused)

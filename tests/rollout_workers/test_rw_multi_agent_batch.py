@@ -91,7 +91,7 @@ class TestWrapping:
     @pytest.mark.parametrize("policy_id", [None, "p"])
     def test_undone_gives_the_batch_with_its_env_steps(self, policy_id):
         inner = SampleBatch(a=[1, 2])
-        inner.set_env_steps(1)
+        inner.own_env_steps = 1
         made = inner.as_multi_agent(policy_id)
         assert made[policy_id or "default_policy"] is inner
         assert made.env_steps() == 1

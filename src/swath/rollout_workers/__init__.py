@@ -14,7 +14,6 @@ from swath.rollout_workers.batches.joining import (
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch as MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
-from swath.rollout_workers.batches.views import ViewRequirement as ViewRequirement
 from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
@@ -49,6 +48,7 @@ from swath.rollout_workers.policies.ppo import PPOTorchPolicy as PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy as RandomPolicy
 from swath.rollout_workers.policies.torch import TorchPolicy as TorchPolicy
 from swath.rollout_workers.policy import Policy as Policy
+from swath.rollout_workers.policy_views import ViewRequirement as ViewRequirement
 from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
 from swath.rollout_workers.postprocessing import adjust_nstep as adjust_nstep
 from swath.rollout_workers.postprocessing import compute_advantages as compute_advantages

@@ -12,11 +12,10 @@ from gymnasium import Space
 
 from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.batches.views import ViewRequirement
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config.policy_spec import PolicySpec, copied
 from swath.rollout_workers.nests import map_nest
-from swath.rollout_workers.policy_views import BEFORE, views
+from swath.rollout_workers.policy_views import BEFORE, ViewRequirement, views
 
 P = ParamSpec("P")
 T = TypeVar("T")

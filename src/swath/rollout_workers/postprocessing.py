@@ -15,8 +15,8 @@ from swath.rollout.spaces import Array
 from swath.rollout_workers.advantages import Chunks, Estimator, estimate
 from swath.rollout_workers.batches.names import ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.batches.views import ViewRequirement
 from swath.rollout_workers.nests import map_nest
+from swath.rollout_workers.policy_views import ViewRequirement
 
 NOT_ONE_TRAJECTORY = "Unexpected terminated|truncated in middle of trajectory!"
 

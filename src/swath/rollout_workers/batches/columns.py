@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import partial
 from numbers import Number
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
 
-from swath.options import count
-from swath.rollout_workers.batches.leaves import as_array, is_array, is_nest, leaves
+from swath.errors import warn_of_no_effect
+from swath.rollout_workers.batches.leaves import ARRAYS, Leaf, as_array, as_tensor, holds_objects, leaves, rows_of
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.nests import map_nest
-
-_NOT_COUNTED = (ColumnNames.INFOS, ColumnNames.SEQ_LENS)
 
 
 def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
@@ -21,49 +22,32 @@ def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
 
     Columns named `infos`, `state_in_…` and `state_out_…` are not counted. Of a nested column the first leaf is.
     """
-    in_sequences = rows_in_sequences(dict.get(tensor_dict, ColumnNames.SEQ_LENS))
-    if in_sequences is not None:
-        return in_sequences
-    countable = (
-        column
-        for name, column in tensor_dict.items()
-        if name not in _NOT_COUNTED and not name.startswith((STATE_IN, STATE_OUT))
-    )
-    return next(filter(None, map(_rows, countable)), 0)
+    seq_lens = dict.get(tensor_dict, ColumnNames.SEQ_LENS)
+    if seq_lens is not None and len(seq_lens):
+        return int(as_array(seq_lens).sum())
+    for name, column in tensor_dict.items():
+        if name not in _NOT_COUNTED and not name.startswith((STATE_IN, STATE_OUT)):
+            rows = rows_of(next((leaf for _, leaf in leaves(column)), None))
+            if rows:
+                return rows
+    return 0
 
 
-def rows_in_sequences(seq_lens: Any) -> int | None:
-    """The sum of `seq_lens`; None where they are missing or empty."""
-    return int(sum(seq_lens) if isinstance(seq_lens, list) else seq_lens.sum()) if _is_filled(seq_lens) else None
-
-
-def _is_filled(seq_lens: Any) -> bool:
-    return seq_lens is not None and len(seq_lens) > 0
-
-
-def _rows(column: Any) -> int:
-    leaf: Any = next((leaf for _, leaf in leaves(column)), None)
-    if isinstance(leaf, list | Number):
-        leaf = np.array(leaf)
-    return int(leaf.shape[0]) if is_array(leaf) and leaf.ndim else 0
-
+_NOT_COUNTED = (ColumnNames.INFOS, ColumnNames.SEQ_LENS)
 
 _NO_DONES = "'dones' cannot be set: it is computed; set 'terminateds' and 'truncateds'"
 
-_SHARED = ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "_is_training")
+_KEPT = ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training")
 """What holds for parts of a batch as for the whole."""
 
 _GONE = {
     "compress": "columns are not compressed; store batches with numpy.savez_compressed",
     "decompress_if_needed": "columns are never compressed; leave it out",
-    "pack_if_needed": "columns are not compressed; leave it out",
-    **dict.fromkeys(
-        ("set_get_interceptor", "get_interceptor"), "columns are read as they are; call to_device() for tensors"
-    ),
-    **dict.fromkeys(
-        ("accessed_keys", "added_keys", "deleted_keys"), "batches do not record what is read; name the columns you need"
-    ),
+    "set_get_interceptor": "columns are read as they are; call to_device() for tensors",
+    "accessed_keys": "batches do not record what is read; name the columns you need",
 }
+_GONE["pack_if_needed"], _GONE["get_interceptor"] = _GONE["compress"], _GONE["set_get_interceptor"]
+_GONE["added_keys"] = _GONE["deleted_keys"] = _GONE["accessed_keys"]
 """What RLlib's batches have and these do not: the way out, by name."""
 
 
@@ -75,13 +59,12 @@ class Columns(dict[str, Any]):
         max_seq_len: no sequence is longer.
         zero_padded: each sequence takes `max_seq_len` rows, with zeros behind its end.
         num_grad_updates: of the policy that acted; a mean, if there were several.
+        is_training: the batch is for an update, not for choosing actions.
+        own_env_steps: env steps that the rows are from, where several agents shared an env; else None. Copies keep the
+            number, `concat` adds it up, parts of the batch do not have it.
     """
 
-    time_major: bool | None
-    max_seq_len: int | None
-    zero_padded: bool
-    num_grad_updates: float | None
-    _env_steps: int | None = None
+    own_env_steps: int | None = None
 
     def __init__(
         self,
@@ -96,14 +79,14 @@ class Columns(dict[str, Any]):
         given = dict(*args, **columns)
         if ColumnNames.DONES in given:
             raise KeyError(_NO_DONES)
-        super().__init__({name: as_column(name, value) for name, value in given.items()})
+        super().__init__({name: _as_column(name, column) for name, column in given.items()})
         seq_lens = dict.get(self, ColumnNames.SEQ_LENS)
         if seq_lens is None:
             self.pop(ColumnNames.SEQ_LENS, None)
         elif _max_seq_len is None and len(seq_lens):
             _max_seq_len = int(seq_lens.max())
         self.time_major, self.max_seq_len, self.zero_padded = _time_major, _max_seq_len, _zero_padded
-        self.num_grad_updates, self._is_training = _num_grad_updates, bool(_is_training)
+        self.num_grad_updates, self.is_training = _num_grad_updates, bool(_is_training)
 
     @property
     def count(self) -> int:
@@ -114,10 +97,10 @@ class Columns(dict[str, Any]):
         return self.count
 
     def __getitem__(self, name: str) -> Any:
-        return dones_of(self) if name == ColumnNames.DONES else super().__getitem__(name)
+        return self._dones() if name == ColumnNames.DONES else super().__getitem__(name)
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(f"there is no column {name!r}; there are {', '.join(dict.keys(self)) or 'none'}")
+        raise KeyError(f"there is no column {name!r}; there are {', '.join(self) or 'none'}")
 
     if not TYPE_CHECKING:  # a type checker must see which attributes there are not
 
@@ -127,7 +110,7 @@ class Columns(dict[str, Any]):
     def __setitem__(self, name: str, column: Any) -> None:
         if name == ColumnNames.DONES:
             raise KeyError(_NO_DONES)
-        super().__setitem__(name, as_column(name, column))
+        super().__setitem__(name, _as_column(name, column))
 
     def get(self, name: str, default: Any = None) -> Any:
         """A column, or the default if there is none."""
@@ -141,39 +124,97 @@ class Columns(dict[str, Any]):
         for name, column in dict(*args, **columns).items():
             self[name] = column
 
-    @property
-    def is_training(self) -> bool:
-        """Whether the batch is for an update, not for choosing actions."""
-        return self._is_training
-
     def set_training(self, training: bool = True) -> None:
         """Say whether the batch is for an update."""
-        self._is_training = training
+        self.is_training = training
 
     def env_steps(self) -> int:
         """Env steps that the rows are from; as many as there are rows, unless several agents shared an env."""
-        return self.count if self._env_steps is None else self._env_steps
+        return self.count if self.own_env_steps is None else self.own_env_steps
 
-    def set_env_steps(self, env_steps: int | None) -> None:
-        """Say that the rows are from so many steps of multi-agent envs; None: from one each.
+    def copy(self, shallow: bool = False) -> Self:
+        """A batch with arrays of its own; shallow, with the same arrays.
 
-        Copies keep the number, `concat` adds it up, parts of the batch do not have it.
+        Objects in `infos` and the like are the same in both.
         """
-        self._env_steps = None if env_steps is None else count("env_steps", env_steps, least=0)
+        made = self.like(dict(self) if shallow else self.mapped(_copied))
+        made.own_env_steps = self.own_env_steps
+        return made
 
-    @property
-    def has_own_env_steps(self) -> bool:
-        """Whether the rows are from several agents, so that `env_steps` is a number of its own."""
-        return self._env_steps is not None
+    def to_device(
+        self,
+        device: Any,
+        framework: str = "torch",
+        pin_memory: bool = False,
+        use_stream: bool = False,
+        stream: Any = None,
+    ) -> Self:
+        """Make the columns tensors on a device, in place; float64 becomes float32, `infos` and objects stay.
+
+        On the CPU tensors share memory with the arrays that they are made of.
+
+        Args:
+            device: where to.
+            framework: only "torch".
+            pin_memory: copy through page-locked memory (CUDA).
+            use_stream: refused; so is `stream`.
+            stream: None.
+
+        Returns:
+            This batch.
+
+        Raises:
+            NotImplementedError: another framework.
+            ValueError: `use_stream` or `stream`.
+        """
+        if framework != "torch":
+            raise NotImplementedError(f"framework={framework!r} is not served; use 'torch'")
+        if use_stream or stream is not None:
+            raise ValueError("use_stream and stream are not served; call to_device() under torch.cuda.stream(…)")
+        target = torch.device("cpu" if device is None else device)
+        if pin_memory and target.type != "cuda":
+            warn_of_no_effect("to_device(pin_memory=…)", f"it is for CUDA devices, the device is {target}")
+        move = partial(_moved, device=target, pin_memory=pin_memory and target.type == "cuda")
+        columns = {name: map_nest(move, column) for name, column in self.items() if name != ColumnNames.INFOS}
+        dict.update(self, columns)
+        return self
+
+    def size_bytes(self) -> int:
+        """Bytes of all leaves."""
+        found = (leaf for column in self.values() for _, leaf in leaves(column))
+        return sum(leaf.nbytes if isinstance(leaf, ARRAYS) else sys.getsizeof(leaf) for leaf in found)
+
+    def like(self, columns: dict[str, Any]) -> Self:
+        """Other columns, of which the same holds as of these."""
+        made = type(self)()
+        dict.update(made, columns)
+        for name in _KEPT:
+            setattr(made, name, getattr(self, name))
+        return made
+
+    def mapped(self, function: Callable[[Leaf], Leaf]) -> dict[str, Any]:
+        """The columns with `function(leaf)` in place of each leaf."""
+        return {name: map_nest(function, column) for name, column in self.items()}
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Columns and attributes; arrays travel out of band.
 
         NumPy gives only arrays without gaps out of band, so the others are packed tightly first.
         """
-        columns = {name: map_nest(_without_gaps, column) for name, column in self.items()}
-        state = {name: getattr(self, name) for name in (*_SHARED, "_env_steps")}
-        return type(self), (columns,), state
+        state = {name: getattr(self, name) for name in (*_KEPT, "own_env_steps")}
+        return type(self), (self.mapped(_without_gaps),), state
+
+    def _dones(self) -> Any:
+        """`terminateds | truncateds`, as they are stored; a fresh array that cannot be written."""
+        names = (ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS)
+        flags = [flag for flag in (dict.get(self, name) for name in names) if flag is not None]
+        if not flags:
+            raise KeyError(f"'dones': the batch has neither 'terminateds' nor 'truncateds', but {sorted(self)}")
+        if all(isinstance(flag, torch.Tensor) for flag in flags):
+            return torch.logical_or(flags[0], flags[-1])
+        dones = np.asarray(np.logical_or(as_array(flags[0]), as_array(flags[-1])))
+        dones.flags.writeable = False
+        return dones
 
 
 SomeColumns = TypeVar("SomeColumns", bound=Columns)
@@ -185,59 +226,37 @@ def refused_attribute(batch: object, name: str) -> AttributeError:
     return AttributeError(f"{type(batch).__name__} has no attribute {name!r}{why}", name=name, obj=batch)
 
 
-def as_column(name: str, value: Any) -> Any:
-    """The value as it is stored: lists and numbers as arrays, except in `infos`.
-
-    Raises:
-        ValueError: a list whose parts have different shapes.
-    """
-    if name == ColumnNames.INFOS:
+def _as_column(name: str, value: Any) -> Any:
+    """The value as it is stored: lists and numbers as arrays, except in `infos`."""
+    if isinstance(value, ARRAYS) or name == ColumnNames.INFOS:
         return value
-    if name == ColumnNames.SEQ_LENS:
-        return _as_seq_lens(value)
+    if name == ColumnNames.SEQ_LENS and isinstance(value, list | tuple):
+        return np.array(value, dtype=np.int32) if value else None
     try:
-        if not is_nest(value):
-            return _as_array(value)
-        plain = any(isinstance(leaf, list | Number) for _, leaf in leaves(value))
-        return map_nest(_as_array, value) if plain else value
+        return map_nest(_as_array, value)
     except ValueError as error:
         raise ValueError(f"column {name!r} cannot become an array, its parts differ in shape: {error}") from error
 
 
-def dones_of(batch: Columns) -> Any:
-    """`terminateds | truncateds`, as they are stored; a fresh array that cannot be written.
-
-    Raises:
-        KeyError: the batch has neither.
-    """
-    names = (ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS)
-    flags = [flag for flag in (dict.get(batch, name) for name in names) if flag is not None]
-    if not flags:
-        raise KeyError(f"'dones': the batch has neither 'terminateds' nor 'truncateds', but {sorted(batch)}")
-    if all(isinstance(flag, torch.Tensor) for flag in flags):
-        return torch.logical_or(flags[0], flags[-1])
-    dones = np.asarray(np.logical_or(as_array(flags[0]), as_array(flags[-1])))
-    dones.flags.writeable = False
-    return dones
+def _as_array(leaf: Leaf) -> Leaf:
+    return np.array(leaf) if isinstance(leaf, list | Number) else leaf
 
 
-def like(batch: SomeColumns, columns: dict[str, Any]) -> SomeColumns:
-    """Other columns, of which the same holds as of those of the batch."""
-    made = type(batch)(columns)
-    for name in _SHARED:
-        setattr(made, name, getattr(batch, name))
-    return made
-
-
-def _as_array(value: Any) -> Any:
-    return np.array(value) if isinstance(value, list | Number) else value
-
-
-def _as_seq_lens(value: Any) -> Any:
-    if value is None or (isinstance(value, list | tuple) and not value):
-        return None
-    return np.array(value, dtype=np.int32) if isinstance(value, list | tuple) else value
-
-
-def _without_gaps(leaf: Any) -> Any:
+def _without_gaps(leaf: Leaf) -> Leaf:
     return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
+
+
+def _moved(leaf: Leaf, device: torch.device, *, pin_memory: bool) -> Leaf:
+    """A leaf as a tensor on a device; what no tensor can hold stays as it is."""
+    if not isinstance(leaf, ARRAYS) or holds_objects(leaf):
+        return leaf
+    tensor = as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+    tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
+    tensor = tensor.pin_memory() if pin_memory and tensor.device.type == "cpu" else tensor
+    return tensor.to(device, non_blocking=pin_memory)
+
+
+def _copied(leaf: Leaf) -> Leaf:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.clone()
+    return leaf.copy() if isinstance(leaf, np.ndarray | list) else leaf

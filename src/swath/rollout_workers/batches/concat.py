@@ -23,49 +23,40 @@ def concat(batches: Iterable[Columns], kind: type[SomeColumns]) -> SomeColumns:
     if not filled:
         return kind()
     _check_alike(filled)
-    for batch in filled:
-        check_lengths(batch)
-    return _described(kind({name: _joined(name, filled) for name in filled[0]}), filled)
-
-
-def _described(made: SomeColumns, batches: list[Columns]) -> SomeColumns:
-    """The joined batch, with what is known of its parts."""
-    first = batches[0]
+    first = filled[0]
+    made = kind()
+    dict.update(made, {name: _joined(name, filled) for name in first})
     made.time_major, made.zero_padded = first.time_major, first.zero_padded
-    made.max_seq_len = None if first.max_seq_len is None else max(batch.max_seq_len or 0 for batch in batches)
-    made.num_grad_updates = _mean_updates(batches)
-    made.set_training(all(batch.is_training for batch in batches))
-    if any(batch.has_own_env_steps for batch in batches):
-        made.set_env_steps(sum(batch.env_steps() for batch in batches))
+    made.max_seq_len = None if first.max_seq_len is None else max(batch.max_seq_len or 0 for batch in filled)
+    known = [(batch.count, batch.num_grad_updates) for batch in filled if batch.num_grad_updates is not None]
+    if known:
+        made.num_grad_updates = sum(rows * updates for rows, updates in known) / sum(rows for rows, _ in known)
+    made.is_training = all(batch.is_training for batch in filled)
+    if any(batch.own_env_steps is not None for batch in filled):
+        made.own_env_steps = sum(batch.env_steps() for batch in filled)
     return made
 
 
 def _check_alike(batches: Sequence[Columns]) -> None:
     first = batches[0]
-    for batch in batches[1:]:
+    for batch in batches:
         if missing := set(first) ^ set(batch):
             raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
-    traits: dict[str, list[Any]] = {
-        "zero_padded": [batch.zero_padded for batch in batches],
-        "time_major": [batch.time_major for batch in batches],
-        "max_seq_len given": [batch.max_seq_len is not None for batch in batches],
-        "max_seq_len": [batch.max_seq_len for batch in batches if first.zero_padded],
+        check_lengths(batch)
+    traits: dict[str, set[Any]] = {
+        "zero_padded": {batch.zero_padded for batch in batches},
+        "time_major": {batch.time_major for batch in batches},
+        "max_seq_len given": {batch.max_seq_len is not None for batch in batches},
+        "max_seq_len": {batch.max_seq_len for batch in batches if first.zero_padded},
     }
     for trait, values in traits.items():
-        if len(set(values)) > 1:
-            raise ValueError(f"batches differ in {trait}: {sorted(map(str, set(values)))}; it must be the same in all")
+        if len(values) > 1:
+            raise ValueError(f"batches differ in {trait}: {sorted(map(str, values))}; it must be the same in all")
 
 
 def _joined(name: str, batches: list[Columns]) -> Any:
-    columns = [dict.__getitem__(batch, name) for batch in batches]
     axis = 1 if batches[0].time_major and not counts_sequences(name) else 0
     try:
-        return map_together(partial(joined, axis=axis), columns)
+        return map_together(partial(joined, axis=axis), [dict.__getitem__(batch, name) for batch in batches])
     except (ValueError, RuntimeError) as error:
         raise ValueError(f"columns named {name!r} do not fit: {error}") from error
-
-
-def _mean_updates(batches: Sequence[Columns]) -> float | None:
-    known = [(batch.count, batch.num_grad_updates) for batch in batches if batch.num_grad_updates is not None]
-    rows = sum(count for count, _ in known)
-    return sum(count * updates for count, updates in known) / rows if known else None

@@ -14,16 +14,12 @@ from swath.rollout_workers.nests import map_nest
 Array: TypeAlias = npt.NDArray[Any]
 Leaf: TypeAlias = Any
 Path: TypeAlias = tuple[Any, ...]
-
-
-def is_nest(value: Any) -> bool:
-    """Whether the value holds others; lists do not count, they stand for arrays or rows of objects."""
-    return isinstance(value, dict | tuple)
+ARRAYS = (np.ndarray, torch.Tensor)
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
-    """Each leaf with the way to it."""
-    if not is_nest(value):
+    """Each leaf with the way to it; a list is a leaf, it stands for an array or for rows of objects."""
+    if not isinstance(value, dict | tuple):
         yield path, value
         return
     for key, part in value.items() if isinstance(value, dict) else enumerate(value):
@@ -36,20 +32,17 @@ def map_together(function: Callable[[list[Leaf]], Any], values: list[Any]) -> An
     Raises:
         ValueError: the structures differ.
     """
+    if not any(isinstance(value, dict | tuple) for value in values):
+        return function(values)
     structures = {frozenset(path for path, _ in leaves(value)) for value in values}
     if len(structures) > 1:
         raise ValueError(f"nested differently: {', '.join(sorted(str(sorted(map(str, each))) for each in structures))}")
     return map_nest(lambda *those: function(list(those)), *values)
 
 
-def is_array(leaf: Leaf) -> bool:
-    """Whether it is a NumPy array or a tensor."""
-    return isinstance(leaf, np.ndarray | torch.Tensor)
-
-
 def rows_of(leaf: Leaf) -> int | None:
     """Length of the leading dimension; None where there is none."""
-    if is_array(leaf):
+    if isinstance(leaf, ARRAYS):
         return int(leaf.shape[0]) if leaf.ndim else None
     return len(leaf) if isinstance(leaf, list) else None
 
@@ -80,24 +73,37 @@ def object_array(rows: Sequence[Any]) -> Array:
 
 
 def as_array(leaf: Leaf) -> Array:
-    """The leaf as a NumPy array in the host's memory."""
-    return array_of(leaf.detach()) if isinstance(leaf, torch.Tensor) else np.asarray(leaf)
-
-
-def array_of(tensor: torch.Tensor) -> Array:
-    """The tensor as an array; of a dtype that NumPy has not (bfloat16, float8), as float32, which holds it exactly."""
-    here = tensor.cpu()
+    """The leaf as a NumPy array in the host's memory; of a dtype that NumPy has not (bfloat16), as float32."""
+    if not isinstance(leaf, torch.Tensor):
+        return np.asarray(leaf)
+    here = leaf.detach().cpu()
     try:
         return np.asarray(here.numpy())
     except TypeError:
         return np.asarray(here.to(torch.float32).numpy())
 
 
-def take(leaf: Leaf, index: Array) -> Leaf:
-    """Rows of a leaf in the order of an index, copied."""
+def take(leaf: Leaf, rows: slice | Array) -> Leaf:
+    """Rows of a leaf: a view of a slice; copies in the order of an index. What has no rows is itself.
+
+    Where the index is negative, rows are zeros, None among objects.
+    """
+    if rows_of(leaf) is None:
+        return leaf
+    if isinstance(rows, slice):
+        return leaf[rows]
     if isinstance(leaf, list):
-        return [leaf[i] for i in index]
-    return leaf[torch.as_tensor(index, device=leaf.device)] if isinstance(leaf, torch.Tensor) else leaf[index]
+        return [leaf[i] if i >= 0 else None for i in rows]
+    there = np.flatnonzero(rows >= 0)
+    if len(there) == len(rows):
+        return leaf[rows]
+    shape = (len(rows), *leaf.shape[1:])
+    if isinstance(leaf, torch.Tensor):
+        made: Any = leaf.new_zeros(shape)
+    else:
+        made = np.full(shape, None) if leaf.dtype.kind == "O" else np.zeros(shape, leaf.dtype)
+    made[there] = leaf[rows[there]]
+    return made
 
 
 def joined(parts: list[Leaf], axis: int = 0) -> Leaf:
@@ -113,14 +119,3 @@ def joined(parts: list[Leaf], axis: int = 0) -> Leaf:
     if all(holds_objects(part) for part in parts):
         return [row for part in parts for row in part]
     raise ValueError(f"cannot be joined: {', '.join(sorted({type(part).__name__ for part in parts}))}")
-
-
-def blank(leaf: Leaf, n_rows: int) -> Leaf:
-    """So many rows of zeros like those of the leaf; None in place of objects."""
-    if isinstance(leaf, list):
-        return [None] * n_rows
-    if isinstance(leaf, torch.Tensor):
-        return leaf.new_zeros((n_rows, *leaf.shape[1:]))
-    if leaf.dtype.kind == "O":
-        return np.full((n_rows, *leaf.shape[1:]), None, dtype=object)
-    return np.zeros((n_rows, *leaf.shape[1:]), dtype=leaf.dtype)

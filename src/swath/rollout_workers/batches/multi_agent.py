@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from tensordict import TensorDict
 
 from swath.options import count
-from swath.rollout_workers.batches.columns import Columns, SomeColumns, refused_attribute
+from swath.rollout_workers.batches.columns import refused_attribute
 from swath.rollout_workers.batches.leaves import Array, as_array
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames
-from swath.rollout_workers.batches.rows import rows_at
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.batches.sequences import place_of_rows
+from swath.rollout_workers.batches.sequences import sequences_of
 
 _SORTED_BY = (ColumnNames.EPS_ID, ColumnNames.T, ColumnNames.AGENT_INDEX)
-
-
-def by_steps(batches: Mapping[str, SomeColumns], k: int) -> Iterator[tuple[dict[str, SomeColumns], int]]:
-    """The rows of each k env steps, per policy that has any, and how many steps they are.
-
-    policy  a a a b b        sorted by episode, time, agent:   a b │ a b │ a
-    t       0 1 2 0 1                           env step:        0     1    2
-
-    Raises:
-        KeyError: a policy's batch lacks `eps_id`, `t` or `agent_index`.
-    """
-    filled = {pid: batch for pid, batch in batches.items() if batch.count}
-    if not filled:
-        return
-    episodes, times, agents = (
-        np.concatenate([_column(batch, name) for batch in filled.values()]) for name in _SORTED_BY
-    )
-    episode = np.unique(episodes, return_inverse=True)[1]
-    order = np.lexsort((agents, times, episode))
-    is_new = (np.diff(episode[order], prepend=-1) != 0) | (np.diff(times[order], prepend=-1) != 0)
-    steps = np.cumsum(is_new) - 1
-    counts = [batch.count for batch in filled.values()]
-    policies = np.repeat(np.arange(len(filled)), counts)[order]
-    rows = np.concatenate([np.arange(n) for n in counts])[order]
-    n_steps = int(steps[-1]) + 1
-    for first in range(0, n_steps, k):
-        start, stop = np.searchsorted(steps, (first, first + k))
-        found = {pid: rows[start:stop][policies[start:stop] == number] for number, pid in enumerate(filled)}
-        part = {pid: rows_at(filled[pid], index) for pid, index in found.items() if len(index)}
-        yield part, min(k, n_steps - first)
-
-
-def _column(batch: Columns, name: str) -> Array:
-    if name not in batch:
-        raise KeyError(f"timeslices need {_SORTED_BY}; a policy's batch lacks {name!r}")
-    return as_array(dict.__getitem__(batch, name))[place_of_rows(batch)]
 
 
 class MultiAgentBatch:
@@ -93,28 +56,50 @@ class MultiAgentBatch:
     def timeslices(self, k: int) -> list[MultiAgentBatch]:
         """Parts of k env steps, with the rows of all agents at these steps; the last part may be shorter.
 
+            policy  a a a b b        sorted by episode, time, agent:   a b │ a b │ a
+            t       0 1 2 0 1                           env step:        0     1    2
+
         Rows are in the order of episode, time and agent, and are copies. A policy is in the parts that it has rows in.
 
         Raises:
             KeyError: a policy's batch lacks `eps_id`, `t` or `agent_index`.
             ValueError: k below 1, or columns of different lengths.
         """
-        return [MultiAgentBatch(rows, n_steps) for rows, n_steps in by_steps(self.policy_batches, count("k", k))]
+        k, filled = count("k", k), {pid: batch for pid, batch in self.policy_batches.items() if batch.count}
+        if not filled:
+            return []
+        episodes, times, agents = (
+            np.concatenate([_column(batch, name) for batch in filled.values()]) for name in _SORTED_BY
+        )
+        order = np.lexsort((agents, times, episodes))
+        is_new = np.diff(episodes[order], prepend=-1).astype(bool) | np.diff(times[order], prepend=-1).astype(bool)
+        steps = np.cumsum(is_new | (np.arange(len(order)) == 0)) - 1
+        counts = [batch.count for batch in filled.values()]
+        policies = np.repeat(np.arange(len(filled)), counts)[order]
+        rows = np.concatenate([np.arange(n) for n in counts])[order]
+        n_steps = int(steps[-1]) + 1
+        parts = []
+        for first in range(0, n_steps, k):
+            part = slice(*np.searchsorted(steps, (first, first + k)))
+            found = {pid: rows[part][policies[part] == number] for number, pid in enumerate(filled)}
+            batches = {pid: filled[pid].take(index) for pid, index in found.items() if len(index)}
+            parts.append(MultiAgentBatch(batches, min(k, n_steps - first)))
+        return parts
 
     @staticmethod
     def wrap_as_needed(policy_batches: Mapping[str, Any], env_steps: int) -> SampleBatch | MultiAgentBatch:
         """The batch itself if it is the default policy's alone, else all as a `MultiAgentBatch`.
 
-        That batch is told how many env steps it is from, if they are not as many as its rows.
+        That batch then has the env steps of all, if they are not as many as its rows.
         """
         whole = MultiAgentBatch(policy_batches, env_steps)
         return whole.alone() if set(policy_batches) == {DEFAULT_POLICY_ID} else whole
 
     def alone(self) -> SampleBatch:
-        """The batch of the default policy, told how many env steps it is from, if they are not as many as its rows."""
+        """The batch of the default policy, which then has the env steps of all, if they are not as many as its rows."""
         batch = self[DEFAULT_POLICY_ID]
         if batch.env_steps() != self.count:
-            batch.set_env_steps(self.count)
+            batch.own_env_steps = self.count
         return batch
 
     def as_multi_agent(self) -> MultiAgentBatch:
@@ -125,17 +110,10 @@ class MultiAgentBatch:
         """A batch with arrays of its own; shallow, with the same arrays."""
         return MultiAgentBatch({pid: batch.copy(shallow) for pid, batch in self.policy_batches.items()}, self.count)
 
-    def to_device(
-        self,
-        device: Any,
-        framework: str = "torch",
-        pin_memory: bool = False,
-        use_stream: bool = False,
-        stream: Any = None,
-    ) -> Self:
+    def to_device(self, device: Any, *options: Any, **named: Any) -> Self:
         """Each policy's columns as tensors on a device, in place; see `SampleBatch.to_device`."""
         for batch in self.policy_batches.values():
-            batch.to_device(device, framework, pin_memory, use_stream, stream)
+            batch.to_device(device, *options, **named)
         return self
 
     if not TYPE_CHECKING:  # a type checker must see which attributes there are not
@@ -154,6 +132,13 @@ class MultiAgentBatch:
     def __repr__(self) -> str:
         rows = ", ".join(f"{pid}: {batch.count} rows" for pid, batch in self.policy_batches.items())
         return f"MultiAgentBatch({self.count} env steps; {rows or 'no rows'})"
+
+
+def _column(batch: SampleBatch, name: str) -> Array:
+    """A column without padding."""
+    if name not in batch:
+        raise KeyError(f"timeslices need {_SORTED_BY}; a policy's batch lacks {name!r}")
+    return as_array(batch[name])[sequences_of(batch).place_of_rows]
 
 
 def _as_batch(policy_id: str, batch: Any) -> SampleBatch:

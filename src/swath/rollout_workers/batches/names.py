@@ -11,45 +11,31 @@ STATE_IN, STATE_OUT = "state_in_", "state_out_"
 class ColumnNames:
     """Every column that a worker writes, and what it holds in row i."""
 
-    OBS = CUR_OBS = "obs"
-    """The observation acted on, processed and filtered."""
-    NEXT_OBS = "new_obs"
-    """The observation after it; where an episode ends, its true last one."""
-    ACTIONS = "actions"
-    """The policy's raw action."""
+    OBS = CUR_OBS = "obs"  # the observation acted on, processed and filtered
+    NEXT_OBS = "new_obs"  # the observation after it; where an episode ends, its true last one
+    ACTIONS = "actions"  # as the policy gave them
     REWARDS = "rewards"
     TERMINATEDS = "terminateds"
     TRUNCATEDS = "truncateds"
-    DONES = "dones"
-    """Computed, never stored: terminated or truncated."""
-    INFOS = "infos"
-    """What the env said beside `new_obs`, one dict each."""
-    T = "t"
-    """Index, in the episode, of the env step that led to `new_obs`; the first is 0."""
-    EPS_ID = "eps_id"
-    """Trajectory id, unique over workers and their lives."""
-    UNROLL_ID = "unroll_id"
-    """Which stretch of one agent, episode, call and version the row is from; never repeats."""
-    AGENT_INDEX = "agent_index"
-    """In which order agents appeared in the episode."""
+    DONES = "dones"  # computed, never stored: terminated or truncated
+    INFOS = "infos"  # that came with `new_obs`, one dict each
+    T = "t"  # index, in the episode, of the env step that led to `new_obs`; the first is 0
+    EPS_ID = "eps_id"  # trajectory id, unique over workers and their lives
+    UNROLL_ID = "unroll_id"  # of one agent, episode, call and version; never repeats
+    AGENT_INDEX = "agent_index"  # in which order agents appeared in the episode
     AGENT_ID = "agent_id"
     ENV_ID = "env_id"
-    POLICY_VERSION = "policy_version"
-    """The version of the weights that acted."""
-    PREV_ACTIONS = "prev_actions"
-    """The action one step before; zeros at an episode's start."""
+    POLICY_VERSION = "policy_version"  # of the weights that acted
+    PREV_ACTIONS = "prev_actions"  # one step before; zeros at an episode's start
     PREV_REWARDS = "prev_rewards"
-    """The reward one step before; zero at an episode's start."""
     ACTION_DIST_INPUTS = "action_dist_inputs"
     ACTION_LOGP = "action_logp"
     ACTION_PROB = "action_prob"
     VF_PREDS = "vf_preds"
-    VALUES_BOOTSTRAPPED = "values_bootstrapped"
-    """Value of the next state, as the estimate of advantages took it."""
+    VALUES_BOOTSTRAPPED = "values_bootstrapped"  # of the next state, as the estimate of advantages took it
     ADVANTAGES = "advantages"
     VALUE_TARGETS = "value_targets"
-    SEQ_LENS = "seq_lens"
-    """Rows of each sequence, for recurrent policies; `state_in_0`, … have one row per sequence."""
+    SEQ_LENS = "seq_lens"  # rows of each sequence; `state_in_0`, … have one row per sequence
 
 
 def is_state_in(name: str) -> bool:

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 import numpy as np
-import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.rollout_workers.batches import concat, rows, sequences, slices, views
-from swath.rollout_workers.batches.columns import Columns, like
-from swath.rollout_workers.batches.device import to_device
-from swath.rollout_workers.batches.leaves import Leaf, leaves
-from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames
+from swath.options import count
+from swath.rollout_workers.batches.columns import Columns
+from swath.rollout_workers.batches.concat import concat
+from swath.rollout_workers.batches.leaves import Array, Leaf, as_array, rows_of, take
+from swath.rollout_workers.batches.names import (
+    DEFAULT_POLICY_ID,
+    ColumnNames,
+    counts_sequences,
+    is_state_in,
+    state_out_of,
+)
+from swath.rollout_workers.batches.sequences import (
+    Sequences,
+    check_lengths,
+    lengths_like,
+    sequences_of,
+    states_before,
+    taken,
+)
 from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
-from swath.rollout_workers.batches.views import ViewRequirement
 from swath.rollout_workers.nests import map_nest
+from swath.rollout_workers.policy_views import SHIFTED, ViewRequirement, require_own_step
 
 if TYPE_CHECKING:
     from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 
 Slice: TypeAlias = slice
 """The builtin, which the method of that name hides."""
+
+_EPISODE_KEYS = (ColumnNames.EPS_ID, ColumnNames.DONES)
+
+_BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
+"""Where the last row holds what these columns hold in the step behind it."""
 
 
 class SampleBatch(ColumnNames, Columns):
@@ -56,14 +75,23 @@ class SampleBatch(ColumnNames, Columns):
 
     def check_lengths(self) -> None:
         """Raise `ValueError`, with names and lengths, unless all columns are equally long."""
-        sequences.check_lengths(self)
+        check_lengths(self)
 
     @overload
     def __getitem__(self, name: Slice) -> Self: ...
     @overload
     def __getitem__(self, name: str) -> Any: ...
     def __getitem__(self, name: str | Slice) -> Any:
-        return slices.part(self, name) if isinstance(name, slice) else super().__getitem__(name)
+        if not isinstance(name, slice):
+            return super().__getitem__(name)
+        if name.step not in (None, 1):
+            raise ValueError(
+                f"step {name.step} of a slice of a batch must be 1; take every n-th row of the columns instead"
+            )
+        start, stop, _ = name.indices(self.count)
+        sequences = sequences_of(self)
+        first, last = sequences.before(start), sequences.before(max(start, stop))
+        return taken(self, slice(sequences.place(first), sequences.place(last)), slice(first, last))
 
     def columns(self, keys: Iterable[str]) -> list[Any]:
         """These columns."""
@@ -71,7 +99,25 @@ class SampleBatch(ColumnNames, Columns):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each row as a dict; `seq_lens` is 1 in each."""
-        return rows.rows(self)
+        columns = self._row_by_row()
+        for i in range(self.count):
+            yield columns.mapped(partial(_row, i))
+
+    def take(self, rows: Array) -> Self:
+        """These rows, copied: sequences of one row each, where there are sequences.
+
+        The state before a row is that at the beginning of its sequence, or what the row before gave out
+        (`state_out_…`), if the batch has that.
+
+        Args:
+            rows: their numbers `[n]`.
+        """
+        sequences = sequences_of(self)
+        made = taken(self, sequences.place_of_rows[rows], sequences.of_rows[rows])
+        if ColumnNames.SEQ_LENS in self:
+            dict.update(made, states_before(self, rows), seq_lens=lengths_like(self, np.ones(len(rows))))
+            made.zero_padded = False
+        return made
 
     def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
         """Exactly the rows from `start` to `end`; a negative start asks for zeros in front.
@@ -87,8 +133,29 @@ class SampleBatch(ColumnNames, Columns):
         """
         if (state_start is None) != (state_end is None):
             raise ValueError(f"state_start={state_start} and state_end={state_end} are given both or not at all")
-        states = None if state_start is None or state_end is None else (state_start, state_end)
-        return slices.exact(self, start, end, states)
+        sequences = sequences_of(self)
+        front = max(-count("start", start, least=None), 0)
+        begin = min(max(start, 0), self.count)
+        stop = max(begin, min(count("end", end, least=0), self.count))
+        rows: Any = np.concatenate([np.full(front, -1), np.arange(begin, stop)]) if front else slice(begin, stop)
+        if ColumnNames.SEQ_LENS not in self:
+            return taken(self, rows, rows)
+        if sequences.stride is not None:
+            raise ValueError(
+                "of padded sequences only whole ones can be taken; use batch[i:j], or slice before padding"
+            )
+        first = last = sequences.before(begin)
+        if front or begin < stop:
+            last = max(int(np.searchsorted(sequences.starts, stop)), min(first + 1, len(sequences)))
+        if state_start is not None and (state_start, state_end) != (first, last):
+            given = (state_start, state_end)
+            raise ValueError(f"rows {start} to {end} are from sequences {first} to {last}, not {given}")
+        made = taken(self, rows, slice(first, last))
+        starts = np.maximum(sequences.starts[first:last], begin)
+        lengths = np.minimum(sequences.ends[first:last], stop) - starts
+        lengths[:1] += front  # zeros in front belong to the first
+        dict.update(made, states_before(self, starts), seq_lens=lengths_like(self, lengths))
+        return made
 
     def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
         """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
@@ -101,28 +168,37 @@ class SampleBatch(ColumnNames, Columns):
         given = [value for value in (size, num_slices, k) if value is not None]
         if len(given) != 1:
             raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
-        return slices.by_size(self, given[0]) if num_slices is None else slices.by_number(self, num_slices)
+        if num_slices is None:
+            bounds = [*range(0, self.count, count("size", given[0])), self.count]
+        else:
+            wanted = count("num_slices", num_slices)
+            bounds = [0, *np.cumsum([(self.count + i) // wanted for i in range(wanted)]).tolist()]
+        parts = [self[start:stop] for start, stop in pairwise(bounds)]
+        return parts if ColumnNames.SEQ_LENS not in self else [part for part in parts if part.count]
 
     def split_by_episode(self, key: str | None = None) -> list[Self]:
         """One batch per run of equal `eps_id`, or where that is missing per done; `key` forces "eps_id" or "dones".
 
         Raises:
             KeyError: no such column.
+            ValueError: another key, or an episode that ends in the middle of a padded sequence.
         """
-        return slices.by_episode(self, key)
+        if key not in (None, *_EPISODE_KEYS):
+            raise ValueError(f"split_by_episode(key={key!r}) splits by one of {_EPISODE_KEYS}")
+        key = key or (ColumnNames.EPS_ID if ColumnNames.EPS_ID in self else ColumnNames.DONES)
+        sequences = sequences_of(self)
+        values = as_array(self[key])[sequences.place_of_rows]
+        ends = values[1:] != values[:-1] if key == ColumnNames.EPS_ID else values[:-1]
+        bounds = [0, *(np.flatnonzero(ends) + 1).tolist(), self.count] if self.count else []
+        if sequences.stride is None:
+            return [self.slice(start, stop) for start, stop in pairwise(bounds)]
+        if not set(bounds) <= {*sequences.starts.tolist(), self.count}:
+            raise ValueError("a padded sequence goes on over the end of an episode; split by episode before padding")
+        return [self[start:stop] for start, stop in pairwise(bounds)]
 
     def concat(self, other: SampleBatch) -> Self:
         """A new batch of both, as `concat_samples` makes it."""
-        return concat.concat([self, other], type(self))
-
-    def copy(self, shallow: bool = False) -> Self:
-        """A batch with arrays of its own; shallow, with the same arrays.
-
-        Objects in `infos` and the like are the same in both.
-        """
-        made = like(self, {name: map_nest(_same if shallow else _copied, column) for name, column in self.items()})
-        made.set_env_steps(self._env_steps)
-        return made
+        return concat([self, other], type(self))
 
     def shuffle(self, generator: np.random.Generator | None = None) -> Self:
         """Put the rows in random order, all columns and `infos` alike, in place; padded sequences stay together.
@@ -136,11 +212,17 @@ class SampleBatch(ColumnNames, Columns):
         Raises:
             ValueError: columns of different lengths, or sequences without padding.
         """
-        rows.shuffle(self, generator)
+        sequences = sequences_of(self)
+        if sequences.stride is None:
+            raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
+        draw: Any = np.random.permutation if generator is None else generator.permutation
+        order = draw(len(sequences))
+        places = (order[:, None] * sequences.stride + np.arange(sequences.stride)).reshape(-1)
+        dict.update(self, taken(self, places, order))
         return self
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
-        """Let each sequence take `max_seq_len` rows, zeros behind its end, in place.
+        """Let each sequence take `max_seq_len` rows, zeros behind its end, in place; None among objects.
 
         Args:
             max_seq_len: at least the length of the longest.
@@ -155,53 +237,38 @@ class SampleBatch(ColumnNames, Columns):
         """
         if not exclude_states:
             raise ValueError("exclude_states=False is not served: states have one row per sequence; leave it out")
-        rows.right_zero_pad(self, max_seq_len)
-        return self
-
-    def to_device(
-        self,
-        device: Any,
-        framework: str = "torch",
-        pin_memory: bool = False,
-        use_stream: bool = False,
-        stream: Any = None,
-    ) -> Self:
-        """Make the columns tensors on a device, in place; float64 becomes float32, `infos` and objects stay.
-
-        On the CPU tensors share memory with the arrays that they are made of.
-
-        Args:
-            device: where to.
-            framework: only "torch".
-            pin_memory: copy through page-locked memory (CUDA).
-            use_stream: refused; so is `stream`.
-            stream: None.
-
-        Returns:
-            This batch.
-
-        Raises:
-            NotImplementedError: another framework.
-            ValueError: `use_stream` or `stream`.
-        """
-        if framework != "torch":
-            raise NotImplementedError(f"framework={framework!r} is not served; use 'torch'")
-        if use_stream or stream is not None:
-            raise ValueError("use_stream and stream are not served; call to_device() under torch.cuda.stream(…)")
-        to_device(self, device, pin_memory=pin_memory)
+        stride = count("max_seq_len", max_seq_len)
+        if ColumnNames.SEQ_LENS not in self:
+            raise ValueError(f"right_zero_pad() needs 'seq_lens'; this batch has only {sorted(self)}")
+        sequences = sequences_of(self)
+        if sequences.stride not in (None, stride):
+            raise ValueError(
+                f"the sequences are padded to {sequences.stride} already; pad the batch they are from to {stride}"
+            )
+        longest = sequences.lengths.max(initial=0)
+        if longest > stride:
+            raise ValueError(f"max_seq_len={stride}, but there is a sequence of {longest} rows; use at least that")
+        padded = Sequences(sequences.lengths, stride)
+        rows = np.full(padded.places, -1)
+        rows[padded.place_of_rows] = sequences.place_of_rows
+        dict.update(self, taken(self, rows, slice(None)))
+        self.zero_padded, self.max_seq_len = True, stride
         return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
         """These columns, by default all with `dones`, as a TensorDict of batch size `[n]` in the same memory.
 
         Names are those of Swath's other batches: `obs` is `"observation"`, `rewards` is `("next", "reward")` `[n, 1]`.
-        Read-only arrays are copied. `seq_lens` and states of sequences are non-tensor entries.
+        Read-only arrays are copied. `seq_lens` and states of sequences are non-tensor entries; padding counts as rows.
 
         Raises:
             KeyError: no such column.
             ValueError: columns of different lengths.
         """
-        return to_tensordict(self, keys)
+        flags = {ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS} & self.keys()
+        names = [*self, *([ColumnNames.DONES] if flags else [])] if keys is None else keys
+        whole = filter(counts_sequences, self) if ColumnNames.SEQ_LENS in self else ()
+        return to_tensordict({name: self[name] for name in names}, sequences_of(self).places, set(whole))
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:
@@ -216,29 +283,46 @@ class SampleBatch(ColumnNames, Columns):
 
     def is_single_trajectory(self) -> bool:
         """Whether no row but the last is done."""
-        return not slices.valid_dones(self)[:-1].any()
+        return not self._valid_dones()[:-1].any()
 
     def is_terminated_or_truncated(self) -> bool:
         """Whether the last row is done."""
-        return bool(slices.valid_dones(self)[-1:].any())
+        return bool(self._valid_dones()[-1:].any())
 
     def get_single_step_input_dict(
         self, view_requirements: dict[str, ViewRequirement] | None = None, index: str | int = "last"
     ) -> Self:
         """One row of this trajectory as input for a policy.
 
+        time     0     1     2   "last"
+        obs      o0    o1    o2   new_obs of 2
+        actions  a0    a1    a2   none yet             prev_actions at "last" is a2, at 0 zeros
+
         Args:
             view_requirements: columns of the input; None for the observation and, where known, the action and the
                 reward before it and the state.
-            index: which row. "last" stands for the step behind the last row, made of its `new_obs`, action, reward,
-                state.
+            index: which row, negative from the end. "last" stands for the step behind the last row, made of its
+                `new_obs`, action, reward, state.
 
         Raises:
             IndexError: no such row.
             KeyError: a column that the batch cannot give.
             ValueError: another shift than 0 and -1.
         """
-        return views.single_step(self, view_requirements, index)
+        columns, n_rows = self._row_by_row(), self.count
+        row = n_rows if index == "last" else int(index)
+        if not n_rows or not -n_rows <= row < n_rows + (index == "last"):
+            raise IndexError(f"index={index}, but the batch has {n_rows} rows")
+        if view_requirements is None:
+            wanted = [ColumnNames.OBS, *(name for name in SHIFTED if SHIFTED[name] in self), *filter(is_state_in, self)]
+        else:
+            for name, view in view_requirements.items():
+                require_own_step(name, view)
+            wanted = [name for name, view in view_requirements.items() if view.used_for_compute_actions]
+        row = row + n_rows if row < 0 else row
+        made = self.like({name: _input(columns, name, row, n_rows) for name in wanted})
+        made[ColumnNames.SEQ_LENS], made.zero_padded = [1], False
+        return made
 
     def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
         """This batch as that of one policy, by default the default one, with the same env steps."""
@@ -246,32 +330,33 @@ class SampleBatch(ColumnNames, Columns):
 
         return MultiAgentBatch({module_id or DEFAULT_POLICY_ID: self}, self.env_steps())
 
-    def size_bytes(self) -> int:
-        """Bytes of all leaves."""
-        return sum(_bytes(leaf) for column in self.values() for _, leaf in leaves(column))
-
     def __repr__(self) -> str:
         seq_lens = dict.get(self, ColumnNames.SEQ_LENS)
         grouped = "" if seq_lens is None else f" in {len(seq_lens)} sequences"
         return f"SampleBatch({self.count} rows{grouped}: {', '.join(self)})"
 
+    def _row_by_row(self) -> Self:
+        """The rows without padding, with lengths and states for every row instead of every sequence."""
+        sequences_of(self)
+        return self.take(np.arange(self.count)) if ColumnNames.SEQ_LENS in self else self
 
-def _same(leaf: Leaf) -> Leaf:
-    return leaf
-
-
-def _copied(leaf: Leaf) -> Leaf:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.clone()
-    return leaf.copy() if isinstance(leaf, np.ndarray | list) else leaf
-
-
-def _bytes(leaf: Leaf) -> int:
-    if isinstance(leaf, np.ndarray | torch.Tensor):
-        return int(leaf.nbytes) + sum(sys.getsizeof(row) for row in _objects_in(leaf))
-    return sys.getsizeof(leaf)
+    def _valid_dones(self) -> Array:
+        """The `dones` of the rows, without padding."""
+        flags: Array = as_array(self[ColumnNames.DONES])[Sequences.of(self).place_of_rows]
+        return flags
 
 
-def _objects_in(leaf: np.ndarray[Any, Any] | torch.Tensor) -> list[Any]:
-    """What an array only points to."""
-    return leaf.ravel().tolist() if isinstance(leaf, np.ndarray) and leaf.dtype == object else []
+def _row(i: int, leaf: Leaf) -> Leaf:
+    return leaf if rows_of(leaf) is None else leaf[i]
+
+
+def _input(columns: SampleBatch, name: str, row: int, n_rows: int) -> Any:
+    """What a column holds in a row, or in the step behind the last."""
+    source = name
+    if row == n_rows:
+        source, row = state_out_of(name) if is_state_in(name) else _BEHIND.get(name, name), row - 1
+    elif name not in columns and name in SHIFTED:
+        source, row = SHIFTED[name], row - 1
+    if source not in columns:
+        raise KeyError(f"the input needs column {source!r}; the batch has {sorted(columns)}")
+    return map_nest(partial(take, rows=np.array([row])), columns[source])

@@ -2,18 +2,22 @@
 
 seq_lens 2 3 1     rows  a a b b b c            not padded: one sequence behind the other
                    rows  a a . b b b c . .      padded to 3: each takes as many places
+none               rows  a b c d e f            each row is a sequence of its own
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
+import torch
 
-from swath.rollout_workers.batches.columns import Columns
-from swath.rollout_workers.batches.leaves import Array, as_array, leaves, rows_of
-from swath.rollout_workers.batches.names import ColumnNames, is_state_in
+from swath.rollout_workers.batches.columns import Columns, SomeColumns
+from swath.rollout_workers.batches.leaves import Array, Leaf, as_array, leaves, map_together, rows_of, take
+from swath.rollout_workers.batches.names import ColumnNames, counts_sequences, is_state_in, state_out_of
+from swath.rollout_workers.nests import map_nest
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,11 @@ class Sequences:
     stride: int | None = None
 
     @classmethod
-    def of(cls, batch: Columns) -> Sequences | None:
-        """The sequences of a batch; None if it has none."""
+    def of(cls, batch: Columns) -> Sequences:
+        """The sequences of a batch."""
         seq_lens = dict.get(batch, ColumnNames.SEQ_LENS)
         if seq_lens is None:
-            return None
+            return cls(np.ones(batch.count, dtype=np.int64), 1)
         lengths = as_array(seq_lens).astype(np.int64).reshape(-1)
         return cls(lengths, batch.max_seq_len if batch.zero_padded else None)
 
@@ -45,25 +49,26 @@ class Sequences:
         """Behind which row each sequence ends, `[n]`."""
         return np.cumsum(self.lengths)
 
-    @property
+    @cached_property
     def starts(self) -> Array:
         """At which row each sequence begins, `[n]`."""
         return self.ends - self.lengths
 
     @property
-    def total(self) -> int:
-        """Rows of all."""
-        return int(self.lengths.sum())
+    def of_rows(self) -> Array:
+        """Which sequence each row is of, `[rows]`."""
+        return np.repeat(np.arange(len(self)), self.lengths)
 
     @property
     def places(self) -> int:
         """Rows that a column has: as many as there are, or with those behind the ends."""
-        return self.total if self.stride is None else len(self) * self.stride
+        return self.place(len(self))
 
+    @property
     def place_of_rows(self) -> Array:
-        """Where in a column each row is, `[total]`."""
+        """Where in a column each row is, `[rows]`."""
         begins = self.starts if self.stride is None else np.arange(len(self)) * self.stride
-        places: Array = np.arange(self.total) + np.repeat(begins - self.starts, self.lengths)
+        places: Array = np.arange(self.lengths.sum()) + np.repeat(begins - self.starts, self.lengths)
         return places
 
     def before(self, row: int) -> int:
@@ -75,65 +80,80 @@ class Sequences:
         return int(self.lengths[:sequence].sum()) if self.stride is None else sequence * self.stride
 
 
-def place_of_rows(batch: Columns) -> Array:
-    """Where in the columns of a batch each of its rows is, `[count]`."""
-    sequences = Sequences.of(batch)
-    return np.arange(batch.count) if sequences is None else sequences.place_of_rows()
-
-
 def check_lengths(batch: Columns) -> None:
     """Raise `ValueError`, with names and lengths, unless all columns with a leading dimension are equally long.
 
     With `seq_lens` that is the sum of its numbers, or the places of padded sequences; `state_in_…` then have one row
     per sequence.
     """
-    if _are_plainly_even(batch):
-        return
-    lengths = {path: rows for path, rows in _lengths(batch).items() if path[0] != ColumnNames.SEQ_LENS}
-    sequences = Sequences.of(batch)
-    if sequences is None or batch.time_major:
-        wanted = {next(iter(lengths.values()), 0)}
-        fit = all(rows in wanted for path, rows in lengths.items() if sequences is None or not is_state_in(path[0]))
-    else:
-        fit = all(
-            rows == (len(sequences) if is_state_in(path[0]) else sequences.places) for path, rows in lengths.items()
+    has_sequences = ColumnNames.SEQ_LENS in batch
+    shapes = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in batch.values()}
+    if len(shapes) == 1 and not shapes & {None, ()} and not has_sequences:
+        return  # as in most batches
+    sequences, found, rows = Sequences.of(batch), [], None
+    if has_sequences and not batch.time_major:
+        rows = sequences.places
+    for name, column in batch.items():
+        for path, leaf in leaves(column, (name,)) if name != ColumnNames.SEQ_LENS else ():
+            length, of_states = rows_of(leaf), has_sequences and is_state_in(name)
+            if length is not None:
+                rows = length if rows is None and not of_states else rows
+                found.append((path, length, len(sequences) if of_states else rows))
+    if any(length != wanted for _, length, wanted in found):
+        named = ", ".join(f"{'/'.join(map(str, path))}: {length}" for path, length, _ in found)
+        needed = (
+            f"{rows} rows, for {len(sequences)} sequences with padding" if has_sequences else "one row per transition"
         )
-    if not fit:
-        raise ValueError(_message(lengths, sequences))
+        raise ValueError(f"columns of different lengths: {named}; every column needs {needed}")
 
 
-def check_rows(batch: Columns) -> None:
-    """Raise `ValueError` unless the columns are equally long and can be taken apart by rows."""
+def sequences_of(batch: Columns) -> Sequences:
+    """The sequences of a batch, each row one where there are none.
+
+    Raises:
+        ValueError: columns of different lengths, or that cannot be taken apart by rows.
+    """
     check_lengths(batch)
     if batch.time_major and ColumnNames.SEQ_LENS in batch:
         raise ValueError("the columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
+    return Sequences.of(batch)
 
 
-def _are_plainly_even(batch: Columns) -> bool:
-    """Whether all columns are arrays of one length, as most are: the quick way to know that nothing is wrong."""
-    lengths = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in batch.values()}
-    return len(lengths) == 1 and not lengths & {None, ()} and ColumnNames.SEQ_LENS not in batch
-
-
-def _lengths(batch: Columns) -> dict[tuple[str, ...], int]:
-    found = {}
-    for name, column in batch.items():
-        for path, leaf in leaves(column, (name,)):
-            rows = rows_of(leaf)
-            if rows is not None:
-                found[path] = rows
-    return found
-
-
-def _message(lengths: dict[tuple[str, ...], int], sequences: Sequences | None) -> str:
-    named = ", ".join(f"{_named(path)}: {rows}" for path, rows in lengths.items())
-    if sequences is None:
-        return f"columns of different lengths: {named}; every column needs one row per transition"
-    return (
-        f"columns do not fit seq_lens: {len(sequences)} sequences take {sequences.places} rows, padding included; "
-        f"{named}; every column needs one row per place, state_in_… one per sequence"
+def taken(batch: SomeColumns, rows: slice | Array, of_sequences: slice | Array) -> SomeColumns:
+    """These rows of columns, and these of columns that have one row per sequence."""
+    has_sequences = ColumnNames.SEQ_LENS in batch
+    pick = {True: partial(take, rows=of_sequences), False: partial(take, rows=rows)}
+    return batch.like(
+        {name: map_nest(pick[has_sequences and counts_sequences(name)], column) for name, column in batch.items()}
     )
 
 
-def _named(path: tuple[str, ...]) -> str:
-    return "/".join(map(str, path))
+def states_before(batch: Columns, rows: Array) -> dict[str, Any]:
+    """The states before these rows, by column.
+
+    That is the one at the beginning of the row's sequence, or what the row before gave out, if the batch has that.
+    """
+    sequences = Sequences.of(batch)
+    of_rows = sequences.of_rows[rows]
+    inside = np.flatnonzero(rows > sequences.starts[of_rows])
+    given_out = sequences.place_of_rows[rows[inside] - 1]
+
+    def states(pair: list[Leaf]) -> Leaf:
+        made = take(pair[0], of_rows)
+        if len(pair) > 1:
+            made[inside] = take(pair[1], given_out)
+        return made
+
+    found = {}
+    for name in filter(is_state_in, batch):
+        known = [dict.get(batch, column) for column in (name, state_out_of(name))]
+        found[name] = map_together(states, [column for column in known if column is not None])
+    return found
+
+
+def lengths_like(batch: Columns, lengths: Array) -> Leaf:
+    """New `seq_lens`, of the kind and dtype that the batch has."""
+    given = dict.__getitem__(batch, ColumnNames.SEQ_LENS)
+    if isinstance(given, torch.Tensor):
+        return torch.as_tensor(lengths, dtype=given.dtype, device=given.device)
+    return lengths.astype(given.dtype)

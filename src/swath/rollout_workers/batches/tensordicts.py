@@ -9,7 +9,7 @@ seq_lens, state_in_0       ──▶  non-tensor entries, whole: they have no ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,8 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
 from swath import keys
 from swath.keys import LOG_PROB, MASK, Key, as_tuple, nested
-from swath.rollout_workers.batches.columns import Columns, dones_of
-from swath.rollout_workers.batches.leaves import Leaf, as_tensor, holds_objects, is_array, leaves, object_array, rows_of
-from swath.rollout_workers.batches.names import ColumnNames, counts_sequences
-from swath.rollout_workers.batches.sequences import Sequences, check_rows
+from swath.rollout_workers.batches.leaves import ARRAYS, Leaf, as_tensor, holds_objects, leaves, object_array, rows_of
+from swath.rollout_workers.batches.names import ColumnNames
 
 KEYS: dict[str, Key] = {
     ColumnNames.OBS: keys.OBSERVATION,
@@ -41,18 +39,9 @@ KEYS: dict[str, Key] = {
 }
 """The keys of columns that have another name there."""
 
-LONE_NUMBERS = frozenset(
-    {
-        ColumnNames.REWARDS,
-        ColumnNames.TERMINATEDS,
-        ColumnNames.TRUNCATEDS,
-        ColumnNames.DONES,
-        ColumnNames.T,
-        ColumnNames.VF_PREDS,
-        ColumnNames.VALUES_BOOTSTRAPPED,
-        ColumnNames.ADVANTAGES,
-        ColumnNames.VALUE_TARGETS,
-    }
+LONE_NUMBERS = (
+    *(ColumnNames.REWARDS, ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS, ColumnNames.DONES, ColumnNames.T),
+    *(ColumnNames.VF_PREDS, ColumnNames.VALUES_BOOTSTRAPPED, ColumnNames.ADVANTAGES, ColumnNames.VALUE_TARGETS),
 )
 """Columns `[n]` that are `[n, 1]` there."""
 
@@ -60,64 +49,32 @@ FLAGS_BEFORE = (keys.DONE, keys.TERMINATED, keys.TRUNCATED)
 """Root entries that repeat the flags of the step before; no column holds them."""
 
 
-def to_tensordict(batch: Columns, names: Iterable[str] | None) -> TensorDict:
-    """These columns, by default all, as a TensorDict `[n]`; padding counts as rows.
+def to_tensordict(columns: Mapping[str, Any], n_rows: int, whole: Collection[str]) -> TensorDict:
+    """Columns as a TensorDict `[n]`.
 
     Numbers stay where they are, except in arrays that are read-only.
 
-    Raises:
-        KeyError: a column that is not there.
-        ValueError: columns of different lengths.
+    Args:
+        columns: by name.
+        n_rows: how long they are, with padding.
+        whole: names of those that have no row per transition.
     """
-    check_rows(batch)
-    sequences = Sequences.of(batch)
-    n_rows = batch.count if sequences is None else sequences.places
     entries = (
-        (
-            (*as_tuple(KEYS.get(name, name)), *map(str, path)),
-            _entry(name, leaf, n_rows, whole=_is_whole(name, sequences)),
-        )
-        for name, column in _columns(batch, names)
+        ((*as_tuple(KEYS.get(name, name)), *map(str, path)), _entry(name, leaf, n_rows, whole=name in whole))
+        for name, column in columns.items()
         for path, leaf in leaves(column)
     )
     return TensorDict(nested(entries), batch_size=[n_rows])
-
-
-def _columns(batch: Columns, names: Iterable[str] | None) -> Iterator[tuple[str, Any]]:
-    if names is None:
-        yield from batch.items()
-        if ColumnNames.TERMINATEDS in batch or ColumnNames.TRUNCATEDS in batch:
-            yield ColumnNames.DONES, dones_of(batch)
-        return
-    for name in names:
-        if name == ColumnNames.DONES:
-            yield name, dones_of(batch)
-        elif name in batch:
-            yield name, dict.__getitem__(batch, name)
-        else:
-            raise KeyError(f"to_tensordict: the batch has no column {name!r}, but {sorted(batch)}")
-
-
-def _is_whole(name: str, sequences: Sequences | None) -> bool:
-    return sequences is not None and counts_sequences(name)
 
 
 def _entry(name: str, leaf: Leaf, n_rows: int, *, whole: bool) -> Any:
     if whole or rows_of(leaf) is None:
         return NonTensorData(leaf, batch_size=[n_rows])
     if holds_objects(leaf):
-        return _objects(leaf, n_rows)
+        rows = map(NonTensorData, leaf)
+        return NonTensorStack(*rows) if n_rows else NonTensorData(None, batch_size=[0])
     tensor = as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
     return tensor.unsqueeze(-1) if name in LONE_NUMBERS and tensor.ndim == 1 else tensor
-
-
-def _objects(rows: Any, n_rows: int) -> Any:
-    if not n_rows:
-        return NonTensorData(None, batch_size=[0])
-    return NonTensorStack(*(NonTensorData(row) for row in rows))
-
-
-Nest = dict[str, Any]
 
 
 def columns_of(td: TensorDictBase) -> dict[str, Any]:
@@ -131,22 +88,20 @@ def columns_of(td: TensorDictBase) -> dict[str, Any]:
     """
     if td.ndim not in (1, 2):
         raise ValueError(f"batch size {list(td.batch_size)} must be [n] or [B, T]; reshape the TensorDict")
-    flat = _valid(td.reshape(-1) if td.ndim == 2 else td)
+    flat = td.reshape(-1)
+    mask = flat.get(MASK, None)
+    if mask is not None:
+        flat = (flat if bool(mask.all()) else flat[mask]).exclude(MASK)
     tree = {name: _opened(entry) for name, entry in flat.items() if name not in FLAGS_BEFORE}
     found = {name: _popped(tree, key) for name, key in KEYS.items()}
     if found[ColumnNames.ACTION_LOGP] is None:
         found[ColumnNames.ACTION_LOGP] = _popped(tree, LOG_PROB)
-    _settle_flags(found)
+    dones = found.pop(ColumnNames.DONES)
+    if dones is not None and found[ColumnNames.TERMINATEDS] is None:  # nothing else says how episodes ended
+        truncated = found[ColumnNames.TRUNCATEDS]
+        found[ColumnNames.TERMINATEDS] = dones if truncated is None else dones & ~truncated
     rest = {name: entry for name, entry in tree.items() if not isinstance(entry, dict) or entry}
     return {name: _column(name, entry) for name, entry in {**found, **rest}.items() if entry is not None}
-
-
-def _valid(td: TensorDictBase) -> TensorDictBase:
-    mask = td.get(MASK, None)
-    if mask is None:
-        return td
-    valid = td if bool(mask.all()) else td[mask.reshape(-1)]
-    return valid.exclude(MASK)
 
 
 def _opened(entry: Any) -> Any:
@@ -156,19 +111,11 @@ def _opened(entry: Any) -> Any:
     return {name: _opened(part) for name, part in entry.items()}
 
 
-def _popped(tree: Nest, key: Key) -> Any:
+def _popped(tree: dict[str, Any], key: Key) -> Any:
     *parents, name = as_tuple(key)
     for parent in parents:
         tree = tree.get(parent, {})
     return tree.pop(name, None)
-
-
-def _settle_flags(found: Nest) -> None:
-    """Dones are computed; where nothing says how episodes ended, they say that."""
-    dones = found.pop(ColumnNames.DONES)
-    if dones is not None and found[ColumnNames.TERMINATEDS] is None:
-        truncated = found[ColumnNames.TRUNCATEDS]
-        found[ColumnNames.TERMINATEDS] = dones if truncated is None else dones & ~truncated
 
 
 def _column(name: str, entry: Any) -> Any:
@@ -176,20 +123,13 @@ def _column(name: str, entry: Any) -> Any:
         parts = {key: _column(name, part) for key, part in entry.items()}
         is_tuple = bool(parts) and list(parts) == [str(i) for i in range(len(parts))]
         return tuple(parts.values()) if is_tuple else parts
+    if isinstance(entry, NonTensorData) and isinstance(entry.data, ARRAYS):
+        return entry.data
     if is_non_tensor(entry):
-        return _objects_of(name, entry)
+        rows = [entry.data] * entry.batch_size[0] if isinstance(entry, NonTensorData) else entry.tolist()
+        return rows if name == ColumnNames.INFOS else object_array(rows)
     tensor = entry.detach()
     if name in LONE_NUMBERS and tensor.ndim == 2 and tensor.shape[-1] == 1:
         tensor = tensor.squeeze(-1)
     is_in_numpy = tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16
     return tensor.numpy() if is_in_numpy else tensor
-
-
-def _objects_of(name: str, entry: Any) -> Any:
-    if isinstance(entry, NonTensorData):
-        if is_array(entry.data):
-            return entry.data
-        rows = [entry.data] * entry.batch_size[0]
-    else:
-        rows = entry.tolist()
-    return rows if name == ColumnNames.INFOS else object_array(rows)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from swath.rollout_workers.batches.leaves import array_of, as_array, as_tensor, leaves, tensor_of
+from swath.rollout_workers.batches.leaves import as_array, as_tensor, leaves, tensor_of
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.metrics import LEARNER_STATS
@@ -86,8 +86,8 @@ def rows_of(nest: Any) -> int:
 def arrays(nest: Any) -> Any:
     """Tensors as arrays."""
     if isinstance(nest, Tensor):
-        return array_of(nest)
-    return map_nest(array_of, nest)
+        return as_array(nest)
+    return map_nest(as_array, nest)
 
 
 def valid_mean(batch: SampleBatch) -> Callable[[Tensor], Tensor]:
@@ -111,7 +111,7 @@ def _flat(value: Tensor) -> Tensor:
 
 def weights_of(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
     """Copies of all parameters and persistent buffers by name, in dtypes that NumPy has: bfloat16 becomes float32."""
-    return {name: np.array(array_of(tensor.detach())) for name, tensor in model.state_dict().items()}
+    return {name: np.array(as_array(tensor)) for name, tensor in model.state_dict().items()}
 
 
 def plan_of_weights(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[], None]:
@@ -189,5 +189,5 @@ def as_numbers(stats: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_number(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        value = array_of(value.detach())
+        value = as_array(value)
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
