@@ -9,9 +9,9 @@ from unittest.mock import patch
 
 import pytest
 
-from swath.testing.backend.asking import Visit
 from swath.workers import create
 from swath.workers.tickets import Name
+from toys import Visit
 
 CLOSE_S = 1.0
 _begun = []

@@ -4,10 +4,9 @@ import pytest
 
 from swath.collectors import assembly
 from swath.collectors.assembly import PRELOADED
-from swath.testing.backend.asking import job, result
-from swath.testing.toy_worker import Gate
 from swath.workers.create import backend
 from swath.workers.process.backend import PRELOAD, ProcessBackend
+from toys import Gate, job, result
 
 
 @pytest.fixture(scope="session")

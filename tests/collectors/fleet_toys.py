@@ -11,7 +11,7 @@ from torch import nn
 import ray_cluster
 from swath import MultiAsyncCollector, MultiSyncCollector, Restarts
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, Script
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 PLACES = ["inline", "thread", "process"]
 EVERYWHERE = [*PLACES, "ray"]

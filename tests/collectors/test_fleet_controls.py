@@ -27,7 +27,7 @@ from fleet_toys import (
 from swath.errors import Closed, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
 from swath.testing.checks import life_of
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 

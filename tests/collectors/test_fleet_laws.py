@@ -26,8 +26,7 @@ from fleet_toys import (
 
 from swath.errors import Closed, RemoteFailure, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, by_life, check_lives, same_data
-from swath.testing.backend.asking import descriptors
-from swath.testing.toy_worker import Odd
+from toys import Odd, descriptors
 from traces import children
 
 pytestmark = pytest.mark.usefixtures("fork_server")

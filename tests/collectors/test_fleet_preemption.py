@@ -8,7 +8,7 @@ from fleet_toys import IDS, LONG, MASK, Held, InThread, drawn, fleet, numbered
 
 from swath.collectors.plan import FragmentPlan
 from swath.testing import Counting, Script, check_counted, check_lives
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 

@@ -15,7 +15,7 @@ from swath.collectors import ray_collector as face
 from swath.errors import Closed, PlacementFailed
 from swath.seeds import derive
 from swath.testing import ENDLESS, Counting, CountingEnvs, EnvBroke, Fault, Lives, Script, check_lives, same_data
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 WIDE = Counting(action_space=spaces.Discrete(1000), script=Script(lengths=(ENDLESS,)))
 

@@ -8,7 +8,7 @@ import pytest
 from fleet_toys import KINDS, LONG, Held, InThread, Level, drawn, drawn_until, fleet, made_by
 
 from swath.testing import CountingEnv, check_lives
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 
 @pytest.fixture

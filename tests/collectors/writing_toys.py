@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from tensordict import TensorDict
 
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 HEADER = struct.Struct("<I")
 

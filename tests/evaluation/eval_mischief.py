@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from swath.evaluators import Evaluator
-from swath.testing.toy_worker import Gate, Odd
+from toys import Gate, Odd
 
 
 class Broke(Exception):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from uneven_env import LONG, SHORT, played
+from uneven_env import UnevenEnv as CoinEnv
+
 from swath.evaluation.evaluate_policy import evaluated
-from swath.testing.uneven_env import LONG, SHORT, played
-from swath.testing.uneven_env import UnevenEnv as CoinEnv
 
 __all__ = ["LONG", "SHORT", "CoinEnv"]
 

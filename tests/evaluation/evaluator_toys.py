@@ -1,7 +1,8 @@
 """Envs and policies for tests of `Evaluator`, and a way to make one with few words."""
 
+from uneven_env import Shifted, UnevenEnv
+
 from swath.evaluators import Evaluator
-from swath.testing.uneven_env import Shifted, UnevenEnv
 
 PLACES = ("thread", "process")
 N = 5

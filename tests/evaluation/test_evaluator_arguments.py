@@ -9,13 +9,13 @@ import pytest
 import torch
 from evaluator_toys import PLACES, N, Named, Predicts, built, evaluated, evaluator
 from torch import nn
+from uneven_env import SHORT, Shifted, UnevenEnv, played
 
 from plain import plain
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
 from swath.errors import NoEffectWarning
 from swath.evaluation.collector_settings import CollectorSettings
 from swath.evaluators import Evaluator
-from swath.testing.uneven_env import SHORT, Shifted, UnevenEnv, played
 from swath.weight_update import MultiProcessWeightSyncScheme, NoWeightSyncScheme
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -42,7 +42,7 @@ def mean_step(trajectories):
     return {"mean_step": trajectories["observation"][..., 1].float().mean(), "rows": trajectories.batch_size[0]}
 
 
-FILMED = "swath.testing.uneven_env:UnevenEnv-v0"
+FILMED = "uneven_env:UnevenEnv-v0"
 
 WORKS = {
     "env": [({"env": lambda: Named("double")}, doubled), ({"env": [Named] * 5}, as_plain)],

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import torch
 from evaluator_toys import PLACES, Named, built, evaluated, evaluator
-
-from swath.testing.uneven_env import Shifted, UnevenEnv, played
+from uneven_env import Shifted, UnevenEnv, played
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
-UNEVEN = "swath.testing.uneven_env:UnevenEnv-v0"
+UNEVEN = "uneven_env:UnevenEnv-v0"
 
 
 def several(n):

@@ -1,11 +1,236 @@
-"""The evaluator contract in every place where evaluations run, and in an env of floats."""
+"""What evaluations keep in every place where they run, in an env of whole numbers and in one of floats."""
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from uneven_env import Shifted, UnevenEnv, played
 
-from swath.testing import EvaluatorContract
+from swath.evaluators import Evaluator
+from toys import Gate
+
+
+class Straying(torch.nn.Module):
+    """Draws an action of 0 … 6 whatever it sees."""
+
+    def forward(self, observation):
+        return torch.randint(0, 7, observation.shape[:-1])
+
+
+class Held(Shifted):
+    """Waits at a gate before it acts for the first time."""
+
+    def __init__(self, gate):
+        super().__init__()
+        self._gate = gate
+
+    def forward(self, observation):
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.go_through()
+        return super().forward(observation)
+
+
+class Touchy(Shifted):
+    """Raises where its weight is negative."""
+
+    def forward(self, observation):
+        if self.shift.item() < 0:
+            raise ZeroDivisionError("too touchy")
+        return super().forward(observation)
+
+
+class EvaluatorContract:
+    """Exact, unbiased, in order, and the same to the last bit whoever plays which episode where.
+
+    Attributes:
+        backend: where evaluations run.
+        options: further arguments of every evaluator that runs there.
+        layouts: numbers of envs and of workers that must give the same numbers; in a thread there is one worker.
+        num_trajectories: episodes of an evaluation.
+        max_steps: most steps of an episode.
+        env: what builds the env.
+        policy: what builds a policy that is deterministic and computed row by row.
+        other: weights with which that policy gets other returns.
+        noisy: what builds a policy that draws.
+    """
+
+    backend = "thread"
+    options = {}
+    layouts = ((1, 1), (4, 1), (7, 1), (1, 3), (4, 3), (7, 3))
+    num_trajectories = 23
+    max_steps = None
+    env = UnevenEnv
+    policy = Shifted
+    other = Shifted(3)
+    noisy = Straying
+
+    @pytest.fixture
+    def make(self):
+        """Makes an evaluator; arguments take the place of those of the class."""
+
+        def make(**options):
+            place = options.pop("backend", self.backend)
+            given = {"num_trajectories": self.num_trajectories, "max_steps": self.max_steps, **options}
+            env, policy = given.pop("env", self.env), given.pop("policy_factory", self.policy)
+            more = self.options if place == self.backend else {}
+            return Evaluator(env, policy_factory=policy, backend=place, **{**more, **given})
+
+        return make
+
+    @pytest.fixture
+    def once(self, request):
+        """Makes a result that several tests of the class compare with once."""
+        known = vars(request.node.parent).setdefault("known", {})
+
+        def make(name, evaluator):
+            if name not in known:
+                known[name] = evaluated(evaluator)
+            return known[name]
+
+        return make
+
+    def pytest_generate_tests(self, metafunc):
+        if "layout" in metafunc.fixturenames:
+            several = self.backend != "thread"
+            metafunc.parametrize("layout", [each for each in self.layouts if several or each[1] == 1], ids=str)
+
+    def test_numbers_depend_on_no_layout(self, make, once, layout):
+        alone = once("deterministic", make(backend="thread"))
+        check_same(alone, evaluated(make(num_envs=layout[0], num_workers=layout[1])))
+
+    def test_noise_is_that_of_the_episode_in_every_layout(self, make, once, layout):
+        if self.backend == "thread":
+            pytest.skip("evaluations in a thread draw from the process's generators")
+        options = {"policy_factory": self.noisy, "exploration_type": "RANDOM"}
+        alone = once("stochastic", make(num_envs=1, num_workers=1, **options))
+        check_same(alone, evaluated(make(num_envs=layout[0], num_workers=layout[1], **options)))
+
+    def test_the_same_checkpoint_meets_the_same_episodes_again(self, make):
+        with make(num_envs=3) as evaluator:
+            first, second = evaluator.evaluate(), evaluator.evaluate()
+        check_same(first, second, but=("eval/step",))
+
+    def test_every_episode_counts_once_in_slots_of_3_or_41_steps(self, make):
+        with make(env=UnevenEnv, policy_factory=Shifted, num_envs=2) as evaluator:
+            result = evaluator.evaluate()
+        by_hand = [played(seed) for seed in result.seeds]
+        assert [*zip(result.returns, result.lengths, strict=True)] == by_hand
+        assert result["eval/reward"] == np.mean([total for total, _ in by_hand])
+        assert result["eval/episode_length"] == np.mean([length for _, length in by_hand])
+
+    def test_numbers_of_episodes_are_exact_where_slots_stay_idle(self, make):
+        with make(num_trajectories=5, num_envs=3) as evaluator:
+            assert evaluator.evaluate()["eval/num_episodes"] == 5
+
+    def test_requests_are_served_in_order_with_the_weights_of_their_moment(self, make):
+        policy = self.policy()
+        built = {name: value.clone() for name, value in policy.state_dict().items()}
+        changed = self.other.state_dict()
+        with make(busy_policy="queue") as evaluator:
+            for weights in (built, changed, built):
+                policy.load_state_dict(weights)
+                assert evaluator.trigger_eval(policy)
+            with torch.no_grad():
+                for parameter in policy.parameters():
+                    parameter.fill_(float("nan"))
+            results = [evaluator.wait() for _ in range(3)]
+            assert evaluator.evaluate(changed)["eval/reward"] == results[1]["eval/reward"]
+            assert evaluator.wait() is None
+        check_same(results[0], results[2], but=("eval/step", "eval/policy_version"))
+        assert results[0].returns.tolist() != results[1].returns.tolist()
+        assert [result.step for result in results] == [0, 1, 2]
+        assert [result["eval/policy_version"] for result in results] == [1, 2, 3]
+
+    def test_an_exception_of_the_policy_is_the_outcome_once(self, make):
+        with make(policy_factory=Touchy, env=UnevenEnv) as evaluator:
+            evaluator.trigger_eval(Touchy(-1))
+            with pytest.raises(ZeroDivisionError, match="too touchy"):
+                evaluator.wait()
+            assert evaluator.poll() is None
+            assert evaluator.evaluate(Touchy(1))["eval/num_episodes"] > 0
+
+    @pytest.mark.parametrize(
+        ("policy", "accepted", "steps", "count"),
+        [
+            ("queue", [True, True], [0, 1, 2], {}),
+            ("skip", [False, False], [0], {"skipped": 2}),
+            ("latest", [True, True], [0, 2], {"superseded": 1}),
+        ],
+    )
+    def test_a_busy_policy_does_what_it_says(self, make, tmp_path, policy, accepted, steps, count):
+        gate = Gate.at(tmp_path / "gate")
+        with make(busy_policy=policy, **held_at(gate)) as evaluator:
+            evaluator.trigger_eval(step=0)
+            gate.await_arrival()
+            assert [evaluator.trigger_eval(step=step) for step in (1, 2)] == accepted
+            gate.open()
+            assert [evaluator.wait().step for _ in steps] == steps
+            assert evaluator.wait() is None
+            assert not evaluator.pending
+            assert {key: evaluator.stats()[key] for key in count} == count
+
+    def test_a_busy_evaluator_refuses_unless_told_otherwise(self, make, tmp_path):
+        gate = Gate.at(tmp_path / "gate")
+        with make(**held_at(gate)) as evaluator:
+            evaluator.trigger_eval()
+            gate.await_arrival()
+            assert evaluator.pending
+            with pytest.raises(RuntimeError, match=r"Evaluation already pending.*busy_policy='queue'"):
+                evaluator.trigger_eval()
+            gate.open()
+            assert evaluator.wait().step == 0
+            assert evaluator.evaluate().step == 1
+
+    def test_a_result_is_pending_while_it_is_shown(self, make):
+        seen, evaluators = [], []
+
+        def look(_):
+            seen.append((evaluators[0].pending, evaluators[0].poll()))
+
+        with make(on_result=look) as evaluator:
+            evaluators.append(evaluator)
+            evaluator.trigger_eval(step=4)
+            assert evaluator.wait().step == 4
+            assert not evaluator.pending
+        assert seen == [(True, None)]
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"per_episode": True, "metrics_fn": lambda td: {"rows": td.numel()}},
+            {"env": "uneven_env:UnevenEnv-v0", "policy_factory": Shifted, "record_video": 1},
+        ],
+        ids=["metrics", "video"],
+    )
+    def test_entries_are_those_of_a_thread(self, make, options):
+        here, there = (evaluated(make(num_trajectories=2, **options, **place)) for place in ({"backend": "thread"}, {}))
+        assert {key: type(value) for key, value in here.items()} == {key: type(value) for key, value in there.items()}
+        check_same(here, there)
+
+
+def held_at(gate):
+    return {"env": UnevenEnv, "policy_factory": partial(Held, gate), "num_trajectories": 2}
+
+
+def evaluated(evaluator):
+    with evaluator:
+        return evaluator.evaluate()
+
+
+def check_same(one, other, but=()):
+    """Results are equal to the last bit, in all but how long they took."""
+    for name in ("seeds", "lengths", "returns", "terminated", "truncated"):
+        assert equal(getattr(one, name), getattr(other, name)), name
+    assert one.keys() == other.keys()
+    for key in one.keys() - {"eval/fps", "eval/duration_s", *but}:
+        assert equal(one[key], other[key]), f"{key} differs: {one[key]} and {other[key]}"
+
+
+def equal(one, other):
+    one, other = np.asarray(one), np.asarray(other)
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 class TestInAThread(EvaluatorContract):
@@ -27,7 +252,7 @@ class TestOnRay(EvaluatorContract):
 class Leaning(torch.nn.Module):
     """Deterministic, computed row by row."""
 
-    def __init__(self, weight=1.0):
+    def __init__(self, weight=-1.0):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.tensor([0.0, weight, 1.0, 1.0]))
 
@@ -44,19 +269,7 @@ class TestCartPole(EvaluatorContract):
     layouts = ((1, 1), (8, 1))
     num_trajectories = 9
     max_steps = 60
-
-    @pytest.fixture
-    def make_env(self):
-        return "CartPole-v1"
-
-    @pytest.fixture
-    def make_policy(self):
-        return partial(Leaning, -1.0)
-
-    @pytest.fixture
-    def other_weights(self):
-        return Leaning()
-
-    @pytest.fixture
-    def make_noisy_policy(self):
-        return Tossing
+    env = "CartPole-v1"
+    policy = Leaning
+    other = Leaning(1.0)
+    noisy = Tossing

@@ -2,9 +2,9 @@
 
 import pytest
 from evaluator_toys import evaluated, evaluator
+from uneven_env import played
 
 import ray_cluster
-from swath.testing.uneven_env import played
 
 
 @pytest.fixture(scope="module")

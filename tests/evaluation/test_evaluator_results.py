@@ -7,13 +7,13 @@ import torch
 from evaluator_toys import PLACES, N, Named, Predicts, evaluated, evaluator
 from tensordict import TensorDict
 from torch import nn
+from uneven_env import Shifted, played
 
 from plain import plain
 from swath import Collector
 from swath.errors import NoEffectWarning
 from swath.evaluation.result import EvalResult
 from swath.evaluators import Evaluator
-from swath.testing.uneven_env import Shifted, played
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -25,7 +25,7 @@ INTS = {"num_episodes", "frames", "step", "policy_version"}
 KINDS = [
     ({}, {}),
     ({"per_episode": True}, {"episode_rewards": torch.float64, "episode_lengths": torch.int64}),
-    ({"env": "swath.testing.uneven_env:UnevenEnv-v0", "record_video": 1}, {"video": torch.uint8}),
+    ({"env": "uneven_env:UnevenEnv-v0", "record_video": 1}, {"video": torch.uint8}),
     (
         {"metrics_fn": lambda td: {"rows": len(td), "on": True, "sum": td["next", "reward"].sum()}},
         {"sum": torch.float32},

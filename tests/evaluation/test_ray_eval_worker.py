@@ -16,8 +16,8 @@ import torch
 import ray_cluster
 from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
-from swath.testing.toy_worker import Gate
 from swath.workers.ray.backend import RayBackend
+from toys import Gate
 
 NAME = "the tests' own"
 OPTIONS = {"num_gpus": 0, "num_cpus": 1}

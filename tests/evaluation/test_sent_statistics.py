@@ -9,9 +9,9 @@ import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
+from uneven_env import UnevenEnv
 
 from swath.evaluators import Evaluator
-from swath.testing.uneven_env import UnevenEnv
 
 MEAN, VAR = np.array([5.0, 1.0]), np.array([4.0, 0.25])
 SENT = {"mean": MEAN, "var": VAR, "count": 50}

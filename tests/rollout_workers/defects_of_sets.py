@@ -5,7 +5,7 @@ from defect_toys import DEFAULT, ENVS, LENGTH, ROWS, arm, kill, only, pid
 from toy_rollout_worker import Broken, Play, ToySet, config
 
 from swath.errors import WorkerLate, WorkerLost
-from swath.testing.backend.asking import exists
+from toys import exists
 
 GRACE_S = 60.0
 """Of a process that was ended, to be gone."""

@@ -10,7 +10,7 @@ import pytest
 import toy_rollout_worker
 
 import ray_cluster
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 

@@ -231,7 +231,7 @@ def test_after_the_end_everything_is_closed(workers):
 @pytest.fixture
 def gated(tmp_path, warm_processes):
     """Two workers in processes; the first sample of worker 1 waits at a gate."""
-    from swath.testing.toy_worker import Gate
+    from toys import Gate
 
     gate = Gate.at(tmp_path / "gate")
     play = Play({(1, 0, 1): gate})

@@ -11,7 +11,7 @@ from toy_rollout_worker import STEPS, Broken, Play, ToySet, config, rows, worker
 
 from swath.errors import Closed, FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers import DefaultCallbacks
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 
 def inline(play=None, n=2, own=None, **options):

@@ -6,7 +6,7 @@ from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, r
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers import MultiAgentBatch, SampleBatch, synchronous_parallel_sample
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 
 def inline(play=None, n=2, **settings):

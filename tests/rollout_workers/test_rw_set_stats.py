@@ -8,7 +8,7 @@ from rich.console import Console
 from toy_rollout_worker import STEPS, Broken, Play, ToySet, config
 
 from swath import Progress
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 
 def inline(play=None, n=2, **settings):

@@ -8,8 +8,8 @@ from toy_rollout_worker import STEPS, Play, ToySet, config
 
 from swath.errors import NoEffectWarning, WorkerLate
 from swath.rollout_workers import FilterManager
-from swath.testing.toy_worker import Gate
 from swath.workers.local import InlineBackend
+from toys import Gate
 
 
 def inline(n=2, **options):

@@ -11,7 +11,7 @@ import numpy as np
 
 from swath.rollout_workers import AlgorithmConfig, MeanStdFilter, SampleBatch
 from swath.rollout_workers.worker_set.worker_set import WorkerSet
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 STEPS = 3
 """Of a fragment."""

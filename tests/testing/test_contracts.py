@@ -1,4 +1,4 @@
-"""Contract suites as users run them: good envs pass, bad ones fail with a message, a forgotten fixture says so."""
+"""The contract suite as users run it: good envs pass, bad ones fail with a message, a forgotten fixture says so."""
 
 import pytest
 
@@ -8,8 +8,7 @@ MY_TESTS = """
 import gymnasium as gym
 import numpy as np
 import pytest
-from swath.testing import CollectionContract, HostContract
-from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.testing import CollectionContract
 
 
 class MyEnv(gym.Env):
@@ -36,12 +35,6 @@ class TestCollecting(CollectionContract):
         return MyEnv
 
 
-class TestHost(HostContract):
-    @pytest.fixture
-    def make_host(self):
-        return lambda: EnvListHost([MyEnv(), MyEnv()])
-
-
 class TestForgotten(CollectionContract):
     pass
 """
@@ -59,7 +52,7 @@ def run(pytester):
 def test_a_good_env_keeps_the_contracts_and_a_forgotten_fixture_says_what_to_override(run):
     result = run(drift="0", changed="self")
     outcomes = result.parseoutcomes()
-    assert outcomes["passed"] == 9 + 6
+    assert outcomes["passed"] == 9
     assert outcomes["errors"] == 10
     assert "failed" not in outcomes
     result.stdout.fnmatch_lines(["*override the fixture make_env with a function that builds the env*"])
@@ -69,5 +62,4 @@ def test_an_env_that_ignores_its_seed_is_found_out(run):
     result = run(drift="MyEnv.drift", changed="MyEnv")
     result.stdout.fnmatch_lines(["FAILED*::test_the_same_seed_gives_the_same_data*"])
     result.stdout.fnmatch_lines(["FAILED*test_frames_are_those_of_stepping_by_hand*"])
-    result.stdout.fnmatch_lines(["FAILED*TestHost::test_the_same_seeds_and_actions_give_the_same_episodes*"])
-    assert result.parseoutcomes()["passed"] >= 9
+    assert result.parseoutcomes()["passed"] >= 5

@@ -10,7 +10,7 @@ from torchrl_toys import Counting, push
 
 import ray_cluster
 from swath import Collector, Evaluator, MultiSyncCollector
-from swath.testing.toy_worker import Gate
+from toys import Gate
 
 KEYS = ["observation"]
 PATH = "env.transform[1]"

@@ -1,10 +1,432 @@
-"""The backend contract, on every place for workers."""
+"""What every place for workers keeps: a contract, and the places. A new backend is a class at the end of this file."""
 
+import os
+import signal
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
 import pytest
+import torch
 
-from swath.testing import BackendContract
+import ray_cluster
+from swath.errors import Closed, PayloadLost, RemoteFailure, SwathError, WorkerLost
+from swath.workers.base import Job
 from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.process.backend import ProcessBackend
+from swath.workers.tickets import Name
+from toys import (
+    DEADLINE_S,
+    LARGE,
+    Gate,
+    Odd,
+    ToyWorker,
+    ask,
+    descriptors,
+    error_of,
+    exists,
+    job,
+    result,
+    result_of_end,
+    visiting,
+)
+
+
+class BackendContract:
+    """Order, exceptions, data, ends, waiting, processes. To override: the fixture `make_backend`.
+
+    Attributes:
+        concurrent: whether workers go on while nobody waits.
+        own_process: whether each worker has a process of its own on this machine.
+        watches: whether workers see memory of this process.
+        sees_idle_deaths: whether `Handle.ended` is settled without a call.
+        tells_exit_codes: whether `WorkerLost.exit` is a process's exit code, not words.
+        lingers_s: for how many seconds a process, and what is open to it, may stay when its tickets are settled.
+    """
+
+    concurrent = True
+    own_process = True
+    watches = True
+    sees_idle_deaths = True
+    tells_exit_codes = True
+    lingers_s = 0.0
+
+    @pytest.fixture
+    def backend(self, make_backend, request):
+        with visiting(make_backend, request.node) as visit:
+            yield visit
+
+    @pytest.fixture
+    def gate(self, tmp_path):
+        gate = Gate.at(tmp_path / "gate")
+        yield gate
+        gate.open()
+
+    @pytest.fixture
+    def workers(self, backend):
+        return [backend.spawn(job(index=index)) for index in range(3)]
+
+    @pytest.fixture
+    def worker(self, backend):
+        worker = backend.spawn(job())
+        result(backend, worker.ready)
+        return worker
+
+    @pytest.fixture
+    def need_processes(self):
+        if not self.own_process:
+            pytest.skip("workers here have no processes of their own")
+
+    def hold(self, backend, worker, gate):
+        """Have a worker wait at the gate; the call."""
+        call = backend.call(worker, "wait_at", gate)
+        if self.concurrent:
+            gate.await_arrival()
+        return call
+
+    # Calls
+
+    def test_calls_wait_for_a_worker_that_is_being_built(self, backend):
+        worker = backend.spawn(job(partial(ToyWorker, 5)))
+        assert ask(backend, worker, "add", 1) == 6
+        assert worker.ready.done
+        assert result(backend, worker.ready) is None
+
+    def test_calls_are_carried_out_in_the_order_in_which_they_were_sent(self, backend, workers):
+        tickets = [[backend.call(worker, "add", 1) for _ in range(50)] for worker in workers]
+        for calls in tickets:
+            assert [result(backend, ticket) for ticket in calls] == list(range(1, 51))
+
+    def test_calls_from_many_threads_are_each_answered_once(self, backend, worker):
+        def send_many(start):
+            tickets = [backend.call(worker, "echo", start + offset) for offset in range(100)]
+            return [result(backend, ticket) for ticket in tickets]
+
+        with ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(send_many, range(0, 400, 100)))
+        assert answers == [list(range(start, start + 100)) for start in range(0, 400, 100)]
+
+    def test_functions_and_classes_of_any_origin_travel(self, backend):
+        offset = 7
+
+        class Local(ToyWorker):
+            def shifted(self, number):
+                return number + offset
+
+        worker = backend.spawn(job(lambda: Local()))  # noqa: PLW0108  it is the lambda that travels
+        assert ask(backend, worker, "shifted", 1) == 8
+        assert ask(backend, worker, "run", lambda number: number * offset, 2) == 14
+
+    def test_before_runs_in_the_worker_before_it_is_built(self, backend):
+        def before():
+            os.environ["SWATH_TOLD_BEFORE"] = "3"
+
+        def build():
+            return ToyWorker(int(os.environ.pop("SWATH_TOLD_BEFORE")))
+
+        assert ask(backend, backend.spawn(job(build, before=before)), "add", 0) == 3
+
+    @pytest.mark.parametrize(
+        ("method", "args", "error", "words"),
+        [
+            ("fail", (KeyError("gone"),), KeyError, "gone"),
+            ("fail_oddly", (), (RemoteFailure, Odd), "rather odd"),
+            ("no_such", (), AttributeError, "no_such"),
+            ("lock", (), TypeError, "lock"),
+        ],
+    )
+    def test_an_exception_is_an_answer_that_says_where_it_was_raised_and_the_worker_lives_on(
+        self, backend, worker, method, args, error, words
+    ):
+        with pytest.raises(error, match=words) as caught:
+            ask(backend, worker, method, *args)
+        if isinstance(caught.value, RemoteFailure):
+            assert caught.value.type_name.endswith("Odd")
+            assert "in fail_oddly" in caught.value.traceback
+        elif method.startswith("fail"):
+            assert f"in {method}" in "".join(traceback.format_exception(caught.value))
+        assert ask(backend, worker, "add", 1) == 1
+
+    def test_arguments_that_cannot_travel_raise_at_once(self, backend, worker):
+        with pytest.raises(TypeError, match="lock"):
+            backend.call(worker, "echo", threading.Lock())
+        assert ask(backend, worker, "add", 1) == 1
+
+    @pytest.mark.parametrize("part", ["build", "before"])
+    def test_what_building_raises_is_the_answer_to_ready(self, backend, part):
+        def broken():
+            raise ZeroDivisionError("not today")
+
+        worker = backend.spawn(job(broken) if part == "build" else job(before=broken))
+        call = backend.call(worker, "add", 1)
+        with pytest.raises(ZeroDivisionError, match="not today"):
+            result(backend, worker.ready)
+        with pytest.raises(SwathError, match="worker 0"):
+            result(backend, call)
+
+    # Data
+
+    @pytest.mark.parametrize("size", [3, LARGE])
+    def test_arrays_on_their_way_there_and_back_are_copies(self, backend, worker, size):
+        array, tensor = np.ones(size), torch.arange(size, dtype=torch.bfloat16)
+        call = backend.call(worker, "keep", array)
+        array[:] = 5
+        came = result(backend, call)
+        assert came.sum() == size
+        came[:] = 9
+        assert ask(backend, worker, "kept_sum") == size
+        came = ask(backend, worker, "echo", {"array": array, "tensor": tensor})
+        assert np.array_equal(came["array"], array)
+        assert torch.equal(came["tensor"], tensor)
+        came["array"][:] = -1
+        came["tensor"][:] = -1
+        assert (array[0], tensor[0]) == (5, 0)
+
+    def test_bodies_of_parcels_stay_as_they_were_while_the_worker_goes_on(self, backend, worker):
+        for size in (3, LARGE, LARGE, 3):
+            parcels = [ask(backend, worker, "parcel", number, size) for number in range(4)]
+            bodies = [parcel.open() for parcel in parcels]
+            for number, (parcel, body) in enumerate(zip(parcels, bodies, strict=True)):
+                assert parcel.head == {"number": number}
+                assert set(np.unique(body["array"])) == set(np.unique(body["tensor"])) == {number}
+                assert (body["array"].shape, tuple(body["tensor"].shape)) == ((size,), (size, 1))
+
+    def test_views_of_a_body_are_good_when_their_parcel_is_closed_which_is_not_opened_again(self, backend, worker):
+        views = []
+        for number in range(6):
+            parcel = ask(backend, worker, "parcel", number, LARGE)
+            views.append(parcel.open()["array"][-5:])
+            parcel.close()
+            parcel.close()
+        assert [view.tolist() for view in views] == [[number] * 5 for number in range(6)]
+        with pytest.raises(PayloadLost, match="closed"):
+            parcel.open()
+
+    def test_a_parcel_outlives_its_worker_unless_the_place_has_lost_it(self, backend, worker):
+        parcel = ask(backend, worker, "parcel", 4, LARGE)
+        backend.kill(worker)
+        result_of_end(backend, worker)
+        try:
+            assert set(np.unique(parcel.open()["array"])) == {4}
+        except PayloadLost:
+            assert not self.own_process, "a parcel of this machine was lost"
+
+    @pytest.mark.parametrize("size", [3, LARGE])
+    def test_all_workers_read_what_is_shared_as_it_was_and_none_can_write_it(self, backend, workers, size):
+        array = np.ones(size)
+        shared = backend.share({"array": array})
+        array[:] = 7
+        tickets = [backend.call(worker, "read", shared) for worker in workers]
+        assert [result(backend, ticket) for ticket in tickets] == [(size, False)] * 3
+        assert shared.open()["array"].sum() == size
+        shared.release()
+        shared.release()
+
+    def test_a_call_in_flight_reads_what_was_shared_although_it_is_released(self, backend, worker, gate):
+        if self.concurrent:
+            self.hold(backend, worker, gate)
+        tickets = []
+        for number in range(5):
+            shared = backend.share({"array": np.full(LARGE, number)})
+            tickets.append(backend.call(worker, "read", shared))
+            shared.release()
+        gate.open()
+        assert [result(backend, ticket)[0] for ticket in tickets] == [number * LARGE for number in range(5)]
+
+    def test_a_worker_at_work_sees_numbers_that_change(self, backend, worker):
+        if not self.watches:
+            with pytest.raises(TypeError, match="memory of this process"):
+                backend.watched(2)
+            return
+        watched = backend.watched(2)
+        ticket = backend.call(worker, "until", watched, 1, 5)
+        watched.values[1] = 5
+        assert result(backend, ticket) == [0, 5]
+        watched.release()
+
+    # Ends
+
+    def test_a_killed_worker_answers_all_that_is_open_and_all_that_follows(self, backend, gate):
+        killed, other = backend.spawn(job(index=3, life=2)), backend.spawn(job(index=4))
+        result(backend, killed.ready)
+        calls = [self.hold(backend, killed, gate), backend.call(killed, "add", 1)]
+        backend.kill(killed)
+        backend.kill(killed)
+        for ticket in (*calls, backend.call(killed, "add", 1), killed.ended):
+            lost = error_of(backend, ticket)
+            assert isinstance(lost, WorkerLost)
+            assert (lost.worker, lost.life) == (3, 2)
+            assert "worker 3 (life 2)" in str(lost)
+        assert "ended" in repr(killed)
+        assert ask(backend, other, "add", 1) == 1
+
+    def test_a_worker_that_is_killed_while_it_starts_never_gets_ready(self, backend, gate):
+        worker = backend.spawn(job(partial(ToyWorker, gate=gate)))
+        if self.concurrent:
+            gate.await_arrival()
+        backend.kill(worker)
+        assert isinstance(error_of(backend, worker.ready), WorkerLost)
+        assert isinstance(result_of_end(backend, worker), WorkerLost)
+
+    def test_a_worker_that_exits_is_lost(self, backend, worker):
+        calls = [backend.call(worker, "fail", SystemExit(4)), backend.call(worker, "add", 1)]
+        assert [type(error_of(backend, ticket)) for ticket in calls] == [WorkerLost, WorkerLost]
+
+    def test_the_next_life_has_nothing_of_an_idle_worker_that_was_killed(self, backend, worker):
+        assert ask(backend, worker, "add", 5) == 5
+        backend.kill(worker)
+        assert isinstance(result_of_end(backend, worker), WorkerLost)
+        second = backend.spawn(job(life=1))
+        assert ask(backend, second, "add", 1) == 1
+        assert second.name == Name(0, 1)
+
+    def test_what_is_closed_answers_and_stays_closed(self, make_backend, gate):
+        backend = make_backend()
+        worker = backend.spawn(job())
+        result(backend, worker.ready)
+        call = self.hold(backend, worker, gate)
+        backend.close()
+        backend.close()
+        assert isinstance(error_of(backend, call), WorkerLost)
+        assert isinstance(error_of(backend, backend.call(worker, "add", 1)), WorkerLost)
+        with pytest.raises(Closed):
+            backend.spawn(job())
+
+    def test_no_thread_descriptor_or_process_is_left_after_close(self, make_backend):
+        use_and_close(make_backend)  # whatever is made only once
+        threads, fds = set(threading.enumerate()), descriptors()
+        pids = use_and_close(make_backend)
+        assert set(threading.enumerate()) <= threads
+        assert becomes(lambda: descriptors() <= fds, self.lingers_s)
+        if self.own_process:
+            assert [pid for pid in pids if exists(pid, self.lingers_s)] == []
+
+    # Waiting
+
+    def test_waiting_ends_at_its_deadline(self, backend, gate):
+        assert backend.wait([], 0.0) == []
+        if not self.concurrent:
+            return
+        slow, quick = backend.spawn(job()), backend.spawn(job(index=1))
+        late = self.hold(backend, slow, gate)
+        assert backend.wait([late], 0.01) == []
+        done = backend.call(quick, "add", 1)
+        assert backend.wait([late, done], DEADLINE_S) == [done]
+        gate.open()
+        assert result(backend, late) is None
+
+    def test_waiting_can_be_interrupted(self, backend):
+        asked, looked = threading.Event(), threading.Event()
+
+        def interrupted():
+            looked.set()
+            return asked.is_set()
+
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(backend.wait, [], DEADLINE_S, interrupted)
+            assert looked.wait(DEADLINE_S)
+            asked.set()
+            backend.wake()
+            assert waiting.result(DEADLINE_S) == []
+
+    def test_threads_wait_each_for_its_own_tickets_or_for_the_same(self, backend, workers):
+        tickets = [backend.call(worker, "add", 1 + index) for index, worker in enumerate(workers[:2])]
+        with ThreadPoolExecutor(4) as pool:
+            waiting = [pool.submit(result, backend, ticket) for ticket in (*tickets, tickets[1], tickets[1])]
+            assert [each.result(DEADLINE_S) for each in waiting] == [1, 2, 2, 2]
+
+    # Processes
+
+    @pytest.mark.usefixtures("need_processes")
+    @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+    @pytest.mark.parametrize("busy", [True, False])
+    def test_a_process_that_is_ended_from_outside_is_lost(self, backend, worker, gate, signum, busy):
+        pid = ask(backend, worker, "pid")
+        if busy:
+            self.hold(backend, worker, gate)
+        os.kill(pid, signum)
+        alone = self.sees_idle_deaths and signum == signal.SIGKILL
+        ticket = worker.ended if alone else backend.call(worker, "pid")
+        assert isinstance(error_of(backend, ticket), WorkerLost)
+        assert not exists(pid, self.lingers_s)
+
+    @pytest.mark.usefixtures("need_processes")
+    def test_a_process_that_exits_says_its_code(self, backend, worker):
+        lost = error_of(backend, backend.call(worker, "exit", 3))
+        assert isinstance(lost, WorkerLost)
+        assert lost.exit == 3 if self.tells_exit_codes else lost.exit
+
+    @pytest.mark.usefixtures("need_processes")
+    def test_a_process_that_is_stopped_can_be_killed(self, backend, worker):
+        pid = ask(backend, worker, "pid")
+        os.kill(pid, signal.SIGSTOP)
+        call = backend.call(worker, "add", 1)
+        backend.kill(worker)
+        assert isinstance(error_of(backend, call), WorkerLost)
+        assert not exists(pid, self.lingers_s)
+
+    @pytest.mark.usefixtures("need_processes")
+    def test_a_worker_is_built_and_called_in_the_main_thread_of_its_process_and_may_set_handlers(self, backend):
+        worker = backend.spawn(job(MadeInThread))
+        assert ask(backend, worker, "threads") == (True, True)
+        assert ask(backend, worker, "run", signal.signal, signal.SIGUSR1, signal.SIG_IGN) == signal.SIG_DFL
+
+    @pytest.mark.usefixtures("need_processes")
+    def test_interrupts_of_the_keyboard_are_not_for_workers(self, backend, worker):
+        os.kill(ask(backend, worker, "pid"), signal.SIGINT)
+        assert ask(backend, worker, "add", 1) == 1
+
+    @pytest.mark.usefixtures("need_processes")
+    def test_processes_draw_different_numbers_from_every_generator(self, backend, workers):
+        draws = [ask(backend, worker, "draw") for worker in workers]
+        assert [len(set(numbers)) for numbers in zip(*draws, strict=True)] == [3, 3, 3]
+
+    @pytest.mark.usefixtures("need_processes")
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_processes_have_as_many_threads_as_they_were_given(self, backend, threads):
+        assert ask(backend, backend.spawn(Job(ToyWorker, Name(0, 0), threads=threads)), "threads") == threads
+
+
+def in_main_thread():
+    return threading.current_thread() is threading.main_thread()
+
+
+class MadeInThread(ToyWorker):
+    def __init__(self):
+        super().__init__()
+        self.built = in_main_thread()
+
+    def threads(self):
+        """Whether it was built, and is called, in the main thread."""
+        return self.built, in_main_thread()
+
+
+def use_and_close(make_backend):
+    """A backend from its beginning to its end; the processes of its workers."""
+    backend = make_backend()
+    workers = [backend.spawn(job(index=index)) for index in range(3)]
+    pids = [ask(backend, worker, "pid") for worker in workers]
+    shared = backend.share({"array": np.ones(LARGE)})
+    for worker in workers:
+        ask(backend, worker, "read", shared)
+        ask(backend, worker, "parcel", 1, LARGE).open()
+    backend.kill(workers[0])
+    backend.call(workers[1], "echo", np.ones(LARGE))
+    backend.close()
+    return pids
+
+
+def becomes(condition, within_s):
+    """Whether it holds, now or after some of so many seconds."""
+    waited, pause = 0.0, threading.Event()
+    while not condition():
+        if waited >= within_s:
+            return False
+        pause.wait(0.02)
+        waited += 0.02
+    return True
 
 
 class TestInline(BackendContract):
@@ -28,3 +450,19 @@ class TestProcesses(BackendContract):
     @pytest.fixture
     def make_backend(self, warm_processes):
         return ProcessBackend
+
+
+class TestRay(BackendContract):
+    watches = False
+    sees_idle_deaths = False
+    tells_exit_codes = False
+    lingers_s = 60.0  # Ray says so first; a process that is stopped is killed after 5 s
+
+    @pytest.fixture
+    def make_backend(self):
+        return ray_cluster.backend
+
+    @pytest.fixture
+    def backend(self):
+        with ray_cluster.visiting() as visit:
+            yield visit

@@ -9,14 +9,13 @@ import pytest
 
 from swath.errors import Closed, FleetFailed, WorkerLost
 from swath.options import Restarts, Survival
-from swath.testing.backend.asking import visiting
-from swath.testing.toy_worker import Gate, ToyWorker
 from swath.workers.base import Job
 from swath.workers.fleet import Fleet
 from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.outcome import Error
 from swath.workers.process.backend import ProcessBackend
 from swath.workers.tickets import Name
+from toys import Gate, ToyWorker, visiting
 
 PATIENT = Survival(Restarts(5, backoff_s=0.01), fragment_timeout_s=60.0, placement_timeout_s=60.0)
 

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from swath.errors import PlacementFailed
-from swath.testing.backend.asking import ask, descriptors, exists, job, result, result_of_end
 from swath.workers.process import fork_server
 from swath.workers.process.backend import ProcessBackend
+from toys import ask, descriptors, exists, job, result, result_of_end
 
 
 @pytest.fixture

@@ -15,10 +15,9 @@ import pytest
 
 from interrupts import interrupted_at
 from swath.errors import WorkerLost
-from swath.testing.backend.asking import LARGE, ask, descriptors, error_of, exists, job, result, result_of_end
-from swath.testing.toy_worker import ToyWorker
 from swath.workers.process import handle, memory, message
 from swath.workers.process.backend import ProcessBackend
+from toys import LARGE, ToyWorker, ask, descriptors, error_of, exists, job, result, result_of_end
 
 
 @pytest.fixture

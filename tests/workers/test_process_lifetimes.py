@@ -5,18 +5,15 @@ import select
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-import swath
 
 PATIENCE_S = 100.0
 BEGIN = """
 import os, signal, sys
 from functools import partial
-from swath.testing.backend.asking import ask, job, result, result_of_end
-from swath.testing.toy_worker import ToyWorker
+from toys import ask, job, result, result_of_end
+from toys import ToyWorker
 from swath.workers.process.backend import ProcessBackend
 
 def say(*words):
@@ -38,13 +35,12 @@ def drive(tmp_path):
     def start(script, **options):
         path = tmp_path / "driver.py"
         path.write_text(BEGIN + script)
-        root = str(Path(swath.__file__).parents[1])
         driver = subprocess.Popen(
             [sys.executable, path],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
             **options,
         )
         started.append(driver)
@@ -114,7 +110,7 @@ def test_interrupting_the_driver_from_the_keyboard_leaves_the_workers_alone(driv
     driver = drive(
         """
 from pathlib import Path
-from swath.testing.toy_worker import Gate
+from toys import Gate
 gate = Gate.at(Path(sys.argv[0]).parent / "gate")
 call = backend.call(workers[0], "wait_at", gate)
 gate.await_arrival()

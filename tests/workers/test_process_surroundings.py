@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from swath.testing.backend.asking import ask, job
-from swath.testing.toy_worker import ToyWorker
 from swath.workers.base import Job
 from swath.workers.process.backend import PRELOAD, ProcessBackend
 from swath.workers.tickets import Name
+from toys import ToyWorker, ask, job
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_nothing_has_touched_the_gpu(backend):
 
 LOADED = """
 import json, sys
-from swath.testing.backend.asking import ask, job
+from toys import ask, job
 from swath.workers.process.backend import ProcessBackend
 backend = ProcessBackend()
 print(json.dumps(ask(backend, backend.spawn(job()), "run", lambda: sorted(sys.modules))))
@@ -87,7 +86,9 @@ backend.close()
 
 def test_what_workers_need_and_no_more_is_imported_before_they_begin():
     """In a driver of its own: the fork server of this one has imported whatever other tests had asked for."""
-    said = subprocess.run([sys.executable, "-c", LOADED], check=True, capture_output=True, text=True, timeout=60)
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", LOADED]
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=surroundings)
     loaded = json.loads(said.stdout)
     assert set(PRELOAD) <= set(loaded)
     assert not {"ray", "torchrl", "pytest"} & set(loaded)

@@ -14,11 +14,10 @@ import pytest
 
 import ray_cluster
 from swath.errors import NoEffectWarning, PayloadLost, SwathError, WorkerLost
-from swath.testing.backend.asking import ask, error_of, job, result, result_of_end
-from swath.testing.toy_worker import Gate, ToyWorker
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
 from swath.workers.tickets import Name
+from toys import Gate, ToyWorker, ask, error_of, job, result, result_of_end
 
 MEGABYTE = 2**20
 SIZE = 8 * MEGABYTE
@@ -284,7 +283,7 @@ def test_everything_says_so_when_ray_is_gone(ray, backend, monkeypatch):
 
 DRIVER = """
 import os, sys, ray
-from swath.testing.toy_worker import ToyWorker
+from toys import ToyWorker
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
 from swath.workers.ray import cluster
@@ -310,7 +309,8 @@ def test_workers_end_when_their_driver_shuts_ray_down_and_when_it_is_killed(ray)
     address = ray.get_runtime_context().gcs_address
     command = [sys.executable, "-c", DRIVER, address]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes) as driver:
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=surroundings, **pipes) as driver:
         assert "worker 0 (life 0)" in driver.stdout.readline()
         pid = int(driver.stdout.readline())
         with os.fdopen(os.pidfd_open(pid), "rb") as process:

@@ -23,15 +23,10 @@ seed gives the same data, and that the frames are those of stepping the env by h
 off by class attributes: an env that ignores its seed says `reproducible = False`. With `n_workers = 2` the same is
 asked of two worker processes, and that they give the same data as workers in this thread.
 
-`EvaluatorContract` asks of evaluations that they are exact, unbiased, and the same to the last bit wherever and with
-however many envs and workers they are played.
-
-`HostContract` does the like for a vector env, one layer below, `BackendContract` for a place where workers live,
-`ChannelContract` for how weights reach them there. The `Counted…` contracts ask for counting envs, in which
-a loss, a repetition or a mix-up shows itself: `CountingEnvs` builds them, `CountingVectorEnv` steps them as a batch,
-`Fault` says what goes wrong in which of them, `FaultyEnv` does so for envs of any kind. `Lives` scripts whole lives of
-workers in other processes, as data: who dies when, who hangs, who is fine the second time. With the policy and the
-filter of `swath.testing.telling` each row of a rollout worker says which weights and which statistics it was made with.
+The envs here count: `CountingEnvs` builds envs in whose data a loss, a repetition or a mix-up of frames shows itself,
+and `CountedCollectionContract` looks for these. `Fault` says what goes wrong in which env, `FaultyEnv` does so for envs
+of any kind. `Lives` scripts whole lives of workers in other processes, as data: who dies when, who hangs, who is fine
+the second time.
 """
 
 from __future__ import annotations
@@ -41,18 +36,14 @@ from typing import TYPE_CHECKING
 from swath.lazy import lazy
 
 if TYPE_CHECKING:
-    from swath.testing.backend_contract import BackendContract
     from swath.testing.by_hand import check_by_hand
-    from swath.testing.channel_contract import ChannelContract
     from swath.testing.checks import by_life, by_worker, check_continuity, check_flags, check_ids, joined, same_data
     from swath.testing.collection_contract import CollectionContract, CountedCollectionContract
     from swath.testing.counted import check_counted, check_lives, marks_of
     from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs, reward_of
     from swath.testing.counting_vector_env import CountingVectorEnv
-    from swath.testing.evaluator_contract import EvaluatorContract
     from swath.testing.faults import EnvBroke, Fault
     from swath.testing.faulty_env import FaultyEnv
-    from swath.testing.host_contract import CountedHostContract, HostContract
     from swath.testing.lives import Lives
     from swath.testing.marks import OBSERVATIONS, Mark
     from swath.testing.script import ENDLESS, Drawn, Plan, Script
@@ -60,21 +51,16 @@ if TYPE_CHECKING:
 _HOME = {
     "ENDLESS": ".script",
     "OBSERVATIONS": ".marks",
-    "BackendContract": ".backend_contract",
-    "ChannelContract": ".channel_contract",
     "CollectionContract": ".collection_contract",
     "CountedCollectionContract": ".collection_contract",
-    "CountedHostContract": ".host_contract",
     "Counting": ".counting_env",
     "CountingEnv": ".counting_env",
     "CountingEnvs": ".counting_env",
     "CountingVectorEnv": ".counting_vector_env",
     "Drawn": ".script",
     "EnvBroke": ".faults",
-    "EvaluatorContract": ".evaluator_contract",
     "Fault": ".faults",
     "FaultyEnv": ".faulty_env",
-    "HostContract": ".host_contract",
     "Lives": ".lives",
     "Mark": ".marks",
     "Plan": ".script",
@@ -96,21 +82,16 @@ _HOME = {
 __all__ = [
     "ENDLESS",
     "OBSERVATIONS",
-    "BackendContract",
-    "ChannelContract",
     "CollectionContract",
     "CountedCollectionContract",
-    "CountedHostContract",
     "Counting",
     "CountingEnv",
     "CountingEnvs",
     "CountingVectorEnv",
     "Drawn",
     "EnvBroke",
-    "EvaluatorContract",
     "Fault",
     "FaultyEnv",
-    "HostContract",
     "Lives",
     "Mark",
     "Plan",

@@ -8,6 +8,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from host_contract import CountedHostContract, HostContract
 from test_vec_env import Count, DummyVecEnv
 
 from swath.rollout.hosts.gymnasium import EnvListHost
@@ -18,11 +19,9 @@ from swath.rollout.hosts.vec_env import VecEnvHost
 from swath.rollout.hosts.vector import VectorHost
 from swath.testing import (
     OBSERVATIONS,
-    CountedHostContract,
     Counting,
     CountingEnv,
     CountingVectorEnv,
-    HostContract,
     Script,
 )
 from swath.testing.envs import BasicMultiAgent

@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, RecordEpisodeStatistics, TimeLimit, TransformAction
+from host_contract import Dice, play
 
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
-from swath.testing.host_contract import Dice, play
 
 LONG = Counting(script=Script((ENDLESS,)))
 ZERO = [np.zeros(2, dtype=np.int64)]

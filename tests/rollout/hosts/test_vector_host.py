@@ -8,12 +8,12 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
+from host_contract import play
 
 from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
-from swath.testing.host_contract import play
 
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 ZERO = [np.zeros(2, dtype=np.int64)]

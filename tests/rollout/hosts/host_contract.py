@@ -1,46 +1,23 @@
-"""What every host keeps, as a pytest class: derive from it and say how to make the host.
+"""What every host of envs keeps: a contract, and for counting envs a stricter one."""
 
-```python
-import pytest
-
-from swath.testing import HostContract
-
-
-class TestMyVectorEnv(HostContract):
-    @pytest.fixture
-    def make_host(self):
-        return lambda: VectorHost(MyVectorEnv(num_envs=4))
-```
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
-from tensordict import TensorDictBase
 
 from swath.rollout.failures import Failures
-from swath.rollout.hosts.base import Host, TensorDictSpec
-from swath.rollout.loop import Actor, Rules, Stage, Step, go_on, steps
+from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.loop import Rules, Stage, go_on, steps
 from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.seeding import PrivateStreams
-from swath.rollout.spaces import Leaves
 from swath.rollout.until import StepLimit
 from swath.testing.counting_env import Counting, reward_of
 from swath.testing.marks import Mark, leaf_spaces, read
 from swath.testing.script import Script
 
-MakeHost = Callable[[], Host]
-
 
 class HostContract:
-    """Tests of a host: shapes, ownership, resets, seeds.
-
-    Fixtures to override: `make_host`, which gives a function that builds the host, each time a new one.
+    """Shapes, ownership, resets, seeds. To override: the fixture `make_host`, a function that builds the host.
 
     Attributes:
         n_steps: how far to play; episodes should end within.
@@ -50,18 +27,11 @@ class HostContract:
     n_steps = 40
     seeds_tell = True
 
-    @pytest.fixture
-    def make_host(self) -> MakeHost:
-        """Override: a function that builds the host."""
-        pytest.fail("override the fixture make_host with a function that builds the host")
-
-    def test_a_reset_gives_one_row_per_env_of_every_leaf(self, make_host: MakeHost) -> None:
-        """Shapes and dtypes are those of the spec."""
+    def test_a_reset_gives_one_row_per_env_of_every_leaf(self, make_host):
         with opened(make_host) as host:
             _require_fits(host, host.reset_all(), "the first reset")
 
-    def test_a_step_gives_one_row_per_env_of_every_leaf(self, make_host: MakeHost) -> None:
-        """Rewards are `[B]`, ends in env order and each with a flag."""
+    def test_a_step_gives_one_row_per_env_of_every_leaf(self, make_host):
         with opened(make_host) as host:
             for step in play(host, self.n_steps):
                 _require_fits(host, step.next_observation, "a step")
@@ -71,8 +41,7 @@ class HostContract:
                 assert all(terminated or truncated for _, terminated, truncated in step.ended), "an end without a flag"
                 assert not set(step.void) & set(ended), f"rows that are no transitions have ended: {step.void}"
 
-    def test_what_was_observed_is_never_written_again(self, make_host: MakeHost) -> None:
-        """Arrays that a host has given stay as they were."""
+    def test_what_was_observed_is_never_written_again(self, make_host):
         with opened(make_host) as host:
             given = [(step.next_observation, _copies(host, step.next_observation)) for step in play(host, self.n_steps)]
             for leaves, kept in given:
@@ -80,8 +49,7 @@ class HostContract:
                     "an observation was written again after it was handed out"
                 )
 
-    def test_a_reset_of_some_envs_leaves_the_rest_alone(self, make_host: MakeHost) -> None:
-        """Only their rows are replaced, in fresh arrays."""
+    def test_a_reset_of_some_envs_leaves_the_rest_alone(self, make_host):
         with opened(make_host) as host:
             step = next((step for step in play(host, self.n_steps) if step.ended), None)
             assert step is not None, f"no episode ended in {self.n_steps} steps; play longer"
@@ -93,8 +61,7 @@ class HostContract:
             for new, old in zip(_seen(host, fresh), kept, strict=True):
                 assert _equal(new[others], old[others]), f"a reset of {ended} changed rows of {others}"
 
-    def test_the_same_seeds_and_actions_give_the_same_episodes(self, make_host: MakeHost) -> None:
-        """Two hosts, seeded alike, tell the same."""
+    def test_the_same_seeds_and_actions_give_the_same_episodes(self, make_host):
         with opened(make_host) as one, opened(make_host) as other:
             if not self.seeds_tell or one.spec.seeding == "none":
                 pytest.skip("these envs cannot be seeded")
@@ -108,26 +75,20 @@ class HostContract:
                 assert all(map(_equal, mine, theirs)), f"step {t} differs: {mine} and {theirs}"
                 assert list(pair[0].ended) == list(pair[1].ended), f"step {t} ends differently"
 
-    def test_closing_twice_is_fine(self, make_host: MakeHost) -> None:
-        """Also before anything was done."""
+    def test_closing_twice_is_fine(self, make_host):
         host = make_host()
         host.close()
         host.close()
 
 
 class CountedHostContract(HostContract):
-    """`HostContract` for hosts of counting envs: nothing is lost, repeated or mixed.
-
-    Fixtures to override: `make_host`, and `counting` if the envs are not the default ones.
-    """
+    """For hosts of counting envs: nothing is lost, repeated or mixed."""
 
     @pytest.fixture
-    def counting(self) -> Counting:
-        """What the envs are like."""
+    def counting(self):
         return Counting()
 
-    def test_steps_and_resets_follow_each_other(self, make_host: MakeHost, counting: Counting) -> None:
-        """A step tells the true next observation, also at an end; the next episode begins with that of the reset."""
+    def test_steps_and_resets_follow_each_other(self, make_host, counting):
         n_ends = 0
         with opened(make_host) as host:
             expected = dict(enumerate(_marks(counting, host.reset_all())))
@@ -147,8 +108,7 @@ class CountedHostContract(HostContract):
                 n_ends += len(step.ended)
         assert n_ends >= host.spec.num_envs, f"only {n_ends} episodes ended in {self.n_steps} steps; play longer"
 
-    def test_termination_and_truncation_are_told_apart(self, make_host: MakeHost, counting: Counting) -> None:
-        """Flags are those of the env, at the step at which it sets them."""
+    def test_termination_and_truncation_are_told_apart(self, make_host, counting):
         if not isinstance(counting.script, Script):
             pytest.skip("needs episodes that follow from their numbers alone")
         with opened(make_host) as host:
@@ -160,8 +120,7 @@ class CountedHostContract(HostContract):
                     assert tuple(flags.get(env, wanted)) == wanted, f"{after[env]} ends with {flags.get(env)}: {plan}"
                     assert any(wanted) == (env in flags), f"{after[env]} of {plan}: ends are {step.ended}"
 
-    def test_the_action_of_each_row_reaches_its_env(self, make_host: MakeHost, counting: Counting) -> None:
-        """Rewards say which action an env got."""
+    def test_the_action_of_each_row_reaches_its_env(self, make_host, counting):
         with opened(make_host) as host:
             for step in play(host, self.n_steps):
                 for env, mark in enumerate(_marks(counting, step.next_observation)):
@@ -171,29 +130,24 @@ class CountedHostContract(HostContract):
 
 
 class Dice:
-    """An actor that draws the same random actions for every host of one action space.
+    """An actor that draws the same random actions for every host of one action space."""
 
-    Args:
-        host: whose actions to draw.
-    """
-
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host):
         self._streams = PrivateStreams(11)
         self._draw = _sampler(host)
 
-    def __call__(self, observation: Leaves) -> Leaves:
-        """The next actions."""
+    def __call__(self, observation):
         with self._streams.swapped():
             return self._draw(observation)
 
-    def begin(self, envs: Sequence[int]) -> None:
-        """Nothing is remembered."""
+    def begin(self, envs):
+        pass
 
-    def rewind(self) -> None:
-        """Nothing is remembered."""
+    def rewind(self):
+        pass
 
 
-def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None, actor: Actor | None = None) -> Iterator[Step]:
+def play(host, n_steps, seeds=None, actor=None):
     """Play so many steps, from a reset of all envs on; what an env raises is raised.
 
     Args:
@@ -209,7 +163,7 @@ def play(host: Host, n_steps: int, seeds: Sequence[int] | None = None, actor: Ac
 
 
 @contextmanager
-def opened(make_host: MakeHost) -> Iterator[Any]:
+def opened(make_host):
     """A host that is closed in the end."""
     host = make_host()
     try:
@@ -218,7 +172,7 @@ def opened(make_host: MakeHost) -> Iterator[Any]:
         host.close()
 
 
-def _sampler(host: Host) -> Callable[[Leaves], Leaves]:
+def _sampler(host):
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
         return lambda leaves: [spec.draw(leaves[0].copy())]
@@ -228,7 +182,7 @@ def _sampler(host: Host) -> Callable[[Leaves], Leaves]:
     return lambda _: draw(None)
 
 
-def _require_fits(host: Host, leaves: Leaves, what: str) -> None:
+def _require_fits(host, leaves, what):
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
         assert leaves[0].batch_size == spec.batch_shape, f"{what} gave {leaves[0].batch_size}, not {spec.batch_shape}"
@@ -243,24 +197,23 @@ def _require_fits(host: Host, leaves: Leaves, what: str) -> None:
     assert got == wanted, f"{what} gave leaves {got}; the spec says {wanted}"
 
 
-def _seen(host: Host, leaves: Leaves) -> list[Any]:
+def _seen(host, leaves):
     """Arrays `[B, …]` of what was observed: of a TensorDict each of its observations, of several agents in words."""
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
-        td: TensorDictBase = leaves[0]
-        return [td.get(key).numpy().reshape(spec.num_envs, -1) for key in spec.observed]
+        return [leaves[0].get(key).numpy().reshape(spec.num_envs, -1) for key in spec.observed]
     return list(leaves) if spec.observation else [np.array(list(map(repr, leaves[0])))]
 
 
-def _copies(host: Host, leaves: Leaves) -> list[Any]:
+def _copies(host, leaves):
     return [leaf.copy() for leaf in _seen(host, leaves)]
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one, other):
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
-def _marks(counting: Counting, leaves: Leaves) -> list[Mark]:
+def _marks(counting, leaves):
     said = [read(space, leaf) for space, leaf in zip(leaf_spaces(counting.observation_space), leaves, strict=True)]
     assert all((marks == said[0]).all() for marks in said), "leaves of one observation say different marks"
     return [Mark(*row.tolist()) for row in said[0]]

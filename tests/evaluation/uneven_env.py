@@ -1,47 +1,31 @@
 """An env of very unequal episodes, whose returns and lengths follow from seed and actions in whole numbers."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
 
-from swath.rollout.spaces import Array
-
 SHORT, LONG = 3, 41
-"""Steps of an episode, as the seed falls."""
 
 
-class UnevenEnv(gym.Env[Any, Any]):
+class UnevenEnv(gym.Env):
     """Episodes of 3 or 41 steps with equal chance; observes (token, step), the token being the seed's.
 
-    Rewards are whole numbers that depend on token and action, so that returns tell which episode and which policy it
+    Rewards are whole numbers that depend on token and action, so that returns show which episode and which policy it
     was. Stepping it beyond an end is an error.
-
-    Args:
-        render_mode: `"rgb_array"` or `None`.
-
-    Attributes:
-        steps: made so far.
-        resets: what it was reset with, one seed per reset.
-        closed: whether it was closed.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}  # noqa: RUF012  gymnasium's own declaration
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
     observation_space = spaces.Box(0, 10**6, (2,), np.int64)
     action_space = spaces.Discrete(7)
 
-    def __init__(self, render_mode: str | None = None) -> None:
+    def __init__(self, render_mode=None):
         self.render_mode = render_mode
         self.steps = 0
-        self.resets: list[int | None] = []
+        self.resets = []
         self.closed = False
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode."""
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
         self.resets.append(seed)
         self.token = int(self.np_random.integers(0, 1000))
@@ -49,8 +33,7 @@ class UnevenEnv(gym.Env[Any, Any]):
         self.t = 0
         return np.array([self.token, 0]), {}
 
-    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Make a step."""
+    def step(self, action):
         if self.t >= self.length:
             raise RuntimeError(f"stepped beyond the end of an episode of {self.length} steps")
         self.t += 1
@@ -58,36 +41,28 @@ class UnevenEnv(gym.Env[Any, Any]):
         reward = float((self.token + 3 * int(action)) % 11)
         return np.array([self.token, self.t]), reward, self.t == self.length, False, {}
 
-    def render(self) -> Any:
-        """As bright as the number of the step."""
+    def render(self):
         return np.full((4, 6, 3), self.t, dtype=np.uint8)
 
-    def close(self) -> None:
-        """Close it."""
+    def close(self):
         self.closed = True
 
 
-# "swath.testing.uneven_env:UnevenEnv-v0" is an id everywhere
-gym.register("UnevenEnv-v0", "swath.testing.uneven_env:UnevenEnv")
+gym.register("UnevenEnv-v0", "uneven_env:UnevenEnv")  # "uneven_env:UnevenEnv-v0" is an id everywhere
 
 
 class Shifted(torch.nn.Module):
-    """Acts from whole numbers alone, so the same whatever the batch size; its one weight shifts the actions.
+    """Acts from whole numbers alone, so the same whatever the batch size; its one weight shifts the actions."""
 
-    Args:
-        shift: the weight.
-    """
-
-    def __init__(self, shift: int = 0) -> None:
+    def __init__(self, shift=0):
         super().__init__()
         self.shift = torch.nn.Parameter(torch.tensor(float(shift)))
 
-    def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """An action `[*B]` of 0 … 6 for observations `[*B, 2]`."""
+    def forward(self, observation):
         return (observation.sum(-1) + self.shift.long()) % 7
 
 
-def played(seed: int, shift: int = 0) -> tuple[float, int]:
+def played(seed, shift=0):
     """Return and length of the episode that begins from this seed, under `Shifted(shift)`."""
     env = UnevenEnv()
     observation, _ = env.reset(seed=int(seed))

@@ -1,1 +1,0 @@
-"""The tests of the backend contract, one file for each thing that backends keep."""

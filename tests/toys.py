@@ -1,0 +1,215 @@
+"""What tests of several folders share: a worker that does what tests need, a gate without a clock, and how to ask."""
+
+import os
+import random
+import select
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from swath.workers.base import Job
+from swath.workers.outcome import Error
+from swath.workers.packing import Parcel
+from swath.workers.tickets import Name
+
+DEADLINE_S = 60.0
+LARGE = 3_000_000
+
+
+class Odd(Exception):
+    """Cannot be rebuilt from its arguments, as some users' exceptions cannot."""
+
+    def __init__(self, first, *, second):
+        super().__init__(f"{first} {second}")
+
+
+class Gate:
+    """Holds workers of this machine up until it is opened; works across processes.
+
+    Args:
+        path: of a directory.
+    """
+
+    def __init__(self, path):
+        self.path = path
+
+    @classmethod
+    def at(cls, path):
+        """A closed gate."""
+        path.mkdir(exist_ok=True)
+        for name in ("arrived", "open"):
+            os.mkfifo(path / name)
+        return cls(path)
+
+    def go_through(self):
+        """In the worker: show that it is here, and wait until the gate is open."""
+        for name, mode in (("arrived", "wb"), ("open", "rb")):
+            with (self.path / name).open(mode):
+                pass
+
+    def await_arrival(self):
+        """In the test: wait until a worker is at the gate."""
+        with (self.path / "arrived").open("rb"):
+            pass
+
+    def open(self):
+        """Let through who is there, and who will come."""
+        passage = self.path / "passage"
+        for name in ("arrived", "open"):
+            both_ends = os.open(self.path / name, os.O_RDWR | os.O_NONBLOCK)  # who is there goes on
+            passage.touch()
+            passage.replace(self.path / name)  # who comes later finds a plain file
+            os.close(both_ends)
+
+
+class ToyWorker:
+    def __init__(self, start=0, *, gate=None, error=None):
+        if gate is not None:
+            gate.go_through()
+        if error is not None:
+            raise error
+        self.count = start
+        self.kept = None
+
+    def add(self, number):
+        self.count += number
+        return self.count
+
+    def echo(self, value):
+        return value
+
+    def keep(self, value):
+        self.kept = value
+        return value
+
+    def kept_sum(self):
+        return float(self.kept.sum())
+
+    def run(self, function, *args):
+        return function(*args)
+
+    def fail(self, error):
+        raise error
+
+    def fail_oddly(self):
+        raise Odd("rather", second="odd")
+
+    def lock(self):
+        """What cannot travel."""
+        return threading.Lock()
+
+    def parcel(self, number, size):
+        """A head that has the number, a body of arrays that are full of it."""
+        body = {"array": np.full(size, number, dtype=np.uint8), "tensor": torch.full((size, 1), number)}
+        return Parcel({"number": number}, body)
+
+    def read(self, shared):
+        """The sum of a shared array, and whether it can be written."""
+        array = shared.open()["array"]
+        return float(array.sum()), bool(array.flags.writeable)
+
+    def wait_at(self, gate):
+        gate.go_through()
+
+    def draw(self):
+        """From the process's random states."""
+        return random.random(), float(np.random.random()), float(torch.rand(()))
+
+    def threads(self):
+        return torch.get_num_threads()
+
+    def pid(self):
+        return os.getpid()
+
+    def exit(self, code):
+        os._exit(code)
+
+    def until(self, watched, index, number):
+        """Wait for a number among those that the caller changes; all of them then."""
+        values = watched.open()
+        while values[index] < number:
+            os.sched_yield()
+        return values.tolist()
+
+
+# How tests ask workers
+
+
+def job(build=ToyWorker, *, index=0, life=0, before=None):
+    return Job(build, Name(index, life), before=before)
+
+
+def result(backend, ticket):
+    """Wait for the ticket; its value."""
+    assert backend.wait([ticket], DEADLINE_S) == [ticket], f"{ticket.method} of {ticket.name} has no answer"
+    return ticket.value
+
+
+def error_of(backend, ticket):
+    """Wait for the ticket; what it raised."""
+    assert backend.wait([ticket], DEADLINE_S) == [ticket], f"{ticket.method} of {ticket.name} has no answer"
+    assert isinstance(ticket.outcome, Error), f"{ticket.method} of {ticket.name} has raised nothing"
+    return ticket.outcome.exception
+
+
+def ask(backend, worker, method, *args):
+    """Call, wait, and give the value."""
+    return result(backend, backend.call(worker, method, *args))
+
+
+def result_of_end(backend, worker):
+    """Wait for the worker's end; its cause."""
+    return error_of(backend, worker.ended)
+
+
+def descriptors():
+    """How many this process has open."""
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def exists(pid, lingers_s=0.0):
+    """Whether there is such a process, even when it was given some seconds to end."""
+    try:
+        with os.fdopen(os.pidfd_open(pid), "rb") as process:
+            return not (lingers_s and select.select([process], [], [], lingers_s)[0])
+    except ProcessLookupError:
+        return False
+
+
+class Visit:
+    """A backend that tests use one after another, as one of them sees it."""
+
+    def __init__(self, backend):
+        self._backend = backend
+        self._workers = []
+
+    def __getattr__(self, name):
+        return getattr(self._backend, name)
+
+    def spawn(self, job):
+        self._workers.append(self._backend.spawn(job))
+        return self._workers[-1]
+
+    def over(self):
+        """Kill what was spawned."""
+        for worker in self._workers:
+            self._backend.kill(worker)
+        for worker in self._workers:
+            result_of_end(self._backend, worker)
+
+
+@contextmanager
+def visiting(make_backend, test):
+    """A backend that is made once for all tests of a class, since that may be slow."""
+    import pytest  # not in workers, which import this module too
+
+    node = test.getparent(pytest.Class)
+    if "backend" not in vars(node):
+        node.backend = make_backend()
+        node.addfinalizer(node.backend.close)
+    visit = Visit(node.backend)
+    yield visit
+    visit.over()
