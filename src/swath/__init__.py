@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from swath.collectors.collector import Collector
     from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
     from swath.collectors.ray_collector import RayCollector
-    from swath.evaluation.comparison import Comparison, compare
     from swath.evaluation.evaluate_policy import evaluate_policy
     from swath.evaluation.evaluator import Evaluator
     from swath.evaluation.ray_eval_worker import RayEvalWorker
-    from swath.evaluation.result import EvalResult
+    from swath.evaluation.result import Comparison, EvalResult, compare
     from swath.options import Restarts
     from swath.report.progress import Progress
     from swath.rollout.episodes.gae import GAE
@@ -60,7 +59,7 @@ _HOME = {
     "PolicySpec": "swath.rollout_workers.config.policy_spec",
     "MultiAgentBatch": "swath.rollout_workers.batches.multi_agent",
     "SampleBatch": "swath.rollout_workers.batches.sample_batch",
-    "Comparison": "swath.evaluation.comparison",
+    "Comparison": "swath.evaluation.result",
     "EnvContext": "swath.rollout_workers.env_context",
     "EvalResult": "swath.evaluation.result",
     "Evaluator": "swath.evaluation.evaluator",
@@ -81,7 +80,7 @@ _HOME = {
     "RolloutWorker": "swath.rollout_workers.worker.worker",
     "WorkerSet": "swath.rollout_workers.worker_set.worker_set",
     "split_trajectories": "swath.rollout.episodes.reshape",
-    "compare": "swath.evaluation.comparison",
+    "compare": "swath.evaluation.result",
     "evaluate_policy": "swath.evaluation.evaluate_policy",
     "LocalWeightsUpdaterBase": "swath.weights.updaters",
     "RemoteWeightsUpdaterBase": "swath.weights.updaters",

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from swath.evaluation.comparison import Comparison, compare
 from swath.evaluation.evaluate_policy import evaluate_policy
 from swath.evaluation.evaluator import Evaluator
 from swath.evaluation.ray_eval_worker import RayEvalWorker
-from swath.evaluation.result import EvalResult
+from swath.evaluation.result import Comparison, EvalResult, compare
 
 __all__ = ["Comparison", "EvalResult", "Evaluator", "RayEvalWorker", "compare", "evaluate_policy"]

@@ -11,13 +11,14 @@ from swath.cli.folder import RunFolder
 from swath.cli.journal import MOST_PENDING, Journal, Run
 from swath.cli.state import Progress
 from swath.errors import WorkerLost
-from swath.evaluation.result import Episodes, EvalResult
+from swath.evaluation.result import EvalResult, episodes_of
 
 
 def result_of(reward):
-    one = {"returns": [reward], "lengths": [3], "terminated": [True], "truncated": [False], "seeds": [1]}
     names = {"reward": reward, "reward_ci_low": reward, "reward_ci_high": reward, "num_episodes": 1, "step": 0}
-    return EvalResult({f"eval/{name}": value for name, value in names.items()}, Episodes.of(one))
+    return EvalResult(
+        {f"eval/{name}": value for name, value in names.items()}, episodes_of({0: (reward, 3, True, False, 1)})
+    )
 
 
 class Judge:

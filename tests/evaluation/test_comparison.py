@@ -7,18 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath.evaluation.comparison import compare
-from swath.evaluation.result import Episodes, EvalResult
+from swath.evaluation.result import EvalResult, compare, episodes_of
 
 RETURNS = st.lists(st.integers(-5, 5).map(float), min_size=2, max_size=25)
 
 
 def evaluated(returns, seeds=None, seeding="episode"):
-    n = len(returns)
-    columns = {"returns": returns, "lengths": [1] * n, "terminated": [True] * n, "truncated": [False] * n}
-    return EvalResult(
-        {}, Episodes.of({**columns, "seeds": range(1, n + 1) if seeds is None else seeds}), seeding=seeding
-    )
+    seeds = range(1, len(returns) + 1) if seeds is None else seeds
+    rows = {i: (value, 1, True, False, seed) for i, (value, seed) in enumerate(zip(returns, seeds, strict=True))}
+    return EvalResult({}, episodes_of(rows), seeding=seeding)
 
 
 def test_pairs_are_found_by_seed_whatever_their_order():

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from swath.evaluation.keeping import Keeper
-from swath.evaluation.result import Episodes, EvalResult
+from swath.evaluation.result import EvalResult, episodes_of
 from swath.evaluators import Evaluator
 from swath.testing import Counting, CountingEnv, Script
 
@@ -40,8 +40,7 @@ keeper.keep(scored(2.0), {"policy": {"w": torch.tensor([2.0])}})
 
 
 def scored(reward):
-    one = {"returns": [reward], "lengths": [3], "terminated": [True], "truncated": [False], "seeds": [1]}
-    return EvalResult({"eval/reward": reward}, Episodes.of(one))
+    return EvalResult({"eval/reward": reward}, episodes_of({0: (reward, 3, True, False, 1)}))
 
 
 class Level(torch.nn.Module):

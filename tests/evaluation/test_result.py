@@ -11,43 +11,48 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath.evaluation.result import Episodes, EvalResult
+from swath.evaluation.result import EvalResult, episodes_of
 
-COLUMNS = {"returns": [1.5, -2.0], "lengths": [3, 4], "terminated": [1, 0], "truncated": [0, 1], "seeds": [11, -1]}
-ATTRIBUTES = ["step", "seeding", "stopped", "retries", "video_paths", "video_lengths", "video_truncated"]
+ROWS = {1: (-2.0, 4, False, True, -1), 0: (1.5, 3, True, False, 11)}
+COLUMNS = ["returns", "lengths", "terminated", "truncated", "seeds"]
+ABOUT = {
+    "step": 40_000,
+    "seeding": "layout",
+    "stopped": "ci",
+    "retries": 2,
+    "video_paths": ("a-step0-episode0.mp4",),
+    "video_lengths": (3,),
+    "video_truncated": True,
+}
 
 
-def a_result(metrics=None, columns=None):
+def a_result(metrics=None, rows=None):
     numbers = {"eval/reward": -0.25, "eval/frames": 7} if metrics is None else metrics
-    about = {"step": 40_000, "seeding": "layout", "stopped": "ci", "retries": 2}
-    films = {"video_paths": ("a-step0-episode0.mp4",), "video_lengths": (3,), "video_truncated": True}
-    return EvalResult(numbers, Episodes.of(columns or COLUMNS), **about, films=films)
+    return EvalResult(numbers, episodes_of(rows or ROWS), **ABOUT)
 
 
 def assert_same(left, right):
     assert left.keys() == right.keys()
     for name in COLUMNS:
-        one, other = getattr(left, name), getattr(right, name)
-        np.testing.assert_array_equal(one, other, strict=True)
-    assert [getattr(left, name) for name in ATTRIBUTES] == [getattr(right, name) for name in ATTRIBUTES]
+        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), strict=True)
+    assert [getattr(left, name) for name in ABOUT] == [getattr(right, name) for name in ABOUT]
 
 
-def test_a_result_is_a_dict_that_the_caller_owns():
+def test_a_result_is_a_dict_that_the_caller_owns_with_episodes_in_order():
     numbers = {"eval/reward": 1.0}
     result = a_result(numbers)
     result["mine"] = 2.0
     assert isinstance(result, dict)
     assert result == {"eval/reward": 1.0, "mine": 2.0}
     assert numbers == {"eval/reward": 1.0}
-
-
-def test_the_episodes_are_numpy_arrays_of_fixed_dtypes_that_share_no_memory_with_what_was_given():
-    returns = np.array([1.0, 2.0])
-    result = a_result(columns={**COLUMNS, "returns": returns})
-    returns[0] = 99.0
-    dtypes = [getattr(result, name).dtype for name in COLUMNS]
-    assert dtypes == [np.float64, np.int64, np.bool_, np.bool_, np.int64]
-    assert result.returns.tolist() == [1.0, 2.0]
+    assert [getattr(result, name).dtype for name in COLUMNS] == [np.float64, np.int64, np.bool_, np.bool_, np.int64]
+    assert [getattr(result, name).tolist() for name in COLUMNS] == [
+        [1.5, -2.0],
+        [3, 4],
+        [True, False],
+        [False, True],
+        [11, -1],
+    ]
 
 
 def test_the_tensordict_is_flat_and_scalar_with_double_precision():
@@ -73,7 +78,7 @@ def test_json_brings_every_number_back_and_leaves_the_film_out():
 
 def test_json_is_strict_also_for_numbers_that_are_not_finite():
     metrics = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": torch.tensor([math.nan, 1.0])}
-    text = a_result(metrics, {**COLUMNS, "returns": [math.nan, math.inf]}).to_json()
+    text = a_result(metrics, {0: (math.nan, *ROWS[0][1:]), 1: (math.inf, *ROWS[1][1:])}).to_json()
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     back = EvalResult.from_json(text)
     assert math.isnan(back["a"])
@@ -99,9 +104,7 @@ def test_json_keeps_the_dtype_and_shape_of_tensors(tensor):
 )
 @settings(max_examples=50, deadline=None)
 def test_json_brings_any_numbers_back_bit_for_bit(metrics, returns):
-    n = len(returns)
-    columns = {"lengths": [1] * n, "terminated": [True] * n, "truncated": [False] * n, "seeds": list(range(n))}
-    result = a_result(metrics, {**columns, "returns": returns})
+    result = a_result(metrics, {n: (value, 1, True, False, n) for n, value in enumerate(returns)})
     back = EvalResult.from_json(result.to_json())
     assert_same(back, result)
     assert repr(dict(back)) == repr(dict(result))

@@ -17,7 +17,7 @@ from swath.errors import Closed, Superseded
 from swath.evaluation.arena import SettingRequest
 from swath.evaluation.newest import Token
 from swath.evaluation.request import EvalRequest
-from swath.evaluation.result import Episodes
+from swath.evaluation.result import episodes_of
 from swath.evaluation.setting import Setting
 from swath.evaluation.statistics import summarise
 from swath.evaluation.worker import Performance
@@ -135,16 +135,16 @@ class EvalActor:
         performance.begin(range(n))
         performance.play(enough)
         runner.cut()
-        seconds, episodes, footage = performance.seconds, Episodes.by_number(runner.rows), performance.footage()
-        numbers: dict[str, Any] = {**summarise(episodes.returns, episodes.lengths, self._seed)}
+        seconds, episodes, footage = performance.seconds, episodes_of(runner.rows), performance.footage()
+        numbers: dict[str, Any] = {**summarise(episodes["returns"], episodes["lengths"], self._seed)}
         steps = numbers["num_frames"] = numbers.pop("frames")
         numbers |= {
             "duration_s": seconds,
             "fps": steps / seconds,
             "policy_version": self._version,
-            "episode_rewards": torch.from_numpy(episodes.returns),
-            "episode_lengths": torch.from_numpy(episodes.lengths),
-            "truncated": torch.from_numpy(episodes.truncated),
+            "episode_rewards": torch.from_numpy(episodes["returns"].copy()),
+            "episode_lengths": torch.from_numpy(episodes["lengths"].copy()),
+            "truncated": torch.from_numpy(episodes["truncated"].copy()),
             "frames_truncated": footage is not None and footage.film_truncated,
         }
         frames = None if footage is None else footage.films.get(0)

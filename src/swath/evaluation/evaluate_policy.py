@@ -14,9 +14,8 @@ from swath.errors import WorkerLate
 from swath.evaluation.acting import Predictor
 from swath.evaluation.arena import SettingRequest
 from swath.evaluation.layers import is_monitored, reward_changers
-from swath.evaluation.numbers import Performed, Rounds, result_of
 from swath.evaluation.request import EvalRequest
-from swath.evaluation.result import Episodes, EvalResult
+from swath.evaluation.result import EvalResult, Performed, Rounds, episodes_of, result_of
 from swath.evaluation.runner import Scene, Watcher
 from swath.evaluation.setting import Setting, private_streams
 from swath.evaluation.worker import Performance
@@ -255,13 +254,13 @@ def _shapers(spec: HostSpec) -> tuple[Callable[[Leaves], Any], Callable[[Leaves]
 
 def _of_episodes(scene: Scene) -> dict[str, Any]:
     slots = range(scene.quota.num_slots)
-    episodes = Episodes.by_number(scene.rows)
+    episodes = episodes_of(scene.rows)
     counts = Counter(episode % len(slots) for episode in scene.rows)
     return {
         "current_rewards": scene.sums.returns[0].copy(),
         "current_lengths": scene.sums.lengths.copy(),
-        "episode_rewards": episodes.returns.tolist(),
-        "episode_lengths": episodes.lengths.tolist(),
+        "episode_rewards": episodes["returns"].tolist(),
+        "episode_lengths": episodes["lengths"].tolist(),
         "episode_counts": np.array([counts[slot] for slot in slots]),
         "episode_count_targets": np.array([scene.quota.target(slot) for slot in slots]),
     }

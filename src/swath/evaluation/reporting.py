@@ -17,10 +17,9 @@ import torch
 
 from swath.errors import noted
 from swath.evaluation.keeping import Keeper
-from swath.evaluation.numbers import NAMES, Performed, result_of
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.recording import joined
-from swath.evaluation.result import EvalResult
+from swath.evaluation.result import NAMES, EvalResult, Performed, result_of
 from swath.evaluation.worker import Footage
 from swath.report.video import VideoWriter
 from swath.rollout.spaces import Array
@@ -74,8 +73,8 @@ class Reporter:
         more.update(measured)
         if self._options.per_episode:
             episodes = performed.rounds.episodes()
-            more["episode_rewards"] = torch.from_numpy(episodes.returns.copy())
-            more["episode_lengths"] = torch.from_numpy(episodes.lengths.copy())
+            more["episode_rewards"] = torch.from_numpy(episodes["returns"].copy())
+            more["episode_lengths"] = torch.from_numpy(episodes["lengths"].copy())
         return result_of(performed, self._options.log_prefix, films, more)
 
     def show(self, result: EvalResult, weights: Weights) -> None:

@@ -1,81 +1,68 @@
-"""What one evaluation hands out: a dict of numbers, with the episodes behind them as attributes."""
+"""What one evaluation hands out: a dict of numbers, with the episodes behind them; and how two of them compare.
+
+rounds of episodes ──▶ numbers, arrays, where they came from ──▶ EvalResult ◀──▶ JSON
+                                                                     └── compare(a, b): pairs of episodes by seed
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from tensordict import TensorDict
 
-from swath.evaluation.request import Stopped
-from swath.evaluation.statistics import Floats, Ints
+from swath.evaluation.request import EvalRequest, Stopped
+from swath.evaluation.statistics import CONFIDENCE, RESAMPLES, Bootstrap, Floats, Ints, mean_interval, summarise
 from swath.rollout.hosts.base import Seeding
+
+if TYPE_CHECKING:
+    from swath.evaluation.worker import Footage
 
 Bools: TypeAlias = NDArray[np.bool_]
 
-_MARK = "swath_eval_result"
-_FORMAT = 1
-_FILM = "video"
+_MARK, _FORMAT = "swath_eval_result", 1
 _PROVENANCE = ("step", "seeding", "stopped", "retries")
 _FILMS = ("video_paths", "video_lengths", "video_truncated")
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 
 NO_SEED = -1
 """The seed of an episode that had none of its own."""
 
-EPISODE_DTYPES: dict[str, type[np.generic]] = {
+NAMES = frozenset(
+    {
+        *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"),
+        *("reward_ci_low", "reward_ci_high", "num_episodes", "frames", "episode_length", "duration_s", "fps"),
+        *("step", "policy_version", "video", "episode_rewards", "episode_lengths"),
+    }
+)
+"""What entries of results are called, those included that are there only if they are asked for."""
+
+
+COLUMNS = {
     "returns": np.float64,
     "lengths": np.int64,
     "terminated": np.bool_,
     "truncated": np.bool_,
     "seeds": np.int64,
 }
+"""What is known of each episode: float64, int64 and bool. Seeds are -1 where an episode had none of its own."""
+
+EpisodeRow: TypeAlias = tuple[float, int, bool, bool, int]
+"""A complete episode, in the order of these columns."""
+
+Episodes: TypeAlias = NDArray[np.void]
+"""The N episodes of an evaluation, in episode order: an array [N] with these columns as fields."""
 
 
-class EpisodeRow(NamedTuple):
-    """A complete episode, in the order of the columns above."""
-
-    returned: float
-    length: int
-    terminated: bool
-    truncated: bool
-    seed: int = NO_SEED
-
-
-@dataclass(frozen=True, eq=False)
-class Episodes:
-    """The N episodes of an evaluation, in episode order.
-
-    Attributes:
-        returns: float64 [N].
-        lengths: int64 [N], env steps.
-        terminated: bool [N].
-        truncated: bool [N], cuts by `max_steps` included.
-        seeds: int64 [N], -1 where an episode had none of its own.
-    """
-
-    returns: Floats
-    lengths: Ints
-    terminated: Bools
-    truncated: Bools
-    seeds: Ints
-
-    @classmethod
-    def of(cls, columns: Mapping[str, ArrayLike]) -> Self:
-        """Episodes from array-likes by name, copied into the dtypes above."""
-        return cls(**{name: np.array(columns[name], dtype=kind) for name, kind in EPISODE_DTYPES.items()})
-
-    @classmethod
-    def by_number(cls, rows: Mapping[int, EpisodeRow]) -> Self:
-        """Episodes by their number, brought into order."""
-        columns = zip(*(rows[episode] for episode in sorted(rows)), strict=True)
-        return cls.of(dict(zip(EPISODE_DTYPES, columns, strict=True)) if rows else dict.fromkeys(EPISODE_DTYPES, ()))
+def episodes_of(rows: Mapping[int, EpisodeRow]) -> Episodes:
+    """Rows by the numbers of their episodes, brought into order."""
+    return np.array([rows[number] for number in sorted(rows)], np.dtype([*COLUMNS.items()], align=True))
 
 
 class EvalResult(dict[str, Any]):
@@ -84,7 +71,7 @@ class EvalResult(dict[str, Any]):
     Args:
         metrics: the numbers, under their names with prefix.
         episodes: the episodes behind them.
-        films: what was filmed: the attributes that begin with `video_`.
+        about: values of the attributes from `step` on.
 
     Attributes:
         returns: float64 [N], one per episode, in episode order as all of these.
@@ -101,25 +88,24 @@ class EvalResult(dict[str, Any]):
         video_truncated: whether filming stopped early because the frames took too much memory.
     """
 
-    def __init__(
-        self,
-        metrics: Mapping[str, Any],
-        episodes: Episodes,
-        *,
-        step: int = 0,
-        seeding: Seeding = "episode",
-        stopped: Stopped = "fixed",
-        retries: int = 0,
-        films: Mapping[str, Any] | None = None,
-    ) -> None:
+    step: int = 0
+    seeding: Seeding = "episode"
+    stopped: Stopped = "fixed"
+    retries: int = 0
+    video_paths: tuple[str, ...] = ()
+    video_lengths: tuple[int, ...] = ()
+    video_truncated: bool = False
+
+    def __init__(self, metrics: Mapping[str, Any], episodes: Episodes, **about: Any) -> None:
         super().__init__(metrics)
-        self.returns, self.lengths, self.seeds = episodes.returns, episodes.lengths, episodes.seeds
-        self.terminated, self.truncated = episodes.terminated, episodes.truncated
-        self.step, self.seeding, self.stopped, self.retries = step, seeding, stopped, retries
-        filmed = films or {}
-        self.video_paths: tuple[str, ...] = tuple(filmed.get("video_paths", ()))
-        self.video_lengths: tuple[int, ...] = tuple(filmed.get("video_lengths", ()))
-        self.video_truncated: bool = filmed.get("video_truncated", False)
+        columns = {name: episodes[name].copy() for name in COLUMNS}
+        self.returns: Floats = columns["returns"]
+        self.lengths: Ints = columns["lengths"]
+        self.terminated: Bools = columns["terminated"]
+        self.truncated: Bools = columns["truncated"]
+        self.seeds: Ints = columns["seeds"]
+        for name, value in about.items():
+            setattr(self, name, value)
 
     def to_tensordict(self) -> TensorDict:
         """A flat TensorDict of batch size [] with the same keys: float64 and int64 scalars, tensors on the CPU."""
@@ -129,7 +115,7 @@ class EvalResult(dict[str, Any]):
         """The whole result but its films as strict JSON; numbers that are not finite are written as strings."""
         parts = {
             "metrics": {name: _pack(value) for name, value in self.items() if not _is_film(name, value)},
-            "episodes": {name: _pack(getattr(self, name).tolist()) for name in EPISODE_DTYPES},
+            "episodes": {name: _pack(getattr(self, name).tolist()) for name in COLUMNS},
             "provenance": {name: getattr(self, name) for name in _PROVENANCE},
             "films": {name: getattr(self, name) for name in _FILMS},
         }
@@ -145,16 +131,14 @@ class EvalResult(dict[str, Any]):
         parts = json.loads(text)
         if not isinstance(parts, dict) or parts.get(_MARK) != _FORMAT:
             raise ValueError(f"this is not the JSON of an EvalResult, format {_FORMAT}")
-        return cls(
-            {name: _unpack(value) for name, value in parts["metrics"].items()},
-            Episodes.of({name: _unpack(column) for name, column in parts["episodes"].items()}),
-            **parts["provenance"],
-            films=parts["films"],
-        )
+        rows = zip(*(_unpack(parts["episodes"][name]) for name in COLUMNS), strict=True)
+        about = {name: tuple(value) if isinstance(value, list) else value for name, value in parts["films"].items()}
+        metrics = {name: _unpack(value) for name, value in parts["metrics"].items()}
+        return cls(metrics, episodes_of(dict(enumerate(rows))), **parts["provenance"], **about)
 
 
 def _is_film(name: str, value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and name.rpartition("/")[2] == _FILM
+    return isinstance(value, torch.Tensor) and name.rpartition("/")[2] == "video"
 
 
 def _as_tensor(value: Any) -> torch.Tensor:
@@ -171,7 +155,7 @@ def _pack(value: Any) -> Any:
     if isinstance(value, list):
         return [_pack(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+        return json.dumps(value)
     return value
 
 
@@ -182,4 +166,192 @@ def _unpack(value: Any) -> Any:
         return values.reshape(value["shape"])
     if isinstance(value, list):
         return [_unpack(item) for item in value]
-    return _NOT_FINITE[value] if isinstance(value, str) else value
+    return float(value) if isinstance(value, str) else value
+
+
+# From episodes to a result
+
+
+class Rounds:
+    """Rounds of episodes until the request has enough.
+
+    Args:
+        request: says how many a round has, and when to stop.
+
+    Attributes:
+        due: the episodes of the round to be played.
+        stopped: why no more are played; `None` while some are.
+    """
+
+    def __init__(self, request: EvalRequest) -> None:
+        self._request = request
+        self._rows: dict[int, EpisodeRow] = {}
+        self.due = range(request.num_trajectories)
+        self.stopped: Stopped | None = None
+
+    def played(self, rows: Mapping[int, EpisodeRow]) -> None:
+        """The round is over; its episodes by number.
+
+        Raises:
+            ValueError: some are missing.
+        """
+        missing = set(self.due) - set(rows)
+        if missing:
+            raise ValueError(f"episodes {sorted(missing)} of the round {self.due} were not played")
+        self._rows.update(rows)
+        n, returns = self.due.stop, self.episodes()["returns"]
+        self.stopped = self._request.verdict(n, mean_interval(returns, self._request.seed))
+        if self.stopped is None:
+            self.due = range(n, n + self._request.num_trajectories)
+
+    def episodes(self) -> Episodes:
+        """All that were played, in their order."""
+        return episodes_of(self._rows)
+
+
+@dataclass(frozen=True)
+class Performed:
+    """What came of an evaluation.
+
+    Attributes:
+        request: what was asked for.
+        rounds: with all episodes.
+        seconds: from the first reset to the last end, of the worker that took longest; of several rounds the sum.
+        seeding: how far seeds reached.
+        retries: how often a worker was lost and its share played again.
+        footage: of each worker and round.
+        unwritten: what recorders in the envs could not write, in words.
+    """
+
+    request: EvalRequest
+    rounds: Rounds
+    seconds: float
+    seeding: Seeding
+    retries: int = 0
+    footage: Sequence[Footage] = ()
+    unwritten: Sequence[str] = ()
+
+
+def result_of(
+    performed: Performed, prefix: str, films: Mapping[str, Any] | None = None, more: Mapping[str, Any] | None = None
+) -> EvalResult:
+    """The result of an evaluation that is over.
+
+    Args:
+        performed: what came of it.
+        prefix: of the names in the result.
+        films: what was filmed: the attributes of a result that begin with `video_`.
+        more: further entries of the result, by name without prefix.
+    """
+    request, stopped, seconds = performed.request, performed.rounds.stopped, performed.seconds
+    assert stopped is not None
+    episodes = performed.rounds.episodes()
+    numbers: dict[str, Any] = summarise(episodes["returns"], episodes["lengths"], request.seed)
+    numbers |= {"duration_s": seconds, "fps": numbers["frames"] / seconds}
+    numbers |= {"step": request.step, "policy_version": request.policy_version, **(more or {})}
+    named = {f"{prefix}/{name}": value for name, value in numbers.items()}
+    about = {"step": request.step, "seeding": performed.seeding, "stopped": stopped, "retries": performed.retries}
+    return EvalResult(named, episodes, **about, **(films or {}))
+
+
+# Two results
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found.
+
+    Attributes:
+        difference: mean return of b minus mean return of a, over the episodes compared.
+        ci_low: lower end of the interval of the difference.
+        ci_high: upper end.
+        probability_of_improvement: share of pairs in which b has the higher return, ties counting half.
+        n: how many pairs were compared; unpaired, how many episodes both sides have together.
+        paired: whether episodes were paired by seed.
+    """
+
+    difference: float
+    ci_low: float
+    ci_high: float
+    probability_of_improvement: float
+    n: int
+    paired: bool
+
+
+def compare(
+    result_a: EvalResult,
+    result_b: EvalResult,
+    *,
+    confidence: float = CONFIDENCE,
+    n_resamples: int = RESAMPLES,
+    seed: int = 0,
+    paired: bool = True,
+) -> Comparison:
+    """How much better b is than a, with an interval, and how often.
+
+    Evaluations with the same `seed` play the same episodes, so their returns are paired by seed and what is luck of
+    the episode cancels out. With `paired=False` the two sides are resampled apart, and the probability is over all
+    pairs of an episode of a and one of b.
+
+    Args:
+        result_a: the reference.
+        result_b: what may be better.
+        confidence: of the interval, which is made like that of an evaluation.
+        n_resamples: resamples of the bootstrap.
+        seed: root seed of the resampling.
+        paired: pair episodes by seed.
+
+    Returns:
+        The comparison. NaN returns give NaN, and so do infinite ones and a single episode on one side for the interval.
+
+    Raises:
+        ValueError: paired, but the episodes have no seeds of their own or fewer than 2 in common; or a number out of
+            range.
+        TypeError: one of them is no result.
+    """
+    for name, given in (("result_a", result_a), ("result_b", result_b)):
+        if not isinstance(given, EvalResult):
+            raise TypeError(f"{name} is of type {type(given).__name__}; give an EvalResult, as evaluations return it")
+    bootstrap = Bootstrap(confidence, n_resamples, seed)
+    with np.errstate(invalid="ignore"):
+        if paired:
+            a, b = _pairs(result_a, result_b)
+            gains = b - a
+            low, high = bootstrap.interval((1.0, gains))
+            wins = float((np.sign(gains) + 1.0).mean() / 2.0)
+            return Comparison(float(gains.mean()), low, high, wins, len(gains), paired)
+        a, b = result_a.returns, result_b.returns
+        low, high = bootstrap.interval((-1.0, a), (1.0, b))
+        return Comparison(float(b.mean() - a.mean()), low, high, _share_of_wins(a, b), len(a) + len(b), paired)
+
+
+def _pairs(a: EvalResult, b: EvalResult) -> tuple[Floats, Floats]:
+    """Returns of the episodes that both sides have played, side by side."""
+    (seeds_a, returns_a), (seeds_b, returns_b) = _seeded("result_a", a), _seeded("result_b", b)
+    common, rows_a, rows_b = np.intersect1d(seeds_a, seeds_b, assume_unique=True, return_indices=True)
+    if len(common) < 2:
+        raise ValueError(
+            f"result_a ({len(seeds_a)} seeded episodes) and result_b ({len(seeds_b)}) have {len(common)} seeds in "
+            f"common, pairs need 2 or more: evaluate both with the same seed, or {_WAY_OUT}"
+        )
+    return returns_a[rows_a], returns_b[rows_b]
+
+
+def _seeded(name: str, result: EvalResult) -> tuple[Ints, Floats]:
+    """Seeds and returns of the episodes that had seeds of their own."""
+    if result.seeding != "episode":
+        raise ValueError(f"{name}.seeding is {result.seeding!r}: pairs need 'episode'; {_WAY_OUT}")
+    own = result.seeds != NO_SEED
+    seeds = result.seeds[own]
+    if len(np.unique(seeds)) != len(seeds):
+        raise ValueError(f"{name} has several episodes with one seed, which leaves the pairs open; {_WAY_OUT}")
+    return seeds, result.returns[own]
+
+
+def _share_of_wins(a: Floats, b: Floats) -> float:
+    """Share of all pairs with b > a, ties half; sorted search keeps it at N log N."""
+    if np.isnan(a).any() or np.isnan(b).any():
+        return math.nan
+    ordered = np.sort(a)
+    below, not_above = np.searchsorted(ordered, b, side="left"), np.searchsorted(ordered, b, side="right")
+    return float((below + not_above).sum() / (2 * len(a) * len(b)))

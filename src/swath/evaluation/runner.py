@@ -304,7 +304,7 @@ class Runner:
         episode = self._playing[slot]
         assert episode is not None
         seed = self._seed_of(episode) if self.seeding == "episode" else NO_SEED
-        self.rows[episode] = EpisodeRow(*score, *flags, seed)
+        self.rows[episode] = (*score, *flags, seed)
         self._playing[slot] = self._quota.after(episode)
 
     def _noted(self, raised: EnvRaised) -> Exception:

@@ -16,10 +16,9 @@ from time import monotonic
 from typing import Any
 
 from swath.errors import Closed, SwathError, warn
-from swath.evaluation.numbers import Performed
 from swath.evaluation.queue import Brief, Ending, EvalQueue, Request
 from swath.evaluation.request import EvalRequest
-from swath.evaluation.result import EvalResult
+from swath.evaluation.result import EvalResult, Performed
 from swath.evaluation.workers import Cancelled, EvalWorkers
 from swath.options import seconds
 from swath.seeds import fresh_root

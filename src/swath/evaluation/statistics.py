@@ -51,17 +51,6 @@ def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str,
     if len(returns) == 0 or len(returns) != len(lengths):
         raise ValueError(f"got {len(returns)} returns and {len(lengths)} lengths; each episode needs one of both")
     low, high = mean_interval(returns, root)
-    return {
-        **_moments(returns),
-        "reward_ci_low": low,
-        "reward_ci_high": high,
-        "num_episodes": len(returns),
-        "frames": int(lengths.sum()),
-        "episode_length": float(lengths.mean()),
-    }
-
-
-def _moments(returns: Floats) -> dict[str, float]:
     with np.errstate(invalid="ignore", over="ignore"):
         return {
             "reward": float(returns.mean()),
@@ -70,13 +59,18 @@ def _moments(returns: Floats) -> dict[str, float]:
             "reward_max": float(returns.max()),
             "reward_median": float(np.median(returns)),
             "reward_iqm": interquartile_mean(returns),
+            "reward_ci_low": low,
+            "reward_ci_high": high,
+            "num_episodes": len(returns),
+            "frames": int(lengths.sum()),
+            "episode_length": float(lengths.mean()),
         }
 
 
 def sample_std(values: Floats) -> float:
     """Standard deviation with divisor N-1; 0.0 for a single value, NaN where a value is NaN."""
     if len(values) == 1:
-        return float("nan") if np.isnan(values[0]) else 0.0
+        return math.nan if np.isnan(values[0]) else 0.0
     return float(values.std(ddof=1))
 
 
@@ -122,11 +116,18 @@ class Bootstrap:
         """
         if any(len(values) < 2 or not np.isfinite(values).all() for _, values in sides):
             return math.nan, math.nan
-        draws = generator(self.seed)
+        draws = np.random.Generator(np.random.PCG64(seeds.derive(self.seed, "bootstrap")))
         with np.errstate(invalid="ignore", over="ignore"):
-            means = [weight * resampled_means(values, draws, self.n_resamples) for weight, values in sides]
+            means = [weight * self._means(values, draws) for weight, values in sides]
             low, high = np.quantile(np.sum(means, axis=0), levels(self.confidence, *sides))
         return float(low), float(high)
+
+    def _means(self, values: Floats, draws: np.random.Generator) -> Floats:
+        """Means of samples of size N, drawn with replacement from the values [N]."""
+        n, total = len(values), self.n_resamples
+        rows = max(1, _MOST_AT_ONCE // n)
+        sizes = [min(rows, total - start) for start in range(0, total, rows)]
+        return np.concatenate([values[draws.integers(0, n, size=(size, n))].mean(axis=1) for size in sizes])
 
 
 def mean_interval(values: Floats, root: int | None = 0) -> tuple[float, float]:
@@ -135,19 +136,6 @@ def mean_interval(values: Floats, root: int | None = 0) -> tuple[float, float]:
     NaN for a single value, and where a value is NaN or infinite.
     """
     return Bootstrap(seed=root or 0).interval((1.0, values))
-
-
-def generator(root: int) -> np.random.Generator:
-    """The generator of all resampling under one root seed."""
-    return np.random.Generator(np.random.PCG64(seeds.derive(root, "bootstrap")))
-
-
-def resampled_means(values: Floats, draws: np.random.Generator, resamples: int) -> Floats:
-    """Means [resamples] of samples of size N, drawn with replacement from the values [N]."""
-    n = len(values)
-    rows = max(1, _MOST_AT_ONCE // n)
-    sizes = [min(rows, resamples - start) for start in range(0, resamples, rows)]
-    return np.concatenate([values[draws.integers(0, n, size=(size, n))].mean(axis=1) for size in sizes])
 
 
 def levels(confidence: float, *sides: Side) -> tuple[float, float]:
@@ -168,14 +156,9 @@ def levels(confidence: float, *sides: Side) -> tuple[float, float]:
     resampled, variance = second / n, second / (n - 1)  # of each side's mean: among resamples, and estimated
     freedom = variance.sum() ** 2 / (variance**2 / (n - 1)).sum()  # Welch's; N - 1 for a single side
     reach = student(confidence, freedom) * math.sqrt(variance.sum() / resampled.sum())
-    constant = (third / n**2).sum() / resampled.sum() ** 1.5 / 6.0
-    return _moved(-reach, constant), _moved(reach, constant)
-
-
-def _moved(z: float, a: float) -> float:
-    """BCa's level for the normal quantile z, where bias and acceleration are both a; beyond its pole all or nothing."""
-    beyond = a + z
-    return _NORMAL.cdf(a + beyond / max(1.0 - a * beyond, 1e-9))
+    a = (third / n**2).sum() / resampled.sum() ** 1.5 / 6.0  # bias and acceleration
+    low, high = (_NORMAL.cdf(a + (a + z) / max(1.0 - a * (a + z), 1e-9)) for z in (-reach, reach))  # all beyond a pole
+    return low, high
 
 
 def student(confidence: float, freedom: float) -> float:

@@ -18,9 +18,9 @@ from typing import Any
 
 from swath.errors import Closed, FleetFailed, PayloadLost, PlacementFailed, WorkerLate, WorkerLost
 from swath.evaluation.jobs import PRELOADED, Jobs
-from swath.evaluation.numbers import Performed, Rounds
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.request import EvalRequest
+from swath.evaluation.result import Performed, Rounds
 from swath.evaluation.worker import Footage, Report
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
