@@ -43,6 +43,19 @@ def test_collection_goes_on_until_there_are_enough_steps():
         assert workers_of(workers.sample()) == [1, 2]
 
 
+@pytest.mark.parametrize("limit", ["max_env_steps", "max_agent_steps"])
+@pytest.mark.parametrize("n", [0, 2])
+def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch(n, limit):
+    with inline(Play({(0, 0, 2): "raise", (1, 0, 2): "raise"}), n=n) as workers:
+        with pytest.raises(Broken, match="an env raised"):
+            synchronous_parallel_sample(worker_set=workers, **{limit: 4 * STEPS})
+        assert workers.stats()["frames"] == 0
+        batch = synchronous_parallel_sample(worker_set=workers, **{limit: 4 * STEPS})
+        made = rows(batch)
+        assert len(made) == len(set(made)) == workers.stats()["frames"] >= 4 * STEPS
+        assert {(worker, 0, 0) for worker in ((1, 2) if n else (0,))} <= set(made), "the first fragments, too"
+
+
 @pytest.mark.parametrize("steps", [0, -1, 1.5])
 def test_a_number_of_steps_that_is_none_is_refused(steps):
     with inline() as workers, pytest.raises(ValueError, match="min_env_steps"):

@@ -102,9 +102,10 @@ class Calls:
         _refuse(refused)
         timeout = seconds_to_wait(timeout_seconds)
         one_of("on_error", on_error, OnError)
-        group, local = self._workers.open(), self._workers.local
+        group = self._workers.open()
+        local = group.local
         here: list[int] = [0] if local_worker and local is not None else []
-        calls = _one_each(func, kwargs, [*here, *self._workers.addressed(worker_ids)])
+        calls = _one_each(func, kwargs, [*here, *group.addressed(worker_ids)])
         own = {worker: calls.pop(worker) for worker in here}
         remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
         outcomes = group.ask_each(
@@ -142,14 +143,13 @@ class Calls:
         """
         _refuse(refused)
         group = self._workers.open()
-        workers = self._workers.addressed(worker_ids)
+        workers, sent = group.addressed(worker_ids), 0
         if not healthy_only:
-            self._workers.wait_for(workers, TIMEOUT_S)
-        out = Counter(one.worker for one in _kept(group, [tag]) if one.asked.kind == "async")
-        sent = 0
+            group.wait_for(workers, TIMEOUT_S)
+        out = Counter(one.worker for one in group.tagged([tag]))
         for worker, call in _in_turn(func, kwargs, [worker for worker in workers if worker in group.fleet.up]):
-            if group.is_free(worker) and out[worker] < self._workers.config.max_requests_in_flight_per_env_runner:
-                group.request(worker, "run", *call, asked=Purpose("async", tag))
+            if group.is_free(worker) and out[worker] < group.config.max_requests_in_flight_per_env_runner:
+                group.request(worker, "run", *call, asked=Purpose(tag))
                 out[worker] += 1
                 sent += 1
         return sent
@@ -202,8 +202,7 @@ class Calls:
 
     def num_in_flight_async_reqs(self, tag: Any = None) -> int:
         """Asynchronous requests that are not answered; None: of all tags."""
-        out = _kept(self._workers.group, None if tag is None else [tag])
-        return sum(one.asked.kind == "async" and not one.ticket.done for one in out)
+        return sum(not one.ticket.done for one in self._workers.tagged(None if tag is None else [tag]))
 
     def foreach_env_runner(self, func: Functions, **given: Any) -> list[Any]:
         """Another name of `foreach_worker`, whose `local_env_runner` and `remote_worker_ids` have RLlib's names."""
@@ -256,7 +255,7 @@ def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, o
     Raises:
         Exception: what a call raised, or the loss of a worker; other answers stay.
     """
-    wanted = _kept(group, tags)
+    wanted = group.tagged(tags)
     if timeout:
         group.wait_while(lambda: [one for one in wanted if not one.ticket.done] or None, timeout)
     else:
@@ -276,12 +275,6 @@ def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, o
         reply = Reply(name.worker, result, name.life, group.version_of(name), request.asked.tag, error)
         replies.append((request.number, reply))
     return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
-
-
-def _kept(group: RolloutGroup, tags: Collection[Any] | None) -> list[Any]:
-    """Asynchronous requests, with tags also those that were late, in the order in which they were made."""
-    wanted = (one for one in group.wanted() if one.asked.kind in ("async", "late"))
-    return [one for one in wanted if (one.asked.kind == "async" if tags is None else one.asked.tag in tags)]
 
 
 def _renamed(given: dict[str, Any]) -> dict[str, Any]:

@@ -40,20 +40,21 @@ class WorkerFailures:
 
     Args:
         config: says which losses are tolerated, how many in a row are too many, how long a request may take.
-        late: lives that were ended because they took too long.
 
     Attributes:
+        late: lives that were ended because they took too long.
         tolerated: losses are not raised.
         events: since the last call of `drain`.
         returned: workers whose next lives are up, since they were last reported.
     """
 
-    def __init__(self, config: AlgorithmConfig, late: Collection[Name]) -> None:
+    def __init__(self, config: AlgorithmConfig) -> None:
         self.tolerated = config.restart_failed_env_runners or config.ignore_env_runner_failures
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self.returned: list[int] = []
         self._most_in_a_row = config.num_consecutive_env_runner_failures_tolerance
-        self._hang_timeout_s, self._late = config.env_runner_hang_timeout_s, late
+        self.late: Collection[Name] = ()
+        self._hang_timeout_s = config.env_runner_hang_timeout_s
         self._in_a_row: list[BaseException] = []
         self._to_raise: dict[Name, BaseException] = {}
 
@@ -61,7 +62,7 @@ class WorkerFailures:
         """Note what became of a worker."""
         match news:
             case Died(name, cause):
-                self.note(name, "hung" if name in self._late else "died", str(cause))
+                self.note(name, "hung" if name in self.late else "died", str(cause))
                 self._in_a_row.append(cause)
                 if not self.tolerated:
                     self._to_raise[name] = cause
@@ -97,7 +98,7 @@ class WorkerFailures:
     def seen(self, name: Name, error: BaseException | None) -> BaseException:
         """What a caller is to see of a loss, which is not raised again."""
         self._to_raise.pop(name, None)
-        if name not in self._late:
+        if name not in self.late:
             return error if isinstance(error, Exception) else WorkerLost(str(error), worker=name.worker, life=name.life)
         return WorkerLate(
             f"worker {name.worker} (life {name.life}) was ended: a request took longer than "

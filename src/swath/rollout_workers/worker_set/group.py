@@ -1,4 +1,4 @@
-"""The remote workers of a set: a `WorkerGroup` whose requests say what they are for.
+"""The remote workers of a set: a `WorkerGroup` whose requests have tags.
 
 ask ─▶ Request(Purpose) ─▶ outcome: value │ what user code raised │ loss of the worker, tolerated or not
                              └─ too late: kept under a tag, and its worker is asked nothing before it has answered
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 from swath.group.group import WorkerGroup
@@ -31,6 +31,9 @@ from swath.workers.tickets import Name
 LATE = "late"
 """The tag of answers that came when nobody waited for them any more."""
 
+FRAGMENT, CALL, FLUSHED = object(), object(), object()
+"""Tags of fragments; of calls that somebody waits for; of filters that came too late, and are for the next time."""
+
 MOST_LATE = 100
 
 Outcomes: TypeAlias = dict[int, Outcome]
@@ -41,33 +44,27 @@ class Purpose:
     """What a request is for.
 
     Attributes:
-        kind: of a fragment; of a call that somebody waits for; of an answer that is kept until it is fetched, which
-            was asked for so ("async") or came too late ("late").
-        tag: by which it is fetched.
+        tag: by which it is found.
         overdue: somebody has waited for it in vain; its worker is asked nothing before it has answered.
         steps: of a fragment: env steps that are expected, or that it has.
         batch: of a fragment that is there: views of its arrays, good until the request is closed.
     """
 
-    kind: Literal["fragment", "call", "async", "late"]
-    tag: Any = None
+    tag: Any
     overdue: bool = False
     steps: int = 0
     batch: Any = None
 
 
 class RolloutGroup(WorkerGroup):
-    """The workers.
+    """The workers; none before `live_in` has said where.
 
     Args:
-        backend: where they live.
-        make_job: how a life is begun.
-        begun: how many are begun at once, and not waited for.
-        survival: what is done about those that die.
         config: of the set.
-        counters: of what the set hands out.
 
     Attributes:
+        config: as given.
+        counters: of what the set hands out.
         failures: what has become of them.
         frames: env steps of fragments, by worker.
         fragments_lost: that were asked for and did not come.
@@ -76,22 +73,19 @@ class RolloutGroup(WorkerGroup):
 
     fleet: Fleet
 
-    def __init__(
-        self,
-        backend: Backend,
-        make_job: Callable[[Name], Job],
-        begun: int,
-        survival: Survival,
-        config: AlgorithmConfig,
-        counters: Counters,
-    ) -> None:
-        super().__init__(Fleet(backend, make_job, begun, survival, first=1), Channel(backend.share))
-        self.failures = self.fleet.listener = WorkerFailures(config, self.fleet.late)
-        self.frames: Counter[int] = Counter()
-        self.fragments_lost = 0
-        self.removed: set[int] = set()
-        self._backend, self._counters = backend, counters
+    def __init__(self, config: AlgorithmConfig, backend: Backend, make_job: Callable[[Name], Job]) -> None:
+        self.config, self.counters, self.failures = config, Counters(), WorkerFailures(config)
+        self.frames, self.fragments_lost, self.removed = Counter[int](), 0, set[int]()
         self._versions: dict[Name, int] = {}
+        self._make_job = make_job
+        super().__init__(self.live_in(backend, 0, Survival()), self.channel)
+
+    def live_in(self, backend: Backend, begun: int, survival: Survival) -> Fleet:
+        """Have workers live there from now on; so many are begun at once, and not waited for."""
+        self._backend, self.channel = backend, Channel(backend.share)
+        self.fleet = Fleet(backend, self._make_job, begun, survival, first=1)
+        self.fleet.listener, self.failures.late = self.failures, self.fleet.late
+        return self.fleet
 
     def ids(self) -> list[int]:
         """Of all workers that live or are coming back."""
@@ -114,6 +108,11 @@ class RolloutGroup(WorkerGroup):
         """The same of each worker that lives or is coming back."""
         standings = self.fleet.standings()
         return {worker: self.version_of(Name(worker, standings[worker].life)) for worker in self.ids()}
+
+    def tagged(self, tags: Collection[Any] | None = None) -> list[Request]:
+        """What is out under these tags, in the order in which it was asked for; None: all that users give."""
+        own = (FRAGMENT, CALL, FLUSHED, LATE)
+        return [one for one in self.wanted() if (one.asked.tag not in own if tags is None else one.asked.tag in tags)]
 
     def add(self, n: int) -> None:
         """Bring up more workers.
@@ -156,7 +155,7 @@ class RolloutGroup(WorkerGroup):
 
         def awaited() -> list[Request] | None:
             for worker in [each for each in calls if each not in asked and self.is_free(each)]:
-                asked[worker] = self.request(worker, *calls[worker], asked=Purpose("call"))
+                asked[worker] = self.request(worker, *calls[worker], asked=Purpose(CALL))
             missing = [worker for worker in calls if worker not in asked]
             out = [*(one for one in asked.values() if not one.ticket.done), *self.overdue(missing)]
             return out if out or self.coming(missing) or any(map(self.is_free, missing)) else None
@@ -210,9 +209,10 @@ class RolloutGroup(WorkerGroup):
         if not is_there:
             return Error(self.failures.seen(request.name, request.ticket.error))
         self.failures.answered()
-        answer = request.reply.head if request.asked.kind == "fragment" else request.reply
+        is_fragment = request.asked.tag is FRAGMENT
+        answer = request.reply.head if is_fragment else request.reply
         self._versions[request.name] = answer.version
-        if request.asked.kind != "fragment":
+        if not is_fragment:
             self.close(request)
         return Value(answer.value)
 
@@ -220,16 +220,14 @@ class RolloutGroup(WorkerGroup):
         """A worker could not take what is new: it stays, and raises this until it can."""
         raise error
 
-    def keep(self, requests: Iterable[Request], tag: Any) -> None:
+    def keep(self, requests: Collection[Request], tag: Any) -> None:
         """Keep the answers to these, the last 100, for whoever asks for them under the tag; of None keep none."""
         for request in requests:
-            request.asked.kind, request.asked.tag = "late", tag
-            if tag is None:
-                self.cancel(request)
-        kept = [one for one in self.wanted() if one.asked.kind == "late"]
-        for forgotten in kept[:-MOST_LATE]:
+            request.asked.tag = tag
+        for forgotten in requests if tag is None else self.tagged([tag])[:-MOST_LATE]:
             self.cancel(forgotten)
-            self.failures.note(forgotten.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
+            if tag is not None:
+                self.failures.note(forgotten.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
 
     def set_overdue(self, requests: Iterable[Request]) -> None:
         """Nobody waits for these any more."""
@@ -244,25 +242,20 @@ class RolloutGroup(WorkerGroup):
         self.sweep()
         self.fleet.look()
 
-    def wait_for_news(self, requests: Sequence[Request], timeout: float) -> None:
-        """Wait until one of these is answered, or there is other news.
+    def wait_while(self, awaited: Callable[[], Sequence[Request] | None], timeout: float) -> None:
+        """Wait while this gives what is waited for, perhaps only for workers, until the time is over.
 
         Raises:
             FleetFailed: too few are left, or too many died in a row.
         """
-        if not any(one.ticket.done for one in requests):
-            began = monotonic()
-            try:
-                self.wait(requests, lambda: False, self.news, timeout)
-            finally:
-                self._counters.seconds_waiting += monotonic() - began
-        self.failures.require_few()
-
-    def wait_while(self, awaited: Callable[[], Sequence[Request] | None], timeout: float) -> None:
-        """Wait while this gives what is waited for, perhaps only for workers, until the time is over."""
-        until = monotonic() + timeout
-        while (requests := awaited()) is not None and (left := until - monotonic()) > 0:
-            self.wait_for_news(requests, left)
+        began = monotonic()
+        try:
+            while (requests := awaited()) is not None and (left := began + timeout - monotonic()) > 0:
+                if not any(one.ticket.done for one in requests):
+                    self.wait(requests, lambda: False, self.news, left)
+                self.failures.require_few()
+        finally:
+            self.counters.seconds_waiting += monotonic() - began
 
     def require_well(self) -> None:
         """Raise what is not tolerated, as far as is known."""

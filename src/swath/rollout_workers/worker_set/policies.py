@@ -108,7 +108,7 @@ class SetPolicies:
     def is_policy_to_train(self, policy_id: str, batch: Any = None) -> bool:
         """Whether a policy learns."""
         if (local := self._workers.local) is None:
-            return policy_id in self._workers.ask_first("get_policies_to_train", {"batch": batch})
+            return policy_id in self._workers.ask_first("get_policies_to_train", batch=batch)
         is_asked = local.is_policy_to_train
         return True if is_asked is None else bool(is_asked(policy_id, batch))
 

@@ -22,7 +22,7 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters.sharing import copies_of
 from swath.rollout_workers.worker_set.actor import FILTER
 from swath.rollout_workers.worker_set.calls import fetched
-from swath.rollout_workers.worker_set.group import Purpose, RolloutGroup
+from swath.rollout_workers.worker_set.group import FLUSHED, FRAGMENT, Purpose
 from swath.rollout_workers.worker_set.workers import Workers, seconds_to_wait
 from swath.workers.outcome import Error, Value
 
@@ -31,47 +31,60 @@ Batch: TypeAlias = SampleBatch | MultiAgentBatch
 FILTERS_S = 10.0
 """How long each round of a synchronisation of filters is waited for if nobody says."""
 
-_FLUSHED = object()
-"""The tag of filters that came too late: what they have seen is part of the next synchronisation."""
-
 
 class Sampling:
-    """Batches out, weights and filters in."""
+    """Batches out, weights and filters in.
+
+    Attributes:
+        kept_batches: that were collected when a later call of the same `sample` raised; part of the next.
+    """
 
     _workers: Workers
+    kept_batches: list[Batch]
 
     def sample(
-        self, *, min_env_steps: int | None = None, concat: bool = True, timeout_seconds: float | None = None
+        self,
+        *,
+        min_env_steps: int | None = None,
+        min_agent_steps: int | None = None,
+        concat: bool = True,
+        timeout_seconds: float | None = None,
     ) -> Batch | list[Batch]:
         """Collect from all remote workers, or from the local one if there are none.
 
         Args:
             min_env_steps: collect until there are so many; None: one fragment of each worker.
+            min_agent_steps: likewise, steps of agents.
             concat: one batch; False: a list of those of the workers, in order of worker and request.
             timeout_seconds: None: `config.sample_timeout_s`. Fragments that are late then are part of the next batch.
 
         Raises:
+            ValueError: both numbers of steps are given, or there is no worker.
             WorkerLate: no fragment was there in time.
             WorkerLost: a worker died, and that is not tolerated; where it is, others collect its share.
             FleetFailed: no workers are left.
-            Exception: what an env or a policy raised; the other fragments are part of the next batch.
+            Exception: what an env or a policy raised; what was collected before is part of the next batch.
         """
-        if min_env_steps is not None:
-            count("min_env_steps", min_env_steps)
-        workers = self._workers
-        timeout = seconds_to_wait(timeout_seconds, workers.config.sample_timeout_s)
-        group = workers.open()
-        if group.ids():
-            there = FragmentCollection(group, workers, min_env_steps).collect(timeout)
-            workers.counters.deliver(sum(one.asked.steps for one in there))
-            return _joined(group, there, concat=concat)
-        if workers.local is None:
+        steps = {"min_env_steps": min_env_steps, "min_agent_steps": min_agent_steps}
+        given = {name: count(name, value) for name, value in steps.items() if value is not None}
+        if len(given) > 1:
+            raise ValueError("steps of envs and steps of agents are two ways to end; give one of them")
+        group, batches, least = self._workers.open(), self.kept_batches, sum(given.values())
+        timeout = seconds_to_wait(timeout_seconds, group.config.sample_timeout_s)
+        if not group.ids() and group.local is None:
             raise ValueError("sample() needs a worker, and this set has none; give num_workers or local_worker=True")
-        batches: list[Batch] = [workers.local.sample()]
-        while min_env_steps is not None and sum(batch.env_steps() for batch in batches) < min_env_steps:
-            batches.append(workers.local.sample())
-        workers.counters.deliver(sum(batch.env_steps() for batch in batches))
-        return _as_asked(batches, concat=concat)
+        while (made := _steps(batches, agents=min_agent_steps is not None)) < least or not batches:
+            if not group.ids():
+                batches.append(group.local.sample())
+                continue
+            batches += _owned(group, collected(group, None if min_env_steps is None else least - made, timeout), concat)
+            if min_agent_steps is None:
+                break  # perhaps with less, when others are late
+        self.kept_batches = []
+        group.counters.deliver(_steps(batches))
+        if not concat:
+            return batches
+        return batches[0] if len(batches) == 1 else concat_samples(batches)
 
     def sync_weights(
         self,
@@ -107,15 +120,16 @@ class Sampling:
         timeout = seconds_to_wait(timeout_seconds)
         if inference_only:
             warn_of_no_effect("inference_only", "post-processing needs all weights")
-        local, group = self._workers.local, self._workers.open()
+        group = self._workers.open()
+        local = group.local
         source = from_worker if from_worker is not None else from_worker_or_learner_group
         source = local if source is None else source
         if source is None:
             raise TypeError("there is no local worker to take weights from; give from_worker, with get_weights()")
         wanted = [policies] if isinstance(policies, str) else policies
         weights = source.get_weights() if wanted is None else source.get_weights(wanted)
-        addressed = None if to_worker_indices is None else self._workers.addressed(to_worker_indices)
-        version = self._workers.publish(weights, addressed, global_vars)
+        addressed = None if to_worker_indices is None else group.addressed(to_worker_indices)
+        version = group.publish(weights, addressed, global_vars)
         if local is not None and source is not local:
             local.set_weights(weights, global_vars, version)
         elif local is not None and global_vars is not None:
@@ -142,11 +156,18 @@ class Sampling:
             Exception: what a worker raised, likewise.
         """
         timeout, failures = seconds_to_wait(timeout_seconds, FILTERS_S), list[BaseException]()
-        if self._workers.config.use_worker_filter_stats:
+        workers = self._workers
+        own = workers.seen if workers.local is None else workers.local.filters
+        if workers.config.use_worker_filter_stats:
             theirs, failures = self.collect_filters(timeout)
-            self._take_in(theirs)
-        local = self._workers.local
-        self.send_filters(copies_of(self._workers.filters) if local is None else local.get_filters(), timeout)
+            for policy_id, seen in [item for filters in theirs for item in filters.items()]:
+                if policy_id in own:
+                    own[policy_id].apply_changes(seen)
+                elif workers.local is None:
+                    own[policy_id] = seen
+            for each in workers.seen.values():
+                each.reset_buffer()
+        self.send_filters(copies_of(own), timeout)
         for failure in failures:
             raise failure
 
@@ -163,8 +184,8 @@ class Sampling:
         """
         timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._workers.open()
         flush = ("run", "get_filters", {"flush_after": True})
-        outcomes = group.ask_each(dict.fromkeys(group.fleet.up, flush), timeout, tag=_FLUSHED)
-        late = fetched(group, [_FLUSHED], 0, "return")
+        outcomes = group.ask_each(dict.fromkeys(group.fleet.up, flush), timeout, tag=FLUSHED)
+        late = fetched(group, [FLUSHED], 0, "return")
         seen = [reply.result for reply in late if reply.error is None]  # what was seen first comes first
         seen += [each.value for each in outcomes.values() if isinstance(each, Value)]
         errors = [outcome.exception for outcome in outcomes.values() if isinstance(outcome, Error)]
@@ -182,120 +203,92 @@ class Sampling:
         if timeout and self._workers.config.update_worker_filter_stats:
             group.update(group.fleet.up, timeout)
 
-    def _take_in(self, theirs: Sequence[Mapping[str, Any]]) -> None:
-        """Take in what workers saw since they were last asked."""
-        local, kept = self._workers.local, self._workers.filters
-        own = kept if local is None else local.filters
-        for filters in theirs:
-            for policy_id, seen in filters.items():
-                if policy_id in own:
-                    own[policy_id].apply_changes(seen)
-                elif local is None:
-                    own[policy_id] = seen
-        for each in kept.values():
-            each.reset_buffer()
 
-
-class FragmentCollection:
-    """Has workers sample until there is enough. What is out or there before, or after an exception, is part of it.
+def collected(group: Workers, min_env_steps: int | None, timeout: float) -> list[Request]:
+    """Have workers sample until there is enough. What is out or there before, or after an exception, is part of it.
 
     Args:
         group: the workers.
-        workers: of the set.
         min_env_steps: how much is enough; None: one fragment per worker.
+        timeout: how long that may take, in seconds.
+
+    Returns:
+        The fragments that are in time, in order; they are to be closed.
+
+    Raises:
+        WorkerLate: none was in time.
+        WorkerLost: a worker was lost, and that is not tolerated.
+        Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
     """
+    shares, asked_before = len(group.ids()), group.last_number
 
-    def __init__(self, group: RolloutGroup, workers: Workers, min_env_steps: int | None) -> None:
-        self._group, self._config = group, workers.config
-        self._min_env_steps, self._shares = min_env_steps, len(group.ids())
-        self._asked_before = group.last_number
+    def fragments(*, there: bool | None = None) -> list[Request]:
+        return [one for one in group.tagged([FRAGMENT]) if there is None or (one.reply is not None) is there]
 
-    def collect(self, timeout: float) -> list[Request]:
-        """The fragments that are in time, in order; they are to be closed.
+    def is_enough(made: list[Request]) -> bool:
+        if min_env_steps is None:
+            return len(made) >= shares
+        steps: int = sum(one.asked.steps for one in made)
+        return steps >= min_env_steps
 
-        Raises:
-            WorkerLate: none was in time.
-            WorkerLost: a worker was lost, and that is not tolerated.
-            Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
-        """
-        group = self._group
-        group.wait_while(self._awaited, timeout)
-        there = self._there()
-        if not self._is_enough(there):
-            group.set_overdue(self._unanswered())
-        if there:
-            return sorted(there, key=lambda one: (one.worker, one.number))
-        late = tuple(sorted({one.worker for one in self._unanswered()} or group.ids()))
-        why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
-        raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
-
-    def _awaited(self) -> list[Request] | None:
-        self._settle()
-        if self._is_enough(self._there()):
+    def awaited() -> list[Request] | None:
+        for request in [one for one in fragments() if one.answered]:
+            _open(group, request, asked_before)
+        if is_enough(fragments(there=True)):
             return None
-        self._ask()
-        return [*self._unanswered(), *self._group.overdue(self._group.fleet.up)]
+        while not is_enough(known := fragments()) and _ask(group, known):
+            pass
+        return [*fragments(there=False), *group.overdue(group.fleet.up)]
 
-    def _fragments(self) -> list[Request]:
-        return [one for one in self._group.wanted() if one.asked.kind == "fragment"]
+    group.wait_while(awaited, timeout)
+    there, out = fragments(there=True), fragments(there=False)
+    if not is_enough(there):
+        group.set_overdue(out)
+    if there:
+        return sorted(there, key=lambda one: (one.worker, one.number))
+    late = tuple(sorted({one.worker for one in out} or group.ids()))
+    why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
+    raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
 
-    def _there(self) -> list[Request]:
-        return [one for one in self._fragments() if one.reply is not None]
 
-    def _unanswered(self) -> list[Request]:
-        return [one for one in self._fragments() if not one.ticket.done]
+def _ask(group: Workers, fragments: Sequence[Request]) -> bool:
+    """Ask who is free and has given least; whether there is one."""
+    busy, given = {one.worker for one in fragments if one.reply is None}, [one.worker for one in fragments]
+    free = [worker for worker in group.fleet.up if worker not in busy and group.is_free(worker)]
+    if not free:
+        return False
+    worker, config = min(free, key=lambda each: (given.count(each), each)), group.config
+    steps = config.get_rollout_fragment_length(worker) * config.num_envs_per_env_runner
+    group.request(worker, "sample", asked=Purpose(FRAGMENT, steps=steps))
+    return True
 
-    def _is_enough(self, fragments: Sequence[Request]) -> bool:
-        if self._min_env_steps is None:
-            return len(fragments) >= self._shares
-        steps: int = sum(one.asked.steps for one in fragments)
-        return steps >= self._min_env_steps
 
-    def _ask(self) -> None:
-        """Ask the free, those who have given least first, for as much as is missing."""
-        while not self._is_enough(fragments := self._fragments()):
-            busy = {one.worker for one in fragments if one.reply is None}
-            free = [worker for worker in self._group.fleet.up if worker not in busy and self._group.is_free(worker)]
-            if not free:
-                return
-            given = [one.worker for one in fragments]
-            worker = min(free, key=lambda each: (given.count(each), each))
-            steps = self._config.get_rollout_fragment_length(worker) * self._config.num_envs_per_env_runner
-            self._group.request(worker, "sample", asked=Purpose("fragment", steps=steps))
+def _open(group: Workers, request: Request, asked_before: int) -> None:
+    """Open an answer; what is lost is out no more.
 
-    def _settle(self) -> None:
-        """Open the answers; what is lost is out no more.
-
-        Raises:
-            Exception: what a worker raised.
-        """
-        group, failures = self._group, self._group.failures
-        for request in [one for one in self._fragments() if one.answered]:
-            is_old_refusal = group.has_refused(request) and request.number <= self._asked_before
-            error = self._opened(request)
-            if error is None or is_old_refusal:
-                continue  # what it refused then may not be the newest now
-            is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
-            if is_lost:
-                group.fragments_lost += 1
-                group.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
-            if not is_lost or not (failures.tolerated or isinstance(error, PayloadLost)):
-                raise error
-            failures.note(request.name, "discarded", f"a fragment: {error}")
-
-    def _opened(self, request: Request) -> BaseException | None:
-        """Open the answer; what is to be seen in its place, if there is none."""
-        outcome = self._group.outcome(request)
-        if isinstance(outcome, Error):
-            return outcome.exception
+    Raises:
+        Exception: what the worker raised; not what it has refused before: that may not be the newest now.
+    """
+    is_old_refusal = group.has_refused(request) and request.number <= asked_before
+    outcome, error = group.outcome(request), None
+    if isinstance(outcome, Error):
+        error = outcome.exception
+    else:
         try:
-            request.asked.batch = request.reply.open()
+            request.asked.batch, request.asked.steps = request.reply.open(), outcome.value
+            group.frames[request.worker] += outcome.value
         except PayloadLost as lost:
-            self._group.close(request)
-            return lost
-        request.asked.steps = outcome.value
-        self._group.frames[request.worker] += outcome.value
-        return None
+            group.close(request)
+            error = lost
+    if error is None or is_old_refusal:
+        return
+    is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
+    if is_lost:
+        group.fragments_lost += 1
+        group.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
+    if not is_lost or not (group.failures.tolerated or isinstance(error, PayloadLost)):
+        raise error
+    group.failures.note(request.name, "discarded", f"a fragment: {error}")
 
 
 def synchronous_parallel_sample(
@@ -316,24 +309,16 @@ def synchronous_parallel_sample(
     Raises:
         ValueError: both limits were given.
     """
-    if max_agent_steps is None:
-        return worker_set.sample(min_env_steps=max_env_steps, concat=concat)
-    if max_env_steps is not None:
-        raise ValueError("max_env_steps and max_agent_steps are two ways to end; give one of them")
-    batches: list[Batch] = []
-    while sum(batch.agent_steps() for batch in batches) < max_agent_steps:
-        batches += worker_set.sample(concat=False)  # type: ignore[arg-type]  # a list
-    return _as_asked(batches, concat=concat)
+    return worker_set.sample(min_env_steps=max_env_steps, min_agent_steps=max_agent_steps, concat=concat)
 
 
-def _joined(group: RolloutGroup, fragments: Sequence[Request], *, concat: bool) -> Batch | list[Batch]:
-    """The batches, as one or as a list; the caller's own. The fragments are closed."""
-    batches: list[Batch] = [one.asked.batch for one in fragments]
+def _owned(group: Workers, fragments: Sequence[Request], concat: bool) -> list[Batch]:
+    """The batches, joined if asked for; the caller's own. The fragments are closed."""
+    views: list[Batch] = [one.asked.batch for one in fragments]
     try:
-        for batch in batches:
+        for batch in views:
             _own_objects(batch)
-        is_copied = concat and len(batches) > 1  # by joining them
-        return _as_asked(batches if is_copied else [batch.copy() for batch in batches], concat=concat)
+        return [concat_samples(views)] if concat and len(views) > 1 else [batch.copy() for batch in views]
     finally:
         for request in fragments:
             request.asked.batch = None
@@ -349,8 +334,5 @@ def _own_objects(batch: Batch) -> None:
                 dict.__setitem__(part, name, copy.deepcopy(column))
 
 
-def _as_asked(batches: list[Batch], *, concat: bool) -> Batch | list[Batch]:
-    """As one batch, or as they are."""
-    if not concat:
-        return batches
-    return batches[0] if len(batches) == 1 else concat_samples(batches)
+def _steps(batches: Iterable[Batch], *, agents: bool = False) -> int:
+    return sum(batch.agent_steps() if agents else batch.env_steps() for batch in batches)

@@ -68,6 +68,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         make = partial(kind, **made_of, default_policy_class=options.default_policy_class)
         self._callbacks = callbacks_of(own)
         self.kept_episodes: list[RolloutMetrics] = []
+        self.kept_batches = []
         self._workers = Workers(make, own, options.backend, options.logdir, self._report_returned)
         if options.builds:
             try:
@@ -83,7 +84,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         self.stop()
 
     def __repr__(self) -> str:
-        group = self._workers.group
+        group = self._workers
         if self._workers.stopped:
             return f"<{type(self).__name__}: stopped>"
         local = "a local worker" if self._local_env_runner is not None else "no local worker"
@@ -114,7 +115,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
 
     def worker_ids(self) -> list[int]:
         """Ids of the remote workers that live or are coming back."""
-        return self._workers.group.ids()
+        return self._workers.ids()
 
     def healthy_worker_ids(self) -> list[int]:
         """Ids of the remote workers that can be called, as far as is known."""
@@ -134,7 +135,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
 
     def num_remote_worker_restarts(self) -> int:
         """How often a remote worker was replaced."""
-        return self._workers.group.fleet.restarts
+        return self._workers.fleet.restarts
 
     def add_workers(self, n: int | None = None, validate: bool = False, *, num_workers: int | None = None) -> None:
         """Add remote workers, and wait until they can be called.
@@ -150,7 +151,7 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         """
         number = count("n" if num_workers is None else "num_workers", either("n", n, "num_workers", num_workers))
         before = set(self._workers.open().ids())
-        self._workers.add(number)
+        self._workers.grow(number)
         self._workers.share_number()
         if validate:
             added = [worker for worker in self.worker_ids() if worker not in before]
@@ -191,14 +192,14 @@ class WorkerSet(Sampling, Calls, SetPolicies):
     def get_spaces(self) -> dict[str, Any]:
         """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
         local = self._workers.local
-        spaces: dict[str, Any] = self._workers.ask_first("get_spaces", {}) if local is None else local.get_spaces()
+        spaces: dict[str, Any] = self._workers.ask_first("get_spaces") if local is None else local.get_spaces()
         return spaces
 
     def events(self) -> list[Event]:
         """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
         if not self._workers.stopped:
             self._workers.open(losses=False)
-        events = self._workers.group.failures.events
+        events = self._workers.failures.events
         return [events.popleft() for _ in range(len(events))]
 
     def stats(self, workers: str = "aggregate") -> dict[str, Any]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from swath.errors import Closed, WorkerLate, warn
-from swath.group.stats import Counters
 from swath.options import Restarts, Survival, seconds
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.actor import (
@@ -51,7 +50,7 @@ def seconds_to_wait(timeout_seconds: float | None, otherwise: float = TIMEOUT_S)
     return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
 
 
-class Workers:
+class Workers(RolloutGroup):
     """The workers of one set, and what those that come later begin with.
 
     Args:
@@ -62,12 +61,9 @@ class Workers:
         report: called with the ids of workers that came back.
 
     Attributes:
-        config: as given.
         local: worker 0, or None.
-        group: the remote workers; empty before there is one.
         shared: what all workers are to know besides weights, by the keys of `actor.py`.
-        filters: what all workers have seen, by policy id, where there is no local worker.
-        counters: of what was handed out.
+        seen: filters of what all workers have seen, by policy id, where there is no local worker.
         returned: ids of workers that came back since `probe_unhealthy_workers` was called.
         stopped: nothing lives any more.
     """
@@ -80,14 +76,12 @@ class Workers:
         logdir: str | None,
         report: Callable[[list[int]], None],
     ) -> None:
-        self.config, self.stopped = config, False
+        super().__init__(config, InlineBackend(), self._job)
         self.local: Any = None
-        self.shared, self.filters = dict[str, Any](), dict[str, Any]()
-        self.counters, self.returned = Counters(), list[int]()
+        self.shared, self.seen, self.returned = dict[str, Any](), dict[str, Any](), list[int]()
         self._make, self._place, self._logdir, self._report = make, place, logdir, report
         self._number, self._version = config.num_env_runners, 0
-        self._begun = self._has_remote = False
-        self.group = RolloutGroup(InlineBackend(), self._job, 0, Survival(), config, self.counters)
+        self.stopped = self._begun = self._has_remote = False
 
     def begin(self, *, wants_local: bool) -> None:
         """Build all; what one of them raised is raised."""
@@ -98,29 +92,35 @@ class Workers:
         if number:
             self._begin_remote(number)
         if wants_local and not has_env:
-            self.local = build_worker(self._make, self._logdir, 0, number, spaces=self.ask_first("get_spaces", {}))
+            self.local = build_worker(self._make, self._logdir, 0, number, spaces=self.ask_first("get_spaces"))
         if number:
             self._share_beginning()
         self._begun, self.counters.seconds_waiting = True, 0.0
         self.counters.start_clock()
 
-    def add(self, n: int) -> None:
-        """Bring up more remote workers."""
-        self._number = len(self.group.ids()) + n
+    def grow(self, n: int) -> None:
+        """Bring up more remote workers.
+
+        Raises:
+            WorkerLate: some were not ready in time.
+            Exception: what building one raised. In both cases none is added.
+        """
+        self._number = len(self.ids()) + n
         if self._has_remote:
-            self.group.add(n)
+            self.add(n)
         else:
             self._begin_remote(n)
             self._share_beginning()
 
     def share_number(self) -> None:
         """Have all workers, also those to come, count on as many remote workers as there are now."""
-        self.config.num_env_runners = number = len(self.group.ids())
+        number = len(self.ids())
+        self.config = self.config.copy().env_runners(num_env_runners=number)
         if self.local is not None:
             self.local.num_workers = number
         self.share({NUM_WORKERS: number})
 
-    def open(self, *, losses: bool = True) -> RolloutGroup:
+    def open(self, *, losses: bool = True) -> Self:
         """The remote workers, as they are now.
 
         Args:
@@ -133,15 +133,14 @@ class Workers:
         """
         if self.stopped:
             raise Closed("the set was stopped; build another WorkerSet")
-        self.group.fleet.look()
-        failures = self.group.failures
-        if failures.returned:
-            returned, failures.returned = sorted(failures.returned), []
+        self.fleet.look()
+        if self.failures.returned:
+            returned, self.failures.returned = sorted(self.failures.returned), []
             self.returned += returned
             self._report(returned)
         if losses:
-            self.group.require_well()
-        return self.group
+            self.require_well()
+        return self
 
     def addressed(self, worker_ids: Sequence[int] | None) -> list[int]:
         """Those of these ids that live or are coming back; None: all.
@@ -149,10 +148,10 @@ class Workers:
         Raises:
             ValueError: there is no such worker.
         """
-        known = self.group.ids()
+        known = self.ids()
         if worker_ids is None:
             return known
-        there = {*self.group.fleet.standings()} - self.group.removed
+        there = {*self.fleet.standings()} - self.removed
         unknown = [each for each in worker_ids if each not in there]
         if unknown:
             raise ValueError(f"worker_ids={list(worker_ids)} has {unknown}, and the remote workers are {sorted(there)}")
@@ -172,7 +171,7 @@ class Workers:
         if global_vars is not None:
             models[GLOBAL_VARS] = self.shared[GLOBAL_VARS] = {**self.shared.get(GLOBAL_VARS, {}), **global_vars}
         if self._has_remote:
-            self.group.channel.publish(models, workers, self._version)
+            self.channel.publish(models, workers, self._version)
         return self._version
 
     def share(self, values: Mapping[str, Any]) -> None:
@@ -182,7 +181,7 @@ class Workers:
             TypeError: they cannot be pickled, where they have to be; nothing is taken.
         """
         if self._has_remote:
-            self.group.channel.publish(values, version=self.group.channel.version)
+            self.channel.publish(values, version=self.channel.version)
         self.shared |= values
 
     def change(self, values: Mapping[str, Any], here: Callable[[], None] | None = None) -> None:
@@ -196,17 +195,17 @@ class Workers:
             TypeError: it cannot be pickled, where it has to be; nothing is changed.
             Exception: what a worker raised.
         """
-        group = self.open()
+        self.open()
         self.share(values)
         if here is not None:
             here()
-        group.update([worker for worker in group.fleet.up if group.is_free(worker)], TIMEOUT_S)
+        self.update([worker for worker in self.fleet.up if self.is_free(worker)], TIMEOUT_S)
 
     def forget_policy(self, policy_id: str) -> None:
         """What was shared of a policy is sent to nobody any more."""
-        self.filters.pop(policy_id, None)
+        self.seen.pop(policy_id, None)
         keys = [f"{kind}{policy_id}" for kind in (POLICY, WEIGHTS, FILTER)]
-        self.group.channel.withdraw(keys)
+        self.channel.withdraw(keys)
         for key in keys:
             self.shared.pop(key, None)
 
@@ -219,58 +218,53 @@ class Workers:
         removed: frozenset[str] = self.shared.get(REMOVED, frozenset())
         return (set(self.config.policies) - removed) | added
 
-    def ask_first(self, method: str, keywords: Mapping[str, Any]) -> Any:
+    def ask_first(self, method: str, **keywords: Any) -> Any:
         """What a method of the first remote worker that can be called gives.
 
         Raises:
             WorkerLate: none can, or it does not answer, in time.
             Exception: what it raised.
         """
-        group, timeout = self.group, self.config.env_runner_restore_timeout_s
-        group.wait_while(lambda: None if group.fleet.up else [], timeout)
-        if not group.fleet.up:
-            why = f"workers {group.ids()} are not ready after env_runner_restore_timeout_s={timeout:g}"
-            raise WorkerLate(why, workers=tuple(group.ids()), deadline=timeout)
-        (outcome,) = group.ask_each({min(group.fleet.up): ("run", method, keywords)}, timeout).values()
+        timeout = self.config.env_runner_restore_timeout_s
+        self.wait_while(lambda: None if self.fleet.up else [], timeout)
+        if not self.fleet.up:
+            why = f"workers {self.ids()} are not ready after env_runner_restore_timeout_s={timeout:g}"
+            raise WorkerLate(why, workers=tuple(self.ids()), deadline=timeout)
+        (outcome,) = self.ask_each({min(self.fleet.up): ("run", method, keywords)}, timeout).values()
         if isinstance(outcome, Error):
             raise outcome.exception
         return outcome.value
 
     def wait_for(self, workers: Sequence[int], timeout: float) -> None:
         """Wait until none of these is coming back any more, or the time is over."""
-        self.group.wait_while(lambda: [] if self.group.coming(workers) else None, timeout)
+        self.wait_while(lambda: [] if self.coming(workers) else None, timeout)
 
     def stats(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Numbers of all workers together, and by worker; any thread may ask."""
-        group = self.group
-        standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
-        newest = group.channel.version if standings else getattr(self.local, "policy_version", 0)
+        standings = {w: each for w, each in self.fleet.standings().items() if w not in self.removed}
+        newest = self.channel.version if standings else getattr(self.local, "policy_version", 0)
         counted = ("frames", "batches", "fps", "seconds", "seconds_waiting")
         facts = {**{name: getattr(self.counters, name) for name in counted}, "policy_version": newest}
         if not standings:
             return facts, {}
-        versions = group.known_versions()
+        versions = self.known_versions()
         oldest = min(versions.values(), default=0)
         facts |= {
             "policy_version_min": oldest,
             "staleness": max(0, newest - oldest),
             "workers": len(standings),
-            "workers_alive": 0 if self.stopped else len(group.fleet.up),
-            "restarts": group.fleet.restarts,
+            "workers_alive": 0 if self.stopped else len(self.fleet.up),
+            "restarts": self.fleet.restarts,
             "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
-            "late": len(group.fleet.late),
-            "fragments_lost": group.fragments_lost,
+            "late": len(self.fleet.late),
+            "fragments_lost": self.fragments_lost,
         }
         of_workers: dict[str, Any] = {}
         for worker, standing in standings.items():
             version = versions.get(worker, 0)
-            of_workers |= {
-                f"worker_{worker}/frames": group.frames[worker],
-                f"worker_{worker}/life": standing.life,
-                f"worker_{worker}/state": "closed" if self.stopped else standing.words,
-                f"worker_{worker}/policy_version": version,
-                f"worker_{worker}/staleness": max(0, newest - version),
-            }
+            own: dict[str, Any] = {"frames": self.frames[worker], "life": standing.life, "policy_version": version}
+            own |= {"state": "closed" if self.stopped else standing.words, "staleness": max(0, newest - version)}
+            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in own.items()}
         return facts, of_workers
 
     def stop(self, timeout: float) -> None:
@@ -279,7 +273,7 @@ class Workers:
             return
         self.stopped = True
         try:
-            for error in self.group.fleet.close(timeout):
+            for error in self.fleet.close(timeout):
                 warn(f"a worker raised when it was closed: {error!r}")
         finally:
             if self.local is not None:
@@ -293,24 +287,25 @@ class Workers:
         except ImportError as error:
             raise RuntimeError(f"backend={self._place!r} cannot be used: {error}") from error
         waits, lives = self.config.validate_env_runners_after_construction, survival(self.config, self._place)
-        group = RolloutGroup(where, self._job, 0 if waits else number, lives, self.config, self.counters)
+        self.live_in(where, 0 if waits else number, lives)
         try:
-            group.add(number if waits else 0)
-            group.fleet.look()
+            self.add(number if waits else 0)
+            self.fleet.look()
         except BaseException:
-            group.fleet.close(0.0)
+            self.fleet.close(0.0)
+            self.live_in(InlineBackend(), 0, Survival())
             raise
-        self.group, self._has_remote = group, True
+        self._has_remote = True
 
     def _share_beginning(self) -> None:
         """Have remote workers begin with what is known here; without a local one, with the first one's weights."""
         if self._begun and self.local is not None:
             self.share({f"{FILTER}{policy_id}": one for policy_id, one in self.local.get_filters().items()})
-        weights = self.ask_first("get_weights", {}) if self.local is None else self.local.get_weights()
+        weights = self.ask_first("get_weights") if self.local is None else self.local.get_weights()
         self.share(self.shared)
         self.publish(weights)
         if self.config.validate_env_runners_after_construction:
-            self.group.update(self.group.fleet.up, self.config.env_runner_restore_timeout_s)
+            self.update(self.fleet.up, self.config.env_runner_restore_timeout_s)
 
     def _job(self, name: Name) -> Job:
         config, is_inline, resources = self.config, self._place == "inline", dict[str, Any]()
