@@ -1,153 +1,162 @@
-"""`Collector` in this process against the loop a good user writes by hand, and Stable-Baselines3 for the reader.
+"""Is `Collector` in this process faster than the loop that a good user writes by hand?
 
     python benchmarks/collector_local.py [--quick]
 
-Frames per second with one torch thread; contenders take turns (see rounds.py), and each ratio is the median over the
-rounds. Policies sample actions and give log-probabilities. Ends with 1 if a target is missed.
+Frames per second with one torch thread. Policies sample actions and give log-probabilities. Stable-Baselines3 is there
+for orientation. Ends with 1 if a target is missed.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 import envpool
 import gymnasium
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+import numpy as np
+import torch
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from torch import Tensor, nn
 
-from by_hand import ByHand
-from figures import ended
-from peers import SB3, python_of
-from policies import Sampler, cnn, lean_actor, mlp, quiet_threads, tensordict_actor
-from pong import pong
-from rounds import CPU, Peer, Run, Target, interleave, reached, show, timed
+from policies import Sampler, lean_actor, mlp, quiet_threads, tensordict_actor
+from rounds import CPU, Peer, Target, compare, drawing, ended, parser, python_of, timed
 from swath import Collector
 
 BY_HAND, SAME = "loop by hand", "Collector, same policy"
 LEAN, TENSORDICT, PEER = "Collector, our actor head", "Collector, tensordict policy", "Stable-Baselines3"
-SAME_POLICY_TARGETS = {1: 1.15, 8: 1.15, 16: 1.15, 64: 1.15}
-VECTORS = (64, 256, 1024)
+OTHERS = {LEAN: 1.3, TENSORDICT: 0.6, PEER: None}
+"""At 8 and 16 envs."""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Contenders that are compared, and what some of them must reach as a multiple of the loop by hand."""
+class ByHand:
+    """Collects `steps` steps of all envs with each call, for envs in autoreset mode SAME_STEP or NEXT_STEP.
 
-    title: str
-    contenders: Mapping[str, Run]
-    targets: Mapping[str, float]
+        obs ─▶ policy ─▶ action ─▶ envs.step ─▶ arrays [T, B, …] ─▶ a dict of tensors
+
+    Arrays are made once per batch, rows written in place: the quickest of the forms tried. True last observations are
+    kept only where episodes ended, which is less work than a `next` entry per row.
+    """
+
+    def __init__(self, envs: VectorEnv, policy: nn.Module, steps: int) -> None:
+        self.envs, self.policy, self.steps = envs, policy, steps
+        self.next_step = envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        self.obs, _ = envs.reset(seed=0)
+        self.was_done = np.zeros(envs.num_envs, bool)
+
+    @torch.no_grad()
+    def collect(self) -> dict[str, Tensor]:
+        """One batch `[T, B, …]`."""
+        rows, n = self.steps, self.envs.num_envs
+        space = self.envs.single_observation_space
+        observation = np.empty((rows, n, *space.shape), space.dtype)
+        action = np.empty((rows, n), np.int64)
+        log_prob, reward = np.empty((rows, n), np.float32), np.empty((rows, n), np.float32)
+        terminated, done, valid = (np.empty((rows, n), bool) for _ in range(3))
+        last_observation = {}
+        policy, envs, obs, was_done = self.policy, self.envs, self.obs, self.was_done
+        for t in range(rows):
+            observation[t] = obs
+            act, logp = policy(torch.from_numpy(obs))
+            action[t], log_prob[t] = act.numpy(), logp.numpy()
+            obs, rew, term, trunc, info = envs.step(action[t])
+            over = term | trunc
+            reward[t], terminated[t], done[t] = rew, term, over
+            if self.next_step:
+                valid[t] = ~was_done  # its last observation is the next row's, which is no transition
+                was_done = over
+            elif over.any():
+                for env in np.flatnonzero(over):
+                    last_observation[t, env] = info["final_obs"][env]
+        self.obs, self.was_done, self.last_observation = obs, was_done, last_observation
+        arrays = {"observation": observation, "action": action, "log_prob": log_prob, "reward": reward}
+        arrays |= {"terminated": terminated, "done": done} | ({"valid": valid} if self.next_step else {})
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def frames(self) -> int:
+        """Collect a batch; how many transitions it has."""
+        batch = self.collect()
+        return int(batch["valid"].sum()) if self.next_step else batch["reward"].numel()
 
 
-def collecting(collector: Collector) -> Run:
-    """Draw batches; frames are the valid ones."""
-    batches = iter(collector)
+class Scaled(nn.Module):
+    """Bytes to numbers between 0 and 1."""
 
-    def draw() -> int:
-        batch = next(batches)
-        mask = batch["collector"].get("mask", None)
-        return batch.numel() if mask is None else int(mask.sum())
-
-    return timed(draw)
+    def forward(self, image: Tensor) -> Tensor:
+        """Float images of the same shape."""
+        return image.float() / 255
 
 
-def cartpoles(envs: int) -> SyncVectorEnv:
-    """What a loop by hand steps; it keeps observations itself, so that it needs no copies."""
-    makers = [lambda: gymnasium.make("CartPole-v1")] * envs
-    return SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+def cnn(actions: int = 6) -> nn.Sequential:
+    """A small one for 4×84×84 bytes."""
+    return nn.Sequential(
+        Scaled(), nn.Conv2d(4, 16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.Flatten(),
+        nn.Linear(32 * 9 * 9, 128), nn.ReLU(), nn.Linear(128, actions),
+    )  # fmt: skip
 
 
-@contextmanager
-def cartpole(envs: int) -> Iterator[Setting]:
-    """Plain CartPole-v1 envs, in one list or in gymnasium's `SyncVectorEnv`."""
+def native(envs: int) -> VectorEnv:
+    """Gymnasium's CartPole written with arrays."""
+    return gymnasium.make_vec("CartPole-v1", num_envs=envs, vectorization_mode="vector_entry_point")
+
+
+def pool(envs: int) -> VectorEnv:
+    """EnvPool's CartPole; its rows that begin an episode are no frames."""
+    made = envpool.make_gymnasium("CartPole-v1", num_envs=envs, num_threads=1, seed=0)
+    made.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    return made
+
+
+def pong(envs: int) -> VectorEnv:
+    """Pong as agents see it, stepped by ALE's own vector env."""
+    return AtariVectorEnv("pong", num_envs=envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def cartpole(envs: int, rounds: int, seconds: float) -> bool:
+    """Plain CartPole-v1 envs, in one list or in gymnasium's `SyncVectorEnv`; whether the targets are reached."""
     steps, net = max(128, 2048 // envs), mlp()
-    policies: dict[str, object] = {SAME: Sampler(net)}
-    targets = {SAME: SAME_POLICY_TARGETS[envs]}
+    vector = SyncVectorEnv(
+        [lambda: gymnasium.make("CartPole-v1")] * envs, copy=False, autoreset_mode=AutoresetMode.SAME_STEP
+    )
+    policies = {SAME: Sampler(net)}
     if envs in (8, 16):
         policies |= {LEAN: lean_actor(), TENSORDICT: tensordict_actor(net)}
-        targets |= {LEAN: 1.3, TENSORDICT: 0.6}
     with ExitStack() as stack:
-        contenders = {BY_HAND: timed(ByHand(cartpoles(envs), policies[SAME], steps).frames)}
+        contenders = {BY_HAND: timed(ByHand(vector, policies[SAME], steps).frames)}
+        targets = [Target(SAME, BY_HAND, 1.15)]
         for name, policy in policies.items():
             collector = Collector("CartPole-v1", policy, envs_per_worker=envs, frames_per_batch=envs * steps)
-            contenders[name] = collecting(stack.enter_context(collector))
+            contenders[name] = drawing(stack.enter_context(collector))
         if envs in (8, 16):
-            contenders[PEER] = peer = Peer(python_of(SB3), "peer_sb3.py", envs, steps)
+            contenders[PEER] = peer = Peer(python_of("sb3"), "peer_sb3.py", envs, steps)
             stack.callback(peer.close)
+            targets += [Target(name, BY_HAND, least) for name, least in OTHERS.items()]
         title = f"CartPole-v1, {envs} env{'s' if envs > 1 else ''}, MLP 4-64-64-2, {steps} steps a batch"
-        yield Setting(title, contenders, targets)
+        return compare(title, contenders, targets, rounds, seconds)
 
 
-@contextmanager
-def vectors(make: Callable[[], gymnasium.vector.VectorEnv], policy, steps: int) -> Iterator[dict[str, Run]]:
-    """One vector env, stepped as it is by both."""
+def vector(title: str, make: Callable[[], VectorEnv], net: nn.Module, steps: int, least: float, *how: float) -> bool:
+    """A vector env, stepped as it is by both; whether the target is reached."""
+    policy = Sampler(net)
     by_hand = ByHand(make(), policy, steps)
     with Collector(make, policy, frames_per_batch=steps * by_hand.envs.num_envs) as collector:
-        yield {BY_HAND: timed(by_hand.frames), SAME: collecting(collector)}
-
-
-@contextmanager
-def native(envs: int) -> Iterator[Setting]:
-    """Gymnasium's CartPole written with arrays."""
-    make = partial(gymnasium.make_vec, "CartPole-v1", num_envs=envs, vectorization_mode="vector_entry_point")
-    with vectors(make, Sampler(mlp()), 128) as contenders:
-        yield Setting(
-            f"CartPole-v1, gymnasium's vector env of {envs}, MLP, 128 steps a batch", contenders, {SAME: 0.97}
-        )
-
-
-@contextmanager
-def pool(envs: int) -> Iterator[Setting]:
-    """EnvPool's CartPole; its rows that begin an episode are no frames."""
-
-    def make() -> gymnasium.vector.VectorEnv:
-        made = envpool.make_gymnasium("CartPole-v1", num_envs=envs, num_threads=1, seed=0)
-        made.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-        return made
-
-    with vectors(make, Sampler(mlp()), 128) as contenders:
-        yield Setting(f"CartPole-v1, EnvPool of {envs}, MLP, 128 steps a batch", contenders, {SAME: 0.95})
-
-
-@contextmanager
-def images() -> Iterator[Setting]:
-    """Observations that are large."""
-    with vectors(partial(pong, 8), Sampler(cnn()), 32) as contenders:
-        yield Setting("ALE Pong, 8 envs, 4×84×84 bytes, small CNN, 32 steps a batch", contenders, {SAME: 0.98})
-
-
-def settings() -> Iterator[AbstractContextManager[Setting]]:
-    """Each is built when its turn comes."""
-    for envs in SAME_POLICY_TARGETS:
-        yield cartpole(envs)
-    for envs in VECTORS:
-        yield native(envs)
-        yield pool(envs)
-    yield images()
-
-
-def measure(setting: Setting, rounds: int, seconds: float) -> bool:
-    """Print a setting's figures; whether all targets are reached."""
-    rates = interleave(setting.contenders, rounds, seconds)
-    show(setting.title, rates, "frames/s")
-    others = [name for name in setting.contenders if name != BY_HAND]
-    return reached(rates, [Target(name, BY_HAND, setting.targets.get(name)) for name in others])
+        contenders = {BY_HAND: timed(by_hand.frames), SAME: drawing(collector)}
+        return compare(f"{title}, {steps} steps a batch", contenders, [Target(SAME, BY_HAND, least)], *how)
 
 
 def main() -> int:
     """Measure every setting."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = (9, 0.05) if parser.parse_args().quick else (51, 0.05)
+    how = (9, 0.05) if parser(__doc__).parse_args().quick else (51, 0.05)
     quiet_threads()
-    print(f"one torch thread, {rounds} rounds, {'CPU' if CPU else 'wall'} seconds")
-    passed = []
-    for setting in settings():
-        with setting as open_setting:
-            passed.append(measure(open_setting, rounds, seconds))
+    print(f"one torch thread, {how[0]} rounds, {'CPU' if CPU else 'wall'} seconds")
+    passed = [cartpole(envs, *how) for envs in (1, 8, 16, 64)]
+    for envs in (64, 256, 1024):
+        title = f"CartPole-v1, gymnasium's vector env of {envs}, MLP"
+        passed.append(vector(title, partial(native, envs), mlp(), 128, 0.97, *how))
+        passed.append(vector(f"CartPole-v1, EnvPool of {envs}, MLP", partial(pool, envs), mlp(), 128, 0.95, *how))
+    passed.append(vector("ALE Pong, 8 envs, 4×84×84 bytes, small CNN", partial(pong, 8), cnn(), 32, 0.98, *how))
     return ended(passed)
 
 

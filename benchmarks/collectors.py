@@ -1,42 +1,28 @@
-"""Collectors with two workers against TorchRL's and RLlib's, on CartPole-v1, each with the policy of its users.
+"""How much faster are two workers than one, and than the two workers of TorchRL and RLlib?
 
     python benchmarks/collectors.py [--quick]      # needs swath[ray]; the peers' environments are made at first use
 
-Frames per second with one thread per process, sampled actions with log-probabilities, a 4-64-64-2 network; contenders
-take turns (see rounds.py), each ratio is the median over the rounds. All are on one Ray cluster on this machine. What
-two collectors make at once, each in a process that knows nothing of the other, says what the cores give. Ends with 1
-if a target is missed.
+CartPole-v1, sampled actions with log-probabilities, a 4-64-64-2 network, one thread per process; each library with the
+policy of its users, all on one Ray cluster on this machine. What two collectors make at once, each in a process of its
+own that knows nothing of the other, says what the cores give. Ends with 1 if a target is missed.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
-import ray
-
-import cluster
-from figures import ended
-from peers import RLLIB, TORCHRL, python_of
 from policies import lean_actor, quiet_threads
-from rounds import AtOnce, Peer, Run, Target, interleave, reached, show, timed
+from rounds import Peer, Run, Target, begin_ray, compare, drawing, ended, parser, python_of, serve
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
 
 WORKERS, STEPS = 2, 128
 SMALL, LARGE = 8, 32
-IN_PROCESS = "Collector, in this process"
-AT_ONCE = "two Collectors on their own, at once"
+ORDERS = ("sync", "async")
+LOCAL, AT_ONCE = "Collector, in this process", "two Collectors on their own, at once"
 RAY, PROCESSES, PEER, OTHER = "RayCollector", "Multi collector", "TorchRL's RayCollector", "RLlib's EnvRunnerGroup"
-
-
-def collecting(collector: Any) -> Run:
-    """Draw batches."""
-    batches = iter(collector)
-    return timed(lambda: int(next(batches).numel()))
 
 
 def ours(kind: Callable[..., Any], envs: int, **more: Any) -> Any:
@@ -44,63 +30,73 @@ def ours(kind: Callable[..., Any], envs: int, **more: Any) -> Any:
     return kind("CartPole-v1", lean_actor(), envs_per_worker=envs, **more)
 
 
+def at_once(peers: list[Peer]) -> Run:
+    """Processes that work at the same time; their rates are added."""
+
+    def run(seconds: float) -> float:
+        for peer in peers:
+            peer.begin(seconds)
+        return sum(peer.rate() for peer in peers)
+
+    return run
+
+
 def contenders(envs: int, address: str, stack: ExitStack) -> dict[str, Run]:
     """All that run with so many envs per worker."""
     share = envs * STEPS
-    both = {"frames_per_batch": WORKERS * share}
-    one = {"frames_per_batch": share}
+    both, one = {"frames_per_batch": WORKERS * share}, {"frames_per_batch": share}
     mine = {
         f"{RAY}, sync": ours(RayCollector, envs, sync=True, num_collectors=WORKERS, **both),
         f"{RAY}, async": ours(RayCollector, envs, sync=False, num_collectors=WORKERS, **one),
         f"{PROCESSES}, sync": ours(MultiSyncCollector, envs, num_workers=WORKERS, **both),
         f"{PROCESSES}, async": ours(MultiAsyncCollector, envs, num_workers=WORKERS, **one),
-        IN_PROCESS: ours(Collector, envs, **one),
+        LOCAL: ours(Collector, envs, **one),
     }
     for collector in mine.values():
         stack.callback(collector.shutdown)
-    peers: dict[str, Peer] = {
-        f"{PEER}, {order}": Peer(python_of(TORCHRL), "peer_torchrl.py", order, envs, STEPS, address)
-        for order in ("sync", "async")
-    }
-    peers[OTHER] = Peer(python_of(RLLIB), "peer_rllib.py", envs, STEPS, address)
-    alone = [Peer(Path(sys.executable), "collector_alone.py", envs, STEPS) for _ in range(WORKERS)]
-    others = peers | {AT_ONCE: AtOnce(*alone)}
-    for other in others.values():
-        stack.callback(other.close)
-    return {name: collecting(collector) for name, collector in mine.items()} | others
+    torchrl, rllib = python_of("torchrl"), python_of("rllib")
+    peers = {f"{PEER}, {order}": (torchrl, "peer_torchrl.py", "collect", order) for order in ORDERS}
+    others = {name: Peer(*command, envs, STEPS, address) for name, command in peers.items()}
+    others[OTHER] = Peer(rllib, "peer_rllib.py", "collect", envs, STEPS, address)
+    alone = [Peer(sys.executable, "collectors.py", "--alone", envs) for _ in range(WORKERS)]
+    for peer in (*others.values(), *alone):
+        stack.callback(peer.close)
+    return {name: drawing(collector) for name, collector in mine.items()} | others | {AT_ONCE: at_once(alone)}
 
 
 def targets(envs: int) -> list[Target]:
     """What must be reached with so many envs per worker."""
-    found = []
-    for order in ("sync", "async"):
-        found.append(Target(f"{RAY}, {order}", f"{PEER}, {order}", 10 if envs == SMALL else 12))
+    found = [Target(AT_ONCE, LOCAL)]
+    for order in ORDERS:
+        found.append(Target(f"{RAY}, {order}", f"{PEER}, {order}", 16 if envs == SMALL else 12))
         if envs == SMALL:
-            found.append(Target(f"{RAY}, {order}", OTHER, 7))
-            found.append(Target(f"{RAY}, {order}", IN_PROCESS, 1.4))
-            found.append(Target(f"{PROCESSES}, {order}", f"{RAY}, {order}", 1))
-    return [*found, Target(AT_ONCE, IN_PROCESS, None)]
+            found.append(Target(f"{RAY}, {order}", OTHER, 9))
+            found.append(Target(f"{RAY}, {order}", LOCAL, 1.7))
+            found.append(Target(f"{PROCESSES}, {order}", LOCAL, 1.8))
+    return found
 
 
 def measure(envs: int, address: str, rounds: int, seconds: float) -> bool:
     """Print the tables of one size; whether all its targets are reached."""
+    title = f"{WORKERS} workers with {envs} envs each, {STEPS} steps"
     with ExitStack() as stack:
-        rates = interleave(contenders(envs, address, stack), rounds, seconds)
-    show(f"{WORKERS} workers with {envs} envs each, {STEPS} steps", rates, "frames/s")
-    return reached(rates, targets(envs))
+        return compare(title, contenders(envs, address, stack), targets(envs), rounds, seconds)
 
 
 def main() -> int:
-    """Measure both sizes."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="few short rounds: a look, not a measurement")
-    rounds, seconds = ({SMALL: 3, LARGE: 3}, 1.0) if parser.parse_args().quick else ({SMALL: 7, LARGE: 3}, 2.0)
+    """Measure both sizes; with `--alone ENVS`, be one of the collectors on their own."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--alone", type=int, help="serve rates of a Collector of so many envs")
+    asked = arguments.parse_args()
     quiet_threads()
-    address = cluster.begin()
+    if asked.alone:
+        with ours(Collector, asked.alone, frames_per_batch=asked.alone * STEPS) as collector:
+            serve(drawing(collector))
+        return 0
+    rounds, seconds = ({SMALL: 3, LARGE: 3}, 1.0) if asked.quick else ({SMALL: 7, LARGE: 3}, 2.0)
+    address = begin_ray()
     print(f"one thread per process, rounds of {seconds:g} s")
-    passed = [measure(envs, address, many, seconds) for envs, many in rounds.items()]
-    ray.shutdown()
-    return ended(passed)
+    return ended([measure(envs, address, many, seconds) for envs, many in rounds.items()])
 
 
 if __name__ == "__main__":

@@ -1,66 +1,168 @@
-"""What a delivered batch costs the driver, and how that grows with the number of workers.
+"""What does a delivered batch cost the driver, and how does that grow with the number of workers?
 
     python benchmarks/driver.py [--backend process|ray] [--quick]
 
-The workers are stand-ins on the real backend: they answer every request at once with the same small fragment, so that
+The workers are stand-ins on the real backend: they reply to every request at once with the same small fragment, so that
 what is measured is asking, waiting, copying and delivering. CPU time of the driver's process, all its threads, per
 fragment of 4 × 16 frames, asynchronous. Ends with 1 if a target is missed.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from figures import ended, table, verdict
 from policies import quiet_threads
-from stand_ins import collection_of, fragment
+from rounds import begin_ray, ended, parser, table, verdict
+from swath.collectors.delivery import Shaper
+from swath.collectors.jobs import WorkerJobs
+from swath.collectors.joining import Joiner
+from swath.collectors.messages import Description, Head, Tally
+from swath.collectors.plan import Automatic, FragmentPlan, Renewal
 from swath.collectors.service import CollectorService
+from swath.collectors.tracker import FragmentTracker
+from swath.group.gate import Gate
+from swath.group.gather import AsReady
+from swath.group.group import WorkerGroup
+from swath.group.stats import Counters
+from swath.options import Budget, Survival
+from swath.rollout.buffer import Rows
+from swath.rollout.fragment import Fragment, Layout
+from swath.weights.channel import Channel
+from swath.weights.manifest import Manifest
+from swath.workers.base import Job
+from swath.workers.create import backend
+from swath.workers.fleet import Fleet
+from swath.workers.packing import Parcel, pack, unpack
+from swath.workers.tickets import Name
 
 ENVS, STEPS = 4, 16
+FRAMES = ENVS * STEPS
 SIZES = (1, 4, 16, 64)
 MOST_MS = 0.6
+PLACED_WITHIN_S = 600.0
+DRAWS, QUICK_DRAWS, STRETCHES = 5000, 500, 10
 
 
-def cost_ms(collection: CollectorService, draws: int) -> float:
+class Sealed:
+    """A value that is put together only where it arrives: a worker that sends it imports little, and starts soon."""
+
+    def __init__(self, head: bytes, arrays: list[Any]) -> None:
+        self.head, self.arrays = head, arrays
+
+    def __reduce__(self) -> Any:
+        return unpack, (self.head, self.arrays)
+
+
+class StandIn:
+    """Replies with one fragment, again and again."""
+
+    def __init__(self, *parts: tuple[bytes, list[Any]]) -> None:
+        self._reply = Parcel(*[Sealed(*part) for part in parts])
+
+    def answer(self, update: Any, method: str, args: Any, kwargs: Any) -> Any:  # noqa: ARG002  as a worker is called
+        """Call one of the methods below."""
+        return getattr(self, method)(*args)
+
+    def collect(self, ask: Any) -> Parcel:  # noqa: ARG002
+        """The fragment."""
+        return self._reply
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def sealed(value: Any) -> tuple[bytes, list[Any]]:
+    """A part for `StandIn`."""
+    packed = pack(value)
+    return packed.head, [np.frombuffer(buffer, dtype=np.uint8) for buffer in packed.buffers]
+
+
+def fragment() -> Fragment:
+    """Zeros."""
+    room = (ENVS, STEPS)
+    ids, action = (np.zeros(room, dtype=np.int64) for _ in range(2))
+    seen, led_to = (np.zeros((*room, 4), dtype=np.float32) for _ in range(2))
+    reward, log_prob = (np.zeros(room, dtype=np.float32) for _ in range(2))
+    terminated, truncated = (np.zeros(room, dtype=np.bool_) for _ in range(2))
+    rows = Rows(
+        observation=[seen],
+        outputs=[action, log_prob],
+        next_observation=[led_to],
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        valid=None,
+    )
+    return Fragment(rows, ids, ids.copy(), 0)
+
+
+def service_of(place: str, n_workers: int) -> CollectorService:
+    """An asynchronous collection from stand-ins; all but the collecting is as always."""
+    made, places = fragment(), backend(place)
+
+    def job(name: Name) -> Job:
+        head = Head(name.worker, name.life, 0, FRAMES, STEPS, Tally(), b"", 0)
+        resources = {"num_cpus": 0.01} if place == "ray" else {}
+        return Job(partial(StandIn, sealed(head), sealed(made)), name, resources=resources)
+
+    fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=PLACED_WITHIN_S))
+    fleet.bring_up()
+    group = WorkerGroup(fleet, Channel(places.share))
+    layout = Layout((ENVS,), ("observation",), ("action", "action_log_prob"))
+    described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
+    jobs, counters, budget = WorkerJobs({}, described=described), Counters(), Budget(FRAMES)
+    tracker = group.tracker = FragmentTracker(group, counters, jobs.replaces)
+    plan = FragmentPlan(group, tracker, dict.fromkeys(described, FRAMES), budget, Renewal(Automatic(), print))
+    return CollectorService(
+        group=group,
+        jobs=jobs,
+        plan=plan,
+        gather=AsReady(group, plan, 1),
+        joiner=Joiner(described, [None] * n_workers, several=False),
+        shaper=Shaper(layout),
+        budget=budget,
+        batch_frames=FRAMES,
+        gate=Gate("stand-ins"),
+    )
+
+
+def cost_ms(service: CollectorService, draws: int) -> float:
     """CPU milliseconds of this process per batch: the median of ten stretches."""
     for _ in range(draws // 5):
-        collection.draw()
+        service.draw()
     found = []
-    for _ in range(10):
+    for _ in range(STRETCHES):
         began = time.process_time()
-        for _ in range(draws // 10):
-            collection.draw()
-        found.append((time.process_time() - began) / (draws // 10) * 1e3)
+        for _ in range(draws // STRETCHES):
+            service.draw()
+        found.append((time.process_time() - began) / (draws // STRETCHES) * 1e3)
     return statistics.median(found)
 
 
 def main() -> int:
     """Measure every number of workers."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", default="process", choices=("process", "ray"))
-    parser.add_argument("--quick", action="store_true", help="fewer draws: a look, not a measurement")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--backend", default="process", choices=("process", "ray"))
+    asked = arguments.parse_args()
     quiet_threads()
-    if options.backend == "ray":
-        import cluster  # needs swath[ray]
-
-        cluster.begin()
-    made = fragment(ENVS, STEPS, np.zeros(4, dtype=np.float32))
+    if asked.backend == "ray":
+        begin_ray()
     costs = {}
     for n_workers in SIZES:
-        collection = collection_of(options.backend, n_workers, made)
-        costs[n_workers] = cost_ms(collection, 500 if options.quick else 5000)
-        collection.close(10.0)
+        service = service_of(asked.backend, n_workers)
+        costs[n_workers] = cost_ms(service, QUICK_DRAWS if asked.quick else DRAWS)
+        service.close(10.0)
     rows = {f"{n_workers} workers": [cost] for n_workers, cost in costs.items()}
-    table(f"CPU time of the driver per fragment of {ENVS * STEPS} frames, {options.backend}", {"ms": ".3f"}, rows)
+    table(f"CPU time of the driver per fragment of {FRAMES} frames, {asked.backend}", {"ms": ".3f"}, rows)
     few, many = SIZES[0], SIZES[-1]
-    cheap = verdict(f"{options.backend}: {many} workers", costs[many], ".2f ms", most=MOST_MS)
-    growth = verdict(f"{options.backend}: times that of {few}", costs[many] / costs[few], ".2f", most=many / few)
+    cheap = verdict(f"{asked.backend}: {many} workers", costs[many], ".2f ms", most=MOST_MS)
+    growth = verdict(f"{asked.backend}: times that of {few}", costs[many] / costs[few], ".2f", most=many / few)
     return ended([cheap, growth])
 
 

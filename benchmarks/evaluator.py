@@ -1,32 +1,29 @@
-"""How quick an evaluation is, and how little it costs those who ask for it.
+"""How quick is an evaluation, and what does it cost those who ask for it?
 
-    python benchmarks/evaluator.py [--seconds 2] [--rounds 5] [--requests 100]
+    python benchmarks/evaluator.py [--quick]
 
-Ten CartPole episodes in ten envs, with Swath's `Evaluator` and TorchRL's, both on a thread, in turn; then how long
-`trigger_eval` takes beyond a copy of the weights, and how long after the evaluation itself its result can be read; then
-a thousand requests at once. Ends with 1 if a target is missed.
+Ten CartPole episodes in ten envs, with Swath's `Evaluator` and TorchRL's, both on a thread; how long `trigger_eval`
+takes beyond a copy of the weights, and how long after the evaluation itself its result can be read. Ends with 1 if a
+target is missed.
 """
 
 from __future__ import annotations
 
-import argparse
-import resource
 import statistics
 import sys
 import time
+from typing import Any
 
 import torch
 from torch import nn
 
-from figures import claim, ended, verdict
-from peers import TORCHRL, python_of
-from rounds import Peer, Run, Target, interleave, reached, show, timed
+from policies import quiet_threads
+from rounds import Peer, Target, compare, ended, parser, python_of, timed, verdict
 from swath import Evaluator
-from swath.evaluation.options import Place
 
 EPISODES, ENVS, MAX_STEPS = 10, 10, 200
-MANY, ENOUGH = 1000, 0.95
-COPY_S, READ_S = 1e-3, 5e-3
+ENOUGH = 0.95
+COPY_MS, READ_MS = 1.0, 5.0
 
 
 class Upright(nn.Module):
@@ -41,34 +38,27 @@ class Upright(nn.Module):
         return (observation[..., 2] + observation[..., 3] > 0).long()
 
 
-def evaluator(place: Place, episodes: int, envs: int, **options: object) -> Evaluator:
-    """Of CartPole, whose episodes are cut after so many steps."""
-    return Evaluator(
-        "CartPole-v1",
-        policy_factory=Upright,
-        num_trajectories=episodes,
-        num_envs=envs,
-        max_steps=MAX_STEPS,
-        backend=place,
-        **options,  # type: ignore[arg-type]
-    )
+def evaluator(place: Any, episodes: int, **options: Any) -> Evaluator:
+    """Of CartPole, an env per episode; episodes are cut after so many steps."""
+    settings = {"num_trajectories": episodes, "num_envs": episodes, "max_steps": MAX_STEPS, "backend": place}
+    return Evaluator("CartPole-v1", policy_factory=Upright, **settings, **options)
 
 
-def episodes_pass(seconds: float, rounds: int) -> bool:
+def episodes_pass(rounds: int, seconds: float) -> bool:
     """Whether ours is so much quicker."""
-    with evaluator("thread", EPISODES, ENVS) as ours:
-        peer = Peer(python_of(TORCHRL), "peer_torchrl_cartpole.py", ENVS, EPISODES, MAX_STEPS)
-        contenders: dict[str, Run] = {"Swath": timed(lambda: len([ours.evaluate()])), "TorchRL": peer}
-        rates = interleave(contenders, rounds, seconds)
-        peer.close()
-    show(f"{EPISODES} episodes of CartPole in {ENVS} envs, on a thread", rates, "evaluations/s")
-    return reached(rates, [Target("Swath", "TorchRL", 10.0)])
+    peer = Peer(python_of("torchrl"), "peer_torchrl.py", "evaluate", ENVS, EPISODES, MAX_STEPS)
+    with evaluator("thread", EPISODES) as ours:
+        contenders = {"Swath": timed(lambda: len([ours.evaluate()])), "TorchRL": peer}
+        title, target = f"{EPISODES} episodes of CartPole in {ENVS} envs, on a thread", Target("Swath", "TorchRL", 10)
+        reached = compare(title, contenders, [target], rounds, seconds, "evaluations/s")
+    peer.close()
+    return reached
 
 
-def latency_passes(place: Place, requests: int) -> bool:
+def latency_passes(place: str, requests: int) -> bool:
     """Whether asking takes hardly more than a copy, and results are there at once."""
     policy, asking, reading = Upright(), list[float](), list[float]()
-    with evaluator(place, 1, 1) as ours:
+    with evaluator(place, 1) as ours:
         ours.evaluate(policy)
         for _ in range(requests):
             began = time.perf_counter()
@@ -81,49 +71,22 @@ def latency_passes(place: Place, requests: int) -> bool:
             reading.append(time.perf_counter() - accepted - result["eval/duration_s"])
             asking.append((accepted - asked) - (asked - began))
             del copied
-    return all(
-        [
-            within(f"{place}: asking, beyond a copy", asking, COPY_S),
-            within(f"{place}: reading, beyond the evaluation", reading, READ_S),
-        ]
-    )
+    asked_in_time = within(f"{place}: asking, beyond a copy", asking, COPY_MS)
+    return within(f"{place}: reading, beyond the evaluation", reading, READ_MS) and asked_in_time
 
 
 def within(what: str, seconds: list[float], most: float) -> bool:
     """Whether enough of these are no more; prints a line."""
     middle, high = statistics.median(seconds) * 1e3, sorted(seconds)[int(ENOUGH * len(seconds)) - 1] * 1e3
-    return verdict(f"{what}, 95 % within", high, ".2f ms", most=most * 1e3, note=f"median {middle:.2f} ms")
-
-
-def many_pass() -> bool:
-    """Whether a thousand requests at once have their results in order, or the newest alone, in bounded memory."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with evaluator("thread", 1, 1, busy_policy="queue") as ours:
-        began = time.perf_counter()
-        for step in range(MANY):
-            ours.trigger_eval(step=step)
-        asked = time.perf_counter() - began
-        steps = [result["eval/step"] for result in iter(ours.wait, None)]
-    with evaluator("thread", 1, 1, busy_policy="latest") as ours:
-        for step in range(MANY):
-            ours.trigger_eval(step=step)
-        latest = [result["eval/step"] for result in iter(ours.wait, None)]
-    more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    passed = steps == list(range(MANY)) and latest[-1] == MANY - 1 and len(latest) <= MANY
-    note = f"asked for in {asked:.2f} s; with 'latest' {len(latest)} of them; {more:.0f} MiB more"
-    return claim(f"{MANY} requests at once: all in order", passed, note)
+    return verdict(f"{what}, 95 % within", high, ".2f ms", most=most, note=f"median {middle:.2f} ms")
 
 
 def main() -> int:
     """Print all; 1 if a target was missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each contender, per round")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=100, help="whose latency is measured, per backend")
-    asked = parser.parse_args()
-    torch.set_num_threads(1)
-    passed = [episodes_pass(asked.seconds, asked.rounds)]
-    passed += [latency_passes("thread", asked.requests), latency_passes("process", asked.requests), many_pass()]
+    quick = parser(__doc__).parse_args().quick
+    quiet_threads()
+    passed = [episodes_pass(3, 0.5) if quick else episodes_pass(5, 2.0)]
+    passed += [latency_passes(place, 20 if quick else 100) for place in ("thread", "process")]
     return ended(passed)
 
 

@@ -13,43 +13,25 @@ from swath.learn.policy import NetworkPolicy
 
 def mlp(inputs: int = 4, actions: int = 2) -> nn.Sequential:
     """4-64-64-2 for CartPole."""
-    return nn.Sequential(
-        nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, actions)
-    )  # fmt: skip
-
-
-class Scaled(nn.Module):
-    """Bytes to numbers between 0 and 1."""
-
-    def forward(self, image: Tensor) -> Tensor:
-        """Float images of the same shape."""
-        return image.float() / 255
-
-
-def cnn(actions: int = 6) -> nn.Sequential:
-    """A small one for 4×84×84 bytes."""
-    return nn.Sequential(
-        Scaled(), nn.Conv2d(4, 16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.Flatten(),
-        nn.Linear(32 * 9 * 9, 128), nn.ReLU(), nn.Linear(128, actions),
-    )  # fmt: skip
+    return nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, actions))
 
 
 class Sampler(nn.Module):
-    """A plain module: observations in, sampled actions and their log-probabilities out.
+    """A plain module: observations in, sampled actions and their log-probabilities out, as most users write it.
 
-    As most users write it, but without the distribution's checks of its arguments, which would cost both sides 20 µs.
+    By default without the distribution's checks of its arguments, which would cost any contender 20 µs.
     """
 
     in_keys = ("observation",)
     out_keys = ("action", "action_log_prob")
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, *, checks: bool = False) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.checks = net, checks
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
         """Actions `[B]` and log-probabilities `[B]`."""
-        choice = Categorical(logits=self.net(observation), validate_args=False)
+        choice = Categorical(logits=self.net(observation), validate_args=self.checks)
         action = choice.sample()
         return action, choice.log_prob(action)
 

@@ -1,143 +1,297 @@
-"""Workers of a `WorkerSet` are killed while it samples: batches must be whole all the same, and made with the newest.
+"""Are batches of a `WorkerSet` whole while its workers are killed, and made with the newest of everything?
 
-    python benchmarks/rollout_worker_chaos.py [--backend process ray] [--agents 1 2] [--seconds 60] [--seed 0]
+    python benchmarks/rollout_worker_chaos.py [--backend process ray] [--agents 1 2] [--seconds 60] [--quick]
 
-Four workers with four counting envs each, or two of two agents; a step of an env takes 60 µs of CPU, a fragment is 64
-steps. For a minute: SIGKILL for a random worker every five seconds. A set that nobody disturbs takes turns with it,
-five seconds after every ten. Weights are new before every batch, filters are shared every second, and with two agents
-there is a new policy every four seconds, with a mapping function that has an agent act by it. The policies write the
-number of their weights into their actions, the filters write how much they have seen into the observations: so it shows
-that a worker that replaces another has all of it from its first row on. Replacements wait for 0.1 s at first; as many
-are made as are needed. Ends with 1 if a frame is missing, twice there, of a broken fragment or made with what was old.
+Four workers with four counting envs each, or two of two agents; envs and kills are those of chaos.py, with a SIGKILL
+every five seconds. Weights are new before every batch, filters are shared every second, and with two agents there is a
+new policy every four seconds, with a mapping that lets an agent act by it. Policies write the number of their weights
+into their actions, filters write how much they have seen into the observations: so each row shows whether a worker that
+replaces another had all of it from its first row on. Ends with 1 if a frame is missing, twice there, of a broken
+fragment or made with what was old.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
-from chaos_stage import say_recovery, set_up
-from chaos_toys import Diary, Killer
-from figures import claim, ended, verdict
-from rollout_worker_chaos_check import Ledger, Said
-from rollout_worker_chaos_course import Course
-from rollout_worker_chaos_toys import Mapping, SubEnvs
+import gymnasium as gym
+import numpy as np
+
+from chaos import COUNTING, ENVS, STEPS, WORKERS, Diary, Drawn, Killer, Toiling, recovered, set_up
+from rounds import claim, ended, parser, verdict
 from swath import AlgorithmConfig, WorkerSet
-from swath.testing.telling import Telling, TellingFilter
+from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
+from swath.rollout_workers import MeanStdFilter, Policy, make_multi_agent
 
-WORKERS, STEPS = 4, 64
 TURN_S, KILL_AT_S, KILL_EVERY_S, QUIET_S = 10.0, 2.0, 5.0, 5.0
+FILTERS_EVERY_S, POLICY_EVERY_S = 1.0, 4.0
+ANY_NUMBER = replace(COUNTING, action_space=gym.spaces.Discrete(2**31))
+COLUMNS = ("obs", "actions", "eps_id", "policy_version")
+
+
+class Numbered(Policy):
+    """Its weight is a number, and so are all of its actions."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.number = 0
+
+    def compute_actions(self, obs_batch: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+        """The number, for every row."""
+        return np.full(len(obs_batch), self.number), [], {}
+
+    def get_weights(self) -> dict[str, Any]:
+        """The number."""
+        return {"number": np.array([self.number])}
+
+    def set_weights(self, weights: Any) -> None:
+        """Act by another number."""
+        self.number = int(weights["number"][0])
+
+
+class CountingFilter(MeanStdFilter):
+    """Leaves observations as they are, but for their last number: how many of them it has seen."""
+
+    def __init__(self, shape: Any, *_: Any) -> None:
+        super().__init__(shape, demean=False, destd=False, clip=None)
+
+    def __call__(self, x: Any, update: bool = True) -> Any:
+        """The observations, as a copy."""
+        seen = np.array(super().__call__(x, update))
+        seen[..., -1] = self.rs.n
+        return seen
+
+
+class RoomForOne(gym.ObservationWrapper[Any, Any, Any]):
+    """Adds a number to the observations, for the filter to write over."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        low, high = np.append(env.observation_space.low, 0), np.append(env.observation_space.high, np.inf)
+        self.observation_space = gym.spaces.Box(np.float32(low), np.float32(high), dtype=np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        """The longer one."""
+        return np.append(observation, np.float32(0))
+
+
+@dataclass(frozen=True)
+class SubEnvs:
+    """Builds the sub-envs of all workers; each worker has the same counting envs in every life."""
+
+    diary: Diary
+    agents: int
+
+    def __call__(self, context: Any) -> Any:
+        """The sub-env of a context."""
+        worker, first = context.worker_index, context.vector_index * self.agents
+        numbers = range(first, first + self.agents)
+        made = iter([RoomForOne(Toiling(worker, number, self.diary, counting=ANY_NUMBER)) for number in numbers])
+        return next(made) if self.agents == 1 else make_multi_agent(lambda _: next(made))({"num_agents": self.agents})
+
+
+@dataclass(frozen=True)
+class Mapping:
+    """Agents and policies take turns: agents are called 0 and 1, a lone one has a name."""
+
+    ids: tuple[str, ...]
+
+    def __call__(self, agent: Any, *_: Any, **__: Any) -> str:
+        """The policy of an agent."""
+        return self.ids[agent % len(self.ids) if isinstance(agent, int) else 0]
+
+
+def last_before(at: float, said: list[tuple[float, Any]], otherwise: Any = None) -> Any:
+    """What was said last before a moment."""
+    return next((what for when, what in reversed(said) if when < at), otherwise)
+
+
+@dataclass
+class Training:
+    """A set whose weights, filters and policies change all the time, and the rows that it gave.
+
+    Attributes:
+        workers: the set.
+        agents: of a sub-env.
+        ids: of the policies that act, and of those before.
+        versions, filters, mappings: what was published, and when.
+        numbers: of the weights, by version.
+        rows: a batch's columns of a policy, with its id and the number of the batch.
+        arrived: when each batch came.
+    """
+
+    workers: WorkerSet
+    agents: int
+    ids: list[str]
+    versions: list[tuple[float, Any]] = field(default_factory=list)
+    filters: list[tuple[float, Any]] = field(default_factory=list)
+    mappings: list[tuple[float, Any]] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
+    rows: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
+    arrived: list[float] = field(default_factory=list)
+
+    def draw_one(self) -> int:
+        """Add a policy and share filters if it is time; publish, sample, and keep what came."""
+        now = time.monotonic()
+        if self.agents > 1 and now - last_time(self.mappings) >= POLICY_EVERY_S:
+            self.ids.append(f"policy_{len(self.ids)}")
+            newest = tuple(self.ids[-2:])
+            self.workers.add_policy(self.ids[-1], Numbered, policy_mapping_fn=Mapping(newest))
+            self.mappings.append((time.monotonic(), newest))
+        if now - last_time(self.filters) >= FILTERS_EVERY_S:
+            self.workers.sync_filters()
+            known = {name: own.rs.n for name, own in self.workers.local_worker().filters.items()}
+            self.filters.append((time.monotonic(), known))
+        number = len(self.numbers) + 1
+        for policy in self.workers.local_worker().policy_map.values():
+            policy.set_weights({"number": [number]})
+        version = self.workers.sync_weights()
+        self.numbers[version] = number
+        self.versions.append((time.monotonic(), version))
+        batch = self.workers.sample()
+        frames = WORKERS * ENVS // self.agents * STEPS
+        assert batch.env_steps() == frames, f"a batch has {batch.env_steps()} frames, not {frames}"
+        for name, rows in batch.as_multi_agent().policy_batches.items():
+            self.rows.append((name, len(self.arrived), {column: np.array(rows[column]) for column in COLUMNS}))
+        self.arrived.append(time.monotonic())
+        return frames
+
+    def check(self, killed: dict[tuple[int, int], float]) -> int:
+        """Raise an `AssertionError` that says what is wrong; the number of lives that replaced others.
+
+        `killed` says when the life before a life was killed.
+        """
+        names, batches, kept = zip(*self.rows, strict=True)
+        sizes = [len(each["actions"]) for each in kept]
+        obs, actions, ids, versions = (np.concatenate([each[column] for each in kept]) for column in COLUMNS)
+        policy, batch = np.repeat(names, sizes), np.repeat(batches, sizes)
+        mark, seen = obs[:, :3].astype(np.int64), obs[:, 3]
+        order = {version: place for place, (_, version) in enumerate(self.versions)}
+        late = batch - np.array([order[version] for version in versions.tolist()])
+        assert ((late == 0) | (late == 1)).all(), "a batch has weights older than those of a fragment that was late"
+        assert (actions == [self.numbers[version] for version in versions.tolist()]).all(), "other weights acted"
+        lives = np.stack([ids >> WORKER_BITS, (ids >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)], axis=-1)
+        for life in map(tuple, np.unique(lives, axis=0).tolist()):
+            own = np.flatnonzero((lives == life).all(axis=1))
+            own = own[np.lexsort(mark[own].T[::-1])]
+            check_frames(life, mark[own], batch[own])
+            if life[1]:
+                first = own[(mark[own, 1:] == 0).all(axis=1)]
+                self.check_first(killed[life], policy[first], batch[first], mark[first], seen[first], versions[first])
+        return sum(life > 0 for _, life in np.unique(lives, axis=0))
+
+    def check_first(self, killed: float, policy: Any, batch: Any, mark: Any, seen: Any, versions: Any) -> None:
+        """The first rows of a life that replaces another are made with all that was published before."""
+        assert (versions >= last_before(killed, self.versions)).all(), "a new life begins with old weights"
+        known = last_before(killed, self.filters, {})
+        assert all(n > known.get(name, 0) for name, n in zip(policy, seen, strict=True)), "it begins with an old filter"
+        end = max(self.arrived[number] for number in batch)
+        allowed = [last_before(killed, self.mappings), *(ids for at, ids in self.mappings if killed <= at <= end)]
+        for name, (env, *_) in zip(policy, mark, strict=True):
+            assert name in {ids[env % self.agents] for ids in allowed}, f"it begins with the policy {name!r}"
+
+
+def last_time(said: list[tuple[float, Any]]) -> float:
+    """When something was said last."""
+    return said[-1][0] if said else 0.0
+
+
+def check_frames(life: tuple[int, int], mark: Any, batch: Any) -> None:
+    """Of a life, sorted by env, episode and step: every frame once, in whole fragments, from a reset on."""
+    wanted = list(range(life[0] * ENVS, (life[0] + 1) * ENVS))
+    assert np.unique(mark[:, 0]).tolist() == wanted, f"{life} has the envs {np.unique(mark[:, 0])}"
+    for (env, episode, step), following in pairwise(mark.tolist()):
+        allowed = ([env, episode, step + 1], [env, episode + 1, 0], [env + 1, 0, 0])
+        assert following in allowed, f"{life}: after {(env, episode, step)} comes {following}"
+    for env in wanted:
+        counts = np.unique(batch[mark[:, 0] == env], return_counts=True)[1]
+        assert not (counts % STEPS).any(), f"{life}: a batch has a part of a fragment of env {env}"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Where, and how."""
+    """Where, with how many agents, for how long."""
 
     backend: str
     agents: int
     seconds: float
-    seed: int
 
     def __str__(self) -> str:
         return f"{self.backend}, {self.agents} agent{'s' * (self.agents > 1)}"
 
     @contextmanager
-    def course(self) -> Iterator[tuple[Course, Diary]]:
+    def training(self) -> Iterator[tuple[Training, Drawn, Diary]]:
         """One that has given its first batches, and its workers' diary."""
+        ids = [f"policy_{agent}" for agent in range(self.agents)] if self.agents > 1 else ["default_policy"]
+        config = (
+            AlgorithmConfig()
+            .env_runners(num_env_runners=WORKERS, num_envs_per_env_runner=ENVS // self.agents)
+            .env_runners(rollout_fragment_length=STEPS, observation_filter=CountingFilter)
+            .fault_tolerance(delay_between_env_runner_restarts_s=0.1)
+            .multi_agent(policies=set(ids), policy_mapping_fn=Mapping(tuple(ids)))
+            .debugging(seed=0)
+        )
         with ExitStack() as stack:
             diary = Diary(Path(stack.enter_context(tempfile.TemporaryDirectory())))
             envs = SubEnvs(diary, self.agents)
-            policies = [f"policy_{agent}" for agent in range(self.agents)] if self.agents > 1 else ["default_policy"]
-            workers = stack.enter_context(
-                WorkerSet(
-                    env_creator=envs,
-                    default_policy_class=Telling,
-                    config=config_for(envs, policies),
-                    backend=self.backend,
-                )
-            )
-            course = Course(workers, Ledger(WORKERS * envs.number * STEPS, self.agents))
-            course.ledger.told.mappings.append(Said(time.monotonic(), tuple(policies)))
-            if self.agents > 1:
-                course.policies, course.due["policy"] = policies, 0.0
-            course.draw(lambda: len(diary.lines()) == WORKERS)
-            yield course, diary
-
-
-def config_for(envs: SubEnvs, policies: list[str]) -> AlgorithmConfig:
-    """Replaced at once, or nearly, however often."""
-    return (
-        AlgorithmConfig()
-        .env_runners(num_env_runners=WORKERS, num_envs_per_env_runner=envs.number)
-        .env_runners(rollout_fragment_length=STEPS, observation_filter=TellingFilter)
-        .fault_tolerance(delay_between_env_runner_restarts_s=0.1)
-        .multi_agent(policies=set(policies), policy_mapping_fn=Mapping(tuple(policies)))
-        .debugging(seed=0)
-    )
+            made = WorkerSet(env_creator=envs, default_policy_class=Numbered, config=config, backend=self.backend)
+            training = Training(stack.enter_context(made), self.agents, ids)
+            training.mappings.append((time.monotonic(), tuple(ids)))
+            drawn = Drawn(training.draw_one)
+            drawn.draw_until(lambda: len(diary.lines()) == WORKERS)
+            yield training, drawn, diary
 
 
 def chaos(scene: Scene) -> bool:
     """A kill every five seconds; whether all is as it should be."""
     print(f"\n{scene}: a kill every five seconds", flush=True)
-    with scene.course() as (course, diary), scene.course() as (quiet, _):
-        killer = Killer(diary, scene.seed)
+    with scene.training() as (ours, drawn, diary), scene.training() as (undisturbed, quiet, _):
+        killer = Killer(diary)
         for _ in range(max(1, round(scene.seconds / TURN_S))):
             with killer.at_work(KILL_AT_S, KILL_EVERY_S):
-                course.draw_for(TURN_S)
+                drawn.draw_for(TURN_S)
             quiet.draw_for(QUIET_S)
-        course.draw(lambda: len(killer.recoveries) == len(killer.killed))
-        restarts, events = course.workers.num_remote_worker_restarts(), course.workers.events()
-        recoveries = killer.recoveries
-    quiet.ledger.check(STEPS, {})
-    returned = course.ledger.check(STEPS, beginnings(killer))
-    say(scene, course, quiet, recoveries)
-    kinds = Counter(event.kind for event in events)
-    told = kinds["died"] == kinds["replaced"] == restarts == len(killer.killed)
-    note = f"{len(killer.killed)} kills, {restarts} restarts, {kinds['discarded']} fragments discarded"
-    frames = f"{course.ledger.frames:,} frames, {returned} lives that replaced others"
+        drawn.draw_until(lambda: len(killer.recoveries) == len(killer.killed))
+        restarts, recoveries = ours.workers.num_remote_worker_restarts(), killer.recoveries
+        kinds = Counter(event.kind for event in ours.workers.events())
+    lives, killed = Counter[int](), {}
+    for one in killer.killed:
+        lives[one.worker] += 1
+        killed[one.worker, lives[one.worker]] = one.at
+    undisturbed.check({})
+    replaced = ours.check(killed)
+    counted = kinds["died"] == kinds["replaced"] == restarts == len(killed)
+    note = f"{drawn.rate:,.0f} of {quiet.rate:,.0f} env steps/s"
+    verdict(f"{scene}: share of the undisturbed rate", drawn.rate / quiet.rate, ".0%", note=note)
+    note, frames = f"{len(killed)} kills, {restarts} restarts", f"{drawn.frames:,} frames, {replaced} new lives"
     return all(
         [
-            claim(f"{scene}: each loss is told of", told, note),
-            claim(f"{scene}: frames whole, lives begin with the newest", returned > 0, frames),
+            recovered(scene, recoveries),
+            claim(f"{scene}: each loss is reported", counted, note),
+            claim(f"{scene}: frames whole, lives begin with the newest", replaced > 0, frames),
         ]
     )
 
 
-def beginnings(killer: Killer) -> dict[tuple[int, int], float]:
-    """When the life before a life was killed, by worker and life."""
-    lives: Counter[int] = Counter()
-    found = {}
-    for one in killer.killed:
-        lives[one.worker] += 1
-        found[one.worker, lives[one.worker]] = one.at
-    return found
-
-
-def say(scene: Scene, course: Course, quiet: Course, recoveries: list[tuple[float, float]]) -> None:
-    """How fast it was, and how soon the next lives were there."""
-    note = f"{course.rate:,.0f} of {quiet.rate:,.0f} env steps/s"
-    verdict(f"{scene}: share of the undisturbed rate", course.rate / quiet.rate, ".0%", note=note)
-    say_recovery(scene, recoveries)
-
-
 def main() -> int:
     """Every backend, one agent and two."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", nargs="+", default=["process", "ray"], choices=("process", "ray"))
-    parser.add_argument("--agents", nargs="+", type=int, default=[1, 2], choices=(1, 2))
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    set_up(asked.backend, 2 * WORKERS)
-    scenes = [Scene(place, agents, asked.seconds, asked.seed) for place in asked.backend for agents in asked.agents]
-    return ended([chaos(scene) for scene in scenes])
+    arguments = parser(__doc__)
+    arguments.add_argument("--backend", nargs="+", default=["process", "ray"], choices=("process", "ray"))
+    arguments.add_argument("--agents", nargs="+", type=int, default=[1, 2], choices=(1, 2))
+    arguments.add_argument("--seconds", type=float, default=60.0)
+    asked = arguments.parse_args()
+    set_up(asked)
+    seconds = 10 if asked.quick else asked.seconds
+    return ended([chaos(Scene(at, agents, seconds)) for at in asked.backend for agents in asked.agents])
 
 
 if __name__ == "__main__":

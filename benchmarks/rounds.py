@@ -1,38 +1,137 @@
-"""Interleaved rounds: contenders run in turn, so that whatever else the machine does hits all of them alike.
+"""What all benchmarks share: contenders in turns, tables and verdicts, and other libraries in processes of their own.
 
-    round 1   A ▇▇▇  B ▇▇▇  C ▇▇▇
-    round 2   C ▇▇▇  B ▇▇▇  A ▇▇▇      every slice lasts `seconds`; A/B is the median over the rounds of A's rate
-    round 3   A ▇▇▇  …                 by B's in the same round
+    round 1   A ▇▇▇  B ▇▇▇  C ▇▇▇      contenders run in turn, so that whatever else the machine does hits all alike
+    round 2   C ▇▇▇  B ▇▇▇  A ▇▇▇      A/B is the median over the rounds of A's rate by B's in the same round
+    round 3   A ▇▇▇  …
 
-Seconds are those of the clock on the wall. `BENCH_CLOCK=cpu` counts the process's CPU seconds instead: what neighbours
-on a busy machine take is then left out, and so is time spent waiting, of which a loop in one thread has none.
+Seconds are those of the clock on the wall. `BENCH_CLOCK=cpu` counts CPU seconds of this process instead.
 
-Standard library only: the children that stand for other libraries import it too.
+What is printed is also written to the file that `SWATH_FIGURES` names, a line of JSON each; suite.py reads it.
+
+Standard library only: the processes of other libraries import this module too.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-
-from figures import table, verdict
+from typing import Any, NamedTuple
 
 Run = Callable[[float], float]
-"""Work for about so many seconds; answer units done per second."""
+"""Work for about so many seconds; return units done per second."""
 
-WARM_UP = 0.2
+KEPT_IN = "SWATH_FIGURES"
+WARM_UP_S = 0.2
 CPU = os.environ.get("BENCH_CLOCK") == "cpu"
 clock = time.process_time if CPU else time.perf_counter
 
+PEERS = Path(__file__).parent.parent / ".venv-peers"
+PACKAGES = {
+    "torchrl": ("ray==2.60.0", "torch==2.13.0", "torchrl==0.14.1", "tensordict==0.14.3", "gymnasium==1.4.0"),
+    "sb3": ("stable_baselines3==2.9.2", "torch==2.13.0", "gymnasium==1.4.0"),
+    "rllib": ("ray[rllib]==2.60.0", "torch==2.13.0"),
+}
+"""Other libraries, each in an environment of its own: their requirements may contradict ours."""
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """A command line with `--quick`."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--quick", action="store_true", help="a short run: a look, not a measurement")
+    return made
+
+
+# ---- tables and verdicts
+
+
+def table(title: str, columns: Mapping[str, str], rows: Mapping[str, Sequence[float | None]]) -> None:
+    """Print a table, and keep it.
+
+    Args:
+        title: above it.
+        columns: heading and format of each; the first is what a picture of the table shows.
+        rows: name and numbers of each; `None` leaves a cell empty.
+    """
+    shown = {name: [_cell(*pair) for pair in zip(row, columns.values(), strict=True)] for name, row in rows.items()}
+    widths = [max(map(len, cells)) for cells in zip(columns, *shown.values(), strict=True)]
+    first = max(34, *map(len, shown))
+    print(f"\n{title}")
+    for name, cells in {"": list(columns), **shown}.items():
+        print(f"  {name:{first}} " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)))
+    print(end="", flush=True)
+    bars = {name: row[0] for name, row in rows.items()}
+    _keep(kind="table", title=title, columns=list(columns), rows=shown, bars=bars)
+
+
+def course(title: str, unit: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Keep curves for a picture: seconds and a figure."""
+    _keep(kind="course", title=title, unit=unit, lines=lines)
+
+
+def verdict(
+    what: str, got: float, spec: str = "", *, least: float | None = None, most: float | None = None, note: str = ""
+) -> bool:
+    """Print a figure, keep it, and return whether it is within its limits, if it has any.
+
+    `spec` is its format; a unit may follow after a space: `".2f ms"`.
+    """
+    passed = (least is None or got >= least) and (most is None or got <= most)
+    limits = [f"{sign} {limit:g}" for sign, limit in (("≥", least), ("≤", most)) if limit is not None]
+    return _judged(what, _cell(got, spec), " and ".join(limits), note, passed=passed)
+
+
+def claim(what: str, holds: bool, note: str = "") -> bool:
+    """Print whether something holds, keep it, and return it."""
+    return _judged(what, "yes" if holds else "no", "yes", note, passed=holds)
+
+
+def ended(passed: Collection[bool]) -> int:
+    """Print the outcome; return the exit code."""
+    print(f"\n{'all targets reached' if all(passed) else 'a target was missed'}")
+    return int(not all(passed))
+
+
+def _judged(what: str, got: str, wanted: str, note: str, *, passed: bool) -> bool:
+    words = f", target {wanted}: {'passed' if passed else 'MISSED'}" if wanted else ""
+    print(f"  {what:58} {got:>8}{words}{f'  ({note})' if note else ''}", flush=True)
+    _keep(kind="verdict", what=what, got=got, wanted=wanted, note=note, passed=passed)
+    return passed
+
+
+def _cell(number: float | None, spec: str) -> str:
+    if number is None:
+        return ""
+    spec, _, unit = spec.partition(" ")
+    return f"{number:{spec}} {unit}".strip()
+
+
+def _keep(**fact: Any) -> None:
+    if file := os.environ.get(KEPT_IN):
+        with Path(file).open("a", encoding="utf-8") as kept:
+            kept.write(json.dumps(fact) + "\n")
+
+
+# ---- rounds
+
+
+class Target(NamedTuple):
+    """What one contender must reach, as a multiple of another; `least` is None where it is only reported."""
+
+    contender: str
+    reference: str
+    least: float | None = None
+
 
 def timed(work: Callable[[], int]) -> Run:
-    """Repeat `work`, which answers how many units it did, until the time is up."""
+    """Repeat `work`, which returns how many units it did, until the time is up."""
 
     def run(seconds: float) -> float:
         done, began = 0, clock()
@@ -43,113 +142,119 @@ def timed(work: Callable[[], int]) -> Run:
     return run
 
 
-def interleave(contenders: Mapping[str, Run], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Rates of each contender, one per round, after a short warm-up that is not counted."""
+def drawing(collector: Any) -> Run:
+    """Draw batches of any collector, and count their valid frames."""
+    batches = iter(collector)
+
+    def draw() -> int:
+        batch = next(batches)
+        mask = batch.get(("collector", "mask"), None)
+        return int(batch.numel() if mask is None else mask.sum())
+
+    return timed(draw)
+
+
+def compare(
+    title: str,
+    contenders: Mapping[str, Run],
+    targets: Collection[Target],
+    rounds: int,
+    seconds: float,
+    unit: str = "frames/s",
+) -> bool:
+    """Let contenders run in turn, print their median rates and the ratios; whether all targets are reached."""
     for run in contenders.values():
-        run(WARM_UP)
+        run(WARM_UP_S)
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     for _ in range(rounds):
         for name in order:
             rates[name].append(contenders[name](seconds))
         order.reverse()
-    return rates
+    medians = {name: [statistics.median(column)] for name, column in rates.items()}
+    table(title, {unit: f",.{0 if max(medians.values()) > [1000] else 1}f"}, medians)
+    return sum(not _ratio(target, rates) for target in targets) == 0
 
 
-def ratios(rates: Mapping[str, list[float]], name: str, reference: str) -> tuple[float, float, float]:
-    """Quartiles of the ratios within each round; the one in the middle, the median, is the figure."""
-    lower, median, upper = statistics.quantiles(
-        (a / b for a, b in zip(rates[name], rates[reference], strict=True)), n=4
-    )
-    return lower, median, upper
+def _ratio(target: Target, rates: Mapping[str, list[float]]) -> bool:
+    pairs = zip(rates[target.contender], rates[target.reference], strict=True)
+    lower, median, upper = statistics.quantiles((a / b for a, b in pairs), n=4)
+    note = f"{lower:.2f}–{upper:.2f}"  # half of the rounds
+    return verdict(f"{target.contender} × {target.reference}", median, ".2f", least=target.least, note=note)
 
 
-@dataclass(frozen=True)
-class Target:
-    """What one contender must reach, as a multiple of another; None: it is only told."""
-
-    contender: str
-    reference: str
-    least: float | None
-
-
-def show(title: str, rates: Mapping[str, list[float]], unit: str) -> None:
-    """Print the median of each contender."""
-    medians = {name: statistics.median(column) for name, column in rates.items()}
-    spec = f",.{0 if max(medians.values()) > 1000 else 1}f"
-    table(title, {unit: spec}, {name: [median] for name, median in medians.items()})
-
-
-def reached(rates: Mapping[str, list[float]], targets: Collection[Target]) -> bool:
-    """Print the ratios; whether all that have a target reach it."""
-    passed = []
-    for target in targets:
-        lower, median, upper = ratios(rates, target.contender, target.reference)
-        what, note = f"{target.contender} × {target.reference}", f"half of the rounds {lower:.2f} to {upper:.2f}"
-        passed.append(verdict(what, median, ".2f", least=target.least, note=note))
-    return all(passed)
+# ---- other processes
 
 
 class Peer:
-    """A contender in a child process of another virtual environment: a line with seconds in, a line with a rate out.
+    """A contender in a process of its own, which ends in `serve(run)`: seconds go in, rates come out, a line each.
 
     Args:
-        python: the interpreter of its environment.
-        script: a file beside this one that ends in `serve(run)`.
-        args: its command line.
+        command: an interpreter, a script in this folder, its arguments.
     """
 
-    def __init__(self, python: Path, script: str, *args: object) -> None:
-        command = [python, Path(__file__).parent / script, *map(str, args)]
-        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, *command: object) -> None:
+        python, script, *args = command
+        self._process = subprocess.Popen(
+            [str(python), str(Path(__file__).parent / str(script)), *map(str, args)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
     def __call__(self, seconds: float) -> float:
-        """Let the child work, and wait for its rate."""
+        """Work, and wait for the rate."""
         self.begin(seconds)
         return self.rate()
 
     def begin(self, seconds: float) -> None:
-        """Let the child work."""
-        assert self._child.stdin is not None
-        self._child.stdin.write(f"{seconds}\n")
-        self._child.stdin.flush()
+        """Start working."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
 
     def rate(self) -> float:
-        """Wait for what it says at the end."""
-        assert self._child.stdout is not None
-        line = self._child.stdout.readline()
+        """Wait for the rate."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._child.args} ended with {self._child.wait()} instead of an answer")
+            raise RuntimeError(f"{self._process.args} ended with {self._process.wait()} instead of a rate")
         return float(line)
 
     def close(self) -> None:
-        """End of input tells the child to stop."""
-        self._child.communicate()
-
-
-class AtOnce:
-    """Contenders in children that work at the same time, and know nothing of each other; their rates are added.
-
-    Args:
-        peers: the children.
-    """
-
-    def __init__(self, *peers: Peer) -> None:
-        self._peers = peers
-
-    def __call__(self, seconds: float) -> float:
-        """Let all of them work, and wait for them."""
-        for peer in self._peers:
-            peer.begin(seconds)
-        return sum(peer.rate() for peer in self._peers)
-
-    def close(self) -> None:
-        """Tell them to stop."""
-        for peer in self._peers:
-            peer.close()
+        """End of input stops it."""
+        self._process.communicate()
 
 
 def serve(run: Run) -> None:
-    """The child's side of `Peer`."""
+    """The other process's side of `Peer`."""
     for line in sys.stdin:
         print(run(float(line)), flush=True)
+
+
+def python_of(library: str) -> Path:
+    """The interpreter of a library's environment, which is installed at first use."""
+    home, wanted = PEERS / library, "\n".join(PACKAGES[library])
+    python, stamp = home / "bin" / "python", home / ".has-all"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        print(f"installing {library} into {home}, to measure against", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES[library]], check=True)
+        stamp.write_text(wanted)
+    return python
+
+
+def begin_ray(address: str | None = None) -> str:
+    """Start Ray on this machine, with more CPUs than it has so that everybody is placed, or join it; its address."""
+    import ray
+
+    warnings.filterwarnings("ignore", module="ray")
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # only this machine can reach it
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if address:
+        of_worker = {"py_executable": sys.executable, "env_vars": {"OMP_NUM_THREADS": "1"}}
+        context = ray.init(address=address, log_to_driver=False, runtime_env=of_worker)
+    else:
+        settings = {"num_cpus": 16, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        context = ray.init(**settings, _node_ip_address="127.0.0.1")
+    return str(context.address_info["gcs_address"])

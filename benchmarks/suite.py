@@ -2,138 +2,290 @@
 
     python benchmarks/suite.py [--quick] [--only NAME ...] [--fill]      # `make bench`
 
-What each has found is kept in docs/figures; `--only` measures some anew, `--fill` only writes the pages. Ends with 1 if
-a target is missed, or a script fails.
+Results are kept in docs/figures; `--only` measures some anew, `--fill` only writes the pages. Ends with 1 if a target
+is missed, or a script fails. What stands between two marks of a page is written anew, the rest is left alone:
+
+    <!-- figures: collectors -->            tables, verdicts and the picture of a part
+    <!-- end -->
+    <!-- figures: collectors tables -->     its tables alone
+    <!-- end -->
+
+Two parts are made of all the others: `machine` says on what was measured, `missed` which targets were not reached.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime as dt
+import json
 import os
+import platform
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import distributions
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
-import machine
-from figures import KEPT_IN, facts_of
-from page import Measured, filled
-from pictures import draw
+from rounds import KEPT_IN, parser
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 KEPT = ROOT / "docs" / "figures"
-PAGES = (
-    ROOT / "docs" / "performance.md",
-    ROOT / "docs" / "flying.md",
-    ROOT / "docs" / "evaluation.md",
-    ROOT / "README.md",
-)
+PAGES = tuple(ROOT / page for page in ("docs/performance.md", "docs/evaluation.md", "README.md"))
 LIMIT_S = 900.0
+PARTS = {
+    "import": "import_time.py",
+    "in-process": "collector_local.py",
+    "torchrl-envs": "torchrl_envs.py",
+    "collectors": "collectors.py",
+    "publishing": "publishing.py",
+    "driver": "driver.py --quick",
+    "driver-ray": "driver.py --backend ray --quick",
+    "survival": "survival.py",
+    "chaos": "chaos.py --seconds 40",
+    "evaluator": "evaluator.py",
+    "bias": "evaluation_bias.py",
+    "coverage": "interval_coverage.py",
+    "rollout-workers": "rollout_workers.py --quick",
+    "many-agents": "many_agents.py --quick",
+    "rollout-worker-chaos": "rollout_worker_chaos.py --seconds 20",
+}
+"""Scripts and their arguments, by the name of their place on the page."""
+BLOCK = re.compile(r"(<!-- figures: ([\w-]+)( tables)? -->\n).*?(<!-- end -->)", re.DOTALL)
+PACKAGES = ("swath", "torch", "tensordict", "numpy", "gymnasium", "ray", "torchrl", "pandas")
+OTHERS = ("TorchRL", "RLlib", "Stable-Baselines3", "by hand", "plain", "a write", "percentiles", "Student")
+OURS_COLOUR, OTHERS_COLOUR = "#2b6cb0", "#b8bec6"
+
+Fact = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Part:
-    """A script, and how it is run.
+class Measured:
+    """What one script has found.
 
     Attributes:
-        script: in this folder.
-        thorough: its arguments.
-        quick: those for a first look.
+        command: that repeats it.
+        seconds: it took.
+        day: of the measurement, and the load before it.
+        machine: on which it was made, a line each.
+        facts: tables, courses and verdicts, in the order in which they were printed.
+        failed: how it ended, if it did not come to its end.
     """
 
-    script: str
-    thorough: tuple[str, ...] = ()
-    quick: tuple[str, ...] = ()
+    command: str
+    seconds: float
+    day: str
+    machine: list[str]
+    facts: list[Fact]
+    failed: str = ""
 
-
-PARTS = {
-    "import": Part("import_time.py"),
-    "memory": Part("collector_memory.py"),
-    "in-process": Part("collector_local.py", (), ("--quick",)),
-    "torchrl-envs": Part("torchrl_envs.py", (), ("--quick",)),
-    "collectors": Part("collectors.py", (), ("--quick",)),
-    "payload": Part("payload.py", (), ("--quick",)),
-    "publishing": Part("publishing.py", (), ("--quick",)),
-    "driver": Part("driver.py", ("--quick",), ("--quick",)),
-    "driver-ray": Part("driver.py", ("--backend", "ray", "--quick"), ("--backend", "ray", "--quick")),
-    "ray-backend": Part("ray_backend.py", ("--rounds", "4"), ("--rounds", "2")),
-    "survival": Part("survival.py", (), ("--quick",)),
-    "chaos": Part("chaos.py", ("--seconds", "40"), ("--seconds", "10")),
-    "leaks": Part("leaks.py", ("--cycles", "8"), ("--cycles", "3")),
-    "evaluator": Part("evaluator.py", (), ("--seconds", "0.5", "--rounds", "3")),
-    "bias": Part("evaluation_bias.py", (), ("--evaluations", "10")),
-    "coverage": Part("interval_coverage.py", (), ("--runs", "200")),
-    "rollout-workers": Part("rollout_workers.py", ("--quick",), ("--quick",)),
-    "rollout-worker-agents": Part("rollout_worker_agents.py", ("--quick",), ("--quick",)),
-    "rollout-worker-chaos": Part("rollout_worker_chaos.py", ("--seconds", "20"), ("--seconds", "5", "--agents", "1")),
-    "flying": Part("flying.py", (), ("--quick",)),
-    "learning": Part(
-        "learning.py", ("CartPole-v1", "Pendulum-v1", "InvertedPendulum-v5"), ("CartPole-v1", "--seeds", "1")
-    ),
-}
-NOT_RUN = {
-    "torchrl_curves.py": "trains for an hour; its curves are kept in docs/curves",
-    "survival_ours.py": "survival.py runs it",
-    "collector_alone.py": "collectors.py runs it",
-}
+    @property
+    def verdicts(self) -> list[tuple[str, Fact]]:
+        """Figures, most with a target, each with the title of the table above it."""
+        found, title = [], ""
+        for fact in self.facts:
+            title = fact["title"] if fact["kind"] == "table" else title
+            found += [(title, fact)] if fact["kind"] == "verdict" else []
+        return found
 
 
 def measure(name: str, *, quick: bool) -> Measured:
     """Run a part's script, whose output is shown as it comes."""
-    part = PARTS[name]
-    arguments = part.quick if quick else part.thorough
-    print(f"\n── {name}: {' '.join((part.script, *arguments))}", flush=True)
-    busy, began, failed = machine.busy(), time.monotonic(), ""
+    script, *arguments = PARTS[name].split() + ["--quick"] * quick
+    print(f"\n── {name}: {script} {' '.join(arguments)}", flush=True)
+    day, began, failed = dt.datetime.now(tz=dt.UTC).date().isoformat(), time.monotonic(), ""
+    day += f", load before it {os.getloadavg()[0]:.1f}"
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder) / "facts"
-        command = [sys.executable, HERE / part.script, *arguments]
+        kept.touch()
+        command = [sys.executable, HERE / script, *arguments]
         try:
-            code = subprocess.run(
-                command, env=os.environ | {KEPT_IN: str(kept)}, timeout=LIMIT_S, check=False
-            ).returncode
-            failed = "" if code in (0, 1) else f"it ended with {code}"
+            ran = subprocess.run(command, env=os.environ | {KEPT_IN: str(kept)}, timeout=LIMIT_S, check=False)
+            failed = "" if ran.returncode in (0, 1) else f"it ended with {ran.returncode}"
         except subprocess.TimeoutExpired:
             failed = f"it was ended after {LIMIT_S:g} s"
-        facts = facts_of(kept)
-    if not facts:
-        failed = failed or "it found nothing"
-    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-    said = f"python benchmarks/{' '.join((part.script, *arguments))}"
-    return Measured(said, time.monotonic() - began, f"{today}, {busy}", machine.lines(), facts, failed)
+        facts = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
+    failed = failed or ("" if facts else "it found nothing")
+    said = " ".join(("python benchmarks/" + script, *arguments))
+    return Measured(said, time.monotonic() - began, day, machine(), facts, failed)
+
+
+def machine() -> list[str]:
+    """A line each for the hardware, the system and the versions."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    processor = models[0] if models else platform.machine()
+    found = {each.name.lower(): each.version for each in distributions()}
+    return [
+        f"{len(os.sched_getaffinity(0))} cores, {processor}, {memory:.0f} GiB of memory; one thread per process",
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        ", ".join(f"{name} {found[name]}" for name in PACKAGES if name in found),
+    ]
+
+
+# ---- the pages
+
+
+def filled(text: str, parts: Mapping[str, Measured]) -> str:
+    """The page, with the figures of these parts; marks of others keep what they have."""
+
+    def block(found: re.Match[str]) -> str:
+        begin, name, only, end = found.groups()
+        if name in MADE_OF_ALL:
+            lines = MADE_OF_ALL[name](parts)
+        elif name in parts:
+            lines = _section(name, parts[name], tables_only=bool(only))
+        else:
+            return found[0]
+        return begin + "\n" + "\n".join(lines).rstrip("\n") + "\n\n" + end
+
+    return BLOCK.sub(block, text)
+
+
+def _section(name: str, part: Measured, *, tables_only: bool) -> Iterator[str]:
+    for kind, facts in groupby(part.facts, key=lambda fact: fact["kind"]):
+        if kind == "table":
+            for fact in facts:
+                yield from _table(fact)
+        elif kind == "verdict" and not tables_only:
+            yield from _verdicts(list(facts))
+    if tables_only:
+        return
+    if part.failed:
+        yield from (f"**{part.failed}**: what is missing here was not measured.", "")
+    titles = [fact["title"] for fact in part.facts if fact["kind"] == "table"]
+    if titles:
+        yield from (f"![{titles[0]}](figures/{name}.png)", "")
+    yield f"`{part.command}`, {part.day}, {part.seconds:.0f} s."
+
+
+def _table(fact: Fact) -> Iterator[str]:
+    yield "| " + " | ".join([fact["title"], *fact["columns"]]) + " |"
+    yield "|---|" + "---:|" * len(fact["columns"])
+    for name, cells in fact["rows"].items():
+        yield "| " + " | ".join([name, *cells]) + " |"
+    yield ""
+
+
+def _verdicts(verdicts: list[Fact]) -> Iterator[str]:
+    yield from ("| | measured | target | |", "|---|---:|---:|---|")
+    for one in verdicts:
+        wanted = one["wanted"] if one["passed"] else f"{one['wanted']}: **missed**"
+        yield f"| {one['what']} | {one['got']} | {wanted} | {one['note']} |"
+    yield ""
+
+
+def _missed(parts: Mapping[str, Measured]) -> Iterator[str]:
+    verdicts = [(title, one) for part in parts.values() for title, one in part.verdicts if one["wanted"]]
+    missed = [(title, one) for title, one in verdicts if not one["passed"]]
+    reached = f"{len(verdicts) - len(missed)} of {len(verdicts)} targets are reached"
+    yield from (f"{reached}; these are missed:" if missed else f"{reached}.", "")
+    for title, one in missed:
+        note = f" ({one['note']})" if one["note"] else ""
+        yield f"- {f'{title}: ' if title else ''}{one['what']}: {one['got']}, {one['wanted']} is wanted{note}"
+
+
+def _machine(parts: Mapping[str, Measured]) -> Iterator[str]:
+    for lines in {tuple(part.machine): None for part in parts.values()}:
+        yield from (f"- {line}" for line in lines)
+
+
+MADE_OF_ALL = {"missed": _missed, "machine": _machine}
+
+
+# ---- the pictures
+
+
+def draw(part: Measured, file: Path) -> None:
+    """Curves where there are any, else the first column of each table as bars; nothing without tables."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    tables, courses = ([fact for fact in part.facts if fact["kind"] == kind] for kind in ("table", "course"))
+    if not tables:
+        return
+    shares = [1] * len(courses[0]["lines"]) if courses else [0.3 * len(table["rows"]) + 0.4 for table in tables]
+    figure, axes = plt.subplots(
+        len(shares), 1, figsize=(8, sum(shares) + 0.6 * bool(courses)), height_ratios=shares, squeeze=False,
+        sharex=bool(courses), sharey=bool(courses), layout="constrained",
+    )  # fmt: skip
+    if courses:
+        _curves(courses[0], axes[:, 0])
+        figure.suptitle(f"{courses[0]['title']}: {courses[0]['unit']}", fontsize=9, x=0.01, ha="left")
+    else:
+        for table, axis in zip(tables, axes[:, 0], strict=True):
+            _bars(table, axis)
+    figure.savefig(file, dpi=110)
+    plt.close(figure)
+
+
+def _colour(name: str) -> str:
+    return OTHERS_COLOUR if any(word in name for word in OTHERS) else OURS_COLOUR
+
+
+def _bars(table: Fact, axis: Any) -> None:
+    names, sizes = list(table["bars"]), [size or 0.0 for size in table["bars"].values()]
+    bars = axis.barh(names, sizes, color=[_colour(name) for name in names], height=0.7)
+    axis.bar_label(bars, [cells[0] for cells in table["rows"].values()], padding=4, fontsize=8)
+    axis.set_title(f"{table['title']}: {table['columns'][0]}", fontsize=9, loc="left")
+    axis.invert_yaxis()
+    axis.margins(x=0.15)
+    axis.xaxis.set_visible(False)
+    axis.tick_params(axis="y", length=0, labelsize=8)
+    axis.spines[["top", "right", "bottom"]].set_visible(False)
+
+
+def _curves(course: Fact, axes: Any) -> None:
+    """One below the other, on one linear scale, with a line at 0 s."""
+    for (name, points), axis in zip(course["lines"].items(), axes, strict=True):
+        seconds, sizes = zip(*points, strict=True)
+        axis.fill_between(seconds, sizes, step="mid", color=_colour(name))
+        axis.axvline(0, color="#c53030", linewidth=1)
+        axis.set_title(name, fontsize=9, loc="left", pad=2)
+        axis.tick_params(labelsize=8)
+        axis.yaxis.set_major_formatter(lambda size, _: f"{size:,.0f}")
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_ylim(bottom=0)
+    axes[-1].set_xlabel("seconds", fontsize=8)
 
 
 def fill() -> dict[str, Measured]:
     """Write the pages, and draw the pictures, of all that is kept."""
-    parts = {name: Measured.load(file) for name in PARTS if (file := KEPT / f"{name}.json").exists()}
-    for name, part in parts.items():
+    files = {name: KEPT / f"{name}.json" for name in PARTS}
+    kept = {name: Measured(**json.loads(file.read_text("utf-8"))) for name, file in files.items() if file.exists()}
+    for name, part in kept.items():
         draw(part, KEPT / f"{name}.png")
     for page in PAGES:
-        page.write_text(filled(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
-    return parts
+        page.write_text(filled(page.read_text(encoding="utf-8"), kept), encoding="utf-8")
+    return kept
 
 
 def main() -> int:
     """Measure, then write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="short runs: a look, not a measurement")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help=", ".join(PARTS))
-    parser.add_argument("--fill", action="store_true", help="measure nothing, write the pages of what is kept")
-    asked = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument(
+        "--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help=", ".join(PARTS)
+    )
+    arguments.add_argument("--fill", action="store_true", help="measure nothing, write the pages of what is kept")
+    asked = arguments.parse_args()
     KEPT.mkdir(exist_ok=True)
     began = time.monotonic()
     for name in [] if asked.fill else asked.only:
-        measure(name, quick=asked.quick).save(KEPT / f"{name}.json")
+        found = json.dumps(asdict(measure(name, quick=asked.quick)), indent=1, ensure_ascii=False)
+        (KEPT / f"{name}.json").write_text(found + "\n", encoding="utf-8")
     parts = fill()
     verdicts = [pair for part in parts.values() for pair in part.verdicts]
     missed = [f"{title}: {one['what']}" for title, one in verdicts if not one["passed"]]
     failed = [f"{name}: {part.failed}" for name, part in parts.items() if part.failed]
-    print(
-        f"\n{(time.monotonic() - began) / 60:.0f} minutes; {len(missed)} targets missed, {len(failed)} scripts failed"
-    )
+    minutes = (time.monotonic() - began) / 60
+    print(f"\n{minutes:.0f} minutes; {len(missed)} targets missed, {len(failed)} scripts failed")
     for line in (*missed, *failed):
         print(f"  {line}")
     return int(bool(missed or failed))

@@ -1,8 +1,8 @@
-"""One of two workers is killed while a library collects: what comes after that.
+"""What comes after one of two workers is killed while a library collects?
 
     python benchmarks/survival.py [--quick]      # needs swath[ray]; the peers' environments are made at first use
 
-CartPole-v1, two workers of eight envs, 128 steps each a batch, waited for; each library with the policy of its users
+CartPole-v1, two workers of eight envs, 128 steps each a batch, synchronous; each library with the policy of its users
 and its defaults. One after another: it collects, SIGKILL for one of its workers, and it goes on, or does not. All are
 on one Ray cluster on this machine. Ends with 1 if a batch of ours is not whole, or none comes any more.
 """
@@ -10,6 +10,7 @@ on one Ray cluster on this machine. Ends with 1 if a batch of ours is not whole,
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import subprocess
@@ -19,122 +20,148 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
-import ray
+from peer_envs import BATCH, RAISED, marked_env, report
+from rounds import begin_ray, claim, course, ended, parser, python_of, table, verdict
 
-import cluster
-from figures import claim, course, ended, table, verdict
-from peers import RLLIB, TORCHRL, python_of
-from survival_told import Seen, Told
-
-ENVS, STEPS = 8, 128
-PROMISED = 2 * ENVS * STEPS
-UP_WITHIN_S = 180.0
-HERE = Path(__file__).parent
+WORKERS, ENVS, STEPS = 2, 8, 128
+PROMISED = WORKERS * ENVS * STEPS
+UP_WITHIN_S, BIN_S = 180.0, 0.5
+OURS = {"RayCollector": "ray", "MultiSyncCollector": "processes"}
 
 
-@dataclass(frozen=True)
-class Contender:
-    """Who collects.
-
-    Attributes:
-        python: the interpreter of its environment.
-        script: beside this one.
-        where: its workers live, where its script has a choice.
-        ours: it has to go on.
-    """
-
-    python: Path
-    script: str
-    where: tuple[str, ...] = ()
-    ours: bool = False
-
-
-def contenders() -> dict[str, Contender]:
-    """Ours, and the peers' that do the same."""
-    own, torchrl, rllib = Path(sys.executable), python_of(TORCHRL), python_of(RLLIB)
+def commands() -> dict[str, list[object]]:
+    """Ours, and the peers' that do the same; number of envs, steps, address and folder follow."""
+    torchrl = [python_of("torchrl"), "peer_torchrl.py", "survive"]
     return {
-        "RayCollector": Contender(own, "survival_ours.py", ("ray",), ours=True),
-        "MultiSyncCollector": Contender(own, "survival_ours.py", ("processes",), ours=True),
-        "TorchRL's RayCollector": Contender(torchrl, "peer_torchrl_survival.py", ("ray",)),
-        "TorchRL's MultiSyncCollector": Contender(torchrl, "peer_torchrl_survival.py", ("processes",)),
-        "RLlib's EnvRunnerGroup": Contender(rllib, "peer_rllib_survival.py"),
+        **{name: [sys.executable, "survival.py", "--ours", where] for name, where in OURS.items()},
+        "TorchRL's RayCollector": [*torchrl, "ray"],
+        "TorchRL's MultiSyncCollector": [*torchrl, "processes"],
+        "RLlib's EnvRunnerGroup": [python_of("rllib"), "peer_rllib.py", "survive"],
     }
 
 
+@dataclass
+class Watched:
+    """What a library reports: when each batch came, with its frames, and the error it ended with."""
+
+    batches: list[tuple[float, int]] = field(default_factory=list)
+    raised: str = ""
+    begin: float = 0.0
+    killed: float = 0.0
+    end: float = 0.0
+
+    def read(self, lines: Iterator[str]) -> None:
+        """Until the process ends."""
+        for line in lines:
+            if line.startswith(RAISED):
+                self.raised = line.split()[-1]
+            elif line.startswith(BATCH):
+                at, frames = line.split()[-2:]
+                self.batches.append((float(at), int(frames)))
+
+    def rate(self, begin: float, end: float) -> float:
+        """Frames per second that came between two moments."""
+        return sum(frames for at, frames in self.batches if begin <= at < end) / (end - begin)
+
+    @property
+    def last_rate(self) -> float:
+        """Frames per second in the last third after the kill."""
+        return self.rate(self.end - (self.end - self.killed) / 3, self.end)
+
+    @property
+    def least(self) -> float:
+        """The smallest batch after the kill, as a share of what was promised."""
+        return min((frames for at, frames in self.batches if at >= self.killed), default=0) / PROMISED
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds between two batches after the kill."""
+        moments = [self.killed, *(at for at, _ in self.batches if self.killed <= at < self.end), self.end]
+        return max(later - earlier for earlier, later in pairwise(moments))
+
+    def curve(self) -> list[tuple[float, float]]:
+        """Seconds after the kill, and frames per second about then."""
+        starts = [self.begin + number * BIN_S for number in range(round((self.end - self.begin) / BIN_S))]
+        return [(start + BIN_S / 2 - self.killed, self.rate(start, start + BIN_S)) for start in starts]
+
+
 @contextmanager
-def collecting(one: Contender, address: str, folder: str) -> Iterator[tuple[Told, int]]:
-    """Let it collect; what it tells, and its process."""
-    command = [one.python, HERE / one.script, *one.where, str(ENVS), str(STEPS), address, folder]
+def collecting(command: list[object], address: str, folder: str) -> Iterator[tuple[Watched, int]]:
+    """Let a library collect; what it reports, and its process."""
+    python, script, *args = command
+    full = [python, Path(__file__).parent / str(script), *args, ENVS, STEPS, address, folder]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True)
-    told = Told()
-    assert child.stdout is not None
-    listener = threading.Thread(target=told.listen, args=(child.stdout,), daemon=True)
-    listener.start()
+    child = subprocess.Popen(
+        list(map(str, full)), stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    )
+    watched = Watched()
+    threading.Thread(target=watched.read, args=(child.stdout,), daemon=True).start()
     try:
-        yield told, child.pid
+        yield watched, child.pid
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
 
 
-def wait_for_batches(told: Told, name: str) -> None:
-    """The first three: everything is up and warm.
-
-    Raises:
-        RuntimeError: it ended, or took too long.
-    """
-    until = time.monotonic() + UP_WITHIN_S
-    while len(told.batches) < 3:
-        if told.raised or time.monotonic() > until:
-            raise RuntimeError(f"{name} does not collect: {told.raised or f'nothing in {UP_WITHIN_S:g} s'}")
-        time.sleep(0.1)
-
-
-def kill_one(folder: str, driver: int) -> None:
-    """A worker that lives: of those that made envs, the one with the highest process id."""
-    makers = {int(file.name) for file in Path(folder).iterdir()} - {driver}
-    os.kill(max(pid for pid in makers if Path(f"/proc/{pid}").exists()), signal.SIGKILL)
-
-
-def watch(name: str, one: Contender, address: str, before: float, after: float) -> Seen:
-    """Collect for so long, kill, collect for so long."""
-    with tempfile.TemporaryDirectory() as folder, collecting(one, address, folder) as (told, driver):
-        wait_for_batches(told, name)
-        begin = time.monotonic()
+def watch(name: str, command: list[object], address: str, before: float, after: float) -> Watched:
+    """Wait for three batches, watch for so long, kill a worker, watch for so long."""
+    with tempfile.TemporaryDirectory() as folder, collecting(command, address, folder) as (watched, driver):
+        until = time.monotonic() + UP_WITHIN_S
+        while len(watched.batches) < 3:
+            if watched.raised or time.monotonic() > until:
+                raise RuntimeError(f"{name} does not collect: {watched.raised or f'nothing in {UP_WITHIN_S:g} s'}")
+            time.sleep(0.1)
+        watched.begin = time.monotonic()
         time.sleep(before)
-        kill_one(folder, driver)
-        killed = time.monotonic()
+        makers = {int(file.name) for file in Path(folder).iterdir()} - {driver}
+        os.kill(max(pid for pid in makers if Path(f"/proc/{pid}").exists()), signal.SIGKILL)
+        watched.killed = time.monotonic()
         time.sleep(after)
-        return Seen(told, PROMISED, begin, killed, killed + after)
+        watched.end = watched.killed + after
+    return watched
+
+
+def collect_ours(where: str, envs: str, steps: str, address: str, folder: str) -> None:
+    """Be one of ours."""
+    from policies import lean_actor, quiet_threads
+    from swath import MultiSyncCollector, RayCollector
+
+    quiet_threads()
+    logging.getLogger("swath").setLevel(logging.ERROR)
+    if where == "ray":
+        begin_ray(address)
+    make = [partial(marked_env, folder)] * WORKERS
+    frames = WORKERS * int(envs) * int(steps)
+    kind = RayCollector if where == "ray" else MultiSyncCollector
+    with kind(make, lean_actor(), frames_per_batch=frames, envs_per_worker=int(envs)) as collector:
+        report(lambda: collector.next().numel())
 
 
 def main() -> int:
-    """Watch them all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="short runs: a look, not a measurement")
-    before, after = (2.0, 6.0) if parser.parse_args().quick else (5.0, 10.0)
-    every = contenders()
-    address = cluster.begin()
-    seen = {name: watch(name, one, address, before, after) for name, one in every.items()}
-    ray.shutdown()
-    say(seen)
-    ours = {name: one for name, one in seen.items() if every[name].ours}
-    return ended([claim(f"{name}: goes on, every batch whole", one.goes_on) for name, one in ours.items()])
-
-
-def say(seen: dict[str, Seen]) -> None:
-    """A table, curves, and how long each let its user wait."""
+    """Watch them all; print a table, keep curves, and say how long each let its user wait."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--ours", nargs=5, help=argparse.SUPPRESS)
+    asked = arguments.parse_args()
+    if asked.ours:
+        collect_ours(*asked.ours)
+    before, after = (2.0, 6.0) if asked.quick else (5.0, 10.0)
+    every, address = commands(), begin_ray()
+    seen = {name: watch(name, command, address, before, after) for name, command in every.items()}
     columns = {"frames/s before": ",.0f", "frames/s in the end": ",.0f", "least batch": ".0%"}
-    table("One of two workers is killed", columns, {name: one.row() for name, one in seen.items()})
+    rows = {name: [one.rate(one.begin, one.killed), one.last_rate, one.least] for name, one in seen.items()}
+    table("One of two workers is killed", columns, rows)
     course("One of two workers is killed at 0 s", "frames/s", {name: one.curve() for name, one in seen.items()})
     for name, one in seen.items():
-        silent = "" if one.rate_in_the_end else "until it was ended"
-        note = f"then it raised {one.told.raised}" if one.told.raised else silent
+        silent = "" if one.last_rate else "until it was ended"
+        note = f"then it raised {one.raised}" if one.raised else silent
         verdict(f"{name}: longest time without a batch", one.longest_wait, ".2f s", note=note)
+    whole = {name: seen[name].last_rate > 0 and seen[name].least == 1 for name in OURS}
+    return ended([claim(f"{name}: goes on, every batch whole", holds) for name, holds in whole.items()])
 
 
 if __name__ == "__main__":
