@@ -14,11 +14,10 @@ import cloudpickle
 import torch
 
 from swath.errors import Closed, Superseded
-from swath.evaluation.arena import SettingRequest
 from swath.evaluation.newest import Token
 from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import episodes_of
-from swath.evaluation.setting import Setting
+from swath.evaluation.setting import Setting, SettingRequest
 from swath.evaluation.statistics import summarise
 from swath.evaluation.worker import Performance
 from swath.rollout.hosts.base import first_of

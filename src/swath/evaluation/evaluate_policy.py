@@ -12,12 +12,11 @@ import numpy as np
 
 from swath.errors import WorkerLate
 from swath.evaluation.acting import Predictor
-from swath.evaluation.arena import SettingRequest
-from swath.evaluation.layers import is_monitored, reward_changers
+from swath.evaluation.env_parts import is_monitored, reward_changers
 from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import EvalResult, Performed, Rounds, episodes_of, result_of
 from swath.evaluation.runner import Scene, Watcher
-from swath.evaluation.setting import Setting, private_streams
+from swath.evaluation.setting import Setting, SettingRequest
 from swath.evaluation.worker import Performance
 from swath.options import count
 from swath.rollout.hosts.base import ArraySpec, HostSpec
@@ -25,7 +24,9 @@ from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.sources import require_free
 from swath.rollout.loop import Step
 from swath.rollout.policies.calling import ExplorationType
+from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Leaves, joiner, structured
+from swath.seeds import derive
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
@@ -175,7 +176,12 @@ def evaluated(
                 deadline=request.timeout_s,
             )
 
-        with private_streams(request.seed, setting.policy):
+        device = setting.device
+        with (
+            preserved(device)
+            if request.seed is None
+            else PrivateStreams(derive(request.seed, "global"), device).swapped()
+        ):
             while rounds.stopped is None:
                 performance.begin(rounds.due)
                 performance.play(late)

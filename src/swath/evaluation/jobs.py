@@ -8,9 +8,8 @@ from dataclasses import replace
 from functools import partial
 
 from swath.errors import WorkerLate
-from swath.evaluation.arena import SettingRequest
 from swath.evaluation.options import EvaluatorOptions
-from swath.evaluation.setting import Setting, private_copy, require_own
+from swath.evaluation.setting import Setting, SettingRequest, private_copy, require_own
 from swath.evaluation.worker import EvalWorker, noted
 from swath.rollout.hosts.sources import is_env_instance
 from swath.workers.base import Job

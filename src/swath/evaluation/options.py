@@ -19,10 +19,10 @@ from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
 from swath.evaluation.acting import Predicts
-from swath.evaluation.arena import SettingRequest, require_form
 from swath.evaluation.collector_settings import CollectorSettings
 from swath.evaluation.queue import BusyPolicy
 from swath.evaluation.request import Conditions, EvalRequest, require_positive
+from swath.evaluation.setting import SettingRequest
 from swath.extras import need
 from swath.options import Restarts, Survival, count
 from swath.rollout.hosts.sources import is_env_instance
@@ -145,7 +145,7 @@ class EvaluatorOptions(Conditions):
         if place != "thread" and instances:
             got = f"it needs an id or a callable, got an instance of {instances[0]}"
             raise ValueError(f"backend={place!r} builds the env in the worker: {got}")
-        require_form(self.setting)
+        self.setting.source()
 
     @cached_property
     def settings(self) -> CollectorSettings:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from gymnasium.vector import AutoresetMode
 
-from swath.evaluation.layers import counts_for_all, is_monitored
+from swath.evaluation.env_parts import counts_for_all, is_monitored
 from swath.keys import DONE, NEXT, REWARD, TERMINATED, TRUNCATED, Key, as_key, as_tuple, under_next
 from swath.rollout.hosts.base import ArraySpec, Host, HostSpec, TensorDictSpec
 from swath.rollout.hosts.returned import info_of

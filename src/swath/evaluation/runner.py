@@ -363,3 +363,9 @@ def _seeding(host: Host, root: int | None) -> Seeding:
         why = f"{host.env} cannot be seeded; seed it where it is made, and pass seed=None"
         warn_of_no_effect("the seed of an evaluation", why)
     return "none" if root is None else host.spec.seeding
+
+
+def only_together(host: Host, request: EvalRequest) -> bool:
+    """Whether every reset with a seed, or before an env's own end, must be one of all envs."""
+    seeded = request.seed is not None and host.spec.seeding == "episode"
+    return not host.spec.resettable and (seeded or request.max_steps is not None)

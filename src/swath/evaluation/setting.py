@@ -1,34 +1,138 @@
 """Env and policy of one worker of an evaluation: built where they are used, the policy a private one.
 
-env source ──▶ host, its running statistics frozen ─┐
-policy | factory ──▶ private copy, in eval mode ─────┴──▶ Setting
+id | callable | instance | list of k of these ──▶ S slots of one host, its running statistics frozen ─┐
+policy | factory ──▶ private copy, in eval mode ───────────────────────────────────────────────────────┴──▶ Setting
+
+Of a list, slot g runs entry g mod k. Models of a setting take weights by id: `"policy"`, and parts of the env on every
+copy of it, such as `"env.transform[0]"` and, through gymnasium's wrappers, `"env.obs_rms"`.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
 from inspect import getclosurevars
+from itertools import cycle
 from types import FunctionType
 from typing import Any
 
+import gymnasium as gym
 import torch
 
 from swath.errors import warn_of_no_effect
 from swath.evaluation.acting import Predicts
-from swath.evaluation.arena import SettingRequest, make_host
-from swath.evaluation.layers import frozen
-from swath.rollout.hosts.base import Host, first_of
+from swath.evaluation.env_parts import change, frozen, has_moments, moments_of, parts_at, paths_of
+from swath.options import count
+from swath.rollout.hosts.base import Host, close_broken, closed_on_failure, first_of
+from swath.rollout.hosts.pettingzoo import is_parallel_env
+from swath.rollout.hosts.sources import Source, build, is_env_instance, make_env
+from swath.rollout.hosts.torchrl import Fitting, is_torchrl_env
+from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
+from swath.rollout.hosts.vector import is_vector_env
 from swath.rollout.policies.binding import compiled, from_factory
 from swath.rollout.policies.calling import device_of, the_policy
-from swath.rollout.seeding import PrivateStreams, preserved
+from swath.rollout.seeding import PrivateStreams
 from swath.seeds import derive
+from swath.weights.manifest import Manifest
+from swath.weights.snapshot import POLICY, Snapshot, owner
 
 _log = logging.getLogger("swath")
 
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
+
+
+@dataclass(frozen=True)
+class SettingRequest:
+    """What a worker of an evaluation builds.
+
+    Attributes:
+        env: an id, a callable, an instance, or a list of one kind of these: k tasks.
+        num_envs: slots of the worker; `None`: 1 for an id or callable, the size of an instance or list.
+        policy: the policy; `None` if a factory builds it.
+        factory: builds the policy; called with the env if it wants one.
+        device: where the policy runs; `None` leaves it where it is.
+        seed: root of the seed under which a factory is called; `None` seeds nothing.
+        alone: whether the process is the worker's own; if not, others draw from the process's generators meanwhile,
+            and evaluations draw from them, too.
+        env_kwargs: keywords for an id or a callable.
+        rendered: ids are built so that they render frames, unless the keywords say otherwise.
+        env_device: where envs run, if that can be chosen.
+        compile: whether and how torch compiles the policy; `True`, or a mapping of options.
+        cudagraph: whether and how it is captured in a CUDA graph.
+        borrows: whether instances go back to whoever has handed them in: envs are not closed, and an object with
+            `predict` acts itself, with its modes put back at the end; draws are the caller's business then.
+    """
+
+    env: Any
+    num_envs: int | None = None
+    policy: Any = None
+    factory: Callable[..., Any] | None = None
+    device: torch.device | None = None
+    seed: int | None = 0
+    alone: bool = True
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    rendered: bool = False
+    env_device: torch.device | None = None
+    compile: bool | Mapping[str, Any] | None = None
+    cudagraph: bool | Mapping[str, Any] | None = None
+    borrows: bool = False
+
+    @property
+    def entries(self) -> list[Any]:
+        """The tasks."""
+        return [*self.env] if isinstance(self.env, list | tuple) else [self.env]
+
+    def source(self) -> Source | None:
+        """What the host is built from; `None` for a `VecEnv` of Stable-Baselines3. Nothing is built yet.
+
+        Raises:
+            TypeError: no form of an env.
+            ValueError: a number of slots that an instance or list cannot have, or keywords for an instance.
+        """
+        env, num_envs = self.env, self.num_envs
+        if num_envs is not None:
+            count("num_envs", num_envs)
+        if isinstance(env, list | tuple):
+            return self._in_turn([self._source(entry) for entry in env])
+        if not (is_vec_env(env) or is_env_instance(env)):
+            return self._source(env, num_envs)
+        if is_torchrl_env(env):
+            size = int(env.batch_size.numel())
+        else:
+            size = 1 if isinstance(env, gym.Env) or is_parallel_env(env) else int(env.num_envs)
+        if num_envs not in (None, size):
+            has = f"{env}, which has {size} already"
+            raise ValueError(f"num_envs={num_envs} for {has}; leave it out, or pass a callable")
+        return None if is_vec_env(env) else self._source(env)
+
+    def _source(self, env: Any, copies: int | None = None) -> Source:
+        rendered = {"render_mode": "rgb_array"} if self.rendered and isinstance(env, str) else {}
+        return Source(env, {**rendered, **self.env_kwargs}, copies, "num_envs")
+
+    def _in_turn(self, sources: list[Source]) -> Source:
+        """One source that gives the envs of several in turn."""
+        instances, n = {source.is_instance for source in sources}, len(sources)
+        if len(instances) != 1:
+            what = "a list of instances and of things to build; make it one kind" if n else "an empty list; name an env"
+            raise ValueError(f"env is {what}")
+        size = self.num_envs or n
+        if size % n or (True in instances and size != n):
+            wanted = f"{n}" if True in instances else f"a multiple of {n}"
+            raise ValueError(f"num_envs={size} for a list of {n} envs; it must be {wanted}, or None")
+        turns = cycle(sources)
+
+        def make() -> Any:
+            source = next(turns)
+            env = source.env if source.is_instance else make_env(source)
+            if is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
+                close_broken(env)
+                raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs")
+            return env
+
+        return Source(make, {}, size, "num_envs")
 
 
 class Setting:
@@ -47,13 +151,14 @@ class Setting:
         draws_apart: whether what is drawn in an evaluation is to come from generators of its own.
 
     Raises:
+        TypeError: no form of an env, or a policy that cannot be copied.
+        ValueError: envs that differ in their spaces, or cannot go to the device.
         Exception: what building env or policy raised.
     """
 
     def __init__(self, request: SettingRequest) -> None:
-        self._request = request
-        self._open = ExitStack()
-        self.closed = False
+        self._request, self._open, self.closed = request, ExitStack(), False
+        self._built = not any(is_env_instance(entry) or is_vec_env(entry) for entry in request.entries)
         self.alone, self.draws_apart = request.alone, request.alone and not request.borrows
         self.host = self._host()
         try:
@@ -62,85 +167,72 @@ class Setting:
             self.acts = compiled(self.policy, request.compile, request.cudagraph)
         except BaseException:
             self._open.close()
-            if self._owned:
-                self.host.close()
+            if self._built:
+                close_broken(self.host)
             raise
 
     def renew(self) -> None:
         """Close the envs and build them anew; those that were handed in go on from their next reset."""
-        if self._owned:
+        if self._built:
             try:
                 self.close()
             except Exception as error:  # noqa: BLE001  what has failed may fail again, and is not used any more
                 _log.error("an env that had failed raised when it was closed; another is built", exc_info=error)
-            self.closed = False
-            self.host = self._host()
+            self.host, self.closed = self._host(), False
 
     def close(self) -> None:
         """Close the envs, also those that were handed in, unless they are borrowed. Twice is fine."""
         self.closed = True
         self._open.close()
-        if self._owned or not self._request.borrows:
+        if self._built or not self._request.borrows:
             self.host.close()
 
     def _host(self) -> Host:
-        host, self._owned = make_host(self._request)
+        source, device = self._request.source(), self._request.env_device
+        host = VecEnvHost(self._request.env) if source is None else build(source, Fitting(device=device, apart=True))
+        with closed_on_failure([host] if self._built else []):
+            if device is not None and host.spec.device is not None and device.type != host.spec.device.type:
+                raise ValueError(f"env_device={str(device)!r}: these envs run on the CPU; leave it out or give 'cpu'")
         self._open.enter_context(frozen(host.env))
         return host
 
     def _policy(self) -> Any:
-        request = self._request
-        if request.borrows and isinstance(request.policy, Predicts):
-            self._open.enter_context(evaluating(request.policy))
-            return request.policy
-        policy = self._built() if request.factory is not None else private_copy(request.policy)
+        request, policy = self._request, self._request.policy
+        if request.factory is not None:
+            # From generators that are seeded equally in every worker and life.
+            seed = None if request.seed is None else derive(request.seed, "policy")
+            with nullcontext() if seed is None else PrivateStreams(seed, request.device).swapped():
+                policy = from_factory(request.factory, first_of(self.host.env))
+        borrowed = request.borrows and isinstance(policy, Predicts)
+        if not borrowed and (request.factory is None or not request.alone):  # others may hold what a factory gave
+            policy = private_copy(policy, or_itself=request.factory is not None)
+        if (module := module_of(policy)) is not None:
+            for part in module.modules() if borrowed else ():
+                self._open.callback(setattr, part, "training", part.training)
+            module.eval()
         if request.device is not None and isinstance(policy, torch.nn.Module):
             policy.to(request.device)
         elif request.device is not None and isinstance(policy, Predicts):
             warn_of_no_effect("device", f"{type(policy).__name__}.predict says itself where it runs")
         return policy
 
-    def _built(self) -> Any:
-        """What the factory builds, from generators that are seeded equally in every worker and life."""
-        request = self._request
-        assert request.factory is not None
-        seed = None if request.seed is None else derive(request.seed, "policy")
-        with nullcontext() if seed is None else PrivateStreams(seed, request.device).swapped():
-            product = from_factory(request.factory, first_of(self.host.env))
-        return made_private(product, alone=request.alone)
 
+def private_copy(policy: Any, *, or_itself: bool = False) -> Any:
+    """A copy of any policy, that can act while the original is trained.
 
-def private_copy(policy: Any) -> Any:
-    """A copy of any policy, in evaluation mode, that can act while the original is trained.
+    Args:
+        policy: the policy.
+        or_itself: give the policy itself where it cannot be copied.
 
     Raises:
         TypeError: the policy cannot be copied.
     """
     try:
-        return _evaluating(copy.deepcopy(policy))
+        return copy.deepcopy(policy)
     except Exception as error:
+        if or_itself:
+            return policy
         raise TypeError(f"{type(policy).__name__} cannot be copied ({error}); {_WAY_OUT}") from error
-
-
-def made_private(product: Any, *, alone: bool) -> Any:
-    """What a factory built, in evaluation mode; a copy where others may hold it too and it can be copied.
-
-    Args:
-        product: any policy.
-        alone: whether the process has nobody else who could hold it.
-    """
-    if alone:
-        return _evaluating(product)
-    try:
-        return _evaluating(copy.deepcopy(product))
-    except Exception:  # noqa: BLE001  its class may refuse in any way; it was built for this evaluator
-        return _evaluating(product)
-
-
-def private_streams(root: int | None, policy: Any) -> AbstractContextManager[None]:
-    """Draws from the process's generators leave no trace, and begin from the root seed if there is one."""
-    device = device_of(policy)
-    return preserved(device) if root is None else PrivateStreams(derive(root, "global"), device).swapped()
 
 
 def require_own(policy: Any) -> None:
@@ -157,30 +249,93 @@ def require_own(policy: Any) -> None:
             raise TypeError(f"{the_policy(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
 
 
-def _evaluating(policy: Any) -> Any:
-    module = module_of(policy)
-    if module is not None:
-        module.eval()
-    return policy
-
-
-@contextmanager
-def evaluating(model: Any) -> Iterator[None]:
-    """Its module is in evaluation mode within; its modes are put back."""
-    module = module_of(model)
-    if module is None:
-        yield
-        return
-    before = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, training in before:
-            part.training = training
-
-
 def module_of(policy: Any) -> torch.nn.Module | None:
     """The module that has the weights and a mode: the policy itself, or that of a model of Stable-Baselines3."""
     module = policy if isinstance(policy, torch.nn.Module) else getattr(policy, "policy", None)
     return module if isinstance(module, torch.nn.Module) else None
+
+
+class Models:
+    """Finds models by their ids, and puts weights into them.
+
+    Args:
+        setting: whose models.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._sent: dict[str, Snapshot] = {}
+
+    def manifest(self, model_id: str) -> Manifest:
+        """What weights a model wants.
+
+        Raises:
+            KeyError: there is no such model.
+        """
+        model = self._found(model_id)[0]
+        return Manifest.of(moments_of(model) if model_id != POLICY and has_moments(model) else model)
+
+    def state(self, model_id: str) -> Any:
+        """The state of a model, as its first copy has it.
+
+        Raises:
+            TypeError: it has none.
+        """
+        model = self._found(model_id)[0]
+        if not hasattr(model, "state_dict"):
+            raise TypeError(f"the model {model_id!r}, {type(model).__name__}, has no weights to keep")
+        return model.state_dict()
+
+    def check(self, model_id: str, extras: Mapping[str, Any]) -> None:
+        """Check extra state that is a dict of tensors, before it is sent.
+
+        Raises:
+            KeyError: other names.
+            ValueError: other shapes.
+        """
+        for target in self._found(model_id):
+            for name, extra in extras.items():
+                mine, theirs = _shapes(target.get_submodule(owner(name)).get_extra_state()), _shapes(extra)
+                if mine and mine != theirs:
+                    raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
+                        f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
+                    )
+
+    def apply(self, snapshots: Mapping[str, Snapshot]) -> None:
+        """Put newer weights in: into all models and copies, or into none.
+
+        Raises:
+            KeyError, ValueError: they do not fit.
+        """
+        self._put(snapshots)
+        self._sent.update(copy.deepcopy({name: each for name, each in snapshots.items() if name != POLICY}))
+
+    def apply_again(self) -> None:
+        """Envs were built anew: they get what those before them had been sent."""
+        self._put(self._sent)
+
+    def _put(self, snapshots: Mapping[str, Snapshot]) -> None:
+        found = [(target, snapshot) for model_id, snapshot in snapshots.items() for target in self._found(model_id)]
+        for put in [change(target, snapshot) for target, snapshot in found]:
+            put()
+
+    def _found(self, model_id: str) -> list[Any]:
+        """The model, once per env copy if it is part of the env.
+
+        Raises:
+            KeyError: there is none.
+        """
+        policy, env = self._setting.policy, self._setting.host.env
+        if model_id == POLICY:
+            return [module_of(policy) or policy]
+        root, _, path = model_id.partition(".")
+        found = parts_at(env, path) if root == "env" else []
+        if not found:
+            ids = [POLICY, *(f"env.{each}" for each in paths_of(first_of(env)))]
+            raise KeyError(f"there is no model {model_id!r} that takes weights; there are {ids}")
+        return found
+
+
+def _shapes(extra: Any) -> dict[str, Any]:
+    state = extra if isinstance(extra, Mapping) else {}
+    return {name: tuple(value.shape) if isinstance(value, torch.Tensor) else None for name, value in state.items()}

@@ -9,7 +9,7 @@ from typing import Any
 from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
-from swath.evaluation.models import has_moments, moments_of
+from swath.evaluation.env_parts import has_moments, moments_of
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.queue import Brief
 from swath.evaluation.setting import module_of

@@ -19,15 +19,13 @@ from typing import Any
 from tensordict import TensorDict
 
 from swath.evaluation.acting import EvalPolicy
-from swath.evaluation.arena import only_together
-from swath.evaluation.layers import counts_for_all, dump_recorders, empty_recorders, has_recorders
-from swath.evaluation.models import Models
+from swath.evaluation.env_parts import counts_for_all, dump_recorders, empty_recorders, recorders
 from swath.evaluation.reading import scoring_of, trusting
 from swath.evaluation.recording import Film, Recording
 from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import EpisodeRow
-from swath.evaluation.runner import Manner, Quota, Runner, Watcher
-from swath.evaluation.setting import Setting
+from swath.evaluation.runner import Manner, Quota, Runner, Watcher, only_together
+from swath.evaluation.setting import Models, Setting
 from swath.group.member import Member
 from swath.rollout.hosts.base import ArraySpec, Seeding, first_of, fps_of
 from swath.rollout.policies.calling import as_exploration_type
@@ -255,7 +253,9 @@ class EvalWorker(Member):
         now.play(lambda: now.runner.steps >= steps or monotonic() > until)
         runner = now.runner
         rows = now.rows if now.over else {}
-        report = Report(now.over, len(runner.rows), now.seconds, runner.seeding, rows, now.over and has_recorders(env))
+        report = Report(
+            now.over, len(runner.rows), now.seconds, runner.seeding, rows, now.over and bool(recorders(env))
+        )
         footage = now.footage() if now.over else None
         return report if footage is None else Parcel(report, footage)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from swath.evaluation.layers import is_monitored, layers, reward_changers
+from swath.evaluation.env_parts import is_monitored, layers, reward_changers
 from swath.evaluators import evaluate_policy
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.vec_env import VecEnvHost

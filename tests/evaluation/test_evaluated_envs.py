@@ -1,0 +1,122 @@
+"""Envs in any form, and what of them stands still while they are evaluated."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from evaluation_toys import CoinEnv, evaluate_once, integer_policy
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
+from gymnasium.wrappers import vector as of_vectors
+
+from swath.evaluation.request import EvalRequest
+
+SIX = EvalRequest(num_trajectories=6)
+
+
+class OtherSpaces(CoinEnv):
+    action_space = spaces.Discrete(3)
+
+
+def coins(n):
+    return SyncVectorEnv([CoinEnv] * n)
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "error", "says"),
+    [
+        (CoinEnv(), 2, ValueError, "num_envs=2 for .*which has 1 already"),
+        (coins(3), 2, ValueError, "num_envs=2 for .*which has 3 already"),
+        (lambda: coins(3), 2, ValueError, "num_envs=2 for .*batched already"),
+        (CoinEnv, 0, ValueError, "num_envs=0 must be at least 1"),
+        (CoinEnv, 1.5, ValueError, "num_envs=1.5"),
+        ([], None, ValueError, "empty list"),
+        ([CoinEnv, CoinEnv()], None, ValueError, "make it one kind"),
+        ([CoinEnv, CoinEnv], 3, ValueError, "must be a multiple of 2"),
+        ([CoinEnv(), CoinEnv()], 4, ValueError, "must be 2, or None"),
+        ([CoinEnv, OtherSpaces], None, ValueError, "agree in their spaces"),
+        ([lambda: coins(2)], None, TypeError, "a list takes single envs"),
+        (3, None, TypeError, "an env source is of type int"),
+        (lambda: None, None, TypeError, "returned None"),
+        ("NoSuchEnv-v0", None, gym.error.NameNotFound, "NoSuchEnv"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
+    with pytest.raises(error, match=says):
+        evaluate_once(integer_policy, env, SIX, num_envs)
+
+
+def test_what_was_built_is_closed_if_a_later_one_fails():
+    built = []
+
+    def make():
+        built.append(CoinEnv())
+        return built[-1]
+
+    def fail():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        evaluate_once(integer_policy, [make, fail], SIX)
+    assert [env.closed for env in built] == [True]
+
+
+# Running statistics and monitors
+
+
+class FloatCoin(CoinEnv):
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return observation.astype(np.float64), info
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return observation.astype(np.float64), *rest
+
+
+@pytest.mark.parametrize(
+    ("make", "statistics"),
+    [
+        (lambda: NormalizeReward(NormalizeObservation(FloatCoin())), lambda env: [env.return_rms, env.env.obs_rms]),
+        (lambda: SyncVectorEnv([lambda: NormalizeReward(FloatCoin())]), lambda env: [env.envs[0].return_rms]),
+        (lambda: of_vectors.NormalizeObservation(SyncVectorEnv([FloatCoin] * 2)), lambda env: [env.obs_rms]),
+        (lambda: of_vectors.NormalizeReward(SyncVectorEnv([FloatCoin] * 2)), lambda env: [env.return_rms]),
+        (lambda: AsyncVectorEnv([lambda: NormalizeObservation(FloatCoin())] * 2), lambda env: env.get_attr("obs_rms")),
+    ],
+    ids=["single", "in a vector env", "observations of a vector env", "rewards of a vector env", "in other processes"],
+)
+def test_running_statistics_stand_still_and_go_on_afterwards(make, statistics):
+    def learned():
+        return [(np.array(each.mean).tolist(), float(each.count)) for each in statistics(env)]
+
+    env = make()
+    env.reset(seed=1)
+    act = env.action_space.sample
+    env.step(act())
+    before = learned()
+    result = evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, EvalRequest(num_trajectories=2))
+    assert result["eval/num_episodes"] == 2
+    assert learned() == before
+    env.reset(seed=2)
+    env.step(act())
+    assert learned() != before
+    env.close()
+
+
+def test_statistics_that_stood_still_before_do_so_afterwards():
+    env = NormalizeReward(NormalizeObservation(FloatCoin()))
+    env.update_running_mean = False
+    evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, EvalRequest(num_trajectories=1))
+    assert (env.update_running_mean, env.env.update_running_mean) == (False, True)
+
+
+def test_monitors_in_other_processes_are_believed_where_they_speak():
+    makers = [lambda: TransformReward(RecordEpisodeStatistics(CoinEnv()), lambda r: 0.0)] * 2
+    env = AsyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    try:
+        believed = evaluate_once(integer_policy, env, SIX)
+    finally:
+        env.close()
+    assert believed.returns.tolist() == evaluate_once(integer_policy, CoinEnv, SIX).returns.tolist()
