@@ -183,7 +183,7 @@ class Training:
         for life in map(tuple, np.unique(lives, axis=0).tolist()):
             own = np.flatnonzero((lives == life).all(axis=1))
             own = own[np.lexsort(mark[own].T[::-1])]
-            check_frames(life, mark[own], batch[own])
+            check_frames(life, mark[own], batch[own], self.agents)
             if life[1]:
                 first = own[(mark[own, 1:] == 0).all(axis=1)]
                 self.check_first(killed[life], policy[first], batch[first], mark[first], seen[first], versions[first])
@@ -205,16 +205,15 @@ def last_time(said: list[tuple[float, Any]]) -> float:
     return said[-1][0] if said else 0.0
 
 
-def check_frames(life: tuple[int, int], mark: Any, batch: Any) -> None:
+def check_frames(life: tuple[int, int], mark: Any, batch: Any, agents: int) -> None:
     """Of a life, sorted by env, episode and step: every frame once, in whole fragments, from a reset on."""
     wanted = list(range(life[0] * ENVS, (life[0] + 1) * ENVS))
     assert np.unique(mark[:, 0]).tolist() == wanted, f"{life} has the envs {np.unique(mark[:, 0])}"
     for (env, episode, step), following in pairwise(mark.tolist()):
         allowed = ([env, episode, step + 1], [env, episode + 1, 0], [env + 1, 0, 0])
         assert following in allowed, f"{life}: after {(env, episode, step)} comes {following}"
-    for env in wanted:
-        counts = np.unique(batch[mark[:, 0] == env], return_counts=True)[1]
-        assert not (counts % STEPS).any(), f"{life}: a batch has a part of a fragment of env {env}"
+    steps = np.unique(np.column_stack([batch, (mark[:, 0] - wanted[0]) // agents, mark[:, 1:]]), axis=0)
+    assert not (np.unique(steps[:, :2], axis=0, return_counts=True)[1] % STEPS).any(), f"{life}: a broken fragment"
 
 
 @dataclass(frozen=True)

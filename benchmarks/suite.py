@@ -36,7 +36,7 @@ from rounds import KEPT_IN, parser
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 KEPT = ROOT / "docs" / "figures"
-PAGES = tuple(ROOT / page for page in ("docs/performance.md", "docs/evaluation.md", "README.md"))
+PAGES = tuple(ROOT / page for page in ("docs/performance.md", "docs/evaluation.md"))
 LIMIT_S = 900.0
 PARTS = {
     "import": "import_time.py",

@@ -8,6 +8,7 @@ python examples/ppo_with_evaluator.py [--env CartPole-v1] [--frames 100000]
 import argparse
 
 import gymnasium
+import torch
 
 from swath import Collector, EvalResult, Evaluator
 from swath.learn import PPO, default_config, make_policy
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--frames", type=int, default=100_000)
     asked = parser.parse_args()
+    torch.set_num_threads(1)  # small networks lose time with more
     env = gymnasium.make(asked.env)
     spaces = env.observation_space, env.action_space
     actor = make_policy(*spaces)

@@ -12,6 +12,7 @@ Joins the cluster that is running, or starts one on this machine: the same scrip
 import argparse
 
 import gymnasium
+import torch
 
 from swath import EvalResult, Evaluator, RayCollector
 from swath.learn import PPO, default_config, make_policy
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=2)
     asked = parser.parse_args()
+    torch.set_num_threads(1)  # small networks lose time with more
     env = gymnasium.make(asked.env)
     spaces = env.observation_space, env.action_space
     actor = make_policy(*spaces)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import gymnasium
 import numpy as np
+import torch
 
 from swath import AlgorithmConfig, RolloutWorker, evaluate_policy
 from swath.rollout_workers import PPOTorchPolicy
@@ -75,6 +76,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("rollout_worker_ppo.csv"))
     parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
+    torch.set_num_threads(1)  # small networks lose time with more
     rows, scores = [], {}
     for seed in asked.seeds:
         curve, scores[seed] = train(seed, asked.frames)

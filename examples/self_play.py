@@ -10,6 +10,7 @@ import argparse
 from functools import partial
 
 import numpy as np
+import torch
 from nim import Nim
 
 from swath import AlgorithmConfig, WorkerSet
@@ -57,6 +58,7 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clearly", type=float, default=0.3)
     asked = parser.parse_args()
+    torch.set_num_threads(1)  # small networks lose time with more
     versions = ["random"]
     with WorkerSet(env_creator=lambda _: Nim(STONES), config=config_for(asked.workers), backend="process") as workers:
         local = workers.local_worker()

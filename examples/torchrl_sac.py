@@ -58,6 +58,7 @@ def main() -> float:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--curve", type=Path, help="a CSV file: frames, return of the episode that ended then")
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # small networks lose time with more
     torch.manual_seed(arguments.seed)
     policy, q = make_networks()
     loss = SACLoss(policy, q, num_qvalue_nets=2, action_spec=make_env().action_spec)

@@ -9,6 +9,7 @@ import argparse
 import csv
 from pathlib import Path
 
+import torch
 from traffic_grid import TrafficGrid
 
 from swath import AlgorithmConfig, WorkerSet
@@ -57,6 +58,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("traffic.csv"))
     parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
+    torch.set_num_threads(1)  # small networks lose time with more
     workers = WorkerSet(
         env_creator=lambda _: TrafficGrid(num_cars=10, num_lights=2),
         default_policy_class=PPOTorchPolicy,
