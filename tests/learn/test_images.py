@@ -1,7 +1,8 @@
+import numpy as np
 import pytest
 import torch
 
-from swath.learn.images import ImageEncoder
+from swath.learn.images import Convolutions, ImageEncoder
 
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84), (96, 64, 3), (1, 36, 36)])
@@ -23,6 +24,8 @@ def test_the_axis_of_the_channels_does_not_change_the_features():
     torch.testing.assert_close(first(image), last(image.movedim(1, -1)))
 
 
-def test_a_small_image_is_refused():
-    with pytest.raises(ValueError, match="image of 35×40 pixels: the convolutions need 36×36 at least"):
-        ImageEncoder((35, 40, 3))
+def test_a_small_image_gets_small_kernels_and_floats_are_not_divided():
+    pixels = torch.randint(0, 256, (2, 7, 9, 3), dtype=torch.uint8)
+    of_bytes, of_floats = Convolutions((7, 9, 3)), Convolutions((7, 9, 3), np.dtype(np.float32))
+    of_floats.load_state_dict(of_bytes.state_dict())
+    torch.testing.assert_close(of_bytes(pixels), of_floats(pixels / 255))

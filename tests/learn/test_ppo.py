@@ -10,8 +10,7 @@ from torch.nn.functional import mse_loss
 from swath.learn import PPO, NetworkPolicy, PPOConfig
 from swath.learn.heads import Categorical as CategoricalHead
 from swath.learn.networks import MLP
-from swath.learn.ppo import STATISTICS, clipped_loss
-from swath.learn.rows import rows_of
+from swath.learn.ppo import STATISTICS, rows_of
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 
 WHOLE = PPOConfig(epochs=1, minibatch_size=100, max_grad_norm=1e9, entropy_coef=0.01)
@@ -48,15 +47,15 @@ def test_advantages_and_targets_are_those_of_the_definition():
     rows = rows_of(batch, policy, config)
     with torch.no_grad():
         advantage, target = naive_advantages(policy, batch, 0.9, 0.8)
-    torch.testing.assert_close(rows.advantage, advantage.flatten(), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(rows.target, target.flatten(), atol=1e-5, rtol=1e-5)
-    assert torch.equal(rows.observation[0], batch["observation"].flatten(0, 1))
-    assert torch.equal(rows.action, batch["action"].flatten())
-    assert torch.equal(rows.log_prob, batch["action_log_prob"].flatten())
+    torch.testing.assert_close(rows["advantage"], advantage.flatten(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(rows["value_target"], target.flatten(), atol=1e-5, rtol=1e-5)
+    assert torch.equal(rows["observation"], batch["observation"].flatten(0, 1))
+    assert torch.equal(rows["action"], batch["action"].flatten())
+    assert torch.equal(rows["action_log_prob"], batch["action_log_prob"].flatten())
     standardised = rows_of(batch, policy, dataclasses.replace(config, normalise_advantage=True))
-    assert standardised.advantage.mean().item() == pytest.approx(0, abs=1e-5)
-    assert standardised.advantage.std(correction=0).item() == pytest.approx(1, abs=1e-4)
-    assert torch.equal(standardised.target, rows.target)
+    assert standardised["advantage"].mean().item() == pytest.approx(0, abs=1e-5)
+    assert standardised["advantage"].std(correction=0).item() == pytest.approx(1, abs=1e-4)
+    assert torch.equal(standardised["value_target"], rows["value_target"])
 
 
 def test_a_truncated_episode_is_worth_what_would_have_followed_and_a_terminated_one_is_not():
@@ -67,7 +66,7 @@ def test_a_truncated_episode_is_worth_what_would_have_followed_and_a_terminated_
     rows = rows_of(batch, policy, PPOConfig(gamma=0.9))
     reward = batch["next", "reward"].flatten()
     after = policy.value((batch["next", "observation"],)).flatten().detach()
-    torch.testing.assert_close(rows.target, torch.stack([reward[0], reward[1] + 0.9 * after[1]]))
+    torch.testing.assert_close(rows["value_target"], torch.stack([reward[0], reward[1] + 0.9 * after[1]]))
 
 
 def test_one_gradient_is_that_of_the_loss_written_out():
@@ -76,12 +75,12 @@ def test_one_gradient_is_that_of_the_loss_written_out():
     batch["action_log_prob"] += 0.3 * torch.randn(4, 25)  # as if the weights had moved since
     learner = PPO(policy, WHOLE)
     rows = rows_of(batch, policy, WHOLE)
-    learner.critic.update(rows.target)
-    reference = Categorical(logits=policy.network(policy.encoder(rows.observation[0])))
-    ratio = (reference.log_prob(rows.action) - rows.log_prob).exp()
-    surrogate = torch.min(ratio * rows.advantage, ratio.clamp(0.8, 1.2) * rows.advantage)
-    value = policy.value(rows.observation)
-    value_loss = 0.5 * mse_loss(value, rows.target) / learner.critic.std**2
+    learner.critic.update(rows["value_target"])
+    reference = Categorical(logits=policy.network(policy.encoder(rows["observation"])))
+    ratio = (reference.log_prob(rows["action"]) - rows["action_log_prob"]).exp()
+    surrogate = torch.min(ratio * rows["advantage"], ratio.clamp(0.8, 1.2) * rows["advantage"])
+    value = policy.value((rows["observation"],))
+    value_loss = 0.5 * mse_loss(value, rows["value_target"]) / learner.critic.std**2
     entropy = reference.entropy().mean()
     loss = -surrogate.mean() + 0.5 * value_loss - 0.01 * entropy
     expected = torch.autograd.grad(loss, list(policy.parameters()))
@@ -93,13 +92,6 @@ def test_one_gradient_is_that_of_the_loss_written_out():
     assert statistics["entropy"] == pytest.approx(entropy.item(), abs=1e-6)
     assert statistics["clip_fraction"] == pytest.approx(((ratio - 1).abs() > 0.2).float().mean().item())
     assert statistics["approx_kl"] == pytest.approx((ratio - 1 - ratio.log()).mean().item(), abs=1e-6)
-
-
-def test_ratios_beyond_the_clip_get_no_gradient_where_they_would_gain():
-    ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1], requires_grad=True)
-    advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
-    (gradient,) = torch.autograd.grad(clipped_loss(ratio, advantage, 0.2), ratio)
-    torch.testing.assert_close(5 * gradient, torch.tensor([0.0, 1.0, -1.0, 0.0, -1.0]))
 
 
 def test_masked_frames_do_not_count_whatever_they_hold():
@@ -126,9 +118,9 @@ def test_trajectories_cut_by_a_new_id_are_not_joined():
     batch = batch_of(policy, (1, 10), end_rate=0.0)
     ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1, 1]])
     config = PPOConfig(normalise_advantage=False)
-    parts = [rows_of(part, policy, config).advantage for part in (batch[:, :4], batch[:, 4:])]
+    parts = [rows_of(part, policy, config)["advantage"] for part in (batch[:, :4], batch[:, 4:])]
     batch["collector", "traj_ids"] = ids
-    torch.testing.assert_close(rows_of(batch, policy, config).advantage, torch.cat(parts))
+    torch.testing.assert_close(rows_of(batch, policy, config)["advantage"], torch.cat(parts))
 
 
 @pytest.mark.parametrize("shape", [(50,), (5, 10), (2, 5, 10)])

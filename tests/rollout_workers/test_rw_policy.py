@@ -5,8 +5,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from swath.rollout_workers import Policy, RandomPolicy, ViewRequirement
+from swath.rollout_workers import AlgorithmConfig, Policy, RandomPolicy, RolloutWorker, ViewRequirement
 from swath.rollout_workers.policy_views import WantedColumns, views
+from swath.testing.envs import RandomEnv
 
 BOX, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
 CONFIG = {"__policy_id": "p", "worker_index": 0}
@@ -159,3 +160,21 @@ def test_bounds_of_a_box_can_be_ignored():
     whole = RandomPolicy(BOX, spaces.Box(0, 1, (2,), dtype=np.int64), {"ignore_action_bounds": True})
     assert np.abs(whole.compute_actions(np.zeros((10, 3)))[0]).max() > 1
     assert RandomPolicy(BOX, TWO, {"ignore_action_bounds": True}).compute_actions(np.zeros((9, 3)))[0].max() < 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_random_actions_beyond_the_bounds_are_brought_into_the_space_for_envs(dtype):
+    space = spaces.Box(0, 10, (2,), dtype=dtype)
+    given = {"action_space": space, "check_action_bounds": True}
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=50).environment(clip_actions=True)
+    config.update_from_dict({"ignore_action_bounds": True})
+
+    def sampled():
+        with RolloutWorker(
+            env_creator=lambda _: RandomEnv(given), default_policy_class=RandomPolicy, config=config
+        ) as worker:
+            return worker.sample()["actions"]
+
+    assert not all(action in space for action in sampled())
+    config.update_from_dict({"ignore_action_bounds": False})
+    assert all(action in space for action in sampled())

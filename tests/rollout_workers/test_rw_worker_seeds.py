@@ -136,3 +136,18 @@ def test_a_derived_seed_is_never_one_of_those_that_are_pinned():
     found = Seeds(root, worker=1).first(4)
     assert not [seed for seed in found if root <= seed < root + 2**16]
     assert len(set(found)) == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_what_a_seeded_worker_draws_on_a_gpu_is_its_own():
+    torch.rand(1, device="cuda")
+    before, drawn = torch.cuda.get_rng_state(), []
+    config = AlgorithmConfig().debugging(seed=3).resources(num_gpus=1)
+    for _ in range(2):
+        with RolloutWorker(
+            env_creator=lambda _: gym.make("CartPole-v1"), default_policy_class=PPOTorchPolicy, config=config
+        ) as worker:
+            drawn.append(worker.sample()["actions"].tolist())
+        assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert drawn[0] == drawn[1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from numbers import Real
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -47,21 +49,14 @@ class PPOConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, count in self._counts().items():
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-                raise _refused(name, count, "a whole number, 1 or more")
-        for name, limit in self._limits().items():
-            if not (_is_number(limit) and 0 < limit < inf):
-                raise _refused(name, limit, "above 0 and finite")
-        for name, weight in {"value_coef": self.value_coef, "entropy_coef": self.entropy_coef}.items():
-            if not (_is_number(weight) and 0 <= weight < inf):
-                raise _refused(name, weight, "0 or more and finite")
-        shares = {"gamma": self.gamma, "gae_lambda": self.gae_lambda, "final_lr_fraction": self.final_lr_fraction}
-        for name, share in shares.items():
-            if not (_is_number(share) and 0 <= share <= 1):
-                raise _refused(name, share, "between 0 and 1")
-        if not isinstance(self.normalise_advantage, bool):
-            raise _refused("normalise_advantage", self.normalise_advantage, "true or false")
+        for wanted, fits, names in _RULES:
+            for name in names:
+                value = getattr(self, name)
+                if value is None and name in ("total_frames", "clip_value"):
+                    continue
+                is_flag = name == "normalise_advantage"
+                if isinstance(value, bool) != is_flag or not isinstance(value, Real) or not fits(value):
+                    raise ValueError(f"PPOConfig: {name}={value!r} must be {wanted}")
 
     def remaining(self, frames: int) -> float:
         """Share of `learning_rate` that is left after so many frames."""
@@ -70,18 +65,16 @@ class PPOConfig:
         left = max(0.0, 1 - frames / self.total_frames)
         return self.final_lr_fraction + (1 - self.final_lr_fraction) * left
 
-    def _counts(self) -> dict[str, int]:
-        counts = {"epochs": self.epochs, "minibatch_size": self.minibatch_size}
-        return counts if self.total_frames is None else {**counts, "total_frames": self.total_frames}
 
-    def _limits(self) -> dict[str, float]:
-        limits = {"learning_rate": self.learning_rate, "clip": self.clip, "max_grad_norm": self.max_grad_norm}
-        return limits if self.clip_value is None else {**limits, "clip_value": self.clip_value}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _refused(name: str, value: object, wanted: str) -> ValueError:
-    return ValueError(f"PPOConfig: {name}={value!r} must be {wanted}")
+_RULES: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
+    (
+        "a whole number, 1 or more",
+        lambda x: isinstance(x, int) and x >= 1,
+        ("total_frames", "epochs", "minibatch_size"),
+    ),
+    ("above 0 and finite", lambda x: 0 < x < inf, ("learning_rate", "clip", "clip_value", "max_grad_norm")),
+    ("0 or more and finite", lambda x: 0 <= x < inf, ("value_coef", "entropy_coef")),
+    ("between 0 and 1", lambda x: 0 <= x <= 1, ("gamma", "gae_lambda", "final_lr_fraction")),
+    ("true or false", lambda _: True, ("normalise_advantage",)),
+)
+"""What is wanted, whether a value is that, and which settings must be."""

@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 from swath.learn.config import PPOConfig
 from swath.learn.encoders import Encoder, VectorEncoder
 from swath.learn.gaussian import Gaussian
-from swath.learn.heads import Categorical, Head, MultiCategorical
+from swath.learn.heads import Head, choices_of
 from swath.learn.images import SMALLEST, ImageEncoder, channels_first
 from swath.learn.networks import MLP, activation_named
 from swath.learn.policy import NetworkPolicy
@@ -90,19 +90,15 @@ def default_config(observation_space: Space[Any], action_space: Space[Any]) -> P
 
 
 def _head(space: Space[Any], log_std: float) -> Head:
-    match space:
-        case spaces.Discrete():
-            return Categorical(int(space.n), int(space.start))
-        case spaces.MultiDiscrete():
-            return MultiCategorical(space.nvec.flatten().tolist(), space.shape, space.start.flatten().tolist())
-        case spaces.MultiBinary():
-            return MultiCategorical([2] * int(np.prod(space.shape)), space.shape)
-        case spaces.Box() if np.issubdtype(space.dtype, np.floating):
-            return Gaussian(space.low, space.high, log_std)
-    raise TypeError(
-        f"no policy for the action space {space}: served are Discrete, MultiDiscrete, MultiBinary and Box of floats; "
-        "wrap the env to give it one of these"
-    )
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return Gaussian(space.low, space.high, log_std)
+    found = choices_of(space)
+    if found is None:
+        raise TypeError(
+            f"no policy for the action space {space}: served are Discrete, MultiDiscrete, MultiBinary and Box of "
+            "floats; wrap the env to give it one of these"
+        )
+    return found
 
 
 def _encoder(leaves: Sequence[Leaf], config: NetworkConfig) -> Encoder:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
 
 import numpy as np
 import torch
@@ -46,7 +45,7 @@ class VectorEncoder(Encoder):
 
     def __init__(self, leaves: Sequence[Leaf], *, standardise: bool) -> None:
         super().__init__()
-        self.features = sum(map(_width, leaves))
+        self.features = sum(spaces.flatdim(leaf.space) for leaf in leaves)
         self.standardise = Standardise(self.features) if standardise else None
         self._flattens = [_flattening(leaf) for leaf in leaves]
         self._is_flat = len(leaves) == 1 and len(leaves[0].shape) == 1 and leaves[0].dtype == np.float32
@@ -63,15 +62,6 @@ class VectorEncoder(Encoder):
 
     def _flat(self, entries: Sequence[Tensor]) -> Tensor:
         return torch.cat([flatten(entry) for flatten, entry in zip(self._flattens, entries, strict=True)], -1)
-
-
-def _width(leaf: Leaf) -> int:
-    match leaf.space:
-        case spaces.Discrete():
-            return int(leaf.space.n)
-        case spaces.MultiDiscrete():
-            return int(leaf.space.nvec.sum())
-    return prod(leaf.shape)
 
 
 def _flattening(leaf: Leaf) -> Callable[[Tensor], Tensor]:

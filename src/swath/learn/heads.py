@@ -12,9 +12,11 @@ is in the network's output also have `kl`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from math import prod
+from typing import Any, Protocol
 
 import torch
+from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 _IMPOSSIBLE = -1e30  # a logit whose exponential is 0, yet 0 times it is 0 and not NaN
@@ -28,19 +30,15 @@ class Head(Protocol):
 
     def sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """A random action and its log-probability."""
-        ...
 
     def mode(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """The most probable action and its log-probability."""
-        ...
 
     def log_prob(self, out: Tensor, action: Tensor) -> Tensor:
         """Log-probability `[*B]` of an action."""
-        ...
 
     def entropy(self, out: Tensor) -> Tensor:
         """Entropy `[*B]` in nats."""
-        ...
 
 
 class Categorical(nn.Module):
@@ -84,7 +82,7 @@ class Categorical(nn.Module):
 class MultiCategorical(nn.Module):
     """Several independent choices, the `k`-th among `counts[k]` actions: int64 `[*B, *shape]`.
 
-    The network gives `K` times the largest count of logits; the surplus ones of smaller choices are never used.
+    Their logits stand side by side: `counts[0]` of the first, then of the next.
 
     Args:
         counts: how many actions each choice has, flat.
@@ -92,6 +90,7 @@ class MultiCategorical(nn.Module):
         start: the first action of each choice, flat; `None` is 0.
     """
 
+    place: Tensor
     empty: Tensor
     start: Tensor
 
@@ -100,12 +99,13 @@ class MultiCategorical(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = tuple(shape) if shape is not None else (len(counts),)
-        self.choices, self.most = len(counts), max(counts)
-        self.inputs = self.choices * self.most
-        surplus = torch.arange(self.most) >= torch.tensor(counts).unsqueeze(-1)
-        self.register_buffer("empty", torch.where(surplus, _IMPOSSIBLE, 0.0), persistent=False)
+        self.choices, self.most, self.inputs = len(counts), max(counts), sum(counts)
+        sizes, column = torch.tensor(counts).unsqueeze(-1), torch.arange(self.most)
+        place = torch.minimum(column, sizes - 1) + sizes.cumsum(0) - sizes
+        self.register_buffer("place", place.flatten(), persistent=False)
+        self.register_buffer("empty", torch.where(column >= sizes, _IMPOSSIBLE, 0.0), persistent=False)
         self.register_buffer("start", torch.tensor(start or [0] * self.choices), persistent=False)
-        self._each = Categorical(self.most)
+        self._each, self._even = Categorical(self.most), len(set(counts)) == 1
 
     def sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """A random action for each choice."""
@@ -129,7 +129,22 @@ class MultiCategorical(nn.Module):
         return self._each.kl(self._split(out), self._split(other)).sum(-1)
 
     def _split(self, out: Tensor) -> Tensor:
-        return out.reshape(*out.shape[:-1], self.choices, self.most) + self.empty
+        """Logits `[*B, K, most]`; those that a smaller choice has not are impossible."""
+        if self._even:
+            return out.reshape(*out.shape[:-1], self.choices, self.most)
+        return out[..., self.place].reshape(*out.shape[:-1], self.choices, self.most) + self.empty
 
     def _joined(self, action: Tensor, log_prob: Tensor) -> tuple[Tensor, Tensor]:
         return (action + self.start).reshape(*action.shape[:-1], *self.shape), log_prob.sum(-1)
+
+
+def choices_of(space: Space[Any]) -> Categorical | MultiCategorical | None:
+    """The head for a space of choices; None for another space."""
+    match space:
+        case spaces.Discrete():
+            return Categorical(int(space.n), int(space.start))
+        case spaces.MultiDiscrete():
+            return MultiCategorical(space.nvec.flatten().tolist(), space.shape, space.start.flatten().tolist())
+        case spaces.MultiBinary():
+            return MultiCategorical([2] * prod(space.shape), space.shape)
+    return None

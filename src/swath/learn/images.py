@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -12,60 +14,76 @@ from swath.learn.encoders import Encoder
 from swath.learn.networks import orthogonal
 
 SMALLEST = 36
-"""Least height and width that the convolutions can read."""
+"""Least height and width that the convolutions for large images can read."""
+
+_LARGE = ((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0))
+_SMALL = ((16, 3, 1, 1), (32, 3, 2, 1), (32, 3, 2, 1))
+"""Channels, kernel, stride and padding of each layer."""
+
+
+class Convolutions(nn.Module):
+    """Three convolutions: images `[*B, *shape]` to features `[*B, features]`.
+
+    Large images get those of Mnih et al., "Human-level control through deep reinforcement learning", 2015; those less
+    than 36 pixels high or wide get kernels of 3 pixels.
+
+    Args:
+        shape: of one image: `(H, W)`, `(H, W, C)`, or `(C, H, W)` if the first number is less than the last.
+        dtype: uint8 is divided by 255.
+    """
+
+    def __init__(self, shape: Sequence[int], dtype: npt.DTypeLike = np.uint8) -> None:
+        super().__init__()
+        self.shape, self._scale = tuple(shape), 1 / 255 if np.dtype(dtype) == np.uint8 else 1.0
+        channels, height, width = channels_first(shape)
+        layers: list[nn.Module] = []
+        for out, kernel, stride, padding in _LARGE if min(height, width) >= SMALLEST else _SMALL:
+            layer = nn.Conv2d(channels, out, kernel, stride, padding)
+            orthogonal(layer.weight)
+            nn.init.zeros_(cast("Tensor", layer.bias))
+            layers += [layer, nn.ReLU(inplace=True)]
+            channels = out
+        self.layers = nn.Sequential(*layers, nn.Flatten())
+        self.features = int(self.forward(torch.zeros(1, *shape)).shape[-1])
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The features `[*B, features]`."""
+        batch = images.shape[: images.ndim - len(self.shape)]
+        pixels = images.reshape(-1, *self.shape)
+        if len(self.shape) == 2:
+            pixels = pixels.unsqueeze(1)
+        elif _channels_last(self.shape):
+            pixels = pixels.movedim(-1, 1)
+        features: Tensor = self.layers(pixels.to(torch.float32) * self._scale)
+        return features.reshape(*batch, -1)
 
 
 class ImageEncoder(Encoder):
-    """uint8 images `[*B, *shape]` to features `[*B, features]`.
-
-    The convolutions are those of Mnih et al., "Human-level control through deep reinforcement learning", 2015.
+    """uint8 images `[*B, *shape]` to features `[*B, features]`: `Convolutions`, and a layer behind them.
 
     Args:
-        shape: of one image: `(H, W)`, `(H, W, C)` if the last is at most 4, else `(C, H, W)`.
+        shape: of one image.
         features: width of the output.
-
-    Raises:
-        ValueError: an image smaller than `SMALLEST` in height or width.
     """
 
     def __init__(self, shape: Sequence[int], features: int = 512) -> None:
         super().__init__()
-        self.shape, self.features = tuple(shape), features
-        channels, height, width = channels_first(self.shape)
-        if min(height, width) < SMALLEST:
-            raise ValueError(f"image of {height}×{width} pixels: the convolutions need {SMALLEST}×{SMALLEST} at least")
-        self.convolutions = nn.Sequential(
-            nn.Conv2d(channels, 32, 8, 4), nn.ReLU(inplace=True),
-            nn.Conv2d(32, 64, 4, 2), nn.ReLU(inplace=True),
-            nn.Conv2d(64, 64, 3, 1), nn.ReLU(inplace=True), nn.Flatten(),
-        )  # fmt: skip
-        self.out = nn.Linear(self.convolutions(torch.zeros(1, channels, height, width)).shape[-1], features)
-        for layer in (*self.convolutions, self.out):
-            if isinstance(layer, nn.Conv2d | nn.Linear):
-                orthogonal(layer.weight)
-                nn.init.zeros_(cast("Tensor", layer.bias))
+        self.convolutions, self.features = Convolutions(shape), features
+        self.out = nn.Linear(self.convolutions.features, features)
+        orthogonal(self.out.weight)
+        nn.init.zeros_(self.out.bias)
 
     def forward(self, *entries: Tensor) -> Tensor:
         """The features `[*B, features]` of the only entry, `[*B, *shape]`."""
         (image,) = entries
-        batch = image.shape[: image.ndim - len(self.shape)]
-        pixels = self._as_channels(image.reshape(-1, *self.shape)).to(torch.float32).mul_(1 / 255)
-        features: Tensor = torch.relu_(self.out(self.convolutions(pixels)))
-        return features.reshape(*batch, self.features)
-
-    def _as_channels(self, images: Tensor) -> Tensor:
-        if len(self.shape) == 2:
-            return images.unsqueeze(1)
-        return images.movedim(-1, 1) if _channels_last(self.shape) else images
+        return torch.relu_(self.out(self.convolutions.forward(image)))
 
 
 def channels_first(shape: Sequence[int]) -> tuple[int, int, int]:
     """Channels, height and width of images of this shape."""
-    if len(shape) == 2:
-        return 1, shape[0], shape[1]
-    a, b, c = shape
+    a, b, c = shape if len(shape) == 3 else (1, *shape)
     return (c, a, b) if _channels_last(shape) else (a, b, c)
 
 
 def _channels_last(shape: Sequence[int]) -> bool:
-    return len(shape) == 3 and shape[-1] <= 4
+    return len(shape) == 3 and shape[-1] <= shape[0]

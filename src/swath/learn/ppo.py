@@ -1,8 +1,8 @@
 """Proximal policy optimisation (Schulman et al., "Proximal Policy Optimization Algorithms", 2017): one clear reference.
 
 ```
- batch [*B, T] ──rows_of──▶ TrainingRows [N] ──epochs × minibatches──▶ loss ──▶ Adam ──▶ means of the losses
-                              └─▶ running figures: of the targets before, of the observations after the epochs
+ batch [*B, T] ──GAE, flatten, drop masked──▶ rows [N] ──epochs × minibatches──▶ loss ──▶ Adam ──▶ means of the losses
+                └─▶ running figures: of the targets before, of the observations after the epochs
 ```
 """
 
@@ -15,9 +15,12 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
+from swath import keys
+from swath.keys import NEXT, under_next
 from swath.learn.config import PPOConfig
+from swath.learn.losses import Weighing, explained_variance, surrogate_loss
 from swath.learn.policy import NetworkPolicy
-from swath.learn.rows import TrainingRows, rows_of
+from swath.rollout.episodes.gae import GAE
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
 """What each minibatch reports; `update` gives their means."""
@@ -69,16 +72,17 @@ class PPO:
             FloatingPointError: a loss is NaN or infinite; the policy is not usable any more.
         """
         rows, rate = rows_of(batch, self.policy, self.config), self.learning_rate
+        explained = float(explained_variance(rows[keys.VALUE_TARGET], rows[keys.STATE_VALUE]))
         for group in self._adam.param_groups:
             group["lr"] = rate
-        self.critic.update(rows.target)
-        means = torch.stack([self._step(part) for part in self._parts(rows)]).mean(0).tolist()
-        self.policy.update_encoder(rows.observation)
+        self.critic.update(rows[keys.VALUE_TARGET])
+        means = torch.stack([self._step(part) for part in self._minibatches(rows)]).mean(0).tolist()
+        self.policy.update_encoder([rows[key] for key in self.policy.in_keys])
         self.updates += 1
         self.frames += len(rows)
         losses = dict(zip(STATISTICS, means, strict=True))
         _require_finite(losses, self.updates)
-        return losses | {"explained_variance": _explained(rows), "learning_rate": rate}
+        return losses | {"explained_variance": explained, "learning_rate": rate}
 
     def state_dict(self) -> dict[str, Any]:
         """What `update` needs to go on exactly, beside the policy's own `state_dict`: tensors and plain values."""
@@ -100,36 +104,35 @@ class PPO:
         self._generator.set_state(state["generator"])
         self.frames, self.updates = state["frames"], state["updates"]
 
-    def _parts(self, rows: TrainingRows) -> Iterator[TrainingRows]:
+    def _minibatches(self, rows: TensorDictBase) -> Iterator[TensorDictBase]:
+        """In each epoch all rows once, in random order, in nearly equal parts."""
         for _ in range(self.config.epochs):
-            yield from rows.minibatches(self.config.minibatch_size, self._generator)
+            order = torch.randperm(len(rows), generator=self._generator).to(rows.device)
+            for index in order.tensor_split(max(1, round(len(rows) / self.config.minibatch_size))):
+                yield rows[index]
 
-    def _step(self, rows: TrainingRows) -> Tensor:
+    def _step(self, rows: TensorDictBase) -> Tensor:
         """One gradient; returns `STATISTICS`."""
         config = self.config
-        log_prob, entropy, value = self.policy.evaluate(rows.observation, rows.action)
-        log_ratio = log_prob - rows.log_prob
-        policy_loss = clipped_loss(log_ratio.exp(), rows.advantage, config.clip)
-        value_loss = self._value_loss(value, rows)
-        bonus = entropy.mean()
+        log_prob, entropy, value = self.policy.evaluate([rows[key] for key in self.policy.in_keys], rows[keys.ACTION])
+        log_ratio = log_prob - rows[keys.LOG_PROB]
+        weighing = Weighing(config.clip, config.value_coef, config.entropy_coef)
+        loss = surrogate_loss(log_ratio, rows[keys.ADVANTAGE], self._value_loss(value, rows), entropy, weighing)
         self._adam.zero_grad()
-        torch.autograd.backward(policy_loss + config.value_coef * value_loss - config.entropy_coef * bonus)
+        torch.autograd.backward(loss.total)
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm)
         self._adam.step()
-        return torch.stack([policy_loss, value_loss, bonus, *_drift(log_ratio, config.clip), norm]).detach()
+        return torch.stack([loss.policy, loss.value, loss.entropy, *_drift(log_ratio, config.clip), norm]).detach()
 
-    def _value_loss(self, value: Tensor, rows: TrainingRows) -> Tensor:
+    def _value_loss(self, value: Tensor, rows: TensorDictBase) -> Tensor:
         std, limit = self.critic.std, self.config.clip_value
-        error = (value - rows.target).square()
+        old, target = rows[keys.STATE_VALUE], rows[keys.VALUE_TARGET]
+        error = (value - target).square()
         if limit is not None:
-            near = rows.value + (value - rows.value).clamp(-limit * std, limit * std)
-            error = torch.maximum(error, (near - rows.target).square())
-        return 0.5 * (error / std.square()).mean()
-
-
-def clipped_loss(ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """The clipped surrogate objective, eq. 7 of the paper, as a loss: scalar from `[N]` and `[N]`."""
-    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+            near = old + (value - old).clamp(-limit * std, limit * std)
+            error = torch.maximum(error, (near - target).square())
+        loss: Tensor = 0.5 * error / std.square()
+        return loss
 
 
 @torch.no_grad()
@@ -139,12 +142,6 @@ def _drift(log_ratio: Tensor, clip: float) -> tuple[Tensor, Tensor]:
     return (excess - log_ratio).mean(), (excess.abs() > clip).to(log_ratio.dtype).mean()
 
 
-def _explained(rows: TrainingRows) -> float:
-    """Share of the targets' variance that the values explained; 0 if there is none."""
-    variance = rows.target.var(correction=0)
-    return float(1 - (rows.target - rows.value).var(correction=0) / variance) if variance > 0 else 0.0
-
-
 def _require_finite(losses: dict[str, float], updates: int) -> None:
     bad = {name: value for name, value in losses.items() if not abs(value) < float("inf")}
     if bad:
@@ -152,3 +149,42 @@ def _require_finite(losses: dict[str, float], updates: int) -> None:
             f"after update {updates} {bad}: lower learning_rate, or look for observations and rewards that are "
             "not finite with Collector(check_finite=True)"
         )
+
+
+class _Critic(nn.Module):
+    """A policy's values, in the form that `GAE` calls."""
+
+    def __init__(self, policy: NetworkPolicy) -> None:
+        super().__init__()
+        self.policy, self.in_keys = policy, policy.in_keys
+
+    def forward(self, *observation: Tensor) -> Tensor:
+        values: Tensor = self.policy.value(observation)
+        return values
+
+
+def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> TensorDictBase:
+    """Rows `[N]` of a batch `[*B, T]` with what the loss needs, on the policy's device; the batch is left as it is.
+
+    Raises:
+        KeyError: the batch lacks an entry, such as the log-probabilities of another kind of policy.
+        ValueError: every frame is masked.
+    """
+    mask = batch.get(keys.MASK, None)
+    if mask is not None and not mask.any():
+        raise ValueError(f"batch of shape {list(batch.shape)} has no frame to learn from: all are masked")
+    estimate = GAE(
+        gamma=config.gamma,
+        lmbda=config.gae_lambda,
+        value_network=_Critic(policy),
+        average_gae=config.normalise_advantage,
+    )
+    needed = [keys.ACTION, keys.LOG_PROB, *((NEXT, name) for name in (keys.REWARD, keys.DONE, keys.TERMINATED))]
+    needed += [key for entry in policy.in_keys for key in (entry, under_next(entry))]
+    needed += [key for key in (keys.MASK, keys.TRAJ_IDS) if key in batch.keys(include_nested=True)]
+    flat = estimate(batch.select(*needed).to(policy.device)).reshape(-1)
+    flat = flat if mask is None else flat[flat[keys.MASK]]
+    rows: TensorDictBase = flat.select(*policy.in_keys, keys.ACTION)
+    for key in (keys.LOG_PROB, keys.STATE_VALUE, keys.ADVANTAGE, keys.VALUE_TARGET):
+        rows.set(key, flat[key].reshape(-1))
+    return rows

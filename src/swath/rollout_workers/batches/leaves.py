@@ -94,14 +94,14 @@ def take(leaf: Leaf, rows: slice | Array) -> Leaf:
         return leaf[rows]
     if isinstance(leaf, list):
         return [leaf[i] if i >= 0 else None for i in rows]
-    there = np.flatnonzero(rows >= 0)
-    if len(there) == len(rows):
+    if (rows >= 0).all():
         return leaf[rows]
     shape = (len(rows), *leaf.shape[1:])
     if isinstance(leaf, torch.Tensor):
         made: Any = leaf.new_zeros(shape)
     else:
         made = np.full(shape, None) if leaf.dtype.kind == "O" else np.zeros(shape, leaf.dtype)
+    there = np.flatnonzero(rows >= 0)
     made[there] = leaf[rows[there]]
     return made
 

@@ -11,7 +11,6 @@ Acting uses the heads alone, without an object per step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -21,78 +20,10 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from swath.learn.heads import Categorical, MultiCategorical
+from swath.learn.gaussian import DiagGaussian
+from swath.learn.heads import Categorical, MultiCategorical, choices_of
 
-_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
-
-
-class Choices(MultiCategorical):
-    """Several independent choices, whose logits stand side by side: `counts[0]` of the first, then of the next.
-
-    Args:
-        counts: how many actions each choice has, flat.
-        shape: of one action; None is `(K,)`.
-        start: the first action of each choice, flat; None is 0.
-    """
-
-    place: Tensor
-
-    def __init__(
-        self, counts: Sequence[int], shape: Sequence[int] | None = None, start: Sequence[int] | None = None
-    ) -> None:
-        super().__init__(counts, shape, start)
-        self.inputs, self._even = sum(counts), len(set(counts)) == 1
-        begins = np.cumsum([0, *counts[:-1]])
-        place = np.minimum(np.arange(self.most), np.asarray(counts)[:, None] - 1) + begins[:, None]
-        self.register_buffer("place", torch.from_numpy(place.reshape(-1)), persistent=False)
-
-    def _split(self, out: Tensor) -> Tensor:
-        return super()._split(out if self._even else out[..., self.place])
-
-
-class DiagGaussian(nn.Module):
-    """Independent normal numbers `[*B, *shape]`, from their means and then their log-stds.
-
-    Args:
-        shape: of one action.
-    """
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        super().__init__()
-        self.shape, self.numbers = tuple(shape), math.prod(shape)
-        self.inputs = 2 * self.numbers
-
-    def sample(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        """A normal action."""
-        mean, log_std = out.chunk(2, -1)
-        noise = torch.empty_like(mean).normal_()
-        return self._shaped(torch.addcmul(mean, log_std.exp(), noise)), self._density(noise, log_std)
-
-    def mode(self, out: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean."""
-        mean, log_std = out.chunk(2, -1)
-        return self._shaped(mean), self._density(torch.zeros_like(mean), log_std)
-
-    def log_prob(self, out: Tensor, action: Tensor) -> Tensor:
-        """Log-density."""
-        mean, log_std = out.chunk(2, -1)
-        return self._density((action.reshape(mean.shape) - mean) * (-log_std).exp(), log_std)
-
-    def entropy(self, out: Tensor) -> Tensor:
-        """Differential entropy."""
-        return (out.chunk(2, -1)[1] + (_HALF_LOG_TAU + 0.5)).sum(-1)
-
-    def kl(self, out: Tensor, other: Tensor) -> Tensor:
-        """Divergence of normal distributions."""
-        (mean, log_std), (its_mean, its_log_std) = out.chunk(2, -1), other.chunk(2, -1)
-        square = ((2 * log_std).exp() + (mean - its_mean).square()) * (-2 * its_log_std).exp()
-        return (its_log_std - log_std + 0.5 * square - 0.5).sum(-1)
-
-    def _density(self, z: Tensor, log_std: Tensor) -> Tensor:
-        return (z * z).sum(-1).mul(-0.5) - log_std.sum(-1) - self.numbers * _HALF_LOG_TAU
-
-    def _shaped(self, flat: Tensor) -> Tensor:
-        return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
+ActionHead: TypeAlias = Categorical | MultiCategorical | DiagGaussian
 
 
 def head_for(space: Space[Any], *, normalize: bool = True) -> ActionHead:
@@ -105,25 +36,18 @@ def head_for(space: Space[Any], *, normalize: bool = True) -> ActionHead:
     Raises:
         ValueError: no head is for such a space.
     """
-    match space:
-        case spaces.Discrete():
-            return Categorical(int(space.n), int(space.start))
-        case spaces.MultiDiscrete():
-            return Choices(space.nvec.flatten().tolist(), space.shape, space.start.flatten().tolist())
-        case spaces.MultiBinary():
-            return Choices([2] * math.prod(space.shape), space.shape)
-        case spaces.Box() if np.issubdtype(space.dtype, np.floating):
-            return DiagGaussian(space.shape)
-        case spaces.Box() if np.issubdtype(space.dtype, np.integer):
-            counts = (space.high.astype(np.int64) - space.low + 1).flatten().tolist()
-            return Choices(counts, space.shape, None if normalize else space.low.flatten().tolist())
-    raise ValueError(
-        f"no shipped distribution is for the action space {space}: served are Discrete, MultiDiscrete, MultiBinary and "
-        "Box; wrap the env to give it one of these, or write compute_actions of a Policy"
-    )
-
-
-ActionHead: TypeAlias = Categorical | Choices | DiagGaussian
+    found: ActionHead | None = choices_of(space)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        found = DiagGaussian(space.shape)
+    elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
+        counts = (space.high.astype(np.int64) - space.low + 1).flatten().tolist()
+        found = MultiCategorical(counts, space.shape, None if normalize else space.low.flatten().tolist())
+    if found is None:
+        raise ValueError(
+            f"no shipped distribution is for the action space {space}: served are Discrete, MultiDiscrete, MultiBinary "
+            "and Box; wrap the env to give it one of these, or write compute_actions of a Policy"
+        )
+    return found
 
 
 class TorchDistribution:
@@ -197,14 +121,9 @@ class TorchMultiCategorical(TorchDistribution):
     """
 
     def __init__(
-        self,
-        inputs: Any,
-        model: nn.Module | None = None,
-        input_lens: Sequence[int] = (),
-        *,
-        head: Choices | None = None,
+        self, inputs: Any, model: nn.Module | None = None, input_lens: Sequence[int] = (), *, head: Any = None
     ) -> None:
-        super().__init__(inputs, model, head or Choices(np.asarray(input_lens).tolist()))
+        super().__init__(inputs, model, head or MultiCategorical(np.asarray(input_lens).tolist()))
 
 
 class TorchDiagGaussian(TorchDistribution):
@@ -226,8 +145,9 @@ DistClass: TypeAlias = Callable[..., TorchDistribution]
 
 def dist_class_of(head: ActionHead) -> DistClass:
     """What makes distributions with this head."""
-    if isinstance(head, DiagGaussian):
-        return partial(TorchDiagGaussian, head=head)
-    if isinstance(head, Choices):
-        return partial(TorchMultiCategorical, head=head)
-    return partial(TorchCategorical, head=head)
+    kinds: dict[type, DistClass] = {
+        Categorical: TorchCategorical,
+        MultiCategorical: TorchMultiCategorical,
+        DiagGaussian: TorchDiagGaussian,
+    }
+    return partial(kinds[type(head)], head=head)

@@ -19,13 +19,6 @@ Gradients: TypeAlias = list[Tensor | None]
 """One per parameter of a model, in its order; None where the loss does not depend on it."""
 
 
-def gradients_of(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Gradients:
-    """Gradients of a loss."""
-    learnt = [parameter for parameter in parameters if parameter.requires_grad]
-    made = iter(torch.autograd.grad(loss, learnt, allow_unused=True))
-    return [next(made) if parameter.requires_grad else None for parameter in parameters]
-
-
 def bound(gradients: Gradients, limit: float | None, by: str) -> tuple[Gradients, float]:
     """Gradients within a limit, and the norm of all of them before.
 
@@ -92,17 +85,5 @@ def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Grad
     for i, (tensor, parameter) in enumerate(zip(tensors, parameters, strict=True)):
         if tensor is not None and tensor.shape != parameter.shape:
             raise ValueError(f"gradient {i} has shape {list(tensor.shape)}, its parameter {list(parameter.shape)}")
-    beside = [
-        None if tensor is None else tensor.to(parameter)
-        for tensor, parameter in zip(tensors, parameters, strict=True)
-    ]  # fmt: skip
-    return bound(beside, None, "global_norm")[0]
-
-
-def step(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], gradients: Gradients) -> None:
-    """One step of an optimiser by these gradients."""
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = gradient
-    optimizer.step()
-    for parameter in parameters:
-        parameter.grad = None
+        tensors[i] = None if tensor is None else tensor.to(parameter)
+    return bound(tensors, None, "global_norm")[0]

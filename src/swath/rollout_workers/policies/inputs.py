@@ -9,14 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from swath.rollout_workers.batches.leaves import as_array, as_tensor, leaves, tensor_of
+from swath.rollout_workers.batches.leaves import as_array, as_tensor, tensor_of
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import map_nest
-
-_WANTED = "dist_inputs or (dist_inputs, value)"
-_WANTED_RECURRENT = "(dist_inputs, states) or (dist_inputs, value, states)"
 
 
 class Outputs(NamedTuple):
@@ -33,7 +30,7 @@ class Outputs(NamedTuple):
     states: list[Any]
 
 
-def run(model: Callable[..., Any], obs: Any, states: Sequence[Any], seq_lens: Tensor | None) -> Outputs:
+def run(model: Callable[..., Any], obs: Any, states: Sequence[Any] = (), seq_lens: Tensor | None = None) -> Outputs:
     """Call a network.
 
     Args:
@@ -46,48 +43,31 @@ def run(model: Callable[..., Any], obs: Any, states: Sequence[Any], seq_lens: Te
     Raises:
         TypeError: it gave something else.
     """
-    if seq_lens is None:
-        answer = model(obs)
-        if isinstance(answer, Tensor):
-            return Outputs(answer, None, [])
-        if isinstance(answer, tuple) and len(answer) == 2:
-            return Outputs(answer[0], _flat(answer[1]), [])
-    else:
-        answer = model(obs, list(states), seq_lens)
-        if isinstance(answer, tuple) and len(answer) in (2, 3):
-            value = _flat(answer[1]) if len(answer) == 3 else None
-            return Outputs(answer[0], value, list(answer[-1]))
-    wanted = _WANTED if seq_lens is None else _WANTED_RECURRENT
-    raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {wanted}")
+    remembers = seq_lens is not None
+    answer = model(obs, list(states), seq_lens) if remembers else model(obs)
+    parts = answer if isinstance(answer, tuple) else (answer,)
+    *given, after = parts if remembers else (*parts, ())
+    if len(given) not in (1, 2) or not isinstance(given[0], Tensor):
+        wanted = (
+            "(dist_inputs, states) or (dist_inputs, value, states)"
+            if remembers
+            else "dist_inputs or (dist_inputs, value)"
+        )
+        raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {wanted}")
+    value = given[1] if len(given) == 2 else None
+    return Outputs(given[0], value.squeeze(-1) if value is not None and value.ndim == 2 else value, list(after))
 
 
 def on(device: torch.device, nest: Any) -> Any:
     """Arrays as tensors on a device, in the same memory where that can be; float64 becomes float32."""
     if type(nest) is np.ndarray and device.type == "cpu" and nest.dtype == np.float32 and nest.flags.writeable:
         return torch.from_numpy(nest)
-    return map_nest(lambda leaf: _tensor(leaf).to(device), nest)
 
+    def tensor(leaf: Any) -> Tensor:
+        made = leaf if isinstance(leaf, Tensor) else as_tensor(np.asarray(leaf))
+        return (made.float() if made.dtype == torch.float64 else made).to(device)
 
-def array(leaf: Any) -> np.ndarray[Any, Any]:
-    """A copy of an array or tensor, as an array."""
-    return np.array(as_array(leaf))
-
-
-def twice(nest: Any) -> Any:
-    """Two rows of what is not batched."""
-    return map_nest(lambda leaf: np.stack([leaf, leaf]), nest)
-
-
-def rows_of(nest: Any) -> int:
-    """How many rows there are."""
-    return len(next(leaf for _, leaf in leaves(nest)))
-
-
-def arrays(nest: Any) -> Any:
-    """Tensors as arrays."""
-    if isinstance(nest, Tensor):
-        return as_array(nest)
-    return map_nest(as_array, nest)
+    return map_nest(tensor, nest)
 
 
 def valid_mean(batch: SampleBatch) -> Callable[[Tensor], Tensor]:
@@ -98,15 +78,6 @@ def valid_mean(batch: SampleBatch) -> Callable[[Tensor], Tensor]:
     assert stride is not None  # as it is where rows are padded
     valid = (torch.arange(stride, device=seq_lens.device) < seq_lens.unsqueeze(-1)).reshape(-1)
     return lambda values: values[valid].mean()
-
-
-def _tensor(leaf: Any) -> Tensor:
-    tensor = leaf if isinstance(leaf, Tensor) else as_tensor(np.asarray(leaf))
-    return tensor.float() if tensor.dtype == torch.float64 else tensor
-
-
-def _flat(value: Tensor) -> Tensor:
-    return value.squeeze(-1) if value.ndim == 2 else value
 
 
 def weights_of(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
@@ -126,7 +97,8 @@ def plan_of_weights(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[]
     """
     held = model.state_dict()
     given = {name: tensor_of(value) for name, value in weights.items()}
-    wrong = [*_names("missing", held.keys() - given.keys()), *_names("unknown", given.keys() - held.keys())]
+    pairs = (("missing", held.keys() - given.keys()), ("unknown", given.keys() - held.keys()))
+    wrong = [f"{what} {', '.join(sorted(names))}" for what, names in pairs if names]
     wrong += [
         f"{name} has shape {list(given[name].shape)} instead of {list(tensor.shape)}"
         for name, tensor in held.items()
@@ -141,10 +113,6 @@ def plan_of_weights(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[]
                 tensor.copy_(given[name])
 
     return copy_in
-
-
-def _names(what: str, names: set[str]) -> list[str]:
-    return [f"{what} {', '.join(sorted(names))}"] if names else []
 
 
 def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
@@ -163,31 +131,20 @@ def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
     return batch
 
 
-def info_of(batch: SampleBatch, stats: dict[str, Any], told: dict[str, Any], updates: int) -> dict[str, Any]:
-    """What is told of an update.
+def info_of(batch: SampleBatch, stats: dict[str, Any], reported: dict[str, Any], updates: int) -> dict[str, Any]:
+    """What is reported of an update.
 
     Args:
         batch: learnt from.
         stats: of the loss.
-        told: by callbacks.
+        reported: by callbacks.
         updates: of the policy in its life, with this one.
     """
     return {
         LEARNER_STATS: stats,
         "model": {},
-        "custom_metrics": told,
+        "custom_metrics": reported,
         "num_agent_steps_trained": batch.count,
         "num_grad_updates_lifetime": updates,
         "diff_num_grad_updates_vs_sampler_policy": updates - 1 - (batch.num_grad_updates or 0),
     }
-
-
-def as_numbers(stats: Mapping[str, Any]) -> dict[str, Any]:
-    """Scalars as Python's numbers, larger tensors as arrays."""
-    return {name: _as_number(value) for name, value in stats.items()}
-
-
-def _as_number(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        value = as_array(value)
-    return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from gymnasium import Space
 from torch import Tensor, nn
 
-from swath.learn.losses import gradient_loss
 from swath.rollout_workers.advantages import Estimator
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
@@ -20,9 +17,7 @@ from swath.rollout_workers.postprocessing import compute_advantages
 class PGTorchPolicy(TorchPolicy):
     """Learns by the plain policy gradient: discounted returns, no critic; of the settings it reads `gamma`."""
 
-    def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
-        super().__init__(observation_space, action_space, config)
-        self._loss: Tensor | None = None
+    has_critic = False
 
     @property
     def estimator(self) -> Estimator:
@@ -30,10 +25,10 @@ class PGTorchPolicy(TorchPolicy):
         return Estimator(self.config["gamma"], use_gae=False, use_critic=False)
 
     def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
-        """`-mean(log π · advantages)`."""
+        """`-mean(log π · advantages)` (Williams, 1992)."""
         distribution = dist_class(self.run_model(model, train_batch).dist_inputs, model)
         log_prob = distribution.logp(train_batch[ColumnNames.ACTIONS])
-        loss = gradient_loss(log_prob, train_batch[ColumnNames.ADVANTAGES], self.valid_mean(train_batch))
+        loss: Tensor = -self.valid_mean(train_batch)(log_prob * train_batch[ColumnNames.ADVANTAGES])
         self._loss = loss.detach()
         return loss
 
@@ -48,8 +43,4 @@ class PGTorchPolicy(TorchPolicy):
         episode: Any = None,  # noqa: ARG002
     ) -> SampleBatch:
         """Add `advantages`: discounted returns up to the end of the chunk."""
-        how = self.estimator
-        return compute_advantages(sample_batch, 0.0, how.gamma, use_gae=how.use_gae, use_critic=how.use_critic)
-
-    def _wants_value(self) -> bool:
-        return False
+        return compute_advantages(sample_batch, 0.0, self.config["gamma"], use_gae=False, use_critic=False)

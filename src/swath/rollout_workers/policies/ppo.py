@@ -8,7 +8,7 @@ from typing import Any
 from gymnasium import Space
 from torch import Tensor, nn
 
-from swath.learn.losses import Now, Surrogate, Then, Weighing, explained_variance, surrogate_loss
+from swath.learn.losses import Weighing, explained_variance, surrogate_loss
 from swath.rollout_workers.advantages import Estimator
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
@@ -33,8 +33,6 @@ class PPOTorchPolicy(TorchPolicy):
         super().__init__(observation_space, action_space, config)
         Estimator.of(self.config)  # raises where the settings contradict each other
         self.kl_coeff = float(self.config["kl_coeff"])
-        self._parts: Surrogate | None = None
-        self._explained: Tensor | None = None
         if not self._has_value:
             raise ValueError(
                 f"the model of {type(self).__name__} has no values; it must give (dist_inputs, value), or with states "
@@ -68,30 +66,29 @@ class PPOTorchPolicy(TorchPolicy):
         """The clipped surrogate loss; see `swath.learn.losses.surrogate_loss`."""
         out, value, _ = self.run_model(model, train_batch)
         now, before = (dist_class(given, model) for given in (out, train_batch[ColumnNames.ACTION_DIST_INPUTS]))
-        target, mean = train_batch[ColumnNames.VALUE_TARGETS], self.valid_mean(train_batch)
-        then = Then(train_batch[ColumnNames.ACTION_LOGP], train_batch[ColumnNames.ADVANTAGES], target)
-        log_prob = now.logp(train_batch[ColumnNames.ACTIONS])
-        critic = value if self.config["use_critic"] else None
-        self._parts = surrogate_loss(
-            Now(log_prob, now.entropy(), before.kl(now), critic), then, self._weighing(), mean
-        )  # fmt: skip
-        self._explained = None if critic is None else explained_variance(target, critic, mean)
-        return self._parts.total
-
-    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  the signature of every policy
-        """The parts of the loss as means, and the weights of the parts."""
-        parts = self._parts
-        assert parts is not None
-        return {
-            "total_loss": parts.total,
-            "policy_loss": parts.policy,
-            "vf_loss": parts.value,
-            "vf_explained_var": 0.0 if self._explained is None else self._explained,
-            "kl": parts.kl,
-            "entropy": parts.entropy,
+        config, target, mean = self.config, train_batch[ColumnNames.VALUE_TARGETS], self.valid_mean(train_batch)
+        critic = value if config["use_critic"] else None
+        log_ratio = now.logp(train_batch[ColumnNames.ACTIONS]) - train_batch[ColumnNames.ACTION_LOGP]
+        error = None if critic is None else (critic - target).square().clamp(0, config["vf_clip_param"])
+        kl_coeff = self.kl_coeff if config["use_kl_loss"] else 0.0
+        weighing = Weighing(config["clip_param"], config["vf_loss_coeff"], self.entropy_coeff, kl_coeff)
+        advantage, entropy, kl = train_batch[ColumnNames.ADVANTAGES], now.entropy(), before.kl(now)
+        loss = surrogate_loss(log_ratio, advantage, error, entropy, weighing, kl, mean)
+        self._stats = {
+            "total_loss": loss.total.detach(),
+            "policy_loss": loss.policy,
+            "vf_loss": loss.value,
+            "vf_explained_var": 0.0 if critic is None else explained_variance(target, critic, mean),
+            "kl": loss.kl,
+            "entropy": loss.entropy,
             "entropy_coeff": self.entropy_coeff,
             "cur_kl_coeff": self.kl_coeff,
         }
+        return loss.total
+
+    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  the signature of every policy
+        """The parts of the loss as means, and the weights of the parts."""
+        return self._stats
 
     def postprocess_trajectory(
         self, sample_batch: SampleBatch, other_agent_batches: Any = None, episode: Any = None
@@ -107,10 +104,3 @@ class PPOTorchPolicy(TorchPolicy):
         """Go on from what `get_state` gave."""
         super().set_state(state)
         self.kl_coeff = state.get("current_kl_coeff", self.kl_coeff)
-
-    def _weighing(self) -> Weighing:
-        config = self.config
-        kl = self.kl_coeff if config["use_kl_loss"] else 0.0
-        return Weighing(
-            config["clip_param"], config["vf_clip_param"], config["vf_loss_coeff"], self.entropy_coeff, kl
-        )  # fmt: skip

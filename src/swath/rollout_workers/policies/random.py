@@ -9,9 +9,8 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from swath.rollout.policies.random import RandomPolicy as Uniform
-from swath.rollout_workers.batches.leaves import leaves
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.nests import nested
+from swath.rollout_workers.nests import leaves_of, nested
 from swath.rollout_workers.policy import Actions, Policy
 
 
@@ -19,7 +18,8 @@ class RandomPolicy(Policy):
     """Actions drawn uniformly from any action space, by torch's generator, which the worker seeds; learns nothing.
 
     They are those that envs get: `normalize_actions` does not stretch what spans the space already.
-    With `ignore_action_bounds=True` in its config a Box is sampled as if it had no bounds.
+    With `ignore_action_bounds=True` in its config a Box is sampled as if it had no bounds; then `normalize_actions`
+    brings actions into the space, as those of other policies.
     """
 
     looks_at_episodes = False
@@ -29,11 +29,11 @@ class RandomPolicy(Policy):
         super().__init__(observation_space, action_space, config)
         self._drawn_from = action_space
         if self.config.get("ignore_action_bounds", False) and isinstance(action_space, spaces.Box):
-            self._drawn_from = _unbounded(action_space)
+            self._drawn_from, self.acts_in_space = _unbounded(action_space), False
 
     def compute_actions(self, obs_batch: Any, *args: Any, **kwargs: Any) -> Actions:  # noqa: ARG002  they do not matter
         """Random actions, one per observation; dicts and tuples of arrays for such action spaces."""
-        n_rows = len(next(leaf for _, leaf in leaves(obs_batch)))
+        n_rows = len(leaves_of(obs_batch)[0])
         drawn = Uniform(self._drawn_from).sampler(self._drawn_from, n_rows)(None)
         return nested(self._drawn_from, drawn), [], {}
 

@@ -38,13 +38,18 @@ def device_of(config: Mapping[str, Any]) -> torch.device:
 
 
 @contextmanager
-def initial_weights(config: Mapping[str, Any]) -> Iterator[None]:
-    """While weights are drawn: they depend on the root seed and the policy's id alone, if there is a seed."""
+def initial_weights(config: Mapping[str, Any], device: torch.device) -> Iterator[None]:
+    """While weights are drawn: if there is a seed, they depend on it and the policy's id alone.
+
+    Args:
+        config: of the policy.
+        device: where it is; the draws of a GPU are private, too.
+    """
     seed = config.get("seed")
     if seed is None:
         yield
         return
-    with PrivateStreams(derive_named(seed, f"weights of {config.get('__policy_id', '')}")).swapped():
+    with PrivateStreams(derive_named(seed, f"weights of {config.get('__policy_id', '')}"), device).swapped():
         yield
 
 

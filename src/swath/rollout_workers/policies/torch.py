@@ -1,36 +1,45 @@
-"""The base of policies that learn by gradients in PyTorch.
+"""The base of policies that act by a network in PyTorch, and learn by gradients.
 
 ```
+obs, states ──▶ model ──▶ head ──▶ actions, action_logp         one call each, no gradients, no objects per step
+                     └──▶ action_dist_inputs, vf_preds
 batch ──pad, to device──▶ loss ──▶ gradients ──▶ mean over ranks ──▶ bounded ──▶ optimiser
 ```
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
+import numpy as np
 import torch
-from gymnasium import Space
+from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from swath.learn.gaussian import DiagGaussian
+from swath.rollout_workers.actions import as_answered
 from swath.rollout_workers.advantages import Estimator
+from swath.rollout_workers.batches.leaves import as_array
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.nests import leaves_of, map_nest
 from swath.rollout_workers.policies import gradients as grads
 from swath.rollout_workers.policies import inputs
-from swath.rollout_workers.policies.acting import ActingPolicy
-from swath.rollout_workers.policies.distributions import DistClass
-from swath.rollout_workers.policies.inputs import as_numbers, info_of, to_train_on
-from swath.rollout_workers.policies.settings import scheduled
-from swath.rollout_workers.policy import states_in
+from swath.rollout_workers.policies.distributions import DistClass, dist_class_of, head_for
+from swath.rollout_workers.policies.inputs import info_of, to_train_on
+from swath.rollout_workers.policies.networks import DefaultNetwork
+from swath.rollout_workers.policies.settings import complete, device_of, initial_weights, scheduled
+from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
+from swath.rollout_workers.policy_views import views
 
 _UNFUSED = {"foreach", "differentiable"}
 """Keywords of Adam that do not go with a fused step, which is much the fastest."""
 
 
-class TorchPolicy(ActingPolicy):
+class TorchPolicy(Policy):
     """Acts by a network and learns by gradients of a loss; write `loss`, and what else is to be another.
 
     To override: `make_model`, `loss`, `stats`, `make_optimizer`, `postprocess_trajectory`.
@@ -41,6 +50,10 @@ class TorchPolicy(ActingPolicy):
         config: settings; what is missing is as by default.
 
     Attributes:
+        model: the network. It is in evaluation mode but for while a loss is computed.
+        dist_class: `dist_class(dist_inputs, model)` makes a distribution for this action space.
+        num_outputs: width of `dist_inputs`.
+        device: of the network.
         optimizer: what uses the gradients.
 
     Raises:
@@ -49,10 +62,43 @@ class TorchPolicy(ActingPolicy):
         ValueError: an action space that no distribution is for, or a model with another number of outputs.
     """
 
+    looks_at_episodes = False
+    has_critic = True  # whether the default network has values
+
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
-        super().__init__(observation_space, action_space, config)
+        super().__init__(observation_space, action_space, complete(config))
+        self.view_requirements = views()
+        self.device = device_of(self.config)
+        self._head = head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
+        self._dtype = None if isinstance(action_space, spaces.Discrete) else np.dtype(cast("Any", action_space.dtype))
+        self.num_outputs, self.dist_class = self._head.inputs, dist_class_of(self._head)
+        with initial_weights(self.config, self.device):
+            self.model = self.make_model().to(self.device).eval()
+            initial: Any = getattr(self.model, "get_initial_state", list)
+            self._initial_state = [map_nest(lambda leaf: np.array(as_array(leaf)), part) for part in initial()]
+            self._has_value = self._require_fitting_model()
         self._parameters = list(self.model.parameters())
         self.optimizer = self.make_optimizer()
+
+    def make_model(self) -> nn.Module:
+        """The network: maps observations `[n, …]` to `dist_inputs` `[n, num_outputs]` or `(dist_inputs, value)`.
+
+        One that remembers has `get_initial_state()`, a list of arrays for one agent; it maps `(obs, states, seq_lens)`
+        and gives the new states as the last part of a tuple. `obs` has as many rows for each sequence, of which
+        `seq_lens` says how many are no padding.
+
+        Here it is `custom_model`, or what the setting `model` says.
+
+        Raises:
+            ValueError: `free_log_std` for actions that have no std.
+        """
+        model = self.config["model"]
+        if model["custom_model"] is not None:
+            made: nn.Module = model["custom_model"](self.observation_space, self.action_space, self.num_outputs, model)
+            return made
+        if model["free_log_std"] and not isinstance(self._head, DiagGaussian):
+            raise ValueError(f"model['free_log_std']=True needs a Box of floats, but actions are {self.action_space}")
+        return DefaultNetwork(self.observation_space, self.num_outputs, model, with_value=self.has_critic)
 
     @property
     def estimator(self) -> Estimator | None:
@@ -79,17 +125,80 @@ class TorchPolicy(ActingPolicy):
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
     def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  for those who override it
-        """Numbers to tell of the last loss, by name; scalar tensors become numbers."""
+        """Numbers to report of the last loss, by name; scalar tensors become numbers."""
         return {}
 
     def run_model(self, model: nn.Module, batch: Mapping[str, Any]) -> inputs.Outputs:
-        """What the network says of the rows of a batch of tensors."""
+        """The network's outputs for the rows of a batch of tensors."""
         seq_lens = batch[ColumnNames.SEQ_LENS] if self._initial_state else None
         return inputs.run(model, batch[ColumnNames.OBS], states_in(batch), seq_lens)
 
     def valid_mean(self, train_batch: SampleBatch) -> Any:
         """A function that takes the mean of `[n]` over the rows of this batch that are no padding."""
         return inputs.valid_mean(train_batch)
+
+    def compute_actions(
+        self,
+        obs_batch: Any,
+        state_batches: Sequence[Any] | None = None,
+        prev_action_batch: Any = None,  # noqa: ARG002  the signature of every policy
+        prev_reward_batch: Any = None,  # noqa: ARG002
+        info_batch: Any = None,  # noqa: ARG002
+        episodes: Sequence[Any] | None = None,  # noqa: ARG002
+        explore: bool | None = None,
+        timestep: int | None = None,  # noqa: ARG002
+        **kwargs: Any,  # noqa: ARG002
+    ) -> Actions:
+        """Actions, with the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`."""
+        with torch.inference_mode():
+            out, value, states = self._outputs(obs_batch, state_batches)
+            head = self._head
+            explores = self.config["explore"] if explore is None else explore
+            action, log_prob = head.sample(out) if explores else head.mode(out)
+            actions = as_array(action)
+            extra = {
+                ColumnNames.ACTION_DIST_INPUTS: as_array(out),
+                ColumnNames.ACTION_LOGP: as_array(log_prob),
+            }
+            if value is not None:
+                extra[ColumnNames.VF_PREDS] = as_array(value)
+        self.global_timestep += len(actions)
+        if self._dtype is not None:
+            actions = actions.astype(self._dtype, copy=False)
+        return actions, [map_nest(as_array, part) for part in states], extra
+
+    def compute_values(self, input_dict: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """The values `[n]` of the states in an input: `obs` and, of a model that remembers, `state_in_…`.
+
+        Raises:
+            ValueError: the model has no values.
+        """
+        obs = input_dict[ColumnNames.OBS]
+        with torch.inference_mode():
+            value: Tensor | None
+            if type(self.model) is DefaultNetwork and self._has_value:
+                value = self.model.value(inputs.on(self.device, obs), quick=True)
+            else:
+                value = self._outputs(obs, states_in(input_dict)).value
+            if value is None:
+                raise ValueError(f"{self!r} has no values: its model must give (dist_inputs, value)")
+            return as_array(value)
+
+    def compute_log_likelihoods(
+        self,
+        actions: Any,
+        obs_batch: Any,
+        state_batches: Sequence[Any] | None = None,
+        prev_action_batch: Any = None,  # noqa: ARG002  the signature of every policy
+        prev_reward_batch: Any = None,  # noqa: ARG002
+        actions_normalized: bool = True,
+    ) -> np.ndarray[Any, Any]:
+        """Log-probabilities `[n]` of actions; `actions_normalized=False`: they are as envs get them."""
+        if not actions_normalized and self.config["normalize_actions"]:
+            actions = as_answered(self.action_space, np.asarray(actions))
+        with torch.inference_mode():
+            out = self._outputs(obs_batch, state_batches).dist_inputs
+            return as_array(self._head.log_prob(out, inputs.on(self.device, np.asarray(actions))))
 
     @property
     def cur_lr(self) -> float:
@@ -134,6 +243,18 @@ class TorchPolicy(ActingPolicy):
         """Raise what `apply_gradients` would raise for these gradients."""
         grads.fitted(gradients, self._parameters)
 
+    def get_weights(self) -> Weights:
+        """Copies of all parameters and persistent buffers by name."""
+        return inputs.weights_of(self.model)
+
+    def set_weights(self, weights: Mapping[str, Any]) -> None:
+        """Copy arrays or tensors into the model.
+
+        Raises:
+            ValueError: names missing or unknown, or other shapes; the message lists them all, nothing is applied.
+        """
+        inputs.plan_of_weights(self.model, weights)()
+
     def get_state(self) -> dict[str, Any]:
         """All that a policy needs to go on elsewhere, the optimiser's state too."""
         return {**super().get_state(), "optimizer": _on_cpu(self.optimizer.state_dict())}
@@ -150,15 +271,55 @@ class TorchPolicy(ActingPolicy):
         take_weights_over()
         self.global_timestep, self.num_grad_updates = state["global_timestep"], state.get("num_grad_updates", 0)
 
+    def get_initial_state(self) -> list[Any]:
+        """The states at the begin of an episode, arrays of one's own."""
+        return deepcopy(self._initial_state)
+
+    def is_recurrent(self) -> bool:
+        """Whether the model remembers anything."""
+        return bool(self._initial_state)
+
+    def num_state_tensors(self) -> int:
+        """How many states it has."""
+        return len(self._initial_state)
+
+    def _outputs(self, obs: Any, states: Sequence[Any] | None) -> inputs.Outputs:
+        """The network's outputs; without gradients."""
+        tensors = inputs.on(self.device, obs)
+        if type(self.model) is DefaultNetwork:
+            return inputs.run(partial(self.model, quick=True), tensors)
+        if not self._initial_state:
+            return inputs.run(self.model, tensors)
+        before = [inputs.on(self.device, part) for part in states or ()]
+        lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
+        return inputs.run(self.model, tensors, before, lengths)
+
+    def _require_fitting_model(self) -> bool:
+        """Try the model on two rows; whether it has values."""
+        space = deepcopy(self.observation_space)
+        space.seed(0)
+        obs, states = map_nest(lambda leaf: np.stack([leaf, leaf]), (space.sample(), tuple(self._initial_state)))
+        with torch.no_grad():
+            out, value, _ = self._outputs(obs, states)
+        for what, given, wanted in (("dist_inputs", out, [2, self.num_outputs]), ("values", value, [2])):
+            if given is not None and list(given.shape) != wanted:
+                raise ValueError(
+                    f"the model of {type(self).__name__} gives {what} {list(given.shape)} for 2 rows; it must give "
+                    f"{wanted}, for actions of {self.action_space}"
+                )
+        return value is not None
+
     def _gradients(self, batch: SampleBatch) -> tuple[grads.Gradients, dict[str, Any]]:
         """Gradients, averaged and bounded, and what is reported of them; the batch becomes tensors."""
         batch.to_device(self.device).set_training()
+        learnt = [parameter for parameter in self._parameters if parameter.requires_grad]
         self.model.train()
         try:
-            own = grads.gradients_of(self.loss(self.model, self.dist_class, batch), self._parameters)
+            made = iter(torch.autograd.grad(self.loss(self.model, self.dist_class, batch), learnt, allow_unused=True))
         finally:
             self.model.eval()
-        stats = as_numbers(self.stats(batch))
+        own = [next(made) if parameter.requires_grad else None for parameter in self._parameters]
+        stats = {name: _number(value) for name, value in self.stats(batch).items()}
         mean = own if self.distributed_world_size == 1 else grads.averaged(own, self._parameters)
         found, norm = grads.bound(mean, self.config["grad_clip"], self.config["grad_clip_by"])
         return found, {**stats, "cur_lr": self._rate(), "grad_gnorm": norm}
@@ -167,7 +328,11 @@ class TorchPolicy(ActingPolicy):
         if self.config["lr_schedule"] is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.cur_lr
-        grads.step(self.optimizer, self._parameters, gradients)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self.optimizer.step()
+        for parameter in self._parameters:
+            parameter.grad = None
         self.num_grad_updates += 1
 
     def _rate(self) -> float:
@@ -182,3 +347,9 @@ def _on_cpu(state: Any) -> Any:
     if isinstance(state, list):
         return [_on_cpu(part) for part in state]
     return state.detach().to("cpu", copy=True) if isinstance(state, Tensor) else deepcopy(state)
+
+
+def _number(value: Any) -> Any:
+    """A scalar as Python's number, a larger tensor as an array."""
+    value = as_array(value) if isinstance(value, Tensor) else value
+    return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
