@@ -2,9 +2,9 @@
 
 import pytest
 from defect_toys import DEFAULT, ENVS, LENGTH, ROWS, arm, kill, only, pid
-from toy_rollout_worker import Broken, Play, ToySet, config
+from toy_rollout_worker import Broken
 
-from swath.errors import WorkerLate, WorkerLost
+from swath.errors import WorkerLate
 from toys import exists
 
 GRACE_S = 60.0
@@ -30,13 +30,6 @@ def a_kill_while_sampling(workers):
     life, (versions, pushed) = only(workers, lambda worker: (worker.life, worker.first), 1)
     assert (life > 0, versions) == (True, {version})
     assert pushed >= seen + ROWS, "on top of the restored statistics"
-
-
-def a_loss_is_raised_where_it_is_not_borne():
-    own = config(restart_failed_env_runners=False)
-    options = {"env_creator": Play({(1, 0, 1): "kill"}), "config": own, "num_workers": 2}
-    with ToySet(**options, backend="process") as workers, pytest.raises(WorkerLost, match="worker 1"):
-        workers.sample()
 
 
 def _raises(workers, words, call):

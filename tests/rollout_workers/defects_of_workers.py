@@ -113,33 +113,6 @@ def a_look_that_changes_what_it_looks_at():
             np.testing.assert_array_equal(column, theirs[name], err_msg=name)
 
 
-def a_setter_that_refuses_and_acts():
-    settings = {"policies_to_train": [DEFAULT], "model": {"fcnet_hiddens": [4]}}
-    with made_of(lambda: Armed(None), PPOTorchPolicy, **settings) as worker:
-
-        def held():
-            arrays = worker.get_weights()[DEFAULT].items()
-            numbers = worker.get_global_vars(), worker.weights_seq_no, worker.policy_version
-            ids = list(worker.policy_map), worker.get_policies_to_train(), worker.policy_mapping_fn
-            return [(name, array.tolist()) for name, array in arrays], numbers, ids
-
-        before = held()
-        for refused in (
-            lambda: worker.set_weights({DEFAULT: {}}, {"timestep": 3}, 4),
-            lambda: worker.set_global_vars({"timestep": 3}, ["nobody"]),
-            lambda: worker.set_policy_mapping_fn(3),
-            lambda: worker.set_is_policy_to_train(DEFAULT),
-            lambda: worker.add_policy("new", RandomPolicy, policies_to_train=3),
-            lambda: worker.remove_policy(policies_to_train=3),
-            lambda: worker.remove_policy(policy_mapping_fn=3),
-            lambda: worker.apply_gradients([1]),
-            lambda: worker.sync_filters({}),
-        ):
-            with pytest.raises((ValueError, TypeError, KeyError, AssertionError)):
-                refused()
-            assert held() == before
-
-
 def a_removal_that_kills():
     two = {"p0": Counter, "p1": Counter}
     troupe = Troupe(lambda: BasicMultiAgent(2), 1, two, lambda agent, episode: f"p{agent}", rollout_fragment_length=20)

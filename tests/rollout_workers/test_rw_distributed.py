@@ -1,14 +1,15 @@
 """Ranks that average gradients, each in a process of its own."""
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from random import SystemRandom
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from addresses import free_url
 from policy_batches import batch_for, ppo
 
 from swath.errors import WorkerLate
@@ -16,6 +17,20 @@ from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy,
 from swath.rollout_workers.policies.epochs import learn_in_passes
 
 HERE = Path(__file__).parent
+PORTS = range(20_000, 32_000)
+"""Below those that Linux gives to whoever opens a connection: nobody takes one by accident until it is used."""
+
+
+def free_url():
+    """One that nobody listens at."""
+    for port in SystemRandom().sample(PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return f"tcp://127.0.0.1:{port}"
+    raise RuntimeError(f"100 ports of {PORTS} are taken")
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
-from checklist_toys import DEFAULT, SMALL, bare, cartpole, learner, mock, spaces_of, two
+from checklist_toys import DEFAULT, SMALL, bare, cartpole, learner, mock, two
 from sampling_toys import counting_worker
 
 import ray_cluster
@@ -25,55 +25,67 @@ from swath.testing.counting_env import CountingEnvs
 from swath.testing.envs import BasicMultiAgent, MockEnv
 from swath.testing.faults import Fault
 
-
-def test_keyword_only_refuses():
-    with pytest.raises(TypeError, match="positional"):
-        RolloutWorker(MockEnv)
-    with pytest.raises(TypeError, match="unknown"):
-        RolloutWorker(unknown=1)
-    factory = CountingEnvs(faults={2: [Fault("raise_at_build")]})
-    with pytest.raises(RuntimeError, match="env 2"):
-        mock(env_creator=lambda _: factory(), config={"num_envs_per_env_runner": 3})
-    assert [env.closed for env in factory.made] == [1, 1], "what was made is closed"
-
-
-def test_env_creator_refuses():
-    with pytest.raises(TypeError, match="env_creator made"):
-        mock(env_creator=lambda _: object())
-
-
-def test_config_refuses():
-    with pytest.raises(TypeError, match="config=3"):
-        mock(config=3)
-    with pytest.raises(ValueError, match="batch_mode"):
-        mock(config={"batch_mode": "some_episodes"})
+SHARDS = {"input_": "dataset"}
+VECTOR = {
+    "env_creator": lambda _: gym.vector.SyncVectorEnv([lambda: MockEnv(5)] * 3),
+    "config": {"num_envs_per_env_runner": 4},
+}
+REFUSED = [
+    (mock, {"env_creator": lambda _: object()}, TypeError, "env_creator made"),
+    (mock, {"config": 3}, TypeError, "config=3"),
+    (mock, {"config": {"batch_mode": "some_episodes"}}, ValueError, "batch_mode"),
+    (mock, {"worker_index": -1}, ValueError, "worker_index"),
+    (bare, {"spaces": None}, ValueError, DEFAULT),
+    (mock, {"default_policy_class": None}, ValueError, f"'{DEFAULT}' has no class"),
+    (bare, {"config": SHARDS, "worker_index": 1, "dataset_shards": [[]]}, ValueError, r"shards\[1\]; there are 1"),
+    (bare, {"dataset_shards": [[]]}, ValueError, "input_='sampler'"),
+    (mock, {"tf_session_creator": print}, ValueError, "torch only"),
+    (mock, VECTOR, ValueError, "num_envs_per_env_runner=4, but the vector env has 3"),
+]
 
 
-def test_worker_index_refuses():
-    with pytest.raises(ValueError, match="worker_index"):
-        mock(worker_index=-1)
+@pytest.mark.parametrize(("make", "wrong", "error", "words"), REFUSED)
+def test_an_argument_that_cannot_be_is_refused(make, wrong, error, words):
+    with pytest.raises(error, match=words):
+        make(**wrong)
 
 
-def test_num_workers():
-    nowhere = {"create_local_env_runner": False, "num_env_runners": 3}
-    space = {"__env__": tuple(spaces_of().values())}
-    with mock(config=nowhere, spaces=space) as worker:
-        assert (worker.num_workers, worker.env) == (3, None)
-    with mock(config=nowhere, num_workers=0) as worker:
-        assert (worker.num_workers, worker.env_context.num_workers) == (0, 0)
-        assert worker.env is not None
-    with mock(config={**nowhere, "create_env_on_local_worker": True}) as worker:
-        assert worker.env is not None
-    with mock(config=nowhere, worker_index=1) as worker:
-        assert worker.env is not None
+def test_without_envs():
+    with bare(tf_session_creator=None) as worker:
+        assert worker.foreach_env(lambda env: 1) == worker.foreach_env_with_context(lambda env, context: 1) == []
 
 
-def test_recreated_worker():
-    for recreated in (False, True):
-        with mock(recreated_worker=recreated, worker_index=1, config={"num_envs_per_env_runner": 2}) as worker:
-            contexts = worker.foreach_env_with_context(lambda env, context: context.recreated_worker)
-            made_with = worker.foreach_env(lambda env: env.config.recreated_worker)
-            assert [worker.recreated_worker, *contexts, *made_with] == [recreated] * 5
+def test_apply_and_health():
+    with bare() as worker:
+        assert worker.apply(lambda own, n, *, m: (own, n, m), 1, m=2) == (worker, 1, 2)
+        with pytest.raises(ZeroDivisionError):
+            worker.apply(lambda own: 1 / 0)
+        assert worker.apply("ping") == worker.ping() == "pong"
+        assert worker.assert_healthy() is None
+        worker.remove_policy()
+        with pytest.raises(AssertionError, match="no policy"):
+            worker.assert_healthy()
+    with pytest.raises(AssertionError, match="stopped"):
+        worker.ping()
+
+
+def test_lock():
+    with mock() as worker:
+        with pytest.raises(RuntimeError, match="worker 0 is free already"):
+            worker.unlock()
+        worker.lock()
+        assert worker.sample().count == 200, "no method takes it"
+        with pytest.raises(TimeoutError):
+            worker.lock(timeout_s=0.0)
+        worker.unlock()
+        worker.lock(0.0)
+
+
+def test_where_it_is():
+    with bare() as worker, socket.socket() as own:
+        assert worker.get_host() == platform.node()
+        assert socket.inet_aton(worker.get_node_ip())
+        own.bind(("", worker.find_free_port()))
 
 
 def test_spaces():
@@ -84,11 +96,6 @@ def test_spaces():
         assert worker.spaces == worker.get_spaces()
 
 
-def test_spaces_refuses():
-    with pytest.raises(ValueError, match=DEFAULT):
-        bare(spaces=None)
-
-
 def test_default_policy_class():
     config = {"policies": {"own": (PGTorchPolicy, None, None, {}), "plain": (None, None, None, {})}}
     config |= {"policy_mapping_fn": lambda *_, **__: "own"}
@@ -96,34 +103,6 @@ def test_default_policy_class():
         kinds = {pid: type(policy) for pid, policy in worker.policy_map.items()}
         assert kinds == {"own": PGTorchPolicy, "plain": RandomPolicy}
         assert worker.default_policy_class is RandomPolicy
-
-
-def test_default_policy_class_refuses():
-    with pytest.raises(ValueError, match=f"'{DEFAULT}' has no class"):
-        mock(default_policy_class=None)
-
-
-def test_dataset_shards_refuses():
-    with pytest.raises(ValueError, match=r"dataset_shards\[1\]; there are 1"):
-        bare(config={"input_": "dataset"}, worker_index=1, dataset_shards=[[]])
-    with pytest.raises(ValueError, match="input_='sampler'"):
-        bare(dataset_shards=[[]])
-
-
-def test_tf_session_creator():
-    for nothing in (-1, None):
-        mock(tf_session_creator=nothing).stop()
-
-
-def test_tf_session_creator_refuses():
-    with pytest.raises(ValueError, match="torch only"):
-        mock(tf_session_creator=print)
-
-
-def test_vectorised_envs_refuses():
-    envs = lambda _: gym.vector.SyncVectorEnv([lambda: MockEnv(5)] * 3)
-    with pytest.raises(ValueError, match="num_envs_per_env_runner=4, but the vector env has 3"):
-        mock(env_creator=envs, config={"num_envs_per_env_runner": 4})
 
 
 def test_sample():
@@ -160,73 +139,6 @@ def test_get_spaces():
         both = (env.observation_space, env.action_space)
         assert worker.get_spaces() == {DEFAULT: both, "__env__": both}
         assert worker.get_policy().observation_space != env.observation_space, "which is preprocessed"
-
-
-def test_foreach_env():
-    with mock(config={"num_envs_per_env_runner": 3}) as worker:
-        assert worker.foreach_env(lambda env: env.config.vector_index) == [0, 1, 2]
-    with bare() as without:
-        assert without.foreach_env(lambda env: 1) == []
-
-
-def test_foreach_env_with_context():
-    with mock(config={"num_envs_per_env_runner": 3}) as worker:
-        found = worker.foreach_env_with_context(lambda env, context: (env.config is context, context.vector_index))
-        assert found == [(True, n) for n in range(3)]
-    with bare() as without:
-        assert without.foreach_env_with_context(lambda env, context: 1) == []
-
-
-def test_apply():
-    with bare() as worker:
-        assert worker.apply(lambda own, n, *, m: (own, n, m), 1, m=2) == (worker, 1, 2)
-        assert worker.apply("ping") == "pong"
-
-
-def test_apply_refuses():
-    with bare() as worker:
-        with pytest.raises(ZeroDivisionError):
-            worker.apply(lambda own: 1 / 0)
-        assert worker.ping() == "pong"
-
-
-def test_ping():
-    with bare() as worker:
-        assert worker.ping() == "pong"
-
-
-def test_assert_healthy():
-    with bare() as worker:
-        assert worker.assert_healthy() is None
-
-
-def test_assert_healthy_refuses():
-    with bare() as worker:
-        worker.remove_policy()
-        with pytest.raises(AssertionError, match="no policy"):
-            worker.assert_healthy()
-    with pytest.raises(AssertionError, match="stopped"):
-        worker.assert_healthy()
-
-
-def test_unlock_refuses():
-    with bare() as worker, pytest.raises(RuntimeError, match="worker 0 is free already"):
-        worker.unlock()
-
-
-def test_get_host():
-    with bare() as worker:
-        assert worker.get_host() == platform.node()
-
-
-def test_get_node_ip():
-    with bare() as worker:
-        assert socket.inet_aton(worker.get_node_ip())
-
-
-def test_find_free_port():
-    with bare() as worker, socket.socket() as own:
-        own.bind(("", worker.find_free_port()))
 
 
 def test_stop():
@@ -289,21 +201,6 @@ def test_config():
         assert worker.sample().count == 9
 
 
-def test_worker_index():
-    config = {"seed": 5, "num_envs_per_env_runner": 2}
-    workers = [counting_worker(**config)[0], *(mock(worker_index=n, num_workers=2, config=config) for n in (1, 2))]
-    assert [worker.worker_index for worker in workers] == [0, 1, 2]
-    assert [worker.env_context.worker_index for worker in workers] == [0, 1, 2]
-    assert len({worker.seed for worker in workers}) == 3
-    assert workers[0].seed == 5
-    for worker in workers:
-        worker.stop()
-    config = {"input_": "dataset", "rollout_fragment_length": 1}
-    shards = [[{"obs": np.full(1, n)}] for n in range(3)]
-    with bare(worker_index=2, dataset_shards=shards, config=config) as worker:
-        assert worker.sample()["obs"].tolist() == [2]
-
-
 class Dataset:
     """As Ray's."""
 
@@ -328,19 +225,6 @@ def test_get_metrics():
         worker.sample()
         assert [metrics.episode_length for metrics in worker.get_metrics()] == [5, 5]
         assert worker.get_metrics() == []
-
-
-def test_lock():
-    with mock() as worker:
-        worker.lock()
-        assert worker.sample().count == 200, "no method takes it"
-
-
-def test_lock_refuses():
-    with bare() as worker:
-        worker.lock()
-        with pytest.raises(TimeoutError):
-            worker.lock(timeout_s=0.0)
 
 
 def test_creation_args():

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("warm_processes")
 APART = ("process", "ray")
 ANYWHERE = ("inline", *APART)
 ROWS = {
-    "R1": [(sets.a_kill_while_sampling, APART), (sets.a_loss_is_raised_where_it_is_not_borne, None)],
+    "R1": [(sets.a_kill_while_sampling, APART)],
     "R2": [(sets.a_function_that_raises, ANYWHERE), (sets.an_env_that_raises, ANYWHERE)],
     "R3": [(sets.a_call_that_is_late, APART)],
     "R5": [(sets.old_weights_after_new_ones, APART)],
@@ -27,7 +27,6 @@ ROWS = {
     "R14": [(here.memory_that_grows, None)],
     "R19": [(sets.a_replacement_that_does_not_know_it, APART)],
     "state": [(here.a_look_that_changes_what_it_looks_at, None)],
-    "setters": [(here.a_setter_that_refuses_and_acts, None)],
     "removal": [(here.a_removal_that_kills, None)],
     "R4": [(sets.an_end_that_waits_for_who_hangs, APART)],  # the set is stopped: the last row
 }

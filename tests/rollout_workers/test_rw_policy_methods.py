@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from checklist_toys import DEFAULT, alike, bare, learner, shifted, spaces_of, two
 
-import swath.rollout_workers as names
-from swath.errors import Closed, NoEffectWarning
-from swath.rollout_workers import MultiAgentBatch, PGTorchPolicy, PPOTorchPolicy, RandomPolicy
+from swath.errors import NoEffectWarning
+from swath.rollout_workers import MultiAgentBatch, PPOTorchPolicy, RandomPolicy, SampleBatch
 
 REFUSED_ADDITIONS = (
     (KeyError, {"policy_id": DEFAULT}),
@@ -31,40 +30,62 @@ def test_add_policy_refuses():
             assert (worker.policy_mapping_fn, worker.is_policy_to_train) == before
 
 
-def test_remove_policy_refuses():
-    with two() as worker:
-        with pytest.raises(ValueError, match="nobody"):
-            worker.remove_policy(policy_id="nobody")
-        with pytest.raises(ValueError, match="policy_mapping_fn=3"):
-            worker.remove_policy(policy_id="a", policy_mapping_fn=3)
-        assert list(worker.policy_map) == ["a", "b"]
+REFUSED = {
+    "remove_policy": (lambda worker: worker.remove_policy(policy_id="nobody"), ValueError, "nobody"),
+    "remove_policy with a mapping": (
+        lambda worker: worker.remove_policy(policy_id="a", policy_mapping_fn=3),
+        ValueError,
+        "policy_mapping_fn=3",
+    ),
+    "remove_policy with learners": (
+        lambda worker: worker.remove_policy(policy_id="a", policies_to_train=3),
+        TypeError,
+        "is_policy_to_train=3",
+    ),
+    "for_policy": (lambda worker: worker.for_policy(lambda policy: policy), KeyError, DEFAULT),
+    "set_policy_mapping_fn": (lambda worker: worker.set_policy_mapping_fn(3), ValueError, "policy_mapping_fn=3"),
+    "set_is_policy_to_train to an id": (lambda worker: worker.set_is_policy_to_train("a"), TypeError, "'a' is of type"),
+    "set_is_policy_to_train to None": (lambda worker: worker.set_is_policy_to_train(None), TypeError, "None"),
+    "get_weights": (lambda worker: worker.get_weights(["a", "nobody"]), KeyError, "nobody"),
+    "set_weights": (lambda worker: worker.set_weights({"a": {}}, {"timestep": 3}, 4), ValueError, "missing"),
+    "set_global_vars": (lambda worker: worker.set_global_vars({"timestep": 9}, ["a", "nobody"]), KeyError, "nobody"),
+    "compute_gradients": (
+        lambda worker: worker.compute_gradients(SampleBatch(obs=[1]).as_multi_agent("a"), single_agent=True),
+        ValueError,
+        "single_agent",
+    ),
+    "apply_gradients": (lambda worker: worker.apply_gradients({"b": [1]}), ValueError, "gradients"),
+    "sync_filters": (lambda worker: worker.sync_filters({}), AssertionError, "no new filters"),
+}
 
 
-def test_get_policy():
-    with two() as worker:
-        assert worker.get_policy("b") is worker.policy_map["b"]
-        assert worker.get_policy() is worker.get_policy("nobody") is None
+def held(worker):
+    """What may be set."""
+    numbers = worker.get_global_vars(), worker.weights_seq_no, worker.policy_version
+    return numbers, list(worker.policy_map), worker.policy_mapping_fn, worker.get_policies_to_train()
 
 
-def test_for_policy():
-    with two() as worker:
-        assert worker.for_policy(lambda policy, n: (policy, n), "b", n=2) == (worker.policy_map["b"], 2)
-
-
-def test_for_policy_refuses():
-    with two() as worker, pytest.raises(KeyError, match=DEFAULT):
-        worker.for_policy(lambda policy: policy)
-
-
-def test_foreach_policy():
-    with two() as worker:
-        found = worker.foreach_policy(lambda policy, pid, n: (policy, pid, n), n=2)
-        assert found == [(worker.policy_map[pid], pid, 2) for pid in ("a", "b")]
-
-
-def test_foreach_policy_to_train():
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_and_nothing_changes(name):
+    call, error, words = REFUSED[name]
     with two(policies_to_train=["b"]) as worker:
-        assert worker.foreach_policy_to_train(lambda policy, pid, n: (pid, n), n=2) == [("b", 2)]
+        before, weights = held(worker), worker.get_weights()
+        with pytest.raises(error, match=words):
+            call(worker)
+        assert held(worker) == before
+        assert alike(worker.get_weights(), weights)
+        assert worker.get_policy("a").global_timestep == 0
+
+
+def test_functions_are_called_with_policies():
+    with two(policies_to_train=["b"]) as worker:
+        a, b = worker.policy_map.values()
+        assert worker.get_policy("b") is b
+        assert worker.get_policy() is worker.get_policy("nobody") is None
+        assert worker.for_policy(lambda policy, n: (policy, n), "b", n=2) == (b, 2)
+        seen = lambda policy, policy_id, n: (policy, policy_id, n)
+        assert worker.foreach_policy(seen, n=2) == [(a, "a", 2), (b, "b", 2)]
+        assert worker.foreach_policy_to_train(seen, n=2) == [(b, "b", 2)]
 
 
 def test_get_policies_to_train():
@@ -75,35 +96,6 @@ def test_get_policies_to_train():
     with two() as worker:
         assert worker.get_policies_to_train() == {"a", "b"}
         assert worker.is_policy_to_train is None
-
-
-def test_set_is_policy_to_train():
-    with two() as worker:
-        for given in (["b"], {"b"}, ("b",), lambda pid, batch=None: pid == "b"):
-            worker.set_is_policy_to_train(["a"])
-            worker.set_is_policy_to_train(given)
-            assert worker.get_policies_to_train() == {"b"}
-
-
-def test_set_is_policy_to_train_refuses():
-    with two(policies_to_train=["b"]) as worker:
-        for wrong in ("a", None, 3):
-            with pytest.raises(TypeError):
-                worker.set_is_policy_to_train(wrong)
-            assert worker.get_policies_to_train() == {"b"}
-
-
-def test_set_policy_mapping_fn_refuses():
-    with two() as worker:
-        before = worker.policy_mapping_fn
-        with pytest.raises(ValueError, match="policy_mapping_fn=3"):
-            worker.set_policy_mapping_fn(3)
-        assert worker.policy_mapping_fn is before
-
-
-def test_get_weights_refuses():
-    with two() as worker, pytest.raises(KeyError, match="nobody"):
-        worker.get_weights(["a", "nobody"])
 
 
 def test_get_global_vars():
@@ -124,25 +116,6 @@ def test_set_global_vars():
         assert worker.get_global_vars() == {"timestep": 11, "num_grad_updates_per_policy": {"b": 4}}
 
 
-def test_set_global_vars_refuses():
-    with two() as worker:
-        with pytest.raises(KeyError, match="nobody"):
-            worker.set_global_vars({"timestep": 9}, policy_ids=["a", "nobody"])
-        assert worker.get_global_vars()["timestep"] == worker.get_policy("a").global_timestep == 0
-
-
-def test_policies_as_tuples():
-    given = {"a": (PGTorchPolicy, None, None, {"gamma": 0.5}), "b": (PGTorchPolicy, None, None, {})}
-    with two(policies=given) as worker:
-        assert [policy.config["gamma"] for policy in worker.policy_map.values()] == [0.5, 0.99]
-
-
-def test_mapping_without_worker():
-    for mapping in (lambda agent_id, episode: "b", lambda agent_id, episode, worker: "b"):
-        with two(policy_mapping_fn=mapping) as worker:
-            assert set(worker.sample().policy_batches) == {"b"}
-
-
 def test_learn_on_batch():
     with two(policies_to_train=["a"]) as worker:
         batch = worker.sample()
@@ -159,19 +132,6 @@ def test_learn_on_batch():
         assert worker.policy_version == 1
 
 
-def test_learn_on_batch_refuses():
-    worker = learner()
-    batch = worker.sample()
-    worker.stop()
-    with pytest.raises(Closed, match="learn_on_batch"):
-        worker.learn_on_batch(batch)
-
-
-def test_compute_gradients_refuses():
-    with learner() as worker, pytest.raises(ValueError, match="single_agent"):
-        worker.compute_gradients(worker.sample().as_multi_agent("other"), single_agent=True)
-
-
 def test_sample_and_learn_refuses():
     with learner() as worker:
         with pytest.raises(AssertionError, match=r"11.* 10 "):
@@ -180,12 +140,6 @@ def test_sample_and_learn_refuses():
             with pytest.raises(ValueError, match="sgd"):
                 worker.sample_and_learn(10, epochs, size, [])
         assert worker.get_policy().num_grad_updates == 0
-
-
-def test_torch_policies_refuses():
-    for name in ("PPOTF1Policy", "PPOTF2Policy", "PGTFPolicy"):
-        with pytest.raises(AttributeError, match=name):
-            getattr(names, name)
 
 
 def test_add_policy():

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from toy_rollout_worker import STEPS, Broken, Play, ToySet, config, rows, workers_of
 
-from swath.errors import Closed, FleetFailed, WorkerLate, WorkerLost
+from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.rollout_workers import DefaultCallbacks
 from toys import Gate
 
@@ -252,16 +252,6 @@ def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(war
         assert "took longer than env_runner_hang_timeout_s=2" in events[0].text, "as users know it"
         assert "go_through" in (tmp_path / "worker_1" / "stacks_of_life_0.txt").read_text()
     assert not (tmp_path / "worker_1" / "stacks_of_life_1.txt").exists(), "it was never late"
-
-
-def test_the_end_does_not_wait_for_who_hangs(warm_processes, tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    workers = in_processes(Play({(1, 0, 1): gate}), n=1)
-    workers.foreach_worker_async("sample")
-    gate.await_arrival()
-    workers.stop(timeout_s=0.1)
-    with pytest.raises(Closed):
-        workers.sample()
 
 
 def test_its_repr_says_how_it_stands():

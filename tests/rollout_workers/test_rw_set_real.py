@@ -123,14 +123,6 @@ def test_a_policy_object_is_the_like_of_itself_in_all_workers(warm_processes):
         ]
 
 
-def test_no_two_sub_envs_of_a_set_are_seeded_alike():
-    with made(n=3) as workers:
-        workers.foreach_worker("sample")
-        seeds = workers.foreach_env(lambda env: env.unwrapped.np_random_seed)
-        assert seeds[0] == [7, 8]
-        assert len({seed for each in seeds for seed in each}) == 8
-
-
 def test_every_life_of_a_worker_is_seeded_anew(warm_processes):
     with made(n=1, backend="process") as workers:
         seeds, starts = [], []
@@ -143,22 +135,6 @@ def test_every_life_of_a_worker_is_seeded_anew(warm_processes):
         assert len(set(map(tuple, starts))) == 4
         lives = workers.foreach_worker(lambda worker: (worker.life, worker.recreated_worker), local_worker=False)
         assert lives == [(4, True)]
-
-
-def test_a_worker_that_was_killed_goes_on_with_the_newest_weights_and_filters(warm_processes):
-    with made(n=1, backend="process", observation_filter="MeanStdFilter") as workers:
-        workers.sample()
-        workers.sync_filters()
-        seen = workers.local_worker().filters["default_policy"].rs.n
-        version = workers.sync_weights()
-        workers.foreach_worker(kill, local_worker=False)
-        batch = workers.sample()
-        assert batch.count == 10
-        assert set(batch["policy_version"]) == {version}
-        ((filters),) = workers.foreach_worker("get_filters", local_worker=False)
-        assert filters["default_policy"].rs.n > seen
-        ids = set(batch["eps_id"])
-        assert not ids & set(workers.local_worker().sample()["eps_id"])
 
 
 def test_filters_equal_one_that_has_seen_each_observation_once():

@@ -8,12 +8,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from sampling_toys import Foreseen, counting_worker, made_of
+from sampling_toys import counting_worker, made_of
 
 from swath.rollout_workers import (
     AlgorithmConfig,
     DefaultCallbacks,
-    PolicySpec,
     RolloutWorker,
     get_global_worker,
 )
@@ -82,17 +81,9 @@ def test_sub_envs_are_made_each_with_a_context_of_its_own_then_validated_and_sho
     assert config.env_config == {"mine": []}
 
 
-@pytest.mark.parametrize("kind", ["raise_at_build"])
-def test_if_construction_fails_all_that_was_made_is_closed_and_the_error_is_raised(kind: Any):
-    factory = CountingEnvs(faults={2: [Fault(kind)]})
-    with pytest.raises(EnvBroke, match="env 2"):
-        made_of(factory, Foreseen, num_envs_per_env_runner=3)
-    assert [env.closed for env in factory.made] == [1, 1]
-
-
-@pytest.mark.parametrize("where", ["validate", "policy", "callback"])
-def test_whatever_fails_leaves_no_env_open(where: str):
-    factory = CountingEnvs()
+@pytest.mark.parametrize("where", ["env 2", "validate", "policy", "callback"])
+def test_whatever_fails_is_raised_and_leaves_no_env_open(where: str):
+    factory = CountingEnvs(faults={2: [Fault("raise_at_build")]} if where == "env 2" else None)
 
     def fail(*_: Any, **__: Any) -> Any:
         raise LookupError(where)
@@ -101,10 +92,10 @@ def test_whatever_fails_leaves_no_env_open(where: str):
         def __init__(self, *_: Any) -> None:
             fail()
 
-    config = AlgorithmConfig().env_runners(num_envs_per_env_runner=2)
+    config = AlgorithmConfig().env_runners(num_envs_per_env_runner=3)
     if where == "callback":
         config = config.callbacks(on_sub_environment_created=fail)
-    with pytest.raises(LookupError, match=where):
+    with pytest.raises(EnvBroke if where == "env 2" else LookupError, match=where):
         RolloutWorker(
             env_creator=lambda _: factory(),
             validate_env=fail if where == "validate" else None,
@@ -183,22 +174,6 @@ def test_weights_of_several_policies_are_set_all_or_none():
             np.testing.assert_array_equal(array, before["first"][name])
 
 
-def test_policies_that_are_not_to_be_trained_stay_bit_for_bit():
-    with learner(policies_to_train=[]) as worker:
-        before, batch = worker.get_weights(), worker.sample()
-        assert worker.learn_on_batch(batch) == {}
-        assert worker.compute_gradients(batch)[0] == {}
-        assert worker.policy_version == 0
-        for name, array in worker.get_weights()["default_policy"].items():
-            np.testing.assert_array_equal(array, before["default_policy"][name])
-        worker.set_is_policy_to_train(lambda policy_id, batch=None: True)
-        assert worker.get_policies_to_train() == {"default_policy"}
-        for wrong in ("default_policy", None, 3):
-            with pytest.raises(TypeError):
-                worker.set_is_policy_to_train(wrong)
-        assert worker.foreach_policy_to_train(lambda policy, policy_id: policy_id) == ["default_policy"]
-
-
 def test_another_policy_takes_over_with_new_episodes_and_no_id_twice():
     worker, _ = counting_worker()
     with worker:
@@ -227,18 +202,6 @@ def test_batches_are_shown_when_they_are_complete():
         batch = worker.sample()
     assert seen == [(worker, np.float32)]
     assert "mine" in batch
-
-
-def test_a_spec_may_bring_its_own_class_and_settings():
-    config = AlgorithmConfig().multi_agent(
-        policies={"default_policy": PolicySpec(PGTorchPolicy, config={"gamma": 0.25})}
-    )
-    config = config.training(model={"fcnet_hiddens": [4]})
-    with RolloutWorker(env_creator=lambda _: cartpole(), config=config) as worker:
-        policy = worker.get_policy()
-        assert (type(policy), policy.config["gamma"]) == (PGTorchPolicy, 0.25)
-        assert {"worker_index", "num_workers"} <= policy.config.keys()
-        assert worker.is_policy_to_train is None
 
 
 class TestTheMappingOfAnEnvWithOneAgent:
