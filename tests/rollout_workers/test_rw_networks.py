@@ -6,7 +6,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from swath.rollout_workers.config.model import MODEL_DEFAULTS
+from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.policies.networks import Convolutions, DefaultNetwork
 
 BOX = spaces.Box(-1, 1, (4,))

@@ -122,12 +122,8 @@ class AlgorithmConfig(Settings):
         """A thawed copy for workers that evaluate; None if this one is for such workers."""
         if self.in_evaluation:
             return None
-        different = self.evaluation_config
-        if isinstance(different, AlgorithmConfig):
-            config = different.copy(copy_frozen=False)
-        else:
-            config = self.copy(copy_frozen=False).update_from_dict(different or {})
-        return config.evaluation(None, in_evaluation=True)
+        config = self.of_policy(PolicySpec(config=self.evaluation_config))
+        return config.copy(copy_frozen=False).evaluation(None, in_evaluation=True)
 
     def validate(self) -> None:
         """Check settings against each other.

@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.config.checks import LEARNERS, Check, must_be, says_who_learns
+from swath.rollout_workers.config.checks import LEARNERS, Check, id_, must_be, says_who_learns
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -65,7 +65,6 @@ _BY_ID: Check[Any] = must_be(
     "a dict of PolicySpec (or a tuple of up to four) by policy id, or a set, list or tuple of ids",
     lambda value: isinstance(value, Mapping) and bool(value),
 )
-_ID: Check[Any] = must_be("a string that is not empty", lambda value: isinstance(value, str) and bool(value))
 _SPEC: Check[Any] = must_be(
     "a PolicySpec, or a tuple (policy_class, observation_space, action_space, config)",
     lambda value: (
@@ -87,7 +86,7 @@ def specs(name: str, value: Any) -> dict[str, PolicySpec]:
         value = sorted(value, key=str)
     given = _BY_ID(name, dict.fromkeys(value) if isinstance(value, list | tuple) else value)
     return {
-        _ID(f"the policy id in {name}", policy_id): _SPEC(f"{name}[{policy_id!r}]", () if spec is None else spec)
+        id_(f"the policy id in {name}", policy_id): _SPEC(f"{name}[{policy_id!r}]", () if spec is None else spec)
         for policy_id, spec in given.items()
     }
 

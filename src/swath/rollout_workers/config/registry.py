@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
-from swath.rollout_workers.config.checks import function, must_be
+from swath.rollout_workers.config.checks import function, id_
 
 Creator: TypeAlias = Callable[[Any], Any]
 EnvName: TypeAlias = str | type | Callable[..., Any]
@@ -25,8 +25,7 @@ def register_env(name: str, creator: Creator) -> None:
     Raises:
         ValueError: the name is no string, or the creator cannot be called.
     """
-    must_be("a string that is not empty", lambda value: isinstance(value, str) and bool(value))("name", name)
-    _creators[name] = function("creator", creator)
+    _creators[id_("name", name)] = function("creator", creator)
 
 
 def creator_of(env: EnvName) -> Creator:

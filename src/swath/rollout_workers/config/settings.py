@@ -6,17 +6,16 @@ unless their value asks for nothing. Any other name is unknown: no setting is ig
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Iterator, Mapping
 from inspect import get_annotations
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from swath.errors import warn_of_no_effect
 from swath.nearest import suggestion
 from swath.options import seconds
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config import checks
-from swath.rollout_workers.config.checks import Check
-from swath.rollout_workers.config.model import MODEL_DEFAULTS, model
+from swath.rollout_workers.config.checks import MODEL_DEFAULTS, Check
 from swath.rollout_workers.config.policy_spec import PolicySpec, copied, everything_to_default, specs
 from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
 
@@ -41,15 +40,9 @@ class Setting(Generic[T]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    @overload
-    def __get__(self, config: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, config: Settings, owner: type) -> T: ...
-    def __get__(self, config: Settings | None, owner: type) -> Self | T:
-        if config is None:
-            return self
-        value: T = config[self.name]
-        return value
+    def __get__(self, config: Settings | None, owner: type) -> T:
+        value: Any = self if config is None else config[self.name]
+        return value  # type: ignore[no-any-return]
 
 
 UNCHANGED: Any = object()
@@ -57,19 +50,20 @@ UNCHANGED: Any = object()
 
 _OVERRIDES: Check[Any] = checks.must_be(
     "a dict of settings, AlgorithmConfig.overrides(…), an AlgorithmConfig, or None",
-    lambda value: isinstance(value, Mapping | Settings),
-    lambda value: dict(value) if isinstance(value, Mapping) else value,
+    lambda value: isinstance(value, Mapping),
+    lambda value: value if isinstance(value, Settings) else dict(value),
 )
+_FILTERS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
 
 
 def merged(present: Any, given: Any) -> Any:
     """Dicts joined, those inside them too; anything else is replaced by what is given."""
-    if not isinstance(present, dict) or not isinstance(given, Mapping):
+    if not isinstance(present, dict) or not isinstance(given, Mapping) or isinstance(given, Settings):
         return given
     return {**present, **{name: merged(present.get(name), value) for name, value in given.items()}}
 
 
-class Settings:
+class Settings(Mapping[str, Any]):
     """Values of the settings below, and the user's own keys; read and written also as a dict, by any of their names."""
 
     _values: dict[str, Any]
@@ -77,14 +71,10 @@ class Settings:
 
     # environment
     env = Setting(checks.optional(checks.env), default=None)
-    env_config = Setting(
-        lambda name, value: checks.table(name, {} if value is None else value), default={}, merged=True
-    )
+    env_config = Setting(lambda name, value: checks.table(name, {} if value is None else value), {}, merged=True)
     observation_space = Setting(checks.optional(checks.space), default=None)
     action_space = Setting(checks.optional(checks.space), default=None)
-    clip_rewards = Setting(
-        checks.optional(checks.unless(lambda value: isinstance(value, bool), checks.positive)), default=None
-    )
+    clip_rewards = Setting(checks.unless(lambda value: value is None or isinstance(value, bool), checks.positive), None)
     normalize_actions = Setting(checks.flag, default=True)
     clip_actions = Setting(checks.flag, default=False)
     # env_runners
@@ -93,9 +83,7 @@ class Settings:
     rollout_fragment_length = Setting(checks.unless(lambda value: value == "auto", checks.whole(1)), default=200)
     batch_mode = Setting(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Setting(checks.flag, default=True)
-    observation_filter = Setting(
-        checks.unless(callable, checks.word("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")), default="NoFilter"
-    )
+    observation_filter = Setting(checks.unless(callable, checks.word(*_FILTERS)), default="NoFilter")
     create_local_env_runner = Setting(checks.flag, default=True)
     create_env_on_local_worker = Setting(checks.flag, default=False, also=("create_env_on_driver",))
     num_cpus_per_env_runner = Setting(checks.number(), default=1.0)
@@ -104,7 +92,7 @@ class Settings:
     validate_env_runners_after_construction = Setting(checks.flag, default=True)
     sample_timeout_s = Setting(seconds, default=60.0)
     max_requests_in_flight_per_env_runner = Setting(
-        checks.whole(1), default=1, also=("max_requests_in_flight_per_sampler_worker",)
+        checks.whole(1), 1, also=("max_requests_in_flight_per_sampler_worker",)
     )
     use_worker_filter_stats = Setting(checks.flag, default=True)
     update_worker_filter_stats = Setting(checks.flag, default=True)
@@ -123,7 +111,7 @@ class Settings:
     num_epochs = Setting(checks.whole(1), default=1, also=("num_sgd_iter",))
     minibatch_size = Setting(checks.optional(checks.whole()), default=None, also=("sgd_minibatch_size",))
     shuffle_batch_per_epoch = Setting(checks.must_be("True: minibatches are always shuffled", bool, bool), default=True)
-    model = Setting(model, default=MODEL_DEFAULTS, merged=True)
+    model = Setting(checks.model, default=MODEL_DEFAULTS, merged=True)
     optimizer = Setting(checks.table, default={}, merged=True)
     lambda_ = Setting(checks.number(0, 1), default=1.0, also=("lambda",))
     use_gae = Setting(checks.flag, default=True)
@@ -142,12 +130,7 @@ class Settings:
     callback_functions = Setting(checks.table_of(checks.callbacks), default={}, merged=True)
     # fault_tolerance
     restart_failed_env_runners = Setting(
-        checks.flag,
-        default=True,
-        also=(
-            "recreate_failed_workers",
-            "recreate_failed_env_runners",
-        ),
+        checks.flag, default=True, also=("recreate_failed_workers", "recreate_failed_env_runners")
     )
     ignore_env_runner_failures = Setting(checks.flag, default=False)
     max_num_env_runner_restarts = Setting(checks.whole(), default=1000)
@@ -253,11 +236,6 @@ class Settings:
         cls().set_all(settings)
         return {_KEYS.get(NAMES[name], NAMES[name]): value for name, value in settings.items() if name in NAMES}
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value under any of its names, or the default."""
-        found = self._find(key)
-        return default if found is UNCHANGED else found
-
     def pop(self, key: str, *default: Any) -> Any:
         """The value; an own key is removed, a setting stays, since every config has it.
 
@@ -267,9 +245,9 @@ class Settings:
         if key not in self and default:
             return default[0]
         value = self[key]
-        if key in self._values and key not in SETTINGS:
+        if key not in SETTINGS:
             self._require_thawed(key)
-            del self._values[key]
+            self._values.pop(key, None)
         return value
 
     def __getitem__(self, key: str) -> Any:
@@ -281,23 +259,13 @@ class Settings:
     def __setitem__(self, key: str, value: Any) -> None:
         self.update_from_dict({key: value})
 
-    def __contains__(self, key: str) -> bool:
-        return self._find(key) is not UNCHANGED
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.to_dict())
 
-    def keys(self) -> KeysView[str]:
-        """Names, as in `to_dict`."""
-        return self.to_dict().keys()
+    def __len__(self) -> int:
+        return len(self._values)
 
-    def values(self) -> ValuesView[Any]:
-        """Values, as in `to_dict`."""
-        return self.to_dict().values()
-
-    def items(self) -> ItemsView[str, Any]:
-        """Names and values, as in `to_dict`."""
-        return self.to_dict().items()
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def set_all(self, given: Mapping[str, Any], *, merge: bool = False) -> Self:
         """Set settings under any of their names, all of them or none; other names become own keys.

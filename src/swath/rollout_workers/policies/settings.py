@@ -11,7 +11,7 @@ import torch
 
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.model import MODEL_DEFAULTS
+from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.seeds import derive_named
 
 
