@@ -105,12 +105,16 @@ def estimate(chunks: Chunks, bootstrapped: Array, estimator: Estimator) -> Estim
     if estimator.use_critic and chunks.values is None:
         raise AssertionError("use_critic=True needs the column 'vf_preds'; have the policy write it, or turn it off")
     reward, after, ends = _exact(chunks.rewards), _exact(bootstrapped), torch.tensor(chunks.ends)
-    if not estimator.use_gae:
-        return _from_returns(_returns(reward, after, ends, estimator.gamma), chunks.values, estimator)
-    value = _exact(chunks.values)
-    never = torch.zeros_like(ends)  # `after` is 0 already where the state reached is an end state
-    advantage = generalized_advantage(reward, value, after, never, ends, gamma=estimator.gamma, lmbda=estimator.lambda_)
-    return Estimates(_float32(advantage), _float32(advantage + value))
+    value = torch.zeros_like(reward) if chunks.values is None else _exact(chunks.values)
+    gamma = estimator.gamma
+    if estimator.use_gae:
+        never = torch.zeros_like(ends)  # `after` is 0 already where the state reached is an end state
+        advantage = generalized_advantage(reward, value, after, never, ends, gamma=gamma, lmbda=estimator.lambda_)
+        target = advantage + value
+    else:
+        returns = discounted_sum(reward + gamma * after * ends, gamma * (~ends).to(reward.dtype))
+        advantage, target = (returns - value, returns) if estimator.use_critic else (returns, torch.zeros_like(returns))
+    return Estimates(*(made.to(torch.float32).numpy() for made in (advantage, target)))
 
 
 def discount_cumsum(x: Array, gamma: float) -> Array:
@@ -120,20 +124,5 @@ def discount_cumsum(x: Array, gamma: float) -> Array:
     return np.ascontiguousarray(discounted_sum(summand, torch.full_like(summand, gamma)).movedim(-1, 0).numpy())
 
 
-def _returns(reward: torch.Tensor, after: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Discounted, with the value of the state reached added at the ends."""
-    return discounted_sum(reward + gamma * after * ends, gamma * (~ends).to(reward.dtype))
-
-
-def _from_returns(returns: torch.Tensor, values: Array | None, estimator: Estimator) -> Estimates:
-    if not estimator.use_critic:
-        return Estimates(_float32(returns), np.zeros(returns.shape, dtype=np.float32))
-    return Estimates(_float32(returns - _exact(values)), _float32(returns))
-
-
 def _exact(array: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(array, dtype=np.float64))
-
-
-def _float32(tensor: torch.Tensor) -> Array:
-    return tensor.to(torch.float32).numpy()

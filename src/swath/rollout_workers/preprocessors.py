@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.spaces import Array, Leaf, Leaves, packer, plain_leaves
+from swath.rollout.spaces import Array, Leaves, packer, plain_leaves
 from swath.rollout_workers.nests import nested
 
 Space = spaces.Space[Any]
@@ -103,7 +103,9 @@ class VectorPreprocessor(Preprocessor):
         for i, (values, (begin, end)) in enumerate(zip(leaves, pairwise(self._cuts), strict=True)):
             part = out[:, begin:end]
             if i in self._choices:
-                np.put_along_axis(part, values.reshape(len(values), -1) + self._choices[i].first_columns, 1, axis=1)
+                starts, sizes = self._choices[i]
+                columns = values.reshape(len(values), -1) - starts + np.cumsum(sizes) - sizes
+                np.put_along_axis(part, columns, 1, axis=1)
             else:
                 part[...] = values.reshape(part.shape)
         return out
@@ -111,21 +113,21 @@ class VectorPreprocessor(Preprocessor):
     def strays(self, leaves: Leaves) -> dict[int, ValueError]:
         """Rows with a choice that there is not."""
         found: dict[int, ValueError] = {}
-        for i, choices in self._choices.items():
+        for i, (starts, sizes) in self._choices.items():
             values = leaves[i]
-            index = values.reshape(len(values), -1) - choices.starts
-            for row in ((index < 0) | (index >= choices.sizes)).any(axis=1).nonzero()[0].tolist():
+            index = values.reshape(len(values), -1) - starts
+            for row in ((index < 0) | (index >= sizes)).any(axis=1).nonzero()[0].tolist():
                 space = self.leaves[i].space
                 found[row] = ValueError(f"the observation {values[row]} is not in {space}; mend the env or its space")
         return found
 
     def _processed_space(self) -> Space:
-        found = [_choices_of(leaf.space) for leaf in self.leaves]
-        self._choices = {i: choices for i, choices in enumerate(found) if choices is not None}
-        bounds = [_bounds(leaf, choices) for leaf, choices in zip(self.leaves, found, strict=True)]
-        self._cuts = [0, *accumulate(len(low) for low, _ in bounds)]
-        low, high = (np.concatenate(each) for each in zip(*bounds, strict=True))
-        return ProcessedSpace(low, high, self.space)
+        found = {i: _choices_of(leaf.space) for i, leaf in enumerate(self.leaves)}
+        self._choices = {i: choices for i, choices in found.items() if choices is not None}
+        self._cuts = [0, *accumulate(spaces.flatdim(leaf.space) for leaf in self.leaves)]
+        flat: Any = spaces.flatten_space(self.space)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
+            return ProcessedSpace(flat.low.astype(np.float32), flat.high.astype(np.float32), self.space)
 
 
 def get_preprocessor(space: Space) -> type[Preprocessor]:
@@ -134,34 +136,8 @@ def get_preprocessor(space: Space) -> type[Preprocessor]:
     return VectorPreprocessor if is_vector else NoPreprocessor
 
 
-class Choices(NamedTuple):
-    """Choices of a Discrete or MultiDiscrete space, `[c]` each, which become one-hot columns.
-
-    Attributes:
-        starts: the first of each choice.
-        sizes: how many there are of each.
-        first_columns: what added to a choice is its column.
-    """
-
-    starts: Array
-    sizes: Array
-    first_columns: Array
-
-
-def _choices_of(space: Space) -> Choices | None:
+def _choices_of(space: Space) -> tuple[Array, Array] | None:
+    """The first of each choice of a Discrete or MultiDiscrete space, and how many there are of each, `[c]`."""
     if isinstance(space, spaces.Discrete):
-        starts, sizes = np.array([space.start]), np.array([space.n])
-    elif isinstance(space, spaces.MultiDiscrete):
-        starts, sizes = space.start.reshape(-1), space.nvec.reshape(-1)
-    else:
-        return None
-    return Choices(starts, sizes, np.cumsum(sizes) - sizes - starts)
-
-
-def _bounds(leaf: Leaf, choices: Choices | None) -> tuple[Array, Array]:
-    """Lower and upper bounds of what becomes of a leaf."""
-    if isinstance(leaf.space, spaces.Box):
-        with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
-            return np.float32(leaf.space.low).reshape(-1), np.float32(leaf.space.high).reshape(-1)
-    size = int(np.prod(leaf.shape)) if choices is None else int(choices.sizes.sum())
-    return np.zeros(size, dtype=np.float32), np.ones(size, dtype=np.float32)
+        return np.array([space.start]), np.array([space.n])
+    return (space.start.ravel(), space.nvec.ravel()) if isinstance(space, spaces.MultiDiscrete) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from typing import Any, Self
 
@@ -16,6 +17,9 @@ class Filter(ABC):
     learns nothing needs `__call__` alone.
     """
 
+    _guard: AbstractContextManager[Any] = nullcontext()
+    """Held while what was learnt changes or is copied, where several threads may ask."""
+
     @abstractmethod
     def __call__(self, x: Any, update: bool = True) -> Any:
         """One observation or a batch of them, filtered; the filter learns from them first, if `update`."""
@@ -25,7 +29,8 @@ class Filter(ABC):
 
     def copy(self) -> Self:
         """A filter of the same state that shares nothing with this one."""
-        return deepcopy(self)
+        with self._guard:
+            return deepcopy(self)
 
     def sync(self, other: Any) -> None:  # noqa: B027
         """Become a copy of one of the same kind."""
@@ -38,16 +43,19 @@ class Filter(ABC):
         return self.copy()
 
     def flushed(self) -> Filter:
-        """A copy that can be pickled; the buffer here is emptied after it is made."""
-        copy = self.as_serializable()
-        self.reset_buffer()
+        """A copy that can be pickled; the buffer here is emptied. What other threads push meanwhile is not lost."""
+        with self._guard:
+            copy = self.as_serializable()
+            self.reset_buffer()
         return copy
 
     def rebase(self, new: Any) -> None:
         """Take the statistics of the other one, not its buffer, and learn what is in the own buffer, which stays."""
-        unshared = self.copy()
-        self.sync(new)
-        self.apply_changes(unshared, with_buffer=True)
+        theirs = new.as_serializable()  # before the own lock: of two that rebase on each other neither may wait
+        with self._guard:
+            unshared = self.copy()
+            self.sync(theirs)
+            self.apply_changes(unshared, with_buffer=True)
 
 
 class NoFilter(Filter):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from swath.rollout.spaces import Array
 from swath.rollout_workers.filters.base import Filter, NoFilter
-from swath.rollout_workers.filters.running_stat import Moments, RunningStat
+from swath.rollout_workers.filters.running_stat import RunningStat, moments_of
 from swath.rollout_workers.nests import map_nest
 
 _SMALLEST_SCALE = 1e-6
@@ -32,12 +33,8 @@ class MeanStdFilter(Filter):
     """
 
     def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
-        self.shape = shape
-        self.demean = demean
-        self.destd = destd
-        self.clip = clip
-        self.running_stats = _by_shape(shape)
-        self.buffer = _by_shape(shape)
+        self.shape, self.demean, self.destd, self.clip = shape, demean, destd, clip
+        self.running_stats, self.buffer = _by_shape(shape), _by_shape(shape)
         self._guard = threading.RLock()
 
     @property
@@ -65,30 +62,11 @@ class MeanStdFilter(Filter):
             if with_buffer:
                 self.buffer = theirs
 
-    def copy(self) -> Self:
-        """A filter of the same state that shares nothing with this one."""
-        with self._guard:
-            made = type(self)(self.shape, self.demean, self.destd, self.clip)
-            made.running_stats, made.buffer = _copied(self.running_stats), _copied(self.buffer)
-        return made
-
     def sync(self, other: MeanStdFilter) -> None:
         """Become a copy of the other one."""
-        theirs = other.copy()
+        theirs = other.copy().__getstate__()
         with self._guard:
-            self.shape, self.demean, self.destd, self.clip = theirs.shape, theirs.demean, theirs.destd, theirs.clip
-            self.running_stats, self.buffer = theirs.running_stats, theirs.buffer
-
-    def flushed(self) -> Filter:
-        """As any filter's, in one go: what other threads push meanwhile is not lost."""
-        with self._guard:
-            return super().flushed()
-
-    def rebase(self, new: MeanStdFilter) -> None:
-        """As any filter's, in one go, too."""
-        theirs = new.as_serializable()  # before the own lock: of two that rebase on each other neither may wait
-        with self._guard:
-            super().rebase(theirs)
+            self.__dict__.update(theirs)
 
     def reset_buffer(self) -> None:
         """Empty the buffer; the running statistics stay."""
@@ -102,8 +80,7 @@ class MeanStdFilter(Filter):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._guard = threading.RLock()
+        self.__dict__.update(state, _guard=threading.RLock())
 
     def _normalised(self, stat: RunningStat | None, values: Any) -> Any:
         if stat is None:
@@ -145,17 +122,13 @@ def _checked(stat: RunningStat | None, x: Any) -> Any:
 
 
 def _learn(stat: RunningStat, buffer: RunningStat, values: Array) -> None:
-    pushed = Moments.of(values if values.ndim > len(stat.shape) else values[None])
+    pushed = moments_of(values if values.ndim > len(stat.shape) else values[None])
     stat.absorb(pushed)
     buffer.absorb(pushed)
 
 
 def _each(function: Callable[..., None], stats: Any, *others: Any) -> None:
     map_nest(lambda stat, *rest: None if stat is None else function(stat, *rest), stats, *others)
-
-
-def _copied(stats: Any) -> Any:
-    return map_nest(lambda stat: None if stat is None else stat.copy(), stats)
 
 
 def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filter:
@@ -165,15 +138,15 @@ def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filt
         ValueError: there is none of this name.
         TypeError: the callable makes something else.
     """
-    if filter_config == "NoFilter":
-        return NoFilter()
-    if filter_config == "MeanStdFilter":
-        return MeanStdFilter(shape, clip=None)
-    if filter_config == "ConcurrentMeanStdFilter":
-        return ConcurrentMeanStdFilter(shape, clip=None)
-    if not callable(filter_config):
+    makers: dict[Any, Callable[[Any], Any]] = {
+        "NoFilter": lambda _: NoFilter(),
+        "MeanStdFilter": partial(MeanStdFilter, clip=None),
+        "ConcurrentMeanStdFilter": partial(ConcurrentMeanStdFilter, clip=None),
+    }
+    make = makers.get(filter_config, filter_config)
+    if not callable(make):
         raise ValueError(f"observation_filter={filter_config!r} is unknown; see AlgorithmConfig.env_runners")  # noqa: TRY004  as the peer's
-    made = filter_config(shape)
+    made = make(shape)
     if not isinstance(made, Filter):
         raise TypeError(f"observation_filter={filter_config!r} made {made!r}, which is no Filter")
     return made

@@ -7,53 +7,36 @@ variances.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from swath.rollout.spaces import Array
 
+Moments: TypeAlias = tuple[int, Array, Array]
+"""Of a set of values of one shape: how many, their mean, the sum of their squared differences from it, float64."""
 
-class Moments(NamedTuple):
-    """What is known of a set of values of one shape.
 
-    Attributes:
-        n: how many they are.
-        mean: float64, in their shape; zeros if there are none.
-        sum_sq_diff: sum of the squared differences from the mean, float64, in their shape.
-    """
+def moments_of(values: Array) -> Moments:
+    """Of one batch `[n, …]`; zeros if there are none."""
+    n = len(values)
+    if n == 0:
+        return 0, np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
+    values = np.asarray(values, dtype=np.float64)
+    mean = np.asarray(np.add.reduce(values, axis=0) / n)
+    differences = values - mean
+    differences *= differences
+    return n, mean, np.asarray(np.add.reduce(differences, axis=0))
 
-    n: int
-    mean: Array
-    sum_sq_diff: Array
 
-    @classmethod
-    def none(cls, shape: tuple[int, ...]) -> Moments:
-        """Of no values."""
-        return cls(0, np.zeros(shape), np.zeros(shape))
-
-    @classmethod
-    def of(cls, values: Array) -> Moments:
-        """Of one batch `[n, …]`."""
-        n = len(values)
-        if n == 0:
-            return cls.none(values.shape[1:])
-        values = np.asarray(values, dtype=np.float64)
-        mean = np.asarray(np.add.reduce(values, axis=0) / n)
-        differences = values - mean
-        differences *= differences
-        return cls(n, mean, np.asarray(np.add.reduce(differences, axis=0)))
-
-    def with_more(self, more: Moments) -> Moments:
-        """Of the values of both; the arrays are fresh."""
-        if self.n == 0 or more.n == 0:
-            one = self if more.n == 0 else more
-            return Moments(one.n, one.mean.copy(), one.sum_sq_diff.copy())
-        n = self.n + more.n
-        apart = more.mean - self.mean
-        mean = self.mean + apart * (more.n / n)
-        sum_sq_diff = self.sum_sq_diff + more.sum_sq_diff + apart * apart * (self.n * more.n / n)
-        return Moments(n, np.asarray(mean), np.asarray(sum_sq_diff))
+def _together(one: Moments, more: Moments) -> Moments:
+    """Of the values of both; the arrays are fresh."""
+    (n, mean, sum_sq_diff), (n_more, mean_more, sum_more) = one, more
+    if n == 0 or n_more == 0:
+        return deepcopy(one if n_more == 0 else more)
+    share, apart = n_more / (n + n_more), mean_more - mean
+    sums = sum_sq_diff + sum_more + apart * apart * (n * share)
+    return n + n_more, np.asarray(mean + apart * share), np.asarray(sums)
 
 
 class RunningStat:
@@ -66,7 +49,7 @@ class RunningStat:
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        self._set(Moments.none(shape))
+        self.num_pushes, self.mean_array, self.sum_sq_diff_array = moments_of(np.zeros((0, *shape)))
         self.reset_delta()
 
     @property
@@ -82,9 +65,7 @@ class RunningStat:
     @property
     def var(self) -> Array:
         """Their unbiased variance, float32; 0 for fewer than two values."""
-        if self.num_pushes <= 1:
-            return np.zeros(self.shape, dtype=np.float32)
-        return np.asarray(self.sum_sq_diff_array / (self.num_pushes - 1), dtype=np.float32)
+        return np.asarray(self.sum_sq_diff_array / max(self.num_pushes - 1, 1), dtype=np.float32)
 
     @property
     def std(self) -> Array:
@@ -95,16 +76,6 @@ class RunningStat:
     def shape(self) -> tuple[int, ...]:
         """The shape of a value."""
         return self.mean_array.shape
-
-    @property
-    def moments(self) -> Moments:
-        """Of all values."""
-        return Moments(self.num_pushes, self.mean_array, self.sum_sq_diff_array)
-
-    @property
-    def delta(self) -> Moments:
-        """Of the values pushed since `reset_delta`."""
-        return Moments(self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array)
 
     def push(self, x: Any) -> None:
         """Count one value.
@@ -123,12 +94,13 @@ class RunningStat:
         values = np.asarray(x)
         if values.shape[1:] != self.shape or values.ndim == 0:
             raise ValueError(f"cannot count values of shape {values.shape[1:]} among those of shape {self.shape}")
-        self.absorb(Moments.of(values))
+        self.absorb(moments_of(values))
 
     def absorb(self, pushed: Moments) -> None:
         """Count values of which these are the moments."""
-        self._set(self.moments.with_more(pushed))
-        self._set_delta(self.delta.with_more(pushed))
+        self._count(pushed)
+        delta = _together(self._delta, pushed)
+        self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array = delta
 
     def update(self, other: RunningStat) -> None:
         """Count what is new in the other one, its delta; it does not become part of the delta here.
@@ -138,15 +110,16 @@ class RunningStat:
         """
         if other.shape != self.shape:
             raise ValueError(f"cannot merge statistics of shape {other.shape} into those of shape {self.shape}")
-        self._set(self.moments.with_more(other.delta))
+        self._count(other._delta)
 
     def reset_delta(self) -> None:
         """Begin a new delta."""
-        self._set_delta(Moments.none(self.shape))
+        nothing = moments_of(np.zeros((0, *self.shape)))
+        self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array = nothing
 
     def copy(self) -> RunningStat:
         """With arrays of its own."""
-        return self.from_state(self.to_state())
+        return deepcopy(self)
 
     def to_state(self) -> dict[str, Any]:
         """Copies of the attributes by name."""
@@ -162,8 +135,10 @@ class RunningStat:
     def __repr__(self) -> str:
         return f"<RunningStat n={self.n}, mean of means {np.mean(self.mean):.4g}, mean of stds {np.mean(self.std):.4g}>"
 
-    def _set(self, moments: Moments) -> None:
-        self.num_pushes, self.mean_array, self.sum_sq_diff_array = moments
+    @property
+    def _delta(self) -> Moments:
+        return self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array
 
-    def _set_delta(self, moments: Moments) -> None:
-        self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array = moments
+    def _count(self, more: Moments) -> None:
+        all_of = self.num_pushes, self.mean_array, self.sum_sq_diff_array
+        self.num_pushes, self.mean_array, self.sum_sq_diff_array = _together(all_of, more)
