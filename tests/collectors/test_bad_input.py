@@ -13,10 +13,11 @@ from gymnasium.vector import AutoresetMode
 from tensordict import TensorDict
 from torch import nn
 
+from counting_vector import CountingVectorEnv
 from plain import plain
 from swath import Collector
 from swath.errors import Closed, NoEffectWarning, NonFinite
-from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault
+from swath.testing import Counting, CountingEnv, CountingEnvs, EnvBroke, Fault
 
 ACTIONS_OF_TWO = Counting(action_space=spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(2)}))
 

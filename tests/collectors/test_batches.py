@@ -6,9 +6,10 @@ from collector_toys import BOX, Always, Counts, WithValue, collector, counting, 
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from counting_vector import CountingVectorEnv
 from plain import plain
 from swath import Collector
-from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv
+from swath.testing import Counting, CountingEnv, CountingEnvs
 
 PLAIN = {
     "observation": ((3,), torch.float32),

@@ -5,7 +5,8 @@ import torch
 from collector_toys import Memory, WithValue, collector, counting
 from gymnasium.vector import AutoresetMode
 
-from swath.testing import CountingEnvs, CountingVectorEnv
+from counting_vector import CountingVectorEnv
+from swath.testing import CountingEnvs
 
 
 @pytest.mark.parametrize(("total", "batches"), [(0, 0), (1, 1), (10, 1), (11, 2), (30, 3)])

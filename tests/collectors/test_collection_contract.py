@@ -4,20 +4,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from counted_contract import CountedCollectionContract
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
-from swath.testing import (
-    OBSERVATIONS,
-    CollectionContract,
-    CountedCollectionContract,
-    Counting,
-    CountingEnv,
-    CountingVectorEnv,
-    Drawn,
-)
+from counting_vector import CountingVectorEnv
+from swath.testing import OBSERVATIONS, CollectionContract, Counting, CountingEnv, Drawn
 
 
 class TestEveryObservationSpace(CountedCollectionContract):

@@ -5,15 +5,8 @@ import torch
 from collector_toys import LONG, Counts, collector, counting
 from gymnasium.vector import AutoresetMode
 
-from swath.testing import (
-    Counting,
-    CountingEnvs,
-    CountingVectorEnv,
-    Script,
-    check_counted,
-    check_ids,
-    joined,
-)
+from counting_vector import CountingVectorEnv
+from swath.testing import Counting, CountingEnvs, Script, check_counted, check_ids, joined
 
 IDS = ("collector", "traj_ids")
 

@@ -8,8 +8,7 @@ from collector_toys import collector
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from swath.testing import Counting, CountingEnv, EnvBroke, Fault, Script
-from swath.testing.checks import joined, valid
-from swath.testing.counted import check_lives
+from swath.testing.checks import check_lives, joined, valid
 from swath.testing.faults import Mishaps
 
 T, N_DRAWS = 5, 4

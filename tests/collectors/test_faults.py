@@ -8,10 +8,11 @@ from collector_toys import LONG, Counts, collector, counting, raising
 from fleet_toys import fleet
 from gymnasium.vector import AutoresetMode
 
+from counting_vector import CountingVectorEnv
 from swath import Collector, MultiSyncCollector
 from swath.errors import BadAnswer
 from swath.seeds import derive
-from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault, check_ids
+from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault, check_ids
 
 IDS = ("collector", "traj_ids")
 
@@ -65,7 +66,7 @@ def test_the_traceback_leads_to_the_env():
     with collector(raising(), envs_per_worker=2) as made, pytest.raises(EnvBroke) as caught:
         made.next()
     assert caught.traceback[-1].name == "step"
-    assert "counting_env" in str(caught.traceback[-1].path)
+    assert "testing" in str(caught.traceback[-1].path)
 
 
 def test_an_error_of_a_reset_is_noted_too():

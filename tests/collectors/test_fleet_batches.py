@@ -7,16 +7,8 @@ import torch
 from collector_toys import Memory
 from fleet_toys import IDS, KINDS, LONG, PLACES, Level, Notebook, drawn, drawn_until, fleet, made_by
 
-from swath.testing import (
-    Counting,
-    CountingEnv,
-    CountingEnvs,
-    CountingVectorEnv,
-    by_worker,
-    check_continuity,
-    check_counted,
-    check_lives,
-)
+from counting_vector import CountingVectorEnv
+from swath.testing import Counting, CountingEnv, CountingEnvs, by_worker, check_continuity, check_counted, check_lives
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 

@@ -6,12 +6,13 @@ import gymnasium as gym
 import pytest
 import torch
 from collector_toys import WithValue
+from counted_contract import CountedCollectionContract
 from fleet_toys import EVERYWHERE
 from torch import nn
 
 import ray_cluster
 from swath import Collector, MultiSyncCollector
-from swath.testing import CollectionContract, CountedCollectionContract, Counting, CountingEnvs, Drawn, same_data
+from swath.testing import CollectionContract, Counting, CountingEnvs, Drawn, same_data
 
 
 class Somewhere:

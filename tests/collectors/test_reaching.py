@@ -7,10 +7,11 @@ import torch
 from collector_toys import Always, Memory, collector, counting
 
 import swath
+from counting_vector import CountingVectorEnv
 from swath import BaseCollector, Collector
 from swath.collectors import postprocs, utils
 from swath.collectors.paths import follow
-from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv
+from swath.testing import CountingEnv, CountingEnvs
 
 KEYS = {
     "frames",

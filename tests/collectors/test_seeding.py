@@ -10,9 +10,10 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode
 from torch import nn
 
+from counting_vector import CountingVectorEnv
 from swath.errors import NoEffectWarning
 from swath.seeds import derive
-from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, Drawn, same_data
+from swath.testing import Counting, CountingEnv, CountingEnvs, Drawn, same_data
 
 DRAWN = Counting(script=Drawn())
 

@@ -12,8 +12,9 @@ import cloudpickle
 import pytest
 from collector_toys import LONG, InThread, Memory, Stepping, collector
 
+from counting_vector import CountingVectorEnv
 from swath.errors import Closed, WorkerLate
-from swath.testing import CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault
+from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
 
 def test_shutdown_closes_the_envs_and_twice_is_fine():

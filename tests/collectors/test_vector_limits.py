@@ -3,8 +3,9 @@
 import pytest
 from gymnasium.vector import AutoresetMode
 
+from counting_vector import CountingVectorEnv
 from swath import Collector
-from swath.testing import CountingEnv, CountingVectorEnv
+from swath.testing import CountingEnv
 
 
 def vector(mode):

@@ -15,9 +15,10 @@ from tensordict.nn import (
 from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 
+from counting_vector import CountingVectorEnv
 from swath import Collector, ExplorationType, RandomPolicy
 from swath.errors import NoEffectWarning
-from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv
+from swath.testing import Counting, CountingEnv, CountingEnvs
 
 ACTION = torch.zeros(2, dtype=torch.int64)
 TWO_ENTRIES = Counting(observation="dict")

@@ -7,6 +7,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 from rollout_toys import Constant
 
+from counting_vector import CountingVectorEnv
 from swath.options import Restarts
 from swath.rollout.failures import Failures, VoidRows
 from swath.rollout.hosts.base import EnvRaised
@@ -14,7 +15,7 @@ from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import VectorHost
 from swath.rollout.loop import Rules, Stage, go_on, steps
 from swath.rollout.until import StepLimit
-from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
+from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))
 BREAKS = {1: [Fault("raise", step=3)]}

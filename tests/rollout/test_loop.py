@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
 
+from counting_vector import CountingVectorEnv
 from swath.rollout.buffer import Buffer
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised
@@ -18,7 +19,7 @@ from swath.rollout.hosts.vector import VectorHost
 from swath.rollout.loop import steps
 from swath.rollout.policies.binding import bind
 from swath.rollout.policies.calling import Binding
-from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
+from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))
 MODES = list(AutoresetMode)

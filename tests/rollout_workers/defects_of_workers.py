@@ -15,9 +15,8 @@ from swath.rollout_workers import (
     PPOTorchPolicy,
     RandomPolicy,
 )
-from swath.testing.counting_env import Counting
+from swath.testing.counting import Counting, Script
 from swath.testing.envs import BasicMultiAgent
-from swath.testing.script import Script
 
 
 def starts_that_are_repeated():

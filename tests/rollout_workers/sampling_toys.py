@@ -10,9 +10,8 @@ import numpy as np
 from swath.rollout_workers import AlgorithmConfig, RolloutWorker
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.policy_views import views
-from swath.testing.counting_env import Counting, CountingEnvs
+from swath.testing.counting import ENDLESS, Counting, CountingEnvs, Script
 from swath.testing.faults import Faults
-from swath.testing.script import ENDLESS, Script
 
 
 class Foreseen(Policy):

@@ -21,7 +21,7 @@ from swath.rollout_workers import (
     RolloutWorker,
     SampleBatch,
 )
-from swath.testing.counting_env import CountingEnvs
+from swath.testing.counting import CountingEnvs
 from swath.testing.envs import BasicMultiAgent, MockEnv
 from swath.testing.faults import Fault
 

@@ -9,9 +9,8 @@ import pytest
 from sampling_toys import counting_worker
 
 from swath.rollout_workers import DefaultCallbacks
-from swath.testing.counting_env import Counting
+from swath.testing.counting import Counting, Drawn
 from swath.testing.faults import EnvBroke, Fault
-from swath.testing.script import Drawn
 
 CALLS = 10
 

@@ -11,9 +11,8 @@ from swath.errors import Closed
 from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch, VectorEnv
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.rollout_workers.policy_views import views
-from swath.testing.counting_env import Counting, CountingEnv, reward_of
+from swath.testing.counting import Counting, CountingEnv, Script, reward_of
 from swath.testing.envs import MockEnv, MockEnv2, MockEnv3, MockVectorEnv, VectorizedMockEnv
-from swath.testing.script import Script
 
 B, F = 3, 4
 SHORT = Counting(script=Script((3, 5, 1, 4)))
@@ -415,8 +414,8 @@ class Untrained(MockEnv):
         self.episodes += 1
         return super().reset(**kwargs)
 
-    def _told(self) -> dict[str, Any]:
-        return {"training_enabled": self.episodes == 1}
+    def _now(self) -> Any:
+        return 0, 1.0, {"training_enabled": self.episodes == 1}
 
 
 def test_chunks_that_are_not_to_be_trained_on_count_as_env_steps_only():

@@ -9,9 +9,8 @@ import pytest
 from sampling_toys import Foreseen, counting_worker
 
 from swath.rollout_workers import DefaultCallbacks, RolloutMetrics
-from swath.testing.counting_env import Counting
+from swath.testing.counting import Counting, Script
 from swath.testing.faults import EnvBroke, Fault
-from swath.testing.script import Script
 
 B, F = 3, 4
 

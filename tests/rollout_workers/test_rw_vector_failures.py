@@ -7,9 +7,8 @@ import pytest
 from sampling_toys import Foreseen, made_of
 
 from swath.rollout_workers.policies.random import RandomPolicy
-from swath.testing.counting_env import Counting, CountingEnv
+from swath.testing.counting import Counting, CountingEnv, Script
 from swath.testing.envs import VectorizedMockEnv
-from swath.testing.script import Script
 
 B, F = 3, 4
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}

@@ -10,9 +10,8 @@ from swath.rollout_workers import DefaultCallbacks, Episode
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.rollout_workers.sampling.memory import States
-from swath.testing.counting_env import Counting
+from swath.testing.counting import Counting, Script
 from swath.testing.envs import MockEnv3, VectorizedMockEnv
-from swath.testing.script import Script
 
 ONE = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 5}
 

@@ -14,10 +14,9 @@ from agent_toys import Counter, Troupe
 from sampling_toys import Foreseen, counting_worker, made_of
 
 from swath.rollout_workers import DefaultCallbacks
-from swath.testing.counting_env import Counting, CountingEnv
+from swath.testing.counting import Counting, CountingEnv, Script
 from swath.testing.envs import BasicMultiAgent
 from swath.testing.faults import EnvBroke, Fault
-from swath.testing.script import Script
 
 B, F, LENGTH, CALLS = 3, 4, 6, 4
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}

@@ -19,7 +19,7 @@ from swath.rollout_workers import (
 from swath.rollout_workers.policies.pg import PGTorchPolicy
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
-from swath.testing.counting_env import CountingEnvs
+from swath.testing.counting import CountingEnvs
 from swath.testing.envs import BasicMultiAgent, MockEnv
 from swath.testing.faults import EnvBroke, Fault
 

@@ -14,9 +14,8 @@ from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.rollout_workers.worker.process import Seeds
 from swath.seeds import derive
-from swath.testing.counting_env import Counting
+from swath.testing.counting import Counting, Script
 from swath.testing.faults import Fault
-from swath.testing.script import Script
 
 
 def test_without_a_seed_nothing_is_seeded():

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import swath.testing
+from counting_vector import CountingVectorEnv
 from swath.rollout.spaces import observation_leaves
 from swath.testing import (
     OBSERVATIONS,
     Counting,
     CountingEnv,
     CountingEnvs,
-    CountingVectorEnv,
     Drawn,
     EnvBroke,
     Fault,
@@ -25,7 +25,7 @@ from swath.testing import (
     Script,
     reward_of,
 )
-from swath.testing.marks import leaf_spaces, read, write
+from swath.testing.counting import leaf_spaces, read, write
 
 MARKS = st.builds(Mark, st.integers(0, 255), st.integers(0, 2**16 - 1), st.integers(0, 2**20 - 1))
 

@@ -1,7 +1,7 @@
-"""Shipped tests for users: envs whose data name themselves, faults as data, and contract suites for pytest.
+"""Shipped tests for users: envs whose data name themselves, faults as data, and a contract suite for pytest.
 
-A contract suite is a class of tests with fixtures to override. To test collecting from an env of one's own, put this in
-a test file (pytest must be installed):
+The contract suite is a class of tests with fixtures to override. To test collecting from an env of one's own, put this
+in a test file (pytest must be installed):
 
 ```python
 import pytest
@@ -24,9 +24,9 @@ off by class attributes: an env that ignores its seed says `reproducible = False
 asked of two worker processes, and that they give the same data as workers in this thread.
 
 The envs here count: `CountingEnvs` builds envs in whose data a loss, a repetition or a mix-up of frames shows itself,
-and `CountedCollectionContract` looks for these. `Fault` says what goes wrong in which env, `FaultyEnv` does so for envs
-of any kind. `Lives` scripts whole lives of workers in other processes, as data: who dies when, who hangs, who is fine
-the second time.
+and `check_counted` and `check_lives` look for these. `Fault` says what goes wrong in which env, `FaultyEnv` does so for
+envs of any kind. `Lives` scripts whole lives of workers in other processes, as data: who dies when, who hangs, who is
+fine the second time.
 """
 
 from __future__ import annotations
@@ -36,80 +36,43 @@ from typing import TYPE_CHECKING
 from swath.lazy import lazy
 
 if TYPE_CHECKING:
-    from swath.testing.by_hand import check_by_hand
-    from swath.testing.checks import by_life, by_worker, check_continuity, check_flags, check_ids, joined, same_data
-    from swath.testing.collection_contract import CollectionContract, CountedCollectionContract
-    from swath.testing.counted import check_counted, check_lives, marks_of
-    from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs, reward_of
-    from swath.testing.counting_vector_env import CountingVectorEnv
-    from swath.testing.faults import EnvBroke, Fault
-    from swath.testing.faulty_env import FaultyEnv
-    from swath.testing.lives import Lives
-    from swath.testing.marks import OBSERVATIONS, Mark
-    from swath.testing.script import ENDLESS, Drawn, Plan, Script
+    from swath.testing.checks import by_life as by_life
+    from swath.testing.checks import by_worker as by_worker
+    from swath.testing.checks import check_by_hand as check_by_hand
+    from swath.testing.checks import check_continuity as check_continuity
+    from swath.testing.checks import check_counted as check_counted
+    from swath.testing.checks import check_flags as check_flags
+    from swath.testing.checks import check_ids as check_ids
+    from swath.testing.checks import check_lives as check_lives
+    from swath.testing.checks import joined as joined
+    from swath.testing.checks import marks_of as marks_of
+    from swath.testing.checks import same_data as same_data
+    from swath.testing.collection_contract import CollectionContract as CollectionContract
+    from swath.testing.counting import ENDLESS as ENDLESS
+    from swath.testing.counting import OBSERVATIONS as OBSERVATIONS
+    from swath.testing.counting import Counting as Counting
+    from swath.testing.counting import CountingEnv as CountingEnv
+    from swath.testing.counting import CountingEnvs as CountingEnvs
+    from swath.testing.counting import Drawn as Drawn
+    from swath.testing.counting import Plan as Plan
+    from swath.testing.counting import Script as Script
+    from swath.testing.counting import reward_of as reward_of
+    from swath.testing.faults import EnvBroke as EnvBroke
+    from swath.testing.faults import Fault as Fault
+    from swath.testing.faults import FaultyEnv as FaultyEnv
+    from swath.testing.faults import Mark as Mark
+    from swath.testing.lives import Lives as Lives
 
-_HOME = {
-    "ENDLESS": ".script",
-    "OBSERVATIONS": ".marks",
-    "CollectionContract": ".collection_contract",
-    "CountedCollectionContract": ".collection_contract",
-    "Counting": ".counting_env",
-    "CountingEnv": ".counting_env",
-    "CountingEnvs": ".counting_env",
-    "CountingVectorEnv": ".counting_vector_env",
-    "Drawn": ".script",
-    "EnvBroke": ".faults",
-    "Fault": ".faults",
-    "FaultyEnv": ".faulty_env",
-    "Lives": ".lives",
-    "Mark": ".marks",
-    "Plan": ".script",
-    "Script": ".script",
-    "by_life": ".checks",
-    "by_worker": ".checks",
-    "check_by_hand": ".by_hand",
-    "check_continuity": ".checks",
-    "check_counted": ".counted",
-    "check_flags": ".checks",
-    "check_ids": ".checks",
-    "check_lives": ".counted",
-    "joined": ".checks",
-    "marks_of": ".counted",
-    "reward_of": ".counting_env",
-    "same_data": ".checks",
+_NAMES = {
+    ".checks": "by_life by_worker check_by_hand check_continuity check_counted check_flags check_ids check_lives "
+    "joined marks_of same_data",
+    ".collection_contract": "CollectionContract",
+    ".counting": "ENDLESS OBSERVATIONS Counting CountingEnv CountingEnvs Drawn Plan Script reward_of",
+    ".faults": "EnvBroke Fault FaultyEnv Mark",
+    ".lives": "Lives",
 }
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_HOME)  # noqa: PLE0605  type checkers read the imports above
 
-__all__ = [
-    "ENDLESS",
-    "OBSERVATIONS",
-    "CollectionContract",
-    "CountedCollectionContract",
-    "Counting",
-    "CountingEnv",
-    "CountingEnvs",
-    "CountingVectorEnv",
-    "Drawn",
-    "EnvBroke",
-    "Fault",
-    "FaultyEnv",
-    "Lives",
-    "Mark",
-    "Plan",
-    "Script",
-    "by_life",
-    "by_worker",
-    "check_by_hand",
-    "check_continuity",
-    "check_counted",
-    "check_flags",
-    "check_ids",
-    "check_lives",
-    "joined",
-    "marks_of",
-    "reward_of",
-    "same_data",
-]
-
-
-if not TYPE_CHECKING:  # the contracts need pytest, the rest does not
+if not TYPE_CHECKING:  # the contract needs pytest, the rest does not
     __getattr__, __dir__ = lazy(__name__, _HOME)

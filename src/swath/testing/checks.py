@@ -1,23 +1,30 @@
-"""What must be true of batches, whatever the env: each check raises an `AssertionError` that says where it is not.
+"""What must be true of batches: each check raises an `AssertionError` that says where it is not.
 
-batches of one collector, in order ──▶ joined [B, T] ──▶ flags, continuity, ids
+batches of one collector, in order ──▶ joined [B, T] ──▶ flags, continuity, ids; of counting envs: every single frame
+recorded actions ──▶ an env of one's own ──▶ compared with the recorded frames
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium import spaces
 from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_key, as_tuple
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
-from swath.rollout.spaces import Array
+from swath.rollout.spaces import Array, action_leaves, observation_leaves
+from swath.testing.counting import Counting, Script, leaf_spaces, read, reward_of
+from swath.testing.faults import Mark
 
 _OF_THE_STEP = (REWARD, DONE, TERMINATED, TRUNCATED)
+
+# Batches of several workers
 
 
 def joined(batches: Sequence[TensorDictBase]) -> TensorDictBase:
@@ -64,10 +71,7 @@ def valid(td: TensorDictBase) -> Array:
     return per_frame(td, MASK) if MASK in td.keys(include_nested=True) else np.ones(td.batch_size, dtype=np.bool_)
 
 
-def observation_keys(td: TensorDictBase) -> list[Key]:
-    """Entries that are there before and after a step."""
-    after = td[NEXT].keys(include_nested=True, leaves_only=True)
-    return [as_key(as_tuple(key)) for key in after if as_tuple(key)[-1] not in _OF_THE_STEP]
+# Whatever the env
 
 
 def check_flags(td: TensorDictBase) -> None:
@@ -81,11 +85,11 @@ def check_flags(td: TensorDictBase) -> None:
 def check_continuity(td: TensorDictBase) -> None:
     """What a step led to is what the next step begins with, unless the episode ended there."""
     done, is_valid = per_frame(td, (NEXT, DONE)), valid(td)
-    for key in observation_keys(td):
+    leaves = (as_tuple(key) for key in td[NEXT].keys(include_nested=True, leaves_only=True))
+    for key in [as_key(leaf) for leaf in leaves if leaf[-1] not in _OF_THE_STEP]:
         before, after = td[key], td[(NEXT, *as_tuple(key))]
         for env in range(td.shape[0]):
-            rows = np.flatnonzero(is_valid[env])
-            for t, following in pairwise(rows):
+            for t, following in pairwise(np.flatnonzero(is_valid[env])):
                 same = torch.equal(_bits(after[env, t]), _bits(before[env, following]))
                 assert same or done[env, t], (
                     f"env {env}: ('next', {key!r}) at step {t} is {after[env, t]}, "
@@ -118,6 +122,136 @@ def same_data(one: TensorDictBase, other: TensorDictBase) -> None:
         assert value.shape == theirs.shape, f"{key!r} has the shapes {tuple(value.shape)} and {tuple(theirs.shape)}"
         assert value.dtype == theirs.dtype, f"{key!r} has the dtypes {value.dtype} and {theirs.dtype}"
         _require((_bits(value) == _bits(theirs)).numpy(), f"{key!r} differs")
+
+
+def check_by_hand(env: gym.Env[Any, Any], seed: int | None, frames: TensorDictBase) -> None:
+    """Check that recorded frames are what stepping by hand gives: the loop that a user would write.
+
+    Args:
+        env: an env like the recorded one, with all its wrappers.
+        seed: what the recorded one was reset with before the first frame; `None` if it seeds itself.
+        frames: `[T]`, from the first step after that reset on.
+
+    Raises:
+        AssertionError: the first difference.
+    """
+
+    def check(key: Key, by_hand: Any) -> None:
+        recorded = frames[key][t].numpy()
+        assert np.array_equal(recorded, by_hand, equal_nan=recorded.dtype.kind == "f"), (
+            f"step {t}: {key!r} is {by_hand} by hand, recorded {recorded}"
+        )
+
+    def check_observation(*under: str) -> None:
+        for leaf in observation_leaves(env.observation_space):
+            check((*under, *as_tuple(leaf.key)), np.asarray(_part(observation, leaf.path)).astype(leaf.dtype))
+
+    observation, _ = env.reset(seed=seed)
+    for t in range(len(frames)):
+        check_observation()
+        actions = iter([frames[leaf.key][t].numpy() for leaf in action_leaves(env.action_space)])
+        observation, reward, terminated, truncated, _ = env.step(_assembled(env.action_space, actions))
+        check_observation(NEXT)
+        values = {REWARD: np.float32(reward), TERMINATED: terminated, TRUNCATED: truncated}
+        for name, value in {**values, DONE: terminated or truncated}.items():
+            check((NEXT, name), [value])
+        if terminated or truncated:
+            observation, _ = env.reset()
+
+
+def _part(observation: Any, path: Sequence[Any]) -> Any:
+    for part in path:
+        observation = observation[part]
+    return observation
+
+
+def _assembled(space: spaces.Space[Any], values: Iterator[Array]) -> Any:
+    """The leaves of an action as an env of this space takes it."""
+    if isinstance(space, spaces.Dict):
+        return {name: _assembled(part, values) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_assembled(part, values) for part in space.spaces)
+    if isinstance(space, spaces.Discrete):
+        return space.dtype.type(next(values))
+    return np.asarray(next(values)).astype(space.dtype)
+
+
+# Of counting envs: no frame is lost, repeated, changed or mixed with another
+
+
+def marks_of(td: TensorDictBase, counting: Counting, *, following: bool = False) -> Array:
+    """The marks `[*B, T, 3]` that the observations of a batch say; all leaves must say the same."""
+    space = counting.observation_space
+    said: dict[Key, Array] = {}
+    for leaf, part in zip(observation_leaves(space), leaf_spaces(space), strict=True):
+        said[leaf.key] = read(part, td[(NEXT, *as_tuple(leaf.key)) if following else leaf.key])
+    first, is_valid = next(iter(said.values())), valid(td)
+    for key, values in said.items():
+        same = (values == first)[is_valid].all()
+        assert same, f"{key!r} says another mark than {next(iter(said))!r}: rows were mixed"
+    return first
+
+
+def check_counted(td: TensorDictBase, counting: Counting, *, max_frames: int | None = None) -> None:
+    """Check consecutive batches of counting envs, joined to one `[B, T]`, row by row.
+
+    Args:
+        td: the batches.
+        counting: what the envs are like.
+        max_frames: the step limit, if one was set beside the envs' own.
+    """
+    before, after = marks_of(td, counting), marks_of(td, counting, following=True)
+    terminated, truncated, done = (per_frame(td, (NEXT, name)) for name in (TERMINATED, TRUNCATED, DONE))
+    is_valid, rewards = valid(td), per_frame(td, (NEXT, REWARD))
+    actions = [td[leaf.key].numpy().astype(leaf.dtype) for leaf in action_leaves(counting.action_space)]
+    for env in range(td.shape[0]):
+        expected: Mark | None = None
+        for t in np.flatnonzero(is_valid[env]):
+            here, there = Mark(*before[env, t].tolist()), Mark(*after[env, t].tolist())
+            at = f"row {env}, step {t}"
+            assert expected in (None, here), f"{at}: after the one before comes {expected}, the batch says {here}"
+            wanted = here._replace(step=here.step + 1)
+            assert there == wanted, f"{at}: a step from {here} leads to {wanted}, the batch says {there}"
+            if isinstance(counting.script, Script):
+                plan = counting.script.plan(there.env, there.episode)
+                ends = plan.flags if there.step == plan.length else (False, False)
+                ends, got = (ends[0], ends[1] or there.step == max_frames), (terminated[env, t], truncated[env, t])
+                assert got == ends, f"{at}: (terminated, truncated) is {got}; {there} of {plan} ends with {ends}"
+            reward = reward_of(there, [leaf[env, t] for leaf in actions])
+            assert rewards[env, t] == reward, f"{at}: reward {rewards[env, t]}; {there} and its action give {reward}"
+            expected = Mark(there.env, there.episode + 1, 0) if done[env, t] else there
+    envs = {row[ok][0, 0] for row, ok in zip(before, is_valid, strict=True) if ok.any()}
+    assert len(envs) == sum(ok.any() for ok in is_valid), f"two rows are of the same env: {sorted(envs)}"
+
+
+def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: bool = False) -> None:
+    """Check batches of counting envs whose workers may have died in between.
+
+    No frame is there twice, none is mixed with another, and what one life made is there without a gap from the begin
+    of an episode on: what a life was making when it ended is not there in part.
+
+    Args:
+        batches: in any order, of any number of workers.
+        counting: what the envs are like.
+        gaps: frames may be missing, as fragments do that were dropped or broken by an exception.
+    """
+    made: dict[tuple[int, int, int], set[Mark]] = {}
+    for batch in batches:
+        rows = joined([batch])
+        before, after = marks_of(rows, counting), marks_of(rows, counting, following=True)
+        ids = per_frame(rows, TRAJ_IDS)
+        for env, t in np.argwhere(valid(rows)):
+            here, there = Mark(*before[env, t].tolist()), Mark(*after[env, t].tolist())
+            frames = made.setdefault((*life_of(int(ids[env, t])), here.env), set())
+            assert there == here._replace(step=here.step + 1), f"a step from {here} does not lead to {there}"
+            assert here not in frames, f"{here} is there twice"
+            frames.add(here)
+    for life, frames in made.items() if not gaps else ():
+        first, *_ = in_order = sorted(frames)
+        assert first.step == 0, f"the first frame of (worker, life, env) {life} is {first}"
+        for one, other in pairwise(in_order):
+            follows = other in (one._replace(step=one.step + 1), Mark(one.env, one.episode + 1, 0))
+            assert follows, f"of {life}: after {one} comes {other}"
 
 
 def _bits(value: torch.Tensor) -> torch.Tensor:

@@ -32,10 +32,10 @@ from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.keys import DONE, NEXT, VERSION
 from swath.seeds import derive
-from swath.testing.by_hand import check_by_hand
 from swath.testing.checks import (
     by_life,
     by_worker,
+    check_by_hand,
     check_continuity,
     check_flags,
     check_ids,
@@ -44,8 +44,6 @@ from swath.testing.checks import (
     same_data,
     valid,
 )
-from swath.testing.counted import check_counted, marks_of
-from swath.testing.counting_env import Counting, CountingEnv, CountingEnvs
 
 MakeCollector = Callable[[int | None], Any]
 MakeEnv = Callable[..., Any]
@@ -228,56 +226,6 @@ class CollectionContract:
             env.reset()
             check_by_hand(env, derive(SEED, "env", i), row)
             env.close()
-
-
-class CountedCollectionContract(CollectionContract):
-    """`CollectionContract` for counting envs: no frame is lost, repeated or mixed.
-
-    Fixtures to override: `counting`, or `make_collector` for another place than this process.
-    """
-
-    @pytest.fixture
-    def counting(self) -> Counting:
-        """What the envs are like."""
-        return Counting()
-
-    @pytest.fixture
-    def make_env(self, counting: Counting) -> MakeEnv:
-        """Builds env 0, 1, 2, … and begins anew with each collector, since each has as many."""
-        return _Rounds(counting, self.n_envs or 1)
-
-    @pytest.fixture
-    def sources(self, make_env: MakeEnv, counting: Counting) -> list[MakeEnv]:
-        """Envs are numbered through, over all workers."""
-        if self.n_workers is None:
-            return [make_env]
-        n_envs = self.n_envs or 1
-        return [_Rounds(counting, n_envs, worker * n_envs) for worker in range(self.n_workers)]
-
-    @pytest.fixture
-    def env_by_hand(self, counting: Counting) -> Callable[[int], gym.Env[Any, Any]]:
-        """A function that builds env i."""
-        return lambda i: CountingEnv(i, counting)
-
-    def test_no_frame_is_lost_repeated_or_mixed(self, collected: list[TensorDictBase], counting: Counting) -> None:
-        """Every row is the step after the one before it, of its own env, with its own action."""
-        for td in collected:
-            check_counted(td, counting)
-        envs = [int(marks_of(row, counting)[valid(row)][0, 0]) for td in collected for row in td.unsqueeze(1)]
-        assert len(set(envs)) == len(envs), f"two rows are of the same env: {envs}"
-
-
-class _Rounds:
-    """Envs numbered from `first` to `first` + n − 1, again and again."""
-
-    def __init__(self, counting: Counting, n_envs: int, first: int = 0) -> None:
-        self._counting, self._n_envs, self._first = counting, n_envs, first
-        self._envs = CountingEnvs(counting, first=first)
-
-    def __call__(self) -> CountingEnv | None:
-        if len(self._envs.made) == self._n_envs:
-            self._envs = CountingEnvs(self._counting, first=self._first)
-        return self._envs()
 
 
 def _run(make_collector: MakeCollector) -> list[TensorDictBase]:

@@ -7,24 +7,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
+import gymnasium as gym
 import numpy as np
 
-Kind = Literal[
-    "raise",
-    "exit",
-    "kill",
-    "hang",
-    "raise_at_reset",
-    "raise_at_close",
-    "raise_at_build",
-    "build_nothing",
-    "nan",
-    "nan_reward",
-    "shape",
-]
-_OF_STEPS = ("raise", "exit", "kill", "hang", "nan", "nan_reward", "shape")
+_Step = Literal["raise", "exit", "kill", "hang", "nan", "nan_reward", "shape"]
+Kind = Literal[_Step, "raise_at_reset", "raise_at_close", "raise_at_build", "build_nothing"]
 
 EXIT_CODE = 3
 """With which a process ends by the fault `"exit"`."""
@@ -63,8 +52,8 @@ class Fault:
             return
         if self.every < 1 or (self.episode, self.step) != (0, 1):
             raise ValueError(f"{self}: every is 1 or more, and takes the place of episode and step")
-        if self.kind not in _OF_STEPS:
-            raise ValueError(f"{self}: every is for what goes wrong in steps: {', '.join(_OF_STEPS)}")
+        if self.kind not in get_args(_Step):
+            raise ValueError(f"{self}: every is for what goes wrong in steps: {', '.join(get_args(_Step))}")
 
     @property
     def most(self) -> float:
@@ -87,17 +76,20 @@ class Mishaps:
     """
 
     def __init__(self, faults: Iterable[Fault], home: int | None = None) -> None:
-        self._left = {index: fault for index, fault in enumerate(faults) if fault.most > 0}
-        self._happened = dict.fromkeys(self._left, 0)
+        self._left = {index: (fault, fault.most) for index, fault in enumerate(faults) if fault.most > 0}
         self._home = os.getpid() if home is None else home
         self._steps = 0
 
     def due(self, kind: Kind, episode: int = 0, step: int = 1) -> bool:
         """Whether this goes wrong now; if so, it has then gone wrong once more."""
-        for index, fault in self._left.items():
-            if fault.kind == kind and self._is_at(fault, episode, step):
-                self._happened[index] += 1
-                if self._happened[index] >= fault.most:
+        for index, (fault, left) in self._left.items():
+            if fault.every is None:
+                is_now = (fault.episode, fault.step) == (episode, step)
+            else:
+                is_now = step > 0 and self._steps % fault.every == 0
+            if fault.kind == kind and is_now:
+                self._left[index] = (fault, left - 1)
+                if left == 1:
                     del self._left[index]
                 return True
         return False
@@ -112,45 +104,117 @@ class Mishaps:
             SystemExit: it ends the worker, in the process that planned it.
         """
         self._steps += 1
-        if not self._left:
-            return False
         if self.due("exit", episode, step):
             self._end(lambda: os._exit(EXIT_CODE))
         if self.due("kill", episode, step):
             self._end(lambda: os.kill(os.getpid(), signal.SIGKILL))
         if self.due("hang", episode, step):
-            _for_ever()
+            threading.Event().wait()
         return self.due("raise", episode, step)
-
-    def _is_at(self, fault: Fault, episode: int, step: int) -> bool:
-        if fault.every is not None:
-            return step > 0 and self._steps % fault.every == 0
-        return (fault.episode, fault.step) == (episode, step)
 
     def _end(self, process: Callable[[], None]) -> None:
         if os.getpid() == self._home:
             raise SystemExit(EXIT_CODE)
         process()
-        _for_ever()
+        threading.Event().wait()
 
 
-def _for_ever() -> None:
-    threading.Event().wait()
+class Mark(NamedTuple):
+    """Which observation this is: of which env, in which episode (from 0), after how many steps."""
+
+    env: int
+    episode: int
+    step: int
 
 
-def with_nan(observation: Any) -> Any:
-    """The observation with NaN for every float."""
-    return _mapped(observation, lambda leaf: np.full_like(leaf, np.nan) if leaf.dtype.kind == "f" else leaf)
+Begun: TypeAlias = tuple[Any, dict[str, Any]]
+Stepped: TypeAlias = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
-def with_more(observation: Any) -> Any:
-    """The observation with one entry too many in every leaf."""
-    return _mapped(observation, lambda leaf: np.append(leaf, leaf.flat[:1]))
+class GoesWrong:
+    """An env with faults: `_begin`, `_go_on` and `_end` do what it does itself.
+
+    Attributes:
+        mark: what it has last observed.
+    """
+
+    def __init__(self, number: int, faults: Iterable[Fault] | Mishaps) -> None:
+        self.mark = Mark(number, -1, 0)
+        self._mishaps = faults if isinstance(faults, Mishaps) else Mishaps(faults)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
+        """Begin the next episode."""
+        mark = Mark(self.mark.env, self.mark.episode + 1, 0)
+        if self._mishaps.due("raise_at_reset", mark.episode):
+            raise EnvBroke(f"env {mark.env} raised at the reset of episode {mark.episode}")
+        observation, info = self._begin(mark, seed, options)
+        self.mark = mark
+        return self._observed(observation), info
+
+    def step(self, action: Any) -> Stepped:
+        """Make one step."""
+        mark = self.mark._replace(step=self.mark.step + 1)
+        if self._mishaps.begin_step(mark.episode, mark.step):
+            raise EnvBroke(f"env {mark.env} raised at step {mark.step} of episode {mark.episode}")
+        observation, reward, terminated, truncated, info = self._go_on(mark, action)
+        self.mark = mark
+        if self._mishaps.due("nan_reward", mark.episode, mark.step):
+            reward = float("nan")
+        return self._observed(observation), reward, terminated, truncated, info
+
+    def close(self) -> None:
+        """Close the env."""
+        self._end()
+        if self._mishaps.due("raise_at_close"):
+            raise EnvBroke(f"env {self.mark.env} raised when it was closed")
+
+    def _observed(self, observation: Any) -> Any:
+        if self._mishaps.due("nan", self.mark.episode, self.mark.step):
+            observation = mapped(
+                lambda leaf: np.full_like(leaf, np.nan) if leaf.dtype.kind == "f" else leaf, observation
+            )
+        if self._mishaps.due("shape", self.mark.episode, self.mark.step):
+            observation = mapped(lambda leaf: np.append(leaf, leaf.flat[:1]), observation)
+        return observation
+
+    def _begin(self, mark: Mark, seed: int | None, options: dict[str, Any] | None) -> Begun:
+        raise NotImplementedError
+
+    def _go_on(self, mark: Mark, action: Any) -> Stepped:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        raise NotImplementedError
 
 
-def _mapped(observation: Any, change: Any) -> Any:
+class FaultyEnv(GoesWrong, gym.Wrapper[Any, Any, Any, Any]):
+    """Does what the env does, and goes wrong where the faults say.
+
+    Args:
+        env: any env.
+        faults: what goes wrong, or what of that is still to come; `"raise_at_build"` and `"build_nothing"` are for
+            factories and do nothing here.
+        number: which env it is, for messages.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], faults: Iterable[Fault] | Mishaps, number: int = 0) -> None:
+        gym.Wrapper.__init__(self, env)
+        GoesWrong.__init__(self, number, faults)
+
+    def _begin(self, mark: Mark, seed: int | None, options: dict[str, Any] | None) -> Begun:  # noqa: ARG002
+        return self.env.reset(seed=seed, options=options)
+
+    def _go_on(self, mark: Mark, action: Any) -> Stepped:  # noqa: ARG002
+        return self.env.step(action)
+
+    def _end(self) -> None:
+        self.env.close()
+
+
+def mapped(change: Callable[..., Any], observation: Any, *others: Any) -> Any:
+    """The observation with each leaf changed, given the same leaves of others."""
     if isinstance(observation, dict):
-        return {name: _mapped(part, change) for name, part in observation.items()}
+        return {name: mapped(change, part, *(other[name] for other in others)) for name, part in observation.items()}
     if isinstance(observation, tuple):
-        return tuple(_mapped(part, change) for part in observation)
-    return change(np.asarray(observation))
+        return tuple(mapped(change, *parts) for parts in zip(observation, *others, strict=True))
+    return change(np.asarray(observation), *others)

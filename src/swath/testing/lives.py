@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
-from swath.testing.counting_env import Counting, CountingEnv
-from swath.testing.faults import EnvBroke, Fault, Faults, Mishaps
-from swath.testing.faulty_env import FaultyEnv
+from swath.testing.counting import Counting, CountingEnv
+from swath.testing.faults import EnvBroke, Fault, Faults, FaultyEnv, Mishaps
 
 LifeFaults: TypeAlias = Sequence[Fault] | Faults
 """What goes wrong in one life: in its first env, or by env."""

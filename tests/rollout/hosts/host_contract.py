@@ -11,9 +11,7 @@ from swath.rollout.loop import Rules, Stage, go_on, steps
 from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.until import StepLimit
-from swath.testing.counting_env import Counting, reward_of
-from swath.testing.marks import Mark, leaf_spaces, read
-from swath.testing.script import Script
+from swath.testing.counting import Counting, Mark, Script, leaf_spaces, read, reward_of
 
 
 class HostContract:

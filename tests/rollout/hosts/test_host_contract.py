@@ -11,19 +11,14 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from host_contract import CountedHostContract, HostContract
 from test_vec_env import Count, DummyVecEnv
 
+from counting_vector import CountingVectorEnv
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vec_env import VecEnvHost
 from swath.rollout.hosts.vector import VectorHost
-from swath.testing import (
-    OBSERVATIONS,
-    Counting,
-    CountingEnv,
-    CountingVectorEnv,
-    Script,
-)
+from swath.testing import OBSERVATIONS, Counting, CountingEnv, Script
 from swath.testing.envs import BasicMultiAgent
 
 MODES = list(AutoresetMode)

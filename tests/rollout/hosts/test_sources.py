@@ -6,10 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from counting_vector import CountingVectorEnv
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.vector import VectorHost
-from swath.testing import Counting, CountingEnv, CountingEnvs, CountingVectorEnv, EnvBroke, Fault
+from swath.testing import Counting, CountingEnv, CountingEnvs, EnvBroke, Fault
 
 
 def test_an_id_is_one_bare_env():

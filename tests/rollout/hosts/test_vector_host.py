@@ -10,10 +10,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import DictInfoToList
 from host_contract import play
 
+from counting_vector import CountingVectorEnv
 from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
-from swath.testing import ENDLESS, Counting, CountingEnv, CountingVectorEnv, EnvBroke, Fault, Script
+from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
 
 NEXT_STEP, SAME_STEP, DISABLED = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED
 ZERO = [np.zeros(2, dtype=np.int64)]

@@ -1,47 +1,24 @@
 """A vector env of counting envs that begins episodes in any of gymnasium's three ways."""
 
-from __future__ import annotations
-
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from swath.rollout.spaces import Array
-from swath.testing.counting_env import Counting, CountingEnv
-from swath.testing.faults import Faults
+from swath.testing import CountingEnv
 
 
-class CountingVectorEnv(VectorEnv[Any, Any, Any]):
+class CountingVectorEnv(VectorEnv):
     """B counting envs that step as a batch. It is not gymnasium's `SyncVectorEnv`, and differs where it may.
 
     The last observations in its `SAME_STEP` infos are stacked, as observations are; rows of envs that have not ended
-    mean nothing there. Single envs can be reset (`options={"reset_mask": …}`) in mode `DISABLED` only.
-
-    Args:
-        num_envs: B.
-        counting: what the envs are like.
-        autoreset_mode: when the next episode begins.
-        copy: False returns the same arrays from every step, written anew.
-        faults: what goes wrong, by env number.
-
-    Attributes:
-        envs: the envs.
+    mean nothing there. Single envs can be reset (`options={"reset_mask": …}`) in mode `DISABLED` only. With
+    `copy=False` it returns the same arrays from every step, written anew.
     """
 
-    def __init__(
-        self,
-        num_envs: int,
-        counting: Counting | None = None,
-        *,
-        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
-        copy: bool = True,
-        faults: Faults | None = None,
-    ) -> None:
-        faults = faults or {}
-        self.envs = [CountingEnv(i, counting, faults.get(i, ())) for i in range(num_envs)]
+    def __init__(self, num_envs, counting=None, *, autoreset_mode=AutoresetMode.SAME_STEP, copy=True, faults=None):
+        self.envs = [CountingEnv(i, counting, (faults or {}).get(i, ())) for i in range(num_envs)]
         self.num_envs = num_envs
         self.metadata = {"autoreset_mode": autoreset_mode}
         self.single_observation_space = self.envs[0].observation_space
@@ -49,12 +26,10 @@ class CountingVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._mode, self._copy = autoreset_mode, copy
-        self._rows: list[Any] = [None] * num_envs
+        self._rows = [None] * num_envs
         self._batch = self._room()
 
-    def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         """Begin episodes in all envs, or in those of the mask; a seed is that of the first, the others count on."""
         mask = None if options is None else options.get("reset_mask")
         if isinstance(seed, list) or (mask is not None and self._mode != AutoresetMode.DISABLED):
@@ -63,7 +38,7 @@ class CountingVectorEnv(VectorEnv[Any, Any, Any]):
             self._rows[i], _ = self.envs[i].reset(seed=None if seed is None else seed + int(i))
         return self._stacked(), {}
 
-    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions):
         """Step every env; in mode `NEXT_STEP` those that have ended begin an episode instead."""
         rewards = np.zeros(self.num_envs)
         flags = np.zeros((2, self.num_envs), dtype=np.bool_)
@@ -72,25 +47,23 @@ class CountingVectorEnv(VectorEnv[Any, Any, Any]):
                 self._rows[i], _ = self.envs[i].reset()
             else:
                 self._rows[i], rewards[i], *flags[:, i], _ = self.envs[i].step(action)
-        infos = self._begin_at_once(np.logical_or(*flags)) if self._mode == AutoresetMode.SAME_STEP else {}
-        return self._stacked(), rewards, flags[0].copy(), flags[1].copy(), infos
+        infos, ended = {}, np.logical_or(*flags)
+        if self._mode == AutoresetMode.SAME_STEP and ended.any():
+            infos = {
+                "final_obs": concatenate(self.single_observation_space, self._rows, self._room()),
+                "_final_obs": ended,
+            }
+            for i in np.flatnonzero(ended):
+                self._rows[i], _ = self.envs[i].reset()
+        return self._stacked(), rewards, *flags.copy(), infos
 
-    def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002  gymnasium's signature
-        """Close the envs."""
+    def close_extras(self, **kwargs):
         for env in self.envs:
             env.close()
 
-    def _begin_at_once(self, ended: Array) -> dict[str, Any]:
-        if not ended.any():
-            return {}
-        final = concatenate(self.single_observation_space, self._rows, self._room())
-        for i in np.flatnonzero(ended):
-            self._rows[i], _ = self.envs[i].reset()
-        return {"final_obs": final, "_final_obs": ended}
-
-    def _stacked(self) -> Any:
+    def _stacked(self):
         self._batch = concatenate(self.single_observation_space, self._rows, self._batch)
         return deepcopy(self._batch) if self._copy else self._batch
 
-    def _room(self) -> Any:
+    def _room(self):
         return create_empty_array(self.single_observation_space, self.num_envs, fn=np.zeros)

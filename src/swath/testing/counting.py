@@ -1,0 +1,342 @@
+"""Envs that count: every observation says which env, episode and step it is of, every reward which action got there.
+
+    Mark(env, episode, step) ──▶ write(space, mark) ──▶ env ──▶ batch ──▶ read(space, entry) ──▶ [..., 3]
+
+Every leaf of a space carries the whole mark, so that a mix-up of envs, rows or leaves shows itself.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, get_args
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from swath.rollout.spaces import Array, action_leaves
+from swath.testing.faults import Begun, EnvBroke, Fault, Faults, GoesWrong, Mark, Mishaps, Stepped, mapped
+
+# What is observed
+
+_BITS = (8, 16, 20)
+"""Room for env, episode and step."""
+
+_SIZES = np.array([2**bits for bits in _BITS])
+_SHIFTS = np.array([0, _BITS[0], _BITS[0] + _BITS[1]])
+_N_BITS = sum(_BITS)
+_N_BYTES = -(-_N_BITS // 8)
+
+
+def _vector(dtype: Any) -> spaces.Box:
+    return spaces.Box(np.zeros(3, dtype), _SIZES.astype(dtype), dtype=dtype)
+
+
+def _image() -> spaces.Box:
+    return spaces.Box(0, 255, (_N_BYTES, 2, 3), np.uint8)
+
+
+OBSERVATIONS: dict[str, spaces.Space[Any]] = {
+    "vector": _vector(np.float32),
+    "float64": _vector(np.float64),
+    "image": _image(),
+    "discrete": spaces.Discrete(2**_N_BITS, start=3),
+    "multi_discrete": spaces.MultiDiscrete(_SIZES),
+    "multi_binary": spaces.MultiBinary(_N_BITS),
+    "dict": spaces.Dict({"image": _image(), "place": _vector(np.float32)}),
+    "tuple": spaces.Tuple((_vector(np.float32), spaces.Discrete(2**_N_BITS))),
+    "nested": spaces.Dict(
+        {
+            "camera": spaces.Dict({"left": _image(), "right": _image()}),
+            "state": spaces.Tuple((_vector(np.float64), spaces.Dict({"bits": spaces.MultiBinary(_N_BITS)}))),
+        }
+    ),
+}
+"""Spaces that hold marks, by name; what is composed of their leaves by Dict and Tuple holds marks too."""
+
+
+def leaf_spaces(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
+    """The leaves of a space, in the order of its batch entries."""
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            yield from leaf_spaces(part)
+    else:
+        yield space
+
+
+def write(space: spaces.Space[Any], mark: Mark) -> Any:
+    """The observation of this space that says `mark`.
+
+    Raises:
+        ValueError: the space cannot hold marks, or the mark is too large.
+    """
+    if isinstance(space, spaces.Dict):
+        return {name: write(part, mark) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(write(part, mark) for part in space.spaces)
+    if any(not 0 <= value < size for value, size in zip(mark, _SIZES, strict=True)):
+        raise ValueError(f"{mark} does not fit; env, episode and step must be below {_SIZES.tolist()}")
+    code = mark.env | mark.episode << _BITS[0] | mark.step << _BITS[0] + _BITS[1]
+    if isinstance(space, spaces.Discrete) and space.n >= 2**_N_BITS:
+        return np.int64(space.start + code)
+    if isinstance(space, spaces.MultiBinary) and space.shape == (_N_BITS,):
+        return (code >> np.arange(_N_BITS) & 1).astype(np.int8)
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and space.shape[:1] == (_N_BYTES,):
+        channels = np.frombuffer(code.to_bytes(_N_BYTES, "little"), np.uint8)
+        return np.broadcast_to(channels.reshape(-1, *[1] * (len(space.shape) - 1)), space.shape).copy()
+    if isinstance(space, spaces.Box | spaces.MultiDiscrete) and space.shape == (3,) and space.dtype != np.uint8:
+        return np.array(mark, dtype=space.dtype)
+    raise ValueError(f"{space} cannot hold a mark; compose the spaces of OBSERVATIONS: {', '.join(OBSERVATIONS)}")
+
+
+def read(space: spaces.Space[Any], entry: Any) -> Array:
+    """Marks `[..., 3]` out of the batch entry `[..., *shape]` of a leaf.
+
+    Raises:
+        AssertionError: the parts of one observation contradict each other.
+    """
+    values = np.asarray(entry).astype(np.int64)
+    if isinstance(space, spaces.Discrete):
+        codes = values - int(space.start)
+    elif isinstance(space, spaces.MultiBinary):
+        codes = values @ (1 << np.arange(_N_BITS))
+    elif space.dtype == np.uint8:
+        pixels = values.reshape(*values.shape[: values.ndim - len(space.shape or ())], _N_BYTES, -1)
+        assert (pixels == pixels[..., :1]).all(), "pixels of one channel differ: images were mixed"
+        codes = pixels[..., 0] @ (1 << 8 * np.arange(_N_BYTES))
+    else:
+        return values
+    marks: Array = codes[..., None] >> _SHIFTS & _SIZES - 1
+    return marks
+
+
+# How long episodes last and how they end
+
+Ending = Literal["terminated", "truncated", "both"]
+
+ENDLESS = 2**20 - 1
+"""More steps than any test makes."""
+
+
+class Plan(NamedTuple):
+    """One episode: its steps, and which flags end it."""
+
+    length: int
+    ending: Ending
+
+    @property
+    def flags(self) -> tuple[bool, bool]:
+        """Terminated, truncated at its last step."""
+        return self.ending in ("terminated", "both"), self.ending in ("truncated", "both")
+
+
+class Planner(Protocol):
+    """Says what each episode of an env is like."""
+
+    def plan(self, env: int, episode: int, rng: np.random.Generator) -> Plan:
+        """The plan of an episode; `rng` is the env's own."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """Lengths and endings in turn; env k begins with the k-th, so that envs end at different times.
+
+    Attributes:
+        lengths: steps of an episode, each at least 1.
+        endings: `"terminated"`, `"truncated"` or `"both"`.
+    """
+
+    lengths: tuple[int, ...] = (3, 5, 1, 4)
+    endings: tuple[Ending, ...] = ("terminated", "truncated", "both")
+
+    def __post_init__(self) -> None:
+        _require(self.lengths, self.endings)
+
+    def plan(self, env: int, episode: int, rng: np.random.Generator | None = None) -> Plan:  # noqa: ARG002  not drawn
+        """The same whatever the seed."""
+        turn = env + episode
+        return Plan(self.lengths[turn % len(self.lengths)], self.endings[turn % len(self.endings)])
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Lengths and endings drawn evenly, so that they follow from the seed of the reset.
+
+    Attributes:
+        shortest: fewest steps of an episode, at least 1.
+        longest: most steps.
+        endings: to choose from.
+    """
+
+    shortest: int = 1
+    longest: int = 9
+    endings: tuple[Ending, ...] = ("terminated", "truncated")
+
+    def __post_init__(self) -> None:
+        _require((self.shortest, self.longest - self.shortest + 1), self.endings)
+
+    def plan(self, env: int, episode: int, rng: np.random.Generator) -> Plan:  # noqa: ARG002  only drawn
+        """Drawn anew at each reset."""
+        length = int(rng.integers(self.shortest, self.longest + 1))
+        return Plan(length, self.endings[int(rng.integers(len(self.endings)))])
+
+
+def _require(lengths: tuple[int, ...], endings: tuple[str, ...]) -> None:
+    if not lengths or min(lengths) < 1:
+        raise ValueError(f"lengths {lengths} of episodes must be at least 1, the longest no less than the shortest")
+    if not endings or not {*endings} <= {*get_args(Ending)}:
+        raise ValueError(f"endings={endings!r} must be of {', '.join(map(repr, get_args(Ending)))}")
+
+
+# The envs
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What counting envs are like.
+
+    Attributes:
+        observation: a name of `OBSERVATIONS`, or a space composed of their leaves.
+        action_space: any served space; actions outside it are refused.
+        script: how long episodes last and how they end.
+        in_place: the env returns the same arrays from every step, written anew.
+    """
+
+    observation: str | spaces.Space[Any] = "vector"
+    action_space: spaces.Space[Any] = field(default_factory=lambda: spaces.Discrete(3))
+    script: Planner = field(default_factory=Script)
+    in_place: bool = False
+
+    @property
+    def observation_space(self) -> spaces.Space[Any]:
+        """The space itself."""
+        return OBSERVATIONS[self.observation] if isinstance(self.observation, str) else self.observation
+
+
+class CountingEnv(GoesWrong, gym.Env[Any, Any]):
+    """An env whose data name themselves, and which refuses to be misused.
+
+    Its observations are marks, its rewards `reward_of(mark, action)`. Stepping it before a reset or after an end is a
+    `RuntimeError`, an action outside its space a `TypeError`.
+
+    Args:
+        number: which env it is.
+        counting: what it is like.
+        faults: what goes wrong in it, or what of that is still to come.
+        render_mode: `"rgb_array"` or `None`.
+
+    Attributes:
+        mark: what it has last observed.
+        plan: of the present episode; `None` between episodes.
+        seeds: what it was reset with, one per reset.
+        closed: how often it was closed.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  gymnasium's own declaration
+
+    def __init__(
+        self,
+        number: int = 0,
+        counting: Counting | None = None,
+        faults: Iterable[Fault] | Mishaps = (),
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(number, faults)
+        self.counting = counting or Counting()
+        self.observation_space = self.counting.observation_space
+        self.action_space = self.counting.action_space
+        self.render_mode = render_mode
+        self.plan: Plan | None = None
+        self.seeds: list[int | None] = []
+        self.closed = 0
+        self._kept = write(self.observation_space, Mark(number, 0, 0))
+
+    def _begin(self, mark: Mark, seed: int | None, options: dict[str, Any] | None) -> Begun:
+        gym.Env.reset(self, seed=seed, options=options)
+        self.seeds.append(seed)
+        self.plan = self.counting.script.plan(mark.env, mark.episode, self.np_random)
+        return write(self.observation_space, mark), {}
+
+    def _go_on(self, mark: Mark, action: Any) -> Stepped:
+        if self.plan is None:
+            raise RuntimeError(f"env {mark.env} was stepped before a reset, or after the end of {self.mark}")
+        if not self.action_space.contains(action):
+            raise TypeError(f"env {mark.env} got the action {action!r}; {self.action_space} wants another")
+        reward = reward_of(mark, [_follow(action, leaf.path) for leaf in action_leaves(self.action_space)])
+        flags = self.plan.flags if mark.step == self.plan.length else (False, False)
+        if any(flags):
+            self.plan = None
+        return write(self.observation_space, mark), reward, *flags, {}
+
+    def _observed(self, observation: Any) -> Any:
+        observation = super()._observed(observation)
+        if self.counting.in_place:
+            self._kept = mapped(_overwritten, self._kept, observation)
+            return self._kept
+        return observation
+
+    def _end(self) -> None:
+        self.closed += 1
+
+    def render(self) -> Any:
+        """A small frame whose grey is the step."""
+        return np.full((8, 8, 3), self.mark.step % 256, dtype=np.uint8)
+
+
+class CountingEnvs:
+    """A factory that numbers the envs it builds 0, 1, 2, … in the order of its calls.
+
+    Args:
+        counting: what they are like.
+        faults: what goes wrong, by env number.
+        first: the number of the first env.
+
+    Attributes:
+        made: the envs built so far, in order.
+    """
+
+    def __init__(self, counting: Counting | None = None, faults: Faults | None = None, first: int = 0) -> None:
+        self.counting = counting or Counting()
+        self.faults = dict(faults or {})
+        self.made: list[CountingEnv] = []
+        self._next = first
+        self._home = os.getpid()
+
+    def __call__(self) -> CountingEnv | None:
+        """The next env."""
+        number, self._next = self._next, self._next + 1
+        mishaps = Mishaps(self.faults.get(number, ()), self._home)
+        if mishaps.due("raise_at_build"):
+            raise EnvBroke(f"env {number} could not be built")
+        if mishaps.due("build_nothing"):
+            return None
+        self.made.append(CountingEnv(number, self.counting, mishaps))
+        return self.made[-1]
+
+
+def reward_of(mark: Mark | Sequence[int], action: Sequence[Any]) -> float:
+    """The reward of the step that led to `mark`, by the leaves of the action; exact in float32.
+
+    Args:
+        mark: of the next observation.
+        action: one value per action leaf, in its space's dtype.
+    """
+    env, episode, step = (int(part) for part in mark)
+    said = zlib.crc32(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in action))
+    return (31 * env + 7 * episode + step + said) % 1024 / 8
+
+
+def _follow(value: Any, path: Iterable[Any]) -> Array:
+    for part in path:
+        value = value[part]
+    return np.asarray(value)
+
+
+def _overwritten(kept: Array, fresh: Any) -> Any:
+    if np.shape(fresh) != kept.shape or kept.shape == ():
+        return fresh
+    kept[...] = fresh
+    return kept
