@@ -47,6 +47,26 @@ def as_key(path: tuple[str, ...]) -> Key:
     return path[0] if len(path) == 1 else path
 
 
+def keys_of(name: str, given: Any) -> list[Key]:
+    """A nested key of the user's, or a list of them.
+
+    Args:
+        name: of the argument, for messages.
+        given: as it was given.
+
+    Raises:
+        TypeError: something else.
+        ValueError: an empty list.
+    """
+    keys = [key if isinstance(key, tuple) else (key,) for key in (given if isinstance(given, list) else [given])]
+    if not keys:
+        raise ValueError(f"{name}=[] reads nothing; give at least one key, e.g. ('next', 'reward')")
+    for key in keys:
+        if not key or not all(isinstance(part, str) for part in key):
+            raise TypeError(f"{name} has {key!r}; a key is a string or a tuple of strings, e.g. ('next', 'reward')")
+    return [*map(as_key, keys)]
+
+
 def nested(items: Iterable[tuple[Key, Any]]) -> dict[str, Any]:
     """Entries as dicts in dicts: `("a", "b")` is the entry `"b"` of the dict at `"a"`."""
     root: dict[str, Any] = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from uneven_env import LONG, SHORT, played
 from uneven_env import UnevenEnv as CoinEnv
 
-from swath.evaluation.evaluate_policy import evaluated
+from swath.evaluation.evaluate_policy import played as played_here
+from swath.evaluation.result import EvalResult, episodes_of
 
 __all__ = ["LONG", "SHORT", "CoinEnv"]
 
@@ -49,4 +50,5 @@ def expected(seed):
 
 
 def evaluate_once(policy, env, request, num_envs=None):
-    return evaluated(policy, env, request, num_envs)
+    runner = played_here(policy, env, request, num_envs)
+    return EvalResult({}, episodes_of(runner.rows), seeding=runner.seeding)

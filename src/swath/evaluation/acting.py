@@ -7,22 +7,30 @@ sampled from a seed                               ──▶ one call per row, ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.evaluation.runner import EpisodeOf, Performer
+from swath.evaluation.request import EvalRequest
 from swath.keys import Key
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec
+from swath.rollout.loop import Actor
 from swath.rollout.policies.answers import require_fitting
 from swath.rollout.policies.binding import bind
-from swath.rollout.policies.calling import Binding, ExplorationType, device_of
+from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration_type
 from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Array, Leaves, structured
 from swath.seeds import derive
+
+if TYPE_CHECKING:
+    from swath.evaluation.setting import Setting
+
+EpisodeOf = Callable[[int], int | None]
+"""The number of the episode that a slot plays."""
 
 
 @runtime_checkable
@@ -31,6 +39,42 @@ class Predicts(Protocol):
 
     def predict(self, observation: Any, state: Any, episode_start: Any, deterministic: bool) -> tuple[Any, Any]:
         """Actions `[B, …]` and the next state."""
+
+
+class Performer(Actor, Protocol):
+    """A policy that is bound to a host, with the keys of what it answers, those of the action first."""
+
+    keys: tuple[Key, ...]
+
+
+def bound(setting: Setting, request: EvalRequest, observation: Leaves, episode_of: EpisodeOf) -> Performer:
+    """The policy as it acts in one evaluation, given the first observation. Random states stay as they are.
+
+    Where other threads draw from the process's generators these are left alone, and noise is drawn from them.
+
+    Raises:
+        TypeError: `predict` for envs that give TensorDicts.
+        Exception: what binding a policy raises.
+    """
+    policy, spec, device, root = setting.acts, setting.host.spec, setting.device, request.seed
+    exploration = as_exploration_type(request.exploration_type)
+    sampled = exploration is ExplorationType.RANDOM
+
+    def bound_to(spec: HostSpec, observation: Leaves) -> Performer:
+        if not isinstance(policy, Predicts):
+            return bind(policy, spec, observation, Binding(device, exploration))
+        if isinstance(spec, ArraySpec):
+            return Predictor(policy, spec, deterministic=not sampled)
+        raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
+
+    # Rows of a batch of TorchRL's have no seeds of their own, and may differ in their shapes.
+    is_batch = isinstance(spec, TensorDictSpec) and spec.seeding != "episode"
+    with preserved(device) if setting.alone else nullcontext():
+        if not (setting.alone and sampled) or root is None or is_batch:
+            return bound_to(spec, observation)
+        single = replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ())
+        rows = [bound_to(single, _row(observation, slot)) for slot in range(spec.num_envs)]
+        return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
 
 
 class Predictor:
@@ -55,17 +99,26 @@ class Predictor:
         self._before = self.state, self.starts
 
     def __call__(self, observation: Leaves) -> Leaves:
-        """Actions for this observation."""
-        self._before = self.state, self.starts
+        """Actions for this observation.
+
+        Raises:
+            TypeError: `predict` returned something else than actions and a state.
+            ValueError: actions of another shape.
+        """
+        self._before, (leaf, *more) = (self.state, self.starts), self._spec.action
         seen = structured(self._spec.observation_space, iter(observation))
         answer = self._model.predict(
             seen, state=self.state, episode_start=self.starts, deterministic=self._deterministic
         )
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise TypeError(f"predict returned {answer!r}; it must return (actions, state)")
-        action, self.state = answer
+        rows, self.state = np.asarray(answer[0]), answer[1]
         self.starts = np.zeros_like(self.starts)
-        return [self._checked(action)]
+        wanted = (self._spec.num_envs, *leaf.shape)
+        if rows.shape != wanted or more:
+            raise ValueError(f"predict returned actions of shape {rows.shape}; the envs want {wanted}")
+        require_fitting(self.keys, [rows], self._spec)
+        return [rows]
 
     def begin(self, envs: Sequence[int]) -> None:
         """Episodes begin in these envs."""
@@ -75,71 +128,6 @@ class Predictor:
     def rewind(self) -> None:
         """Take the state back to what it was before the last call."""
         self.state, self.starts = self._before
-
-    def _checked(self, action: Any) -> Array:
-        leaf, rows = self._spec.action[0], np.asarray(action)
-        wanted = (self._spec.num_envs, *leaf.shape)
-        if rows.shape != wanted or len(self._spec.action) > 1:
-            raise ValueError(f"predict returned actions of shape {rows.shape}; the envs want {wanted}")
-        require_fitting((leaf.key,), [rows], self._spec)
-        return rows
-
-
-@dataclass(frozen=True)
-class EvalPolicy:
-    """How a policy acts in one evaluation.
-
-    Attributes:
-        policy: any policy form, or an object with `predict`; called as it is.
-        spec: the host's envs.
-        exploration: how it picks actions.
-        noise_root: root of the noise of each episode; `None` draws from the process's own generators.
-        device: where its inputs go; `None`: where its weights are.
-        beside_others: other threads draw from the process's generators meanwhile: they are left alone, and noise is
-            drawn from them.
-    """
-
-    policy: Any
-    spec: HostSpec
-    exploration: ExplorationType
-    noise_root: int | None
-    device: torch.device | None = None
-    beside_others: bool = False
-
-    @property
-    def place(self) -> torch.device | None:
-        """Where it runs; `None` for the CPU."""
-        return self.device or device_of(self.policy)
-
-    def bind(self, observation: Leaves, episode_of: EpisodeOf) -> Performer:
-        """The policy, bound to the host; the process's random states are left as they are."""
-        if self.beside_others:
-            return self._bind(self.spec, observation)
-        with preserved(self.place):
-            if self.exploration is not ExplorationType.RANDOM or self.noise_root is None or self._is_seeded_as_one:
-                return self._bind(self.spec, observation)
-            return self._row_by_row(observation, episode_of, self.noise_root)
-
-    @property
-    def _is_seeded_as_one(self) -> bool:
-        """Whether episodes have no seeds of their own, and rows of a batch of TorchRL's none that are alike."""
-        return isinstance(self.spec, TensorDictSpec) and self.spec.seeding != "episode"
-
-    def _row_by_row(self, observation: Leaves, episode_of: EpisodeOf, root: int) -> Performer:
-        spec = replace(self.spec, num_envs=1, batch_shape=(1,) if self.spec.batch_shape else ())
-        rows = [self._bind(spec, _row(observation, slot)) for slot in range(self.spec.num_envs)]
-        device = self.place
-        return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
-
-    def _bind(self, spec: HostSpec, observation: Leaves) -> Performer:
-        if isinstance(self.policy, Predicts):
-            return self._predictor(spec)
-        return bind(self.policy, spec, observation, Binding(self.place, self.exploration))
-
-    def _predictor(self, spec: HostSpec) -> Performer:
-        if isinstance(spec, ArraySpec):
-            return Predictor(self.policy, spec, deterministic=self.exploration is not ExplorationType.RANDOM)
-        raise TypeError(f"{type(self.policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
 
 
 class RowByRow:
@@ -161,8 +149,11 @@ class RowByRow:
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Outputs `[B, …]` for this observation."""
-        for slot in range(len(self._rows)):
-            self._act(slot, observation)
+        for slot, row in enumerate(self._rows):
+            idle = self._episode_of(slot) is None
+            if not (idle and slot in self._last):
+                with preserved() if idle else self._noises[slot][1].in_force():
+                    self._last[slot] = row(_row(observation, slot))
         answers = [self._last[slot] for slot in range(len(self._rows))]
         return [_stacked(leaves) for leaves in zip(*answers, strict=True)]
 
@@ -178,15 +169,6 @@ class RowByRow:
         """Forget the last call."""
         for row in self._rows:
             row.rewind()
-
-    def _act(self, slot: int, observation: Leaves) -> None:
-        if self._episode_of(slot) is None:
-            if slot not in self._last:
-                with preserved():
-                    self._last[slot] = self._rows[slot](_row(observation, slot))
-            return
-        with self._noises[slot][1].in_force():
-            self._last[slot] = self._rows[slot](_row(observation, slot))
 
 
 def _row(leaves: Leaves, slot: int) -> Leaves:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Literal, overload
@@ -14,18 +13,17 @@ from swath.errors import WorkerLate
 from swath.evaluation.acting import Predictor
 from swath.evaluation.env_parts import is_monitored, reward_changers
 from swath.evaluation.request import EvalRequest
-from swath.evaluation.result import EvalResult, Performed, Rounds, episodes_of, result_of
-from swath.evaluation.runner import Scene, Watcher
+from swath.evaluation.result import episodes_of
+from swath.evaluation.runner import Runner, Watcher
 from swath.evaluation.setting import Setting, SettingRequest
-from swath.evaluation.worker import Performance
 from swath.options import count
-from swath.rollout.hosts.base import ArraySpec, HostSpec
+from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.sources import require_free
 from swath.rollout.loop import Step
 from swath.rollout.policies.calling import ExplorationType
 from swath.rollout.seeding import PrivateStreams, preserved
-from swath.rollout.spaces import Leaves, joiner, structured
+from swath.rollout.spaces import joiner, structured
 from swath.seeds import derive
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
@@ -130,7 +128,14 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         WorkerLate: `timeout_s` passed; checked after each step.
         Exception: what the env, the policy or the callback raised, as its own type; a note says where.
     """
-    actor = _the_policy(policy, model)
+    if (policy is None) == (model is None):
+        got = "neither" if policy is None else "both"
+        raise TypeError(f"evaluate_policy() needs a policy, as its first argument or as `model=`; got {got}")
+    if env is None:
+        raise TypeError("evaluate_policy() needs an env: a gymnasium id, a callable, or an env")
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is of type {type(callback).__name__}; it must be callable, or None")
+    actor = model if policy is None else policy
     request = EvalRequest(
         num_trajectories=count("n_eval_episodes", n_eval_episodes),
         max_steps=max_steps,
@@ -138,148 +143,88 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         seed=seed,
         exploration_type=ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM,
     )
-    if env is None:
-        raise TypeError("evaluate_policy() needs an env: a gymnasium id, a callable, or an env")
     require_free(env)
-    result = evaluated(actor, env, request, num_envs, _watchers(actor, callback, render=render), warn=warn)
+    watchers = [] if callback is None else [_showing(callback, actor)]
+    episodes = episodes_of(played(actor, env, request, num_envs, watchers, render=render, warn=warn).rows)
+    returns, lengths = episodes["returns"].copy(), episodes["lengths"].tolist()
     with np.errstate(invalid="ignore"):
-        mean, std = float(result.returns.mean()), float(result.returns.std())
+        mean, std = float(returns.mean()), float(returns.std())
     if reward_threshold is not None and not mean > reward_threshold:
         raise AssertionError(f"mean return {mean:.2f} is not above reward_threshold={reward_threshold:.2f}")
-    return (result.returns.tolist(), result.lengths.tolist()) if return_episode_rewards else (mean, std)
+    return (returns.tolist(), lengths) if return_episode_rewards else (mean, std)
 
 
-def evaluated(
+def played(
     policy: Any,
     env: Any,
     request: EvalRequest,
     num_envs: int | None = None,
     watchers: Sequence[Watcher] = (),
     *,
+    render: bool = False,
     warn: bool = False,
-) -> EvalResult:
-    """An evaluation in the calling thread. Envs that are built here are closed; see `evaluate_policy` for the rest."""
+) -> Runner:
+    """Play one round in the calling thread. Envs that are built here are closed; see `evaluate_policy` for the rest."""
     setting = Setting(SettingRequest(env, num_envs, policy, borrows=True))
+    device, seed, until = setting.device, request.seed, monotonic() + request.timeout_s
     try:
-        if warn:
-            _warn_of_reward_changers(setting.host.env)
-        performance = Performance(setting, request, watchers=watchers, monitors=True)
-        runner, rounds, seconds, began = performance.runner, Rounds(request), 0.0, monotonic()
-
-        def late() -> bool:
-            if monotonic() - began <= request.timeout_s:
-                return False
-            raise WorkerLate(
-                f"the evaluation took longer than timeout_s={request.timeout_s}: {runner.progress}; steps made in the "
-                f"unfinished ones, by slot: {runner.unfinished}; give it more time, fewer episodes, or max_steps",
-                workers=(0,),
-                deadline=request.timeout_s,
-            )
-
-        device = setting.device
-        with (
-            preserved(device)
-            if request.seed is None
-            else PrivateStreams(derive(request.seed, "global"), device).swapped()
-        ):
-            while rounds.stopped is None:
-                performance.begin(rounds.due)
-                performance.play(late)
-                rounds.played(runner.rows)
-                seconds += performance.seconds
+        host_env = setting.host.env
+        if warn and (changers := reward_changers(host_env)) and not is_monitored(host_env):
+            text = f"the env's {', '.join(changers)} changes rewards, so the returns are not those of the task"
+            way_out = "wrap the env in RecordEpisodeStatistics below it to get them, or pass warn=False"
+            warnings.warn(f"{text}; {way_out}", UserWarning, stacklevel=3)
+        runner = Runner(setting, request, watchers=watchers, monitors=True)
+        with preserved(device) if seed is None else PrivateStreams(derive(seed, "global"), device).swapped():
+            for _ in runner.play(range(request.num_trajectories)):
+                for one in (host_env if isinstance(host_env, list) else [host_env]) if render else ():
+                    one.render()
+                if monotonic() > until:
+                    raise WorkerLate(
+                        f"the evaluation took longer than timeout_s={request.timeout_s}: {runner.progress}; steps made "
+                        f"in the unfinished ones, by slot: {runner.unfinished}; give it more time, fewer episodes, or "
+                        "max_steps",
+                        workers=(0,),
+                        deadline=request.timeout_s,
+                    )
     finally:
         setting.close()
-    return result_of(Performed(request, rounds, seconds, runner.seeding), "eval")
+    return runner
 
 
-def _the_policy(policy: Any, model: Any) -> Any:
-    if (policy is None) == (model is None):
-        got = "neither" if policy is None else "both"
-        raise TypeError(f"evaluate_policy() needs a policy, as its first argument or as `model=`; got {got}")
-    return model if policy is None else policy
+def _showing(callback: Callback, model: Any) -> Watcher:
+    """Calls the user's callback with what it would see in Stable-Baselines3."""
 
+    def show(step: Step, slot: int, runner: Runner) -> None:
+        spec, episodes = runner.host.spec, episodes_of(runner.rows)
+        done = np.zeros(spec.num_envs, dtype=np.bool_)
+        done[step.ended.envs] = True
+        seen: list[Any] = [step.observation[0], step.next_observation[0]]
+        if isinstance(spec, ArraySpec):
+            space = spec.observation_space
+            seen = [structured(space, iter(leaves)) for leaves in (step.observation, step.next_observation)]
+            actions = joiner(spec.action_space)(step.outputs)
+        else:
+            actions = step.outputs[0].select(*spec.acted)
+        there = {
+            "i": slot,
+            "n_envs": spec.num_envs,
+            "reward": step.reward[slot],
+            "done": bool(done[slot]),
+            "info": info_of(step.info, slot),
+            "actions": actions,
+            "observations": seen[0],
+            "new_observations": seen[1],
+            "states": runner.policy.state if isinstance(runner.policy, Predictor) else None,
+            "episode_starts": done,
+            "current_rewards": runner.sums.returns[0].copy(),
+            "current_lengths": runner.sums.lengths.copy(),
+            "episode_rewards": episodes["returns"].tolist(),
+            "episode_lengths": episodes["lengths"].tolist(),
+            "episode_counts": np.array([sum(episode in runner.rows for episode in share) for share in runner.shares]),
+            "episode_count_targets": np.array([*map(len, runner.shares)]),
+            "model": model,
+            "env": runner.host.env,
+        }
+        callback(there, {})
 
-def _warn_of_reward_changers(env: Any) -> None:
-    changers = reward_changers(env)
-    if changers and not is_monitored(env):
-        warnings.warn(
-            f"the env's {', '.join(changers)} changes rewards, so the returns are not those of the task; wrap the env "
-            "in RecordEpisodeStatistics below it to get them, or pass warn=False",
-            UserWarning,
-            stacklevel=4,
-        )
-
-
-def _watchers(model: Any, callback: Callback | None, *, render: bool) -> Sequence[Watcher]:
-    watchers: list[Watcher] = [] if callback is None else [_Caller(model, callback)]
-    return [*watchers, _Display()] if render else watchers
-
-
-class _Caller:
-    """Shows the user's callback what it would see in Stable-Baselines3."""
-
-    def __init__(self, model: Any, callback: Callback) -> None:
-        if not callable(callback):
-            raise TypeError(f"callback is of type {type(callback).__name__}; it must be callable, or None")
-        self._model, self._callback = model, callback
-
-    def saw(self, step: Step, slot: int, scene: Scene) -> None:
-        """Call it for this slot."""
-        self._callback({**_of_step(step, slot, scene), **_of_episodes(scene), "model": self._model}, {})
-
-    def stepped(self, scene: Scene) -> None:
-        """Nothing to do."""
-
-
-def _of_step(step: Step, slot: int, scene: Scene) -> dict[str, Any]:
-    spec = scene.host.spec
-    see, act = _shapers(spec)
-    done = np.zeros(spec.num_envs, dtype=np.bool_)
-    done[step.ended.envs] = True
-    return {
-        "i": slot,
-        "n_envs": spec.num_envs,
-        "reward": step.reward[slot],
-        "done": bool(done[slot]),
-        "info": info_of(step.info, slot),
-        "actions": act(step.outputs),
-        "observations": see(step.observation),
-        "new_observations": see(step.next_observation),
-        "states": scene.policy.state if isinstance(scene.policy, Predictor) else None,
-        "episode_starts": done,
-        "env": scene.host.env,
-    }
-
-
-def _shapers(spec: HostSpec) -> tuple[Callable[[Leaves], Any], Callable[[Leaves], Any]]:
-    """How leaves are shown: as gymnasium has them, or TensorDicts as they are."""
-    if isinstance(spec, ArraySpec):
-        return lambda leaves: structured(spec.observation_space, iter(leaves)), joiner(spec.action_space)
-    return (lambda leaves: leaves[0]), (lambda leaves: leaves[0].select(*spec.acted))
-
-
-def _of_episodes(scene: Scene) -> dict[str, Any]:
-    slots = range(scene.quota.num_slots)
-    episodes = episodes_of(scene.rows)
-    counts = Counter(episode % len(slots) for episode in scene.rows)
-    return {
-        "current_rewards": scene.sums.returns[0].copy(),
-        "current_lengths": scene.sums.lengths.copy(),
-        "episode_rewards": episodes["returns"].tolist(),
-        "episode_lengths": episodes["lengths"].tolist(),
-        "episode_counts": np.array([counts[slot] for slot in slots]),
-        "episode_count_targets": np.array([scene.quota.target(slot) for slot in slots]),
-    }
-
-
-class _Display:
-    """Renders as the env does by itself, for those who watch."""
-
-    def saw(self, step: Step, slot: int, scene: Scene) -> None:
-        """Nothing to do."""
-
-    def stepped(self, scene: Scene) -> None:
-        """Render every env."""
-        env = scene.host.env
-        for one in env if isinstance(env, list) else [env]:
-            one.render()
+    return show

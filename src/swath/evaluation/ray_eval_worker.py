@@ -12,8 +12,8 @@ import torch
 
 from swath.evaluation.eval_actor import EvalActor
 from swath.evaluation.options import NUM_GPUS, require_ray, resources_of
-from swath.evaluation.reading import keys_of
 from swath.evaluation.rollout_handle import ActorOptions, Address, RolloutHandle
+from swath.keys import keys_of
 from swath.options import count
 from swath.rollout.policies.calling import ExplorationType
 from swath.weights.manifest import snapshot_of

@@ -1,6 +1,6 @@
 """What is kept of an evaluation beside its numbers: steps, as a collector keeps them, and frames.
 
-worker:   Step ──▶ rows of a fragment, under the numbers of their episodes ──▶ assembler ──▶ whole episodes, flat
+worker:   Step ──▶ rows of fragments, under the numbers of their episodes ──▶ whole episodes, flat
 service:  those of all workers and rounds ──▶ in order ──▶ padded [N, T_max] | cat [ΣT]
 """
 
@@ -14,15 +14,14 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.evaluation.runner import Scene
-from swath.keys import NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
-from swath.options import TrajFormat, count
+from swath.evaluation.runner import Runner
+from swath.keys import MASK, NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
+from swath.options import TrajFormat
 from swath.rollout.buffer import Buffer
-from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.ids import NO_TRAJECTORY
-from swath.rollout.episodes.reshape import Frames, Piece, join
+from swath.rollout.episodes.reshape import Frames, Piece, join, segment_ends, stretches_of
 from swath.rollout.fragment import Fragment, Layout
-from swath.rollout.hosts.base import HostSpec, TensorDictSpec
+from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.tensordict import groups_of
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
@@ -40,68 +39,55 @@ class Recording:
     """
 
     def __init__(self, version: int) -> None:
-        self._version = version
-        self._assembler = EpisodeAssembler()
-        self._playing: dict[int, int] = {}
-        self._step: Step | None = None
+        self._version, self._made = version, 0
+        self._last: Step | None = None
+        self._fragments: list[TensorDictBase] = []
+        self._layout: Layout | None = None
         self._buffer: Any = None
         self._rows: Any = None
-        self._made = 0
 
-    def saw(self, step: Step, slot: int, scene: Scene) -> None:
-        """This slot made a step of an episode."""
-        episode = scene.playing[slot]
-        assert episode is not None
-        self._step, self._playing[slot] = step, episode
-
-    def stepped(self, scene: Scene) -> None:
-        """Keep the step of all slots."""
-        if self._step is None:
+    def __call__(self, step: Step, slot: int, runner: Runner) -> None:  # noqa: ARG002  all slots are written at once
+        """Keep the step, if it was not kept for an earlier slot."""
+        if step is self._last:
             return
+        self._last, spec, policy = step, runner.host.spec, runner.policy
+        if self._layout is None:
+            assert policy is not None
+            writes_all = isinstance(spec, TensorDictSpec)
+            self._layout = Layout(spec.batch_shape, spec.observed, policy.keys, masked=True, open=writes_all)
+            if isinstance(spec, TensorDictSpec):
+                self._buffer = TensorDictBuffer(spec, step.outputs[0], PORTION)
+            else:
+                self._buffer = Buffer(step.observation, step.outputs, PORTION)
         if self._rows is None:
-            self._open(self._step, scene)
-        n = scene.host.spec.num_envs
-        idle = [slot for slot in range(n) if slot not in self._playing]
-        self._buffer.write(self._rows, self._made, replace(self._step, void=idle))
-        for slot, episode in self._playing.items():
-            self._ids[slot, self._made] = episode
+            self._rows, self._made = self._buffer.open(), 0
+            self._ids = np.full((spec.num_envs, PORTION), NO_TRAJECTORY, dtype=np.int64)
+        playing = {env: each for env, each in enumerate(runner.playing) if each is not None and env not in step.void}
+        idle = [env for env in range(spec.num_envs) if env not in playing]
+        self._buffer.write(self._rows, self._made, replace(step, void=idle))
+        self._ids[[*playing], self._made] = [*playing.values()]
         self._made += 1
-        self._step, self._playing = None, {}
         if self._made == PORTION:
             self._seal()
 
     def taken(self) -> TensorDict | None:
-        """The episodes that are complete and were not taken before, one behind the other; `None` if there are none."""
+        """The episodes that were played since the last call, one behind the other; `None` if there are none."""
         if self._rows is not None:
             self._seal()
-        return self._assembler.take(self._assembler.ready, "cat") if self._assembler.ready else None
-
-    def _open(self, step: Step, scene: Scene) -> None:
-        spec = scene.host.spec
-        if self._buffer is None:
-            self._buffer = _buffer_for(spec, step)
-            writes_all = isinstance(spec, TensorDictSpec)
-            self._layout = Layout(spec.batch_shape, spec.observed, scene.policy.keys, masked=True, open=writes_all)
-        self._rows, self._made = self._buffer.open(), 0
-        self._ids = np.full((spec.num_envs, PORTION), NO_TRAJECTORY, dtype=np.int64)
+        fragments, self._fragments = self._fragments, []
+        return joined(fragments, "cat") if fragments else None
 
     def _seal(self) -> None:
-        rows, made = self._rows, self._made
+        assert self._layout is not None
+        rows, self._rows = self._rows, None
         self._buffer.seal(rows)
-        if made < PORTION:
-            rows.blank_from(made)
+        if self._made < PORTION:
+            rows.blank_from(self._made)
         fragment = Fragment(rows, self._ids, np.zeros_like(self._ids), self._version)
         batch = fragment.to_tensordict(self._layout)
         if isinstance(rows, TensorDictRows):
             _show_cuts(batch, rows)
-        self._assembler.add({0: batch})
-        self._rows = None
-
-
-def _buffer_for(spec: HostSpec, step: Step) -> Buffer | TensorDictBuffer:
-    if isinstance(spec, TensorDictSpec):
-        return TensorDictBuffer(spec, step.outputs[0], PORTION)
-    return Buffer(step.observation, step.outputs, PORTION)
+        self._fragments.append(batch)
 
 
 def _show_cuts(batch: TensorDictBase, rows: TensorDictRows) -> None:
@@ -117,24 +103,21 @@ def _show_cuts(batch: TensorDictBase, rows: TensorDictRows) -> None:
         batch.set((*parents, TRUNCATED), torch.zeros_like(like))
 
 
-def joined(takes: Iterable[TensorDictBase], layout: TrajFormat) -> TensorDict:
-    """Whole episodes of several workers and rounds, in order: padded `[N, T_max]` with a mask, or `"cat"` `[ΣT]`.
+def joined(batches: Iterable[TensorDictBase], layout: TrajFormat) -> TensorDict:
+    """The episodes in these batches, in order: padded `[N, T_max]` with a mask, or `"cat"` `[ΣT]`.
 
     Args:
-        takes: flat batches of whole episodes.
+        batches: those of one slot one after another; episodes may begin and end in different ones.
         layout: `"padded"` or `"cat"`.
     """
     episodes: dict[int, list[Piece]] = {}
-    for take in takes:
-        frames, first = Frames(take), 0
-        numbers, lengths = take[TRAJ_IDS].unique_consecutive(return_counts=True)
-        for number, length in zip(numbers.tolist(), lengths.tolist(), strict=True):
-            episodes[number] = [Piece(frames, first, length)]
-            first += length
+    for batch in batches:
+        frames = Frames(batch.exclude(MASK))
+        firsts, lasts = stretches_of(*segment_ends(batch))
+        numbers = batch[TRAJ_IDS].reshape(-1)[lasts]
+        for first, last, number in zip(firsts.tolist(), lasts.tolist(), numbers.tolist(), strict=True):
+            episodes.setdefault(number, []).append(Piece(frames, first, last - first + 1))
     return join([episodes[number] for number in sorted(episodes)], layout)
-
-
-# Frames
 
 
 class Film:
@@ -148,29 +131,25 @@ class Film:
         truncated: whether filming stopped for want of memory.
     """
 
-    def __init__(self, episodes: int = 1, max_bytes: int = 2**30) -> None:
-        self._takes: list[list[Array]] = [[] for _ in range(count("episodes", episodes))]
-        self._free = max_bytes
-        self.truncated = False
+    def __init__(self, episodes: int, max_bytes: int) -> None:
+        self._takes: list[list[Array]] = [[] for _ in range(episodes)]
+        self._free, self.truncated = max_bytes, False
 
-    def saw(self, step: Step, slot: int, scene: Scene) -> None:  # noqa: ARG002
+    def __call__(self, step: Step, slot: int, runner: Runner) -> None:  # noqa: ARG002
         """Film this slot, if its episode is among the first.
 
         Raises:
             ValueError: the env does not render frames.
         """
-        episode = scene.playing[slot]
+        episode = runner.playing[slot]
         if episode is None or episode >= len(self._takes) or self.truncated:
             return
-        frame = as_frame(scene.host.render(slot), scene.host.env)
+        frame = as_frame(runner.host.render(slot), runner.host.env)
         self._free -= frame.nbytes
         if self._free < 0:
             self.truncated = True
         else:
             self._takes[episode].append(frame)
-
-    def stepped(self, scene: Scene) -> None:
-        """Nothing to do."""
 
     def takes(self) -> dict[int, Array]:
         """Each filmed episode, by number, as uint8 `[T, H, W, 3]`, T its steps; one without a frame is left out."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, Literal, TypeAlias
 
-from swath.evaluation.reading import keys_of
+from swath.keys import keys_of
 from swath.options import count
 from swath.rollout.policies.calling import ExplorationType, as_exploration_type
 

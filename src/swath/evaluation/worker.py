@@ -18,17 +18,14 @@ from typing import Any
 
 from tensordict import TensorDict
 
-from swath.evaluation.acting import EvalPolicy
-from swath.evaluation.env_parts import counts_for_all, dump_recorders, empty_recorders, recorders
-from swath.evaluation.reading import scoring_of, trusting
+from swath.evaluation.env_parts import dump_recorders, empty_recorders, recorders
 from swath.evaluation.recording import Film, Recording
 from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import EpisodeRow
-from swath.evaluation.runner import Manner, Quota, Runner, Watcher, only_together
+from swath.evaluation.runner import Runner, Watcher
 from swath.evaluation.setting import Models, Setting
 from swath.group.member import Member
-from swath.rollout.hosts.base import ArraySpec, Seeding, first_of, fps_of
-from swath.rollout.policies.calling import as_exploration_type
+from swath.rollout.hosts.base import Seeding, first_of, fps_of
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
@@ -112,23 +109,11 @@ class Performance:
         monitors: bool = False,
     ) -> None:
         host, seed = setting.host, request.seed
-        slots = host.spec.num_envs
-        self._host, self._where = host, (workers * slots, worker * slots)
+        self._host = host
         self._film = Film(request.film, request.film_bytes) if request.film else None
         self._recording = Recording(request.policy_version) if request.record else None
         own = [watcher for watcher in (self._film, self._recording) if watcher is not None]
-        acting = EvalPolicy(
-            setting.acts,
-            host.spec,
-            as_exploration_type(request.exploration_type),
-            seed,
-            setting.device,
-            beside_others=not setting.alone,
-        )
-        scoring, together = scoring_of(host, request.reward_keys, request.done_keys), only_together(host, request)
-        if monitors and isinstance(host.spec, ArraySpec):
-            scoring, together = trusting(host.env), together or counts_for_all(host.env)
-        self.runner = Runner(host, acting.bind, request, Manner(scoring, together, [*own, *watchers]))
+        self.runner = Runner(setting, request, worker, workers, [*own, *watchers], monitors=monitors)
         self._drawing: Callable[[], AbstractContextManager[None]] = nullcontext
         if setting.draws_apart:
             root = fresh_root() if seed is None else seed
@@ -139,7 +124,7 @@ class Performance:
     def begin(self, episodes: range) -> None:
         """Play this round next."""
         self.episodes, self.over, self.seconds = episodes, False, 0.0
-        self._steps = self.runner.play(Quota(episodes, *self._where))
+        self._steps = self.runner.play(episodes)
 
     def play(self, enough: Callable[[], bool]) -> None:
         """Play on until it is enough, which is asked after each step, or the round is over.
