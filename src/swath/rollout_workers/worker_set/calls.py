@@ -105,7 +105,7 @@ class Calls:
         group = self._workers.open()
         local = group.local
         here: list[int] = [0] if local_worker and local is not None else []
-        calls = _one_each(func, kwargs, [*here, *group.addressed(worker_ids)])
+        calls = dict(_calls(func, kwargs, [*here, *group.addressed(worker_ids)], one_each=True))
         own = {worker: calls.pop(worker) for worker in here}
         remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
         outcomes = group.ask_each(
@@ -147,7 +147,9 @@ class Calls:
         if not healthy_only:
             group.wait_for(workers, TIMEOUT_S)
         out = Counter(one.worker for one in group.tagged([tag]))
-        for worker, call in _in_turn(func, kwargs, [worker for worker in workers if worker in group.fleet.up]):
+        for worker, call in _calls(
+            func, kwargs, [worker for worker in workers if worker in group.fleet.up], one_each=False
+        ):
             if group.is_free(worker) and out[worker] < group.config.max_requests_in_flight_per_env_runner:
                 group.request(worker, "run", *call, asked=Purpose(tag))
                 out[worker] += 1
@@ -290,29 +292,23 @@ def _refuse(keywords: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}={value!r} is not served: {_REFUSED[name]}")
 
 
-def _one_each(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> dict[int, Call]:
-    """The call of each worker; `ValueError` for a list of another length."""
-    for name, given in (("func", func), ("kwargs", kwargs)):
-        if isinstance(given, list | tuple) and len(given) != len(workers):
-            raise ValueError(
-                f"{name} is a list of {len(given)}, and {len(workers)} workers are addressed: {list(workers)}; "
-                "give one each, or a single one for all"
-            )
-    return dict(zip(workers, _calls(func, kwargs, len(workers)), strict=True))
+def _calls(func: Any, kwargs: Any, workers: Sequence[int], *, one_each: bool) -> list[tuple[int, Call]]:
+    """The calls with their workers: a single one goes to each worker; a list is one each, or dealt in turn, each once.
 
-
-def _in_turn(func: Functions, kwargs: Keywords, workers: Sequence[int]) -> list[tuple[int, Call]]:
-    """The calls, each once, dealt to the workers in turn; a single one goes to each worker."""
+    Raises:
+        ValueError: lists of different lengths, or of another number than there are workers for one each.
+    """
     lengths = {len(given) for given in (func, kwargs) if isinstance(given, list | tuple)}
+    if one_each and lengths - {len(workers)}:
+        raise ValueError(
+            f"func or kwargs is a list of {max(lengths)}, and {len(workers)} workers are addressed: {list(workers)}; "
+            "give one each, or a single one for all"
+        )
     if len(lengths) > 1:
         raise ValueError(f"func and kwargs are lists of different lengths, {sorted(lengths)}; give one each")
-    calls = _calls(func, kwargs, lengths.pop() if lengths else len(workers))
-    return list(zip(cycle(workers), calls, strict=False))
-
-
-def _calls(func: Any, kwargs: Any, number: int) -> list[Call]:
+    number = lengths.pop() if lengths else len(workers)
     functions, keywords = (given if isinstance(given, list | tuple) else [given] * number for given in (func, kwargs))
-    return [(each, given or {}) for each, given in zip(functions, keywords, strict=True)]
+    return [(w, (each, given or {})) for w, each, given in zip(cycle(workers), functions, keywords, strict=False)]
 
 
 def _entries(

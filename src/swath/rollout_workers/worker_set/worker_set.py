@@ -100,18 +100,11 @@ class WorkerSet(Sampling, Calls, SetPolicies):
         """Worker 0, or None."""
         return self._workers.local
 
-    @property
-    def local_env_runner(self) -> Any:
-        """Worker 0, or None."""
-        return self._workers.local
-
-    @property
-    def _local_env_runner(self) -> Any:
-        return self._workers.local
-
-    @_local_env_runner.setter
-    def _local_env_runner(self, worker: Any) -> None:
+    def _use_local(self, worker: Any) -> None:
         self._workers.local = worker
+
+    local_env_runner = property(local_worker)
+    _local_env_runner = property(local_worker, _use_local)
 
     def worker_ids(self) -> list[int]:
         """Ids of the remote workers that live or are coming back."""
