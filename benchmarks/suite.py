@@ -148,19 +148,20 @@ def filled(text: str, parts: Mapping[str, Measured]) -> str:
 
 
 def _section(name: str, part: Measured, *, tables_only: bool) -> Iterator[str]:
+    tables = [fact for fact in part.facts if fact["kind"] == "table"]
+    if tables_only:
+        yield from (line for fact in tables for line in _table(fact))
+        return
+    title = ""
     for kind, facts in groupby(part.facts, key=lambda fact: fact["kind"]):
         if kind == "table":
-            for fact in facts:
-                yield from _table(fact)
-        elif kind == "verdict" and not tables_only:
-            yield from _verdicts(list(facts))
-    if tables_only:
-        return
-    if part.failed:
-        yield from (f"**{part.failed}**: what is missing here was not measured.", "")
-    titles = [fact["title"] for fact in part.facts if fact["kind"] == "table"]
-    if titles:
-        yield from (f"![{titles[0]}](figures/{name}.png)", "")
+            for fact in facts:  # where there is one column the picture has it all
+                title = fact["title"] if len(fact["columns"]) == 1 else ""
+                yield from () if title else _table(fact)
+        elif kind == "verdict":
+            yield from _verdicts(title, list(facts))
+    yield from (f"**{part.failed}**: what is missing here was not measured.", "") if part.failed else ()
+    yield from (f"![{tables[0]['title']}](figures/{name}.png)", "") if tables else ()
     yield f"`{part.command}`, {part.day}, {part.seconds:.0f} s."
 
 
@@ -172,8 +173,8 @@ def _table(fact: Fact) -> Iterator[str]:
     yield ""
 
 
-def _verdicts(verdicts: list[Fact]) -> Iterator[str]:
-    yield from ("| | measured | target | |", "|---|---:|---:|---|")
+def _verdicts(title: str, verdicts: list[Fact]) -> Iterator[str]:
+    yield from (f"| {title} | measured | target | |", "|---|---:|---:|---|")
     for one in verdicts:
         wanted = one["wanted"] if one["passed"] else f"{one['wanted']}: **missed**"
         yield f"| {one['what']} | {one['got']} | {wanted} | {one['note']} |"
