@@ -32,18 +32,7 @@ from swath.collectors.collector import Collector
 from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
 from swath.keys import DONE, NEXT, VERSION
 from swath.seeds import derive
-from swath.testing.checks import (
-    by_life,
-    by_worker,
-    check_by_hand,
-    check_continuity,
-    check_flags,
-    check_ids,
-    joined,
-    per_frame,
-    same_data,
-    valid,
-)
+from swath.testing import checks
 
 MakeCollector = Callable[[int | None], Any]
 MakeEnv = Callable[..., Any]
@@ -101,18 +90,11 @@ class CollectionContract:
     @pytest.fixture
     def collected(self, make_collector: MakeCollector, request: pytest.FixtureRequest) -> list[TensorDictBase]:
         """A whole run, `[B, T]` of each worker; made once for all tests of a class, which only read it."""
-        node = request.node.getparent(pytest.Class)
-        runs: dict[str, list[TensorDictBase]] = node.stash.setdefault(_RUNS, {})
-        call = getattr(request.node, "callspec", None)
-        which = "" if call is None else call.id
-        if which not in runs:
-            runs[which] = _run(make_collector)
-        return runs[which]
-
-    @pytest.fixture
-    def make_reference(self, sources: list[MakeEnv], policy: Any) -> MakeCollector:
-        """A function that builds the same collector with all workers in this thread."""
-        return lambda seed: self._collector(sources, policy, seed, "inline")
+        runs: dict[str, list[TensorDictBase]] = request.node.getparent(pytest.Class).stash.setdefault(_RUNS, {})
+        case = request.node.callspec.id if hasattr(request.node, "callspec") else ""
+        if case not in runs:
+            runs[case] = _run(make_collector)
+        return runs[case]
 
     @pytest.fixture
     def env_by_hand(self, make_env: MakeEnv) -> Callable[[int], gym.Env[Any, Any]]:
@@ -120,14 +102,15 @@ class CollectionContract:
         return lambda _: make_env()
 
     def _collector(self, sources: list[MakeEnv], policy: Any, seed: int | None, backend: str) -> Any:
-        share = self.n_steps * (self.n_envs or _num_envs(sources[0]))
-        n_workers = self.n_workers or 1
-        options: dict[str, Any] = {
-            "frames_per_batch": share * n_workers if self.sync else share,
-            "total_frames": share * n_workers * self.n_batches,
-            "envs_per_worker": self.n_envs,
-            "seed": seed,
-        }
+        n_envs, n_workers = self.n_envs, self.n_workers or 1
+        if n_envs is None:
+            env = sources[0]()
+            n_envs = getattr(env, "num_envs", 1)
+            env.close()
+        per_worker, shares = self.n_steps * n_envs, n_workers if self.sync else 1
+        total = per_worker * n_workers * self.n_batches
+        options: dict[str, Any] = {"envs_per_worker": self.n_envs, "seed": seed, "total_frames": total}
+        options["frames_per_batch"] = per_worker * shares
         if self.n_workers is None:
             return Collector(sources[0], policy, **options)
         if backend == "ray":
@@ -141,7 +124,7 @@ class CollectionContract:
         """Of one shape, the last dimension time; the counter counts what is valid."""
         with make_collector(SEED) as collector:
             batches = list(collector)
-            frames = sum(int(valid(joined([batch])).sum()) for batch in batches)
+            frames = sum(int(checks.valid(checks.joined([batch])).sum()) for batch in batches)
             assert len({batch.shape for batch in batches}) == 1, f"shapes differ: {[b.shape for b in batches]}"
             assert all(batch.names[-1] == "time" for batch in batches), "the last dimension is not called time"
             assert collector.stats()["frames"] == frames, f"{collector.stats()['frames']} counted, {frames} delivered"
@@ -150,41 +133,35 @@ class CollectionContract:
     def test_each_step_begins_where_the_last_one_led_to(self, collected: list[TensorDictBase]) -> None:
         """Over the borders of batches too, unless an episode ended."""
         for td in collected:
-            check_continuity(td)
+            checks.check_continuity(td)
 
     def test_done_is_terminated_or_truncated(self, collected: list[TensorDictBase]) -> None:
         """And episodes do end."""
         for td in collected:
-            check_flags(td)
-        ended = any(per_frame(td, (NEXT, DONE)).any() for td in collected)
-        assert ended, "no episode ended; let the run be longer"
+            checks.check_flags(td)
+        assert any(td[NEXT, DONE].any() for td in collected), "no episode ended; let the run be longer"
 
     def test_ids_are_exact_over_batches(self, collected: list[TensorDictBase]) -> None:
         """One id per episode, in order of start; each worker has its own."""
         for td in collected:
-            check_ids(td)
+            checks.check_ids(td)
 
     def test_a_batch_is_its_receivers(self, make_collector: MakeCollector) -> None:
-        """Whoever overwrites a batch changes nothing later, and nobody writes it again."""
-        if not self.reproducible:
-            pytest.skip("needs an undisturbed run to compare with")
-        undisturbed = _run(make_collector)
-        with make_collector(SEED) as collector:
-            batches, copies = [], []
-            for batch in collector:
-                copies.append(batch.clone())
-                batches.append(_spoilt(batch))
-        _same_as_far_as_both_go(by_worker(copies), undisturbed)
-        for batch in batches:
-            for key, value in batch.items(include_nested=True, leaves_only=True):
-                assert key == VERSION or bool((value == 1).all()), f"{key!r} was written after it was handed out"
-
-    def test_batches_share_no_memory(self, make_collector: MakeCollector) -> None:
-        """What one draw gave stays while others are drawn."""
+        """Nobody writes a batch again, and whoever overwrites one changes nothing later."""
         with make_collector(SEED) as collector:
             pairs = [(batch, batch.clone()) for batch in collector]
         for batch, copy in pairs:
-            same_data(batch, copy)
+            checks.same_data(batch, copy)
+        if not self.reproducible:
+            pytest.skip("needs an undisturbed run to compare with")
+        with make_collector(SEED) as collector:
+            copies = []
+            for batch in collector:
+                copies.append(batch.clone())
+                for key, value in batch.items(include_nested=True, leaves_only=True):
+                    if key != VERSION:  # which may be an expanded scalar
+                        value.fill_(1)
+        _same_as_far_as_both_go(checks.by_worker(copies), checks.by_worker([copy for _, copy in pairs]))
 
     def test_the_same_seed_gives_the_same_data(self, make_collector: MakeCollector) -> None:
         """Bit for bit, whatever the process drew before."""
@@ -195,19 +172,20 @@ class CollectionContract:
         _same_as_far_as_both_go(_run(make_collector), one)
 
     def test_data_are_those_of_workers_in_this_thread(
-        self, make_collector: MakeCollector, make_reference: MakeCollector
+        self, make_collector: MakeCollector, sources: list[MakeEnv], policy: Any
     ) -> None:
         """Bit for bit, with the same seed."""
         if self.n_workers is None or not self.reproducible:
             pytest.skip("is in this thread, or cannot be seeded")
-        _same_as_far_as_both_go(_run(make_collector), _run(make_reference))
+        here = _run(lambda seed: self._collector(sources, policy, seed, "inline"))
+        _same_as_far_as_both_go(_run(make_collector), here)
 
     def test_rows_are_stamped_with_the_version_that_acted(self, make_collector: MakeCollector) -> None:
         """Versions only grow, one per batch; where workers are asked ahead, none is newer than those published."""
         with make_collector(SEED) as collector:
             last: dict[Any, int] = {}
             for published, batch in enumerate(collector):
-                for life, td in by_life([batch]).items():
+                for life, td in checks.by_life([batch]).items():
                     (version,) = td[VERSION].unique().tolist()
                     expected = version == published if self.sync else last.get(life, 0) <= version <= published
                     assert expected, f"of {life}: version {version} after {last.get(life)}; newest was {published}"
@@ -220,18 +198,17 @@ class CollectionContract:
         """The same actions in an env of one's own, seeded alike, give the same frames."""
         if not (self.by_hand and self.reproducible):
             pytest.skip("there is no single env to compare with")
-        rows = (row for td in collected for row in td)
-        for i, row in enumerate(rows):
+        for i, row in enumerate(row for td in collected for row in td):
             env = env_by_hand(i)
             env.reset()
-            check_by_hand(env, derive(SEED, "env", i), row)
+            checks.check_by_hand(env, derive(SEED, "env", i), row)
             env.close()
 
 
 def _run(make_collector: MakeCollector) -> list[TensorDictBase]:
     """A whole run, `[B, T]` of each worker."""
     with make_collector(SEED) as collector:
-        return by_worker(list(collector))
+        return checks.by_worker(list(collector))
 
 
 def _same_as_far_as_both_go(one: list[TensorDictBase], other: list[TensorDictBase]) -> None:
@@ -239,18 +216,4 @@ def _same_as_far_as_both_go(one: list[TensorDictBase], other: list[TensorDictBas
     assert len(one) == len(other), f"{len(one)} workers made frames in one run, {len(other)} in the other"
     for mine, theirs in zip(one, other, strict=True):
         n_steps = min(mine.shape[-1], theirs.shape[-1])
-        same_data(mine[:, :n_steps], theirs[:, :n_steps])
-
-
-def _num_envs(make_env: MakeEnv) -> int:
-    env = make_env()
-    env.close()
-    return int(getattr(env, "num_envs", 1))
-
-
-def _spoilt(batch: TensorDictBase) -> TensorDictBase:
-    """The batch with ones in all entries, but for the version, which may be an expanded scalar."""
-    for key, value in batch.items(include_nested=True, leaves_only=True):
-        if key != VERSION:
-            value.fill_(1)
-    return batch
+        checks.same_data(mine[:, :n_steps], theirs[:, :n_steps])

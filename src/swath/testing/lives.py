@@ -82,34 +82,29 @@ class LifeSource:
 
     def __call__(self) -> gym.Env[Any, Any] | None:
         """The next env of this life, or the first of the next life."""
-        lives = self._lives
+        lives, worker = self._lives, self._worker
         life, env = divmod(next(self._claims()), lives.num_envs)
-        mishaps = Mishaps(self._faults(life, env), self._home)
+        script = lives.script.get(worker, ())
+        faults = _by_env(script[life]).get(env, ()) if life < len(script) else ()
+        mishaps = Mishaps(faults, self._home)
         if mishaps.due("raise_at_build"):
             for _ in zip(range(env + 1, lives.num_envs), self._claims(), strict=False):
                 pass  # the envs that this life will not build
-            raise EnvBroke(f"env {env} of worker {self._worker} could not be built")
+            raise EnvBroke(f"env {env} of worker {worker} could not be built")
         if mishaps.due("build_nothing"):
             return None
-        number = self._worker * lives.num_envs + env
+        number = worker * lives.num_envs + env
         if lives.make_env is not None:
             return FaultyEnv(lives.make_env(), mishaps, number)
         return CountingEnv(number, lives.counting, mishaps)
 
-    def _faults(self, life: int, env: int) -> Sequence[Fault]:
-        lives = self._lives.script.get(self._worker, ())
-        return _by_env(lives[life]).get(env, ()) if life < len(lives) else ()
-
     def _claims(self) -> Iterator[int]:
-        """Numbers that nobody has had before."""
+        """Numbers that nobody has had before: each is a file."""
         for number in count():
             try:
-                descriptor = os.open(
-                    self._lives.directory / f"worker{self._worker}-{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY
-                )
+                (self._lives.directory / f"worker{self._worker}-{number}").touch(exist_ok=False)
             except FileExistsError:
                 continue
-            os.close(descriptor)
             yield number
 
 

@@ -8,9 +8,11 @@ A module that imported a name before keeps what was there then; so apply before 
 from __future__ import annotations
 
 import sys
+import tomllib
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -118,6 +120,16 @@ class Shim:
         for report in stats["skipped"]:
             reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
             terminalreporter.write_line(f"left out: {report.nodeid}: {str(reason).removeprefix('Skipped: ')}")
+
+
+def tables(module: str) -> dict[str, Any]:
+    """What `tables.toml` says, beside the file of a module."""
+    return tomllib.loads(Path(module).with_name("tables.toml").read_text())
+
+
+def ours(names: str, *homes: Any) -> dict[str, Any]:
+    """What has these names, in the first home that has it."""
+    return {name: next(getattr(home, name) for home in homes if hasattr(home, name)) for name in names.split()}
 
 
 def pickle_by_value(module: ModuleType) -> None:

@@ -25,6 +25,7 @@ from swath.rollout_workers import (
     collect_metrics,
     synchronous_parallel_sample,
 )
+from swath.rollout_workers import Episode as EpisodeV2  # noqa: F401  its old name
 from swath.rollout_workers import PPOConfig as OurPPOConfig
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ TorchRL's own tests look at a few attributes more, most of them private; our col
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from swath.collectors.many import ManyWorkers
 from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiCollector
 from swath.keys import COLLECTOR, NEXT
 from swath.rollout.policies.binding import asked_for
-from swath.testing.shim import Lent, Shim, Table, pickle_by_value
+from swath.testing.shim import Lent, Shim, Table, ours, pickle_by_value, tables
 
 _SHIM = Shim(__name__, "TorchRL's collectors", "torchrl")
 pytest_configure = _SHIM.pytest_configure
@@ -59,24 +59,10 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
 
 
 class AsyncCollector(MultiAsyncCollector):
-    """One worker in a process of its own; `Collector(…, backend="process")` is the same.
+    """One worker in a process of its own; `Collector(…, backend="process")` is the same."""
 
-    Args:
-        create_env_fn: a single env source.
-        policy: as for any collector.
-        create_env_kwargs: keywords for the source.
-        **keywords: of `MultiAsyncCollector`.
-    """
-
-    def __init__(
-        self,
-        create_env_fn: Any,
-        policy: Any = None,
-        *,
-        create_env_kwargs: Mapping[str, Any] | None = None,
-        **keywords: Any,
-    ) -> None:
-        super().__init__([create_env_fn], policy, create_env_kwargs=create_env_kwargs, **keywords)
+    def __init__(self, create_env_fn: Any, *args: Any, **keywords: Any) -> None:
+        super().__init__([create_env_fn], *args, **keywords)
 
 
 class _Callable(type):
@@ -96,68 +82,19 @@ class MultiCollectorClass(metaclass=_Callable):
     """`MultiCollector` as a class."""
 
 
-_OTHER_NAMES = {
-    "AsyncCollector": AsyncCollector,
-    "MultiCollector": MultiCollectorClass,
-    "DataCollectorBase": swath.BaseCollector,
-    "SyncDataCollector": swath.Collector,
-    "aSyncDataCollector": AsyncCollector,
-    "MultiSyncDataCollector": swath.MultiSyncCollector,
-    "MultiaSyncDataCollector": swath.MultiAsyncCollector,
-    "LocalWeightsUpdaterBase": swath.WeightUpdaterBase,
-    "RemoteWeightsUpdaterBase": swath.WeightUpdaterBase,
-    "MultiProcessedWeightSyncScheme": swath.MultiProcessWeightSyncScheme,
-}
-"""Names of TorchRL's that we do not have, or have for something else; those of old are among them."""
-
-GONE = frozenset(name for name in _OTHER_NAMES if "DataCollector" in name)
-"""Names that TorchRL had once: whoever imports them can do so only here."""
-
-_COLLECTORS = (
-    "BaseCollector Collector AsyncCollector MultiCollector MultiSyncCollector MultiAsyncCollector DataCollectorBase "
-    "SyncDataCollector aSyncDataCollector MultiSyncDataCollector MultiaSyncDataCollector"
+_STAND_INS = SimpleNamespace(
+    AsyncCollector=AsyncCollector,
+    MultiCollector=MultiCollectorClass,
+    SyncDataCollector=swath.Collector,
+    aSyncDataCollector=AsyncCollector,
+    MultiSyncDataCollector=swath.MultiSyncCollector,
+    MultiaSyncDataCollector=swath.MultiAsyncCollector,
 )
-_UPDATERS = (
-    "WeightUpdaterBase LocalWeightsUpdaterBase RemoteWeightsUpdaterBase VanillaWeightUpdater "
-    "MultiProcessedWeightUpdater RayWeightUpdater RemoteModuleWeightUpdater"
-)
-_SCHEMES = (
-    "WeightSyncScheme WeightStrategy RayWeightSyncScheme MultiProcessWeightSyncScheme MultiProcessedWeightSyncScheme "
-    "SharedMemWeightSyncScheme NoWeightSyncScheme"
-)
-_NAMES = {
-    "collectors": f"{_COLLECTORS} {_UPDATERS} Evaluator",
-    "collectors.collectors": _COLLECTORS,
-    "collectors.distributed": "RayCollector RayEvalWorker",
-    "collectors.distributed.ray": "RayCollector",
-    "collectors.distributed.ray_eval_worker": "RayEvalWorker",
-    "collectors.weight_update": _UPDATERS,
-    "collectors.utils": "split_trajectories",
-    "weight_update": _SCHEMES,
-    "weight_update.weight_sync_schemes": _SCHEMES,
-    "data": "MultiStep",
-    "data.postprocs": "MultiStep",
-    "data.postprocs.postprocs": "MultiStep",
-    "collectors._base": "BaseCollector",
-    "collectors._single": "Collector",
-    "collectors._single_async": "AsyncCollector",
-    "collectors._multi_base": "MultiCollector",
-    "collectors._multi_sync": "MultiSyncCollector",
-    "collectors._multi_async": "MultiAsyncCollector",
-    "collectors._evaluator": "Evaluator",
-    "weight_update._ray": "RayWeightSyncScheme",
-    "weight_update._mp": "MultiProcessWeightSyncScheme",
-    "weight_update._shared": "SharedMemWeightSyncScheme",
-    "weight_update._noupdate": "NoWeightSyncScheme",
-}
-
-
-def _ours(name: str) -> Any:
-    return _OTHER_NAMES[name] if name in _OTHER_NAMES else getattr(swath, name)
-
-
-TABLE: Table = {f"torchrl.{module}": {name: _ours(name) for name in names.split()} for module, names in _NAMES.items()}
+TABLE: Table = {module: ours(names, _STAND_INS, swath) for module, names in tables(__file__)["names"].items()}
 """Names that TorchRL had once are here too, and modules that not every version has."""
+
+GONE = frozenset(name for names in TABLE.values() for name in names if "DataCollector" in name)
+"""Names that TorchRL had once: whoever imports them can do so only here."""
 
 
 def _wrapped(collector: Collector) -> TensorDictModule:
