@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swath.rollout.seeding import PrivateStreams
@@ -18,6 +18,9 @@ from swath.rollout_workers.preprocessors import NoPreprocessor, Preprocessor, ge
 
 BY_POLICY = ("explore", "normalize_actions", "clip_actions", "clip_rewards", "observation_filter")
 """Settings of what a worker does for a policy: the config in a policy's spec may have others than the worker's."""
+
+_OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id", *BY_POLICY)
+"""What is in a policy's config beside its own settings."""
 
 
 @dataclass
@@ -208,6 +211,18 @@ class NewPolicy:
         seen = getattr(own, "original_space", own) if seen is None else seen
         acted = getattr(self.policy, "action_space", None) if acted is None else acted
         return PolicySpec(type(self.policy), seen, acted, self.config)
+
+    def for_others(self) -> NewPolicy:
+        """How other workers build the like of a policy; what was given with it comes first."""
+        policy, spec, config = self.policy, self.spec, self.config
+        if policy is None:
+            return self
+        if not isinstance(config, AlgorithmConfig):
+            own = {name: value for name, value in policy.config.items() if name not in _OF_ITS_WORKER}
+            config = {**own, **(config or {})}
+        state = policy.get_state() if self.policy_state is None else self.policy_state
+        made_of = {"policy_cls": spec.policy_class, "policy": None, "config": config, "policy_state": state}
+        return replace(self, **made_of, observation_space=spec.observation_space, action_space=spec.action_space)
 
 
 def check_arrangement(mapping: Any, to_train: Any) -> None:

@@ -101,7 +101,7 @@ class RolloutActor(Member):
         for policy_id, how in _by_policy(new, POLICY).items():
             if policy_id in worker.policy_map:
                 worker.remove_policy(policy_id=policy_id)
-            worker.add_policy(policy_id, **how)
+            worker.add_policy(**how)
             del new[f"{POLICY}{policy_id}"]
         worker.num_workers = new.pop(NUM_WORKERS, worker.num_workers)
         if MAPPING in new:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.nearest import with_options
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.worker.policies import BY_POLICY, NewPolicy, check_arrangement
+from swath.rollout_workers.worker.policies import NewPolicy, check_arrangement
 from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, REMOVED, TO_TRAIN
 from swath.rollout_workers.worker_set.workers import Workers
-
-_AS_GIVEN = ("observation_space", "action_space", "config", "policy_state")
-_OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id", *BY_POLICY)
-"""What is in a policy's config beside its own settings."""
 
 
 class SetPolicies:
@@ -47,10 +43,10 @@ class SetPolicies:
         workers, policy_id = self._workers, new.policy_id
         if policy_id in (known := workers.policy_ids()):
             raise KeyError(f"policy_id={policy_id!r} is taken; there are {sorted(known)}")
-        how = {name: getattr(new, name) for name in ("policy_cls", *_AS_GIVEN)}
+        alone = replace(new, policy_mapping_fn=None, policies_to_train=None)
         if workers.local is not None:
-            workers.local.add_policy(policy_id, **how, policy=new.policy)
-        values = {f"{POLICY}{policy_id}": how if new.policy is None else _copied(new)}
+            workers.local.add_policy(**vars(alone))
+        values: dict[str, Any] = {f"{POLICY}{policy_id}": vars(alone.for_others())}
         if policy_id in (removed := workers.shared.get(REMOVED, frozenset())):
             values[REMOVED] = removed - {policy_id}
         try:
@@ -139,18 +135,3 @@ class SetPolicies:
 
 def _arrangement(mapping: Any, to_train: Any) -> dict[str, Any]:
     return {key: value for key, value in ((MAPPING, mapping), (TO_TRAIN, to_train)) if value is not None}
-
-
-def _copied(new: NewPolicy) -> dict[str, Any]:
-    """How others build the like of a policy; what was given with it comes first."""
-    policy, spec, config, state = new.policy, new.spec, new.config, new.policy_state
-    if not isinstance(config, AlgorithmConfig):
-        own = {name: value for name, value in policy.config.items() if name not in _OF_ITS_WORKER}
-        config = {**own, **(config or {})}
-    return {
-        "policy_cls": spec.policy_class,
-        "observation_space": spec.observation_space,
-        "action_space": spec.action_space,
-        "config": config,
-        "policy_state": policy.get_state() if state is None else state,
-    }
