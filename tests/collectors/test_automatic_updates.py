@@ -6,16 +6,14 @@ import pytest
 import torch
 from collector_toys import Always, Signalling
 from tensordict import TensorDict
-from weight_toys import VERSION, Recording, acted, multi, multi_async, weights
+from weight_toys import VERSION, Recording, acted, counting_env, multi, multi_async, weights
 
 from swath import (
-    NoWeightSyncScheme,
     RayCollector,
     RemoteModuleWeightUpdater,
     SharedMemWeightSyncScheme,
     VanillaWeightUpdater,
 )
-from swath.collectors.plan import Automatic
 
 
 def learn(policy):
@@ -25,13 +23,20 @@ def learn(policy):
 
 
 @pytest.fixture
-def interval(monkeypatch):
-    """RayCollector's argument on a place that needs no cluster."""
+def interval(off_ray):
+    """A collector of two workers with RayCollector's argument, on a place that needs no cluster."""
 
-    def make(policy, k, **options):
-        automatic = Automatic.asked(after_each_batch=options.pop("after_each_batch", False), interval=k)
-        monkeypatch.setattr("swath.collectors.multi.Automatic.asked", lambda **_: automatic)
-        return options.pop("make", multi_async)(policy, **options)
+    def make(policy, k, *, workers=2, sync=False, place="inline", **options):
+        off_ray(place)
+        frames = 4 if sync else 2
+        return RayCollector(
+            [counting_env] * workers,
+            policy,
+            sync=sync,
+            frames_per_batch=frames,
+            max_weight_update_interval=k,
+            **options,
+        )
 
     return make
 
@@ -68,7 +73,7 @@ def test_an_interval_of_k_lets_no_worker_make_more_than_k_fragments_on_one_versi
 
 def test_in_synchronous_collection_all_shares_of_a_batch_get_what_is_published_for_one(interval):
     policy = Always(0)
-    with interval(policy, 3, make=multi) as made:
+    with interval(policy, 3, sync=True) as made:
         seen = [acted(made)]
         made.update_policy_weights_(weights(1), worker_ids=0)  # from now on they are not due at the same time
         policy.weight.data.fill_(2)
@@ -78,7 +83,7 @@ def test_in_synchronous_collection_all_shares_of_a_batch_get_what_is_published_f
 
 def test_others_may_publish_while_a_collector_does(interval):
     policy = Always(0)
-    with interval(policy, 1, make=multi, backend="thread") as made:
+    with interval(policy, 1, sync=True, place="thread") as made:
         over = threading.Event()
 
         def publish():
@@ -110,23 +115,10 @@ def test_each_worker_is_counted_for_itself(interval):
 
 
 def test_an_interval_of_0_is_each_batch_and_the_flag_decides(interval):
-    for options in ({"k": 0}, {"k": 5, "after_each_batch": True}):
+    for options in ({"k": 0}, {"k": 5, "update_after_each_batch": True}):
         policy = Always(0)
         with interval(policy, workers=1, prefetch=0, **options) as made:
             assert [acted(made)[0][1] for _ in range(3)] == [0, 1, 2]
-
-
-def test_automatic_updates_go_through_the_updater():
-    updater = Recording(server=weights(2))
-    with multi(Always(0), update_at_each_batch=True, weight_updater=updater) as made:
-        assert acted(made) == [(2, 1), (2, 1)]
-        assert updater.log.count("hook") == 1
-
-
-def test_a_scheme_that_sends_nothing_makes_automatic_updates_idle():
-    schemes = {"policy": NoWeightSyncScheme()}
-    with multi(Always(0), update_at_each_batch=True, weight_sync_schemes=schemes) as made:
-        assert acted(made) == [(0, 0), (0, 0)]
 
 
 def test_in_background_mode_the_same_holds_for_every_batch_that_is_written():
@@ -176,25 +168,3 @@ WITH_SOURCE = {
 def test_any_source_of_weights_will_do(given):
     with multi(policy_factory=Always, update_at_each_batch=True, **given()) as made:
         assert acted(made) == [(2, 1), (2, 1)]
-
-
-@pytest.mark.parametrize("interval_given", [-2, 1.5, "1"])
-def test_an_interval_below_minus_one_is_refused(interval_given):
-    with pytest.raises(ValueError, match="max_weight_update_interval"):
-        RayCollector("CartPole-v1", frames_per_batch=4, max_weight_update_interval=interval_given)
-
-
-def test_rays_arguments_are_refused_without_a_source_before_anything_starts(monkeypatch):
-    def start(*_):
-        raise AssertionError("a cluster was asked for")
-
-    monkeypatch.setattr("swath.collectors.many.assemble_fleet", start)
-    for options in ({"update_after_each_batch": True}, {"max_weight_update_interval": 3}):
-        with pytest.raises(ValueError, match="no source"):
-            RayCollector("CartPole-v1", policy_factory=Always, frames_per_batch=4, **options)
-
-
-@pytest.mark.parametrize("name", ["weight_updater", "weight_sync_schemes", "weight_recv_schemes"])
-def test_weights_are_the_collectors_business_and_not_that_of_its_workers(name):
-    with pytest.raises(ValueError, match=f"collector_kwargs has '{name}', which RayCollector decides; pass it there"):
-        RayCollector("CartPole-v1", frames_per_batch=4, collector_kwargs={name: None})

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, Stepping, collector
+from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, collector
 
 from swath.errors import Closed, WorkerLate
-from swath.testing import CountingEnv, CountingEnvs
+from swath.testing import CountingEnvs
 
 
 @pytest.fixture
@@ -59,24 +59,6 @@ def test_start_twice_is_fine_and_drawing_meanwhile_is_not(made):
         next(iter(c))
 
 
-def test_while_paused_nothing_is_written_and_state_can_be_taken(made):
-    buffer = Signalling()
-    c = made(policy=Always(), replay_buffer=buffer)
-    c.start()
-    buffer.wait_for(2)
-    with c.pause():
-        n = len(buffer.written)
-        assert c.is_running()
-        state = c.state_dict()
-        assert state["frames"] == 10 * n
-        c.update_policy_weights_()
-        with pytest.raises(RuntimeError, match="in the background"):
-            c.next()
-        assert len(buffer.written) == n
-    buffer.wait_for(n + 2)
-    assert bool((buffer.written[n]["collector", "policy_version"] == 1).all())
-
-
 def test_an_exception_in_the_pause_resumes(made):
     buffer = Signalling()
     c = made(replay_buffer=buffer)
@@ -84,21 +66,6 @@ def test_an_exception_in_the_pause_resumes(made):
     with pytest.raises(ZeroDivisionError), c.pause():
         1 / 0  # noqa: B018
     buffer.wait_for(len(buffer.written) + 2)
-
-
-def test_a_pause_that_does_not_resume_can_be_drawn_from_and_started_again(made):
-    buffer = Signalling()
-    c = made(replay_buffer=buffer)
-    c.start()
-    buffer.wait_for(1)
-    with c.pause(resume=False):
-        n = len(buffer.written)
-    assert not c.is_running()
-    assert len(buffer.written) == n
-    assert c.next() is None
-    assert len(buffer.written) == n + 1
-    c.start()
-    buffer.wait_for(n + 3)
 
 
 def test_pausing_what_does_not_run_does_nothing(made):
@@ -158,19 +125,6 @@ def test_an_error_stops_it_is_kept_shown_and_raised_once(made, way):
     c.state_dict()
     c.start()
     assert c.is_running()
-
-
-def test_a_thread_that_is_told_to_exit_does_not_die_unseen(made):
-    class Exits(CountingEnv):
-        def step(self, action):
-            raise SystemExit(3)
-
-    c = made(Exits, replay_buffer=Memory())
-    c.start()
-    finished(c)
-    assert c.stats()["error"].startswith("SystemExit")
-    with pytest.raises(SystemExit):
-        c.update_policy_weights_()
 
 
 def test_pause_raises_what_went_wrong_with_what_was_in_flight(made):
@@ -240,18 +194,6 @@ def test_a_recurrent_policy_remembers_when_the_thread_takes_over(made):
     assert torch.equal(td["hidden"], td["observation"][..., 2:])
 
 
-def test_weights_of_a_factorys_policy_must_be_given(made):
-    buffer = Signalling()
-    c = made(policy_factory=lambda: Always(1), replay_buffer=buffer)
-    c.start()
-    with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
-        c.update_policy_weights_()
-    c.update_policy_weights_(Always(2), wait=True)
-    n = len(buffer.written)
-    buffer.wait_for(n + 2)
-    assert bool((buffer.written[n + 1]["action"] == 2).all())
-
-
 def test_control_calls_come_between_two_fragments(made):
     buffer = Signalling()
     c = made(CountingEnvs(LONG), envs_per_worker=2, replay_buffer=buffer)
@@ -291,20 +233,3 @@ def test_shutdown_from_a_hook_of_the_thread(made):
     finished(c)
     assert buffer.written == []
     assert "error" not in c.stats()
-
-
-def test_an_update_from_another_thread_takes_effect_after_the_running_fragment(made):
-    env, buffer = Stepping(at=3), Signalling()
-    c = made(env, Always(1), frames_per_batch=5, replay_buffer=buffer)
-    c.start()
-    assert env.inside.wait(60)
-    c.update_policy_weights_(Always(2))
-    assert c.policy_version == 1
-    env.released.set()
-    buffer.wait_for(2)
-    with c.pause():
-        first, second = buffer.written[:2]
-    assert first["action"].unique().tolist() == [1]
-    assert first["collector", "policy_version"].unique().tolist() == [0]
-    assert second["action"].unique().tolist() == [2]
-    assert second["collector", "policy_version"].unique().tolist() == [1]

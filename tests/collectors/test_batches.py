@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from collector_toys import BOX, Always, Counts, WithValue, collector, counting, first_batch, probabilistic
+from collector_toys import BOX, Always, Counts, WithValue, collector, counting, first_batch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
@@ -89,11 +89,6 @@ def test_time_is_the_last_dimension(options, shape):
     assert batch.device is None
 
 
-@pytest.mark.parametrize("options", [{"split_trajs": True}, {"trajs_per_batch": 3}])
-def test_batches_of_trajectories_are_named(options):
-    assert first_batch(**options).names == [None, "time"]
-
-
 def test_a_batch_is_rounded_up_to_whole_steps_and_that_is_said_once():
     with pytest.warns(UserWarning, match="frames_per_batch=10 is not shared evenly .* batches have 12") as caught:
         made = Collector(CountingEnv, envs_per_worker=3, frames_per_batch=10, total_frames=30)
@@ -153,11 +148,6 @@ def test_outputs_of_a_tuple_are_named_by_out_keys_or_numbered():
     assert torch.equal(batch["state_value"], batch["observation"].sum(-1, keepdim=True) + 1)
     batch = first_batch(policy=lambda observation: tuple(WithValue()(observation)))
     assert entries(batch).keys() - PLAIN.keys() == {"output1", "output2"}
-
-
-def test_a_tensordict_policy_is_kept_whole():
-    batch = first_batch(policy=probabilistic())
-    assert torch.equal(batch["doubled"], batch["observation"] * 2)
 
 
 def test_random_actions_fill_their_space():

@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from collector_toys import Memory, WithValue, collector, counting
-from gymnasium.vector import AutoresetMode
+from collector_toys import WithValue, collector, counting
 
-from counting_vector import CountingVectorEnv
 from swath.testing import CountingEnvs
 
 
@@ -32,11 +30,6 @@ def test_none_and_negative_totals_mean_no_end(total):
         assert "completed" not in made.stats()
         with pytest.raises(TypeError, match=r"no len\(\)"):
             len(made)
-
-
-def test_there_is_no_length_in_batches_of_whole_episodes():
-    with collector(total_frames=100, trajs_per_batch=2) as made, pytest.raises(TypeError, match=r"no len\(\)"):
-        len(made)
 
 
 def test_leaving_a_loop_loses_nothing_and_a_second_loop_goes_on():
@@ -82,16 +75,6 @@ def test_reset_and_seeds_do_not_begin_the_random_batches_anew():
         assert made.next()["action_log_prob"].any()
 
 
-def test_only_valid_frames_are_counted():
-    env = CountingVectorEnv(2, counting(2), autoreset_mode=AutoresetMode.NEXT_STEP)
-    with collector(env, total_frames=20) as made:
-        batches = list(made)
-        frames = sum(int(batch["collector", "mask"].sum()) for batch in batches)
-        assert made.stats()["frames"] == frames
-    assert len(batches) == 3  # two of three steps are transitions
-    assert frames >= 20
-
-
 @pytest.mark.parametrize("layout", [None, "cat"])
 def test_padding_is_not_counted(layout):
     with collector(trajs_per_batch=3, traj_format=layout) as made:
@@ -109,25 +92,3 @@ def test_at_the_end_only_what_falls_short_of_a_batch_is_dropped():
     assert stats["frames"] == 24
     collected = 10 * -(-(stats["frames"] + stats["frames_discarded"]) // 10)
     assert stats["frames"] + stats["frames_discarded"] == collected
-
-
-def test_in_buffer_mode_iteration_yields_none_until_the_end():
-    buffer = Memory()
-    with collector(replay_buffer=buffer, total_frames=30) as made:
-        assert list(made) == [None, None, None]
-        assert made.next() is None
-        assert len(made) == 3
-    assert [td.shape for td in buffer.written] == [(2, 5)] * 3
-
-
-def test_nothing_is_collected_before_the_first_draw():
-    calls = []
-
-    def policy(observation):
-        calls.append(1)
-        return torch.zeros(observation.shape[:-1], dtype=torch.int64)
-
-    with collector(policy=policy) as made:
-        assert len(calls) == 1
-        made.next()
-        assert len(calls) == 6

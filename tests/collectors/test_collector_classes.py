@@ -152,31 +152,6 @@ def test_every_frame_is_there_once_in_order(build, inside, order):
     assert 3 <= stats["episode_length"] <= 7
 
 
-class Raising(Collector):
-    def next(self):
-        raise LookupError("nothing today")
-
-
-def test_what_a_derived_next_raises_leaves_the_draw_as_its_own_type(build):
-    collector = build(Raising)
-    for _ in range(2):
-        with pytest.raises(LookupError, match="nothing today"):
-            collector.next()
-
-
-class Forgetful(Collector):
-    """Loses every third batch that it is given."""
-
-    drawn = 0
-
-    def next(self):
-        batch = super().next()
-        self.drawn += 1
-        if self.drawn % 3 == 0:
-            raise LookupError("where is it?")
-        return batch
-
-
 # ---- seeds
 
 
@@ -213,19 +188,6 @@ def test_weights_reach_the_innermost_workers_under_their_version(build, inside):
 
 
 # ---- counts
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("inside", INSIDE)
-def test_exactly_the_first_batches_are_random(build, inside, order):
-    collector = build(inside, sync=ORDERS[order], policy=Level(7), init_random_frames=90)
-    size = collector.requested_frames_per_batch
-    n_random = -(-90 // size)
-    batches = drawn(collector, n_random + 4)
-    kinds = ["policy" if (batch["action"] == 7).all() else "random" for batch in batches]
-    if order == "sync":
-        assert kinds == ["random"] * n_random + ["policy"] * 4
-    assert kinds.count("random") == n_random
 
 
 # ---- control calls, hooks, state
@@ -315,18 +277,6 @@ def test_an_env_that_raises_is_reset_or_its_worker_replaced(build, inside, how, 
         check_whole(batch)
     assert (stats["env_errors"], stats["restarts"]) == (1, how == "restart")
     assert collector.collection.group.fleet.restarts == (how == "restart" and inside == "one")
-
-
-def test_what_a_derived_next_drops_is_counted(build):
-    collector = build(Forgetful, sync=False)
-    raised = 0
-    for _ in range(6):
-        try:
-            collector.next()
-        except LookupError:
-            raised += 1
-    assert raised > 0
-    assert collector.stats()["frames_discarded"] >= 20 * raised
 
 
 # ---- arguments

@@ -79,10 +79,9 @@ def wait_for_what_is_collected_ahead(collector):
 
 
 @pytest.mark.parametrize("begin_anew", [reset, reset_one, load])
-@pytest.mark.parametrize("place", ["thread", "process"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_episodes_that_ended_in_what_was_collected_ahead_and_dropped_do_not_count(kind, place, begin_anew):
-    with fleet(kind, numbered(counting=SHORT), prefetch=2, backend=place) as made:
+def test_episodes_that_ended_in_what_was_collected_ahead_and_dropped_do_not_count(kind, begin_anew):
+    with fleet(kind, numbered(counting=SHORT), prefetch=2, backend="process") as made:
         batches = drawn(made, 3)
         wait_for_what_is_collected_ahead(made)
         begin_anew(made)
@@ -109,22 +108,6 @@ def test_episodes_of_a_batch_that_post_processing_refuses_do_not_count(kind):
 
 
 # ---- batches of whole episodes
-
-
-@pytest.mark.parametrize("kind", [None, *KINDS])
-def test_whole_episodes_count_when_they_are_delivered(kind):
-    options = {"trajs_per_batch": 2, "envs_per_worker": 2}
-    if kind is None:
-        made = collector(CountingEnvs(SHORT), **options)
-    else:
-        made = fleet(kind, numbered(counting=SHORT), backend="inline", prefetch=2, **options)
-    with made:
-        batches = []
-        for _ in range(4):
-            batches += drawn(made, 3)
-            check_told(made.stats(), batches)
-            made.reset()
-            check_told(made.stats(), batches)
 
 
 # ---- workers that write for themselves

@@ -29,19 +29,6 @@ def test_the_nth_step_of_an_episode_is_truncated_across_batches(limit):
     assert td["step_count"].dtype == torch.int64
 
 
-@pytest.mark.parametrize("limit", [None, 0, -1])
-def test_no_limit_adds_no_step_count(limit):
-    with collector(max_frames_per_traj=limit) as made:
-        assert "step_count" not in made.next()
-
-
-def test_episodes_go_on_over_batches():
-    with collector(CountingEnvs(LONG), envs_per_worker=2) as made:
-        td = drawn(made, 3)
-    assert td[IDS].unique(dim=1).tolist() == [[0], [1]]
-    assert td["observation"][0, :, 2].tolist() == list(range(15))
-
-
 def test_reset_at_each_iter_begins_episodes_with_every_batch():
     with collector(CountingEnvs(LONG), envs_per_worker=2, reset_at_each_iter=True) as made:
         batches = [made.next() for _ in range(3)]
@@ -50,20 +37,6 @@ def test_reset_at_each_iter_begins_episodes_with_every_batch():
         assert batch["observation"][:, 0, 2].tolist() == [0, 0]
         assert batch[IDS].tolist() == [[2 * i] * 5, [2 * i + 1] * 5]
         assert not batch["next", "done"].any()
-
-
-def test_returns_are_not_carried_over_a_reset():
-    like = Counting(script=Script(lengths=(7,)))
-    with collector(CountingEnvs(like), frames_per_batch=4) as made:
-        rewards = [made.next()["next", "reward"].sum().item()]
-        made.reset()
-        rewards = [made.next()["next", "reward"].sum().item() for _ in range(2)]
-        stats = made.stats()
-        last = made.next()
-    assert stats["episodes"] == 1
-    assert stats["episode_length"] == 7
-    assert stats["episode_return"] <= sum(rewards)
-    assert last[IDS].tolist() == [2] * 4
 
 
 def test_unfinished_episodes_are_dropped_and_counted_when_all_are_reset():
@@ -126,14 +99,6 @@ def test_batches_of_whole_episodes(layout):
     assert len(order) == len(set(order)) == 12
 
 
-def test_episodes_come_in_order_of_completion():
-    with collector(CountingEnvs(counting(4, 2)), envs_per_worker=2, trajs_per_batch=3, traj_format="cat") as made:
-        batch = made.next()
-    # env 0: 4, 2, 4 …; env 1: 2, 4, 2 …
-    firsts = batch["observation"][:, 2] == 0
-    assert batch["observation"][firsts][:, :2].tolist() == [[1, 0], [0, 0], [0, 1]]
-
-
 def test_no_episode_in_a_hundred_polls_is_warned_of_once():
     with collector(
         CountingEnvs(Counting(script=Script(lengths=(450,)))), frames_per_batch=2, trajs_per_batch=1
@@ -144,15 +109,6 @@ def test_no_episode_in_a_hundred_polls_is_warned_of_once():
             assert made.next().shape == (1, 450)
         assert len(caught) == 1
         assert made.next().shape == (1, 450)
-
-
-def test_reset_begins_episodes_everywhere_with_later_data_only():
-    with collector(CountingEnvs(LONG), envs_per_worker=2) as made:
-        made.next()
-        assert made.reset() is None
-        batch = made.next()
-    assert batch["observation"][:, 0].tolist() == [[0, 1, 0], [1, 1, 0]]
-    assert batch[IDS][:, 0].tolist() == [2, 3]
 
 
 @pytest.mark.parametrize("index", [[False, True], torch.tensor([False, True]), [1], 1, [-1], torch.tensor([1])])
@@ -177,16 +133,6 @@ def test_a_vector_env_that_cannot_reset_single_envs_says_so():
             made.reset([True, False])
         made.reset()
         assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
-
-
-def test_reset_drops_what_waits_for_a_batch_and_counts_it():
-    env = CountingEnvs(counting(2))
-    with collector(env, frames_per_batch=9, trajs_per_batch=2) as made:
-        made.next()  # of 9 frames 4 are delivered
-        made.reset()
-        assert made.stats()["frames_discarded"] == 5
-        batch = made.next()
-    assert batch[IDS][:, 0].tolist() == [5, 6]
 
 
 def test_reset_of_some_drops_only_what_they_wait_with():

@@ -12,7 +12,7 @@ from counting_vector import CountingVectorEnv
 from swath import Collector, MultiSyncCollector
 from swath.errors import BadAnswer
 from swath.seeds import derive
-from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault, check_ids
+from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
 IDS = ("collector", "traj_ids")
 
@@ -38,46 +38,6 @@ def test_an_error_leaves_as_its_own_type_with_one_note():
     assert stats["frames"] == 0
 
 
-def test_rows_that_are_no_transitions_are_no_frames_of_a_fragment_that_is_lost():
-    faults = {0: [Fault("raise", episode=1, step=1)]}
-    env = CountingVectorEnv(2, counting(2), autoreset_mode=AutoresetMode.NEXT_STEP, faults=faults)
-    with collector(env, frames_per_batch=12) as made:
-        with pytest.raises(EnvBroke):
-            made.next()  # two steps, and one in which both envs only begin again
-        assert made.stats()["frames_discarded"] == 4
-
-
-def test_after_an_error_all_envs_begin_new_episodes_and_the_stream_goes_on():
-    with collector(raising(step=7), envs_per_worker=2, total_frames=20) as made:
-        stream = iter(made)
-        first = next(stream)
-        with pytest.raises(EnvBroke):
-            next(stream)
-        batch = next(stream)
-        assert list(stream) == []
-        assert made.stats()["frames"] == 20
-        assert made.stats()["episodes"] == 0
-    assert first[IDS].unique().tolist() == [0, 1]
-    assert batch[IDS].unique().tolist() == [2, 3]
-    assert batch["observation"][:, 0].tolist() == [[0, 1, 0], [1, 1, 0]]
-
-
-def test_the_traceback_leads_to_the_env():
-    with collector(raising(), envs_per_worker=2) as made, pytest.raises(EnvBroke) as caught:
-        made.next()
-    assert caught.traceback[-1].name == "step"
-    assert "testing" in str(caught.traceback[-1].path)
-
-
-def test_an_error_of_a_reset_is_noted_too():
-    envs = CountingEnvs(counting(3), {1: [Fault("raise_at_reset", episode=1)]})
-    with collector(envs, envs_per_worker=2) as made:
-        with pytest.raises(EnvBroke, match="env 1 raised at the reset") as caught:
-            made.next()
-        assert caught.value.__notes__[0].startswith("raised by env 1 ")
-        assert made.next().shape == (2, 5)
-
-
 def test_a_policys_error_is_noted_and_loses_that_fragment_only():
     calls = []
 
@@ -95,17 +55,6 @@ def test_a_policys_error_is_noted_and_loses_that_fragment_only():
         assert made.stats()["env_errors"] == 0
         assert made.stats()["fragments_lost"] == 1
         assert made.stats()["frames_discarded"] == 4
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_a_vector_env_that_raises_begins_new_episodes(mode):
-    def env():
-        return CountingVectorEnv(2, counting(9), autoreset_mode=mode, faults={1: [Fault("raise", step=4)]})
-
-    with collector(env) as made:
-        with pytest.raises(EnvBroke):
-            made.next()
-        assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
 
 
 def stop(*_):
@@ -206,16 +155,6 @@ def test_three_failures_in_a_row_are_raised():
         assert made.next().shape == (2, 5)
 
 
-def test_two_envs_may_fail_at_one_step():
-    faults = {env: [Fault("raise", step=3)] for env in (0, 2)}
-    with collector(CountingEnvs(LONG, faults), envs_per_worker=3, frames_per_batch=12, on_env_error="reset") as made:
-        batch = made.next()
-        assert made.stats()["env_errors"] == 2
-    assert batch["observation"][..., 2].tolist() == [[0, 1, 0, 1], [0, 1, 2, 3], [0, 1, 0, 1]]
-    assert batch[IDS].tolist() == [[0, 0, 3, 3], [1] * 4, [2, 2, 4, 4]]
-    check_ids(batch)
-
-
 BEGUN = {
     "reset()": ({}, lambda made: made.reset()),
     "set_seed()": ({}, lambda made: made.set_seed(3)),
@@ -302,14 +241,6 @@ def test_with_restart_the_source_is_built_anew_in_another_life(caplog):
     assert record.name.startswith("swath")
 
 
-def test_a_restarted_env_has_other_seeds():
-    envs = raising(episode=1)
-    with collector(envs, envs_per_worker=2, on_env_error="restart", seed=1) as made:
-        made.next()
-    seeds = [seed for env in envs.made for seed in env.seeds if seed is not None]
-    assert len(seeds) == len(set(seeds)) == 4
-
-
 def test_three_restarts_in_a_row_are_raised_and_the_next_draw_tries_again():
     faults = {env: [Fault("raise", step=4)] for env in (1, 3, 5)}
     envs = CountingEnvs(LONG, faults)
@@ -321,16 +252,3 @@ def test_three_restarts_in_a_row_are_raised_and_the_next_draw_tries_again():
         assert made.next()["observation"][:, 0, 0].tolist() == [6, 7]
         assert made.stats()["restarts"] == 3
     assert all(env.closed == 1 for env in envs.made)
-
-
-def test_restarts_are_logged_and_not_warned_of():
-    with collector(CountingEnvs(LONG, {0: [Fault("raise", step=2)]}), on_env_error="restart") as made:
-        made.next()
-
-
-def test_an_instance_that_raises_goes_on():
-    env = CountingEnv(0, LONG, [Fault("raise", step=4)])
-    with collector(env) as made:
-        with pytest.raises(EnvBroke):
-            made.next()
-        assert made.next().shape == (10,)

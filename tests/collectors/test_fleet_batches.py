@@ -5,10 +5,10 @@ import threading
 import pytest
 import torch
 from collector_toys import Memory
-from fleet_toys import IDS, KINDS, LONG, PLACES, Level, Notebook, drawn, drawn_until, fleet, made_by
+from fleet_toys import IDS, KINDS, PLACES, Level, Notebook, drawn, drawn_until, fleet, made_by
 
 from counting_vector import CountingVectorEnv
-from swath.testing import Counting, CountingEnv, CountingEnvs, by_worker, check_continuity, check_counted, check_lives
+from swath.testing import Counting, CountingEnv, CountingEnvs, check_counted
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -68,12 +68,6 @@ def test_shares_that_cannot_be_joined_are_refused(options, message):
     assert set(threading.enumerate()) <= before
 
 
-def test_workers_that_differ_may_be_drawn_from_one_after_another():
-    sources = [CountingEnvs(LONG), CountingEnvs(Counting("image", script=LONG.script), first=2)]
-    with fleet("async", sources, backend="inline") as collector:
-        assert {tuple(batch["observation"].shape) for batch in drawn(collector, 4)} == {(2, 5, 3), (2, 5, 6, 2, 3)}
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_batches_of_workers_that_differ_have_each_their_own_names_and_shape(place):
     sources = [lambda: CountingVectorEnv(2, Counting("dict")), lambda: CountingVectorEnv(5)]
@@ -83,17 +77,6 @@ def test_batches_of_workers_that_differ_have_each_their_own_names_and_shape(plac
     for batch in batches:
         counting = Counting("dict") if batch.shape == (2, 5) else Counting()
         check_counted(batch, counting)
-
-
-def test_rounding_up_is_said_once():
-    with pytest.warns(
-        UserWarning, match="frames_per_batch=19 is not shared evenly by workers and their envs"
-    ) as caught:
-        collector = fleet(frames_per_batch=19, backend="inline")
-    assert len(caught) == 1
-    with collector:
-        assert collector.next().shape == (2, 2, 5)
-        assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (19, 20)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -110,38 +93,6 @@ def test_workers_are_asked_for_no_more_than_the_total(kind, place, prefetch, tmp
     assert stats["frames"] == stats["worker_frames"] == (80 if kind == "sync" else 70)
     assert len(book.lines) == stats["frames"] // 10
     assert stats["frames_discarded"] == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_step_limits_count_per_env_across_batches(kind):
-    with fleet(kind, max_frames_per_traj=7, backend="inline") as collector:
-        for td in by_worker(drawn(collector, 8)):
-            assert td["step_count"][0, :, 0].tolist() == [step % 7 for step in range(td.shape[-1])]
-            assert torch.equal(td["next", "truncated"], td["step_count"] == 6)
-            check_counted(td, LONG, max_frames=7)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_set_truncated_marks_the_last_step_of_each_fragment(place):
-    with fleet(set_truncated=True, backend=place) as collector:
-        batches = drawn(collector, 3)
-        stats = collector.stats()
-    for batch in batches:
-        for flag in ("truncated", "done"):
-            assert batch["next", flag][..., 0].nonzero()[:, -1].unique().tolist() == [4]
-        assert not batch["next", "terminated"].any()
-    for td in by_worker(batches):
-        check_continuity(td)
-    assert stats["episodes"] == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_reset_at_each_iter_begins_new_episodes_with_each_fragment(kind):
-    with fleet(kind, reset_at_each_iter=True, backend="inline") as collector:
-        batches = drawn(collector, 4)
-    for batch in batches:
-        assert batch["observation"][..., 0, 2].unique().tolist() == [0]
-    check_lives(batches, LONG)
 
 
 def test_batches_live_on_the_storing_device():

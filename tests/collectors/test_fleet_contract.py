@@ -5,14 +5,12 @@ from contextlib import nullcontext
 import gymnasium as gym
 import pytest
 import torch
-from collector_toys import WithValue
 from counted_contract import CountedCollectionContract
 from fleet_toys import EVERYWHERE
 from torch import nn
 
 import ray_cluster
-from swath import Collector, MultiSyncCollector
-from swath.testing import CollectionContract, Counting, CountingEnvs, Drawn, same_data
+from swath.testing import CollectionContract, Counting, Drawn
 
 
 class Somewhere:
@@ -44,26 +42,15 @@ class TestAsync(Somewhere, CountedCollectionContract):
     sync = False
 
 
-class TestThreeWorkers(CountedCollectionContract):
-    n_envs = 2
-    n_workers = 3
-
-
-class TestOneWorker(CountedCollectionContract):
+class TestOneWorkerAhead(CountedCollectionContract):
     n_envs = 2
     n_workers = 1
-
-
-class TestThreeWorkersOutOfStep(TestThreeWorkers):
     sync = False
 
 
-class TestOneWorkerAhead(TestOneWorker):
-    sync = False
-
-
-class TestSeededEpisodesInBareEnvs(Somewhere, CountedCollectionContract):
+class TestThreeBareEnvsWithSeededEpisodes(CountedCollectionContract):
     n_envs = None
+    n_workers = 3
 
     @pytest.fixture
     def counting(self):
@@ -83,14 +70,3 @@ class TestCartPole(Somewhere, CollectionContract):
         if self.backend == "thread":
             return lambda observation: net(observation).argmax(-1)
         return lambda observation: torch.distributions.Categorical(logits=net(observation)).sample()
-
-
-@pytest.mark.parametrize("policy", [None, WithValue()], ids=["random", "module"])
-def test_one_worker_elsewhere_gives_the_data_of_a_collector_here(policy, fork_server):
-    options = {"frames_per_batch": 10, "total_frames": 50, "envs_per_worker": 2, "seed": 3}
-    with Collector(CountingEnvs(), policy, **options) as here:
-        batches = list(here)
-    for place in ("inline", "process"):
-        with MultiSyncCollector([CountingEnvs()], policy, backend=place, **options) as elsewhere:
-            for one, other in zip(elsewhere, batches, strict=True):
-                same_data(one[0], other)

@@ -1,7 +1,5 @@
 """Batches of whole episodes, from many workers."""
 
-import time
-
 import pytest
 from fleet_toys import AT_ONCE, IDS, KINDS, MASK, PLACES, drawn, drawn_until, fleet, numbered
 
@@ -51,19 +49,6 @@ def test_batches_of_whole_episodes(kind, place):
     assert stats["frames"] + stats["frames_discarded"] == stats["worker_frames"]
 
 
-def test_what_had_come_and_was_not_wanted_any_more_is_counted():
-    with fleet("async", numbered(counting=SHORT), backend="process", trajs_per_batch=3, total_frames=120) as collector:
-        batches = []
-        while not collector.stats()["completed"]:
-            batches.append(collector.next())
-            while " busy" in repr(collector):  # so that the next draw finds a fragment of each worker
-                time.sleep(0.001)
-        assert collector.next() is None
-        stats = collector.stats()
-    assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in batches)
-    assert stats["frames"] + stats["frames_discarded"] == stats["worker_frames"]
-
-
 def test_episodes_come_in_order_of_completion_at_one_step_by_worker_and_env():
     with fleet(
         sources=numbered(3, counting=SHORT), frames_per_batch=30, trajs_per_batch=1, backend="inline"
@@ -81,7 +66,7 @@ def test_episodes_come_in_order_of_completion_at_one_step_by_worker_and_env():
 
 
 @pytest.mark.parametrize("random_frames", [0, 30])
-@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_have_no_holes_when_envs_raise(kind, prefetch, random_frames):
     faults = {env: [Fault("raise", every=every)] for env, every in enumerate((8, 31, 23, 29))}
@@ -94,7 +79,7 @@ def test_episodes_have_no_holes_when_envs_raise(kind, prefetch, random_frames):
     check_whole(batches, LONGER)
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_have_no_holes_when_fragments_are_lost(kind, prefetch, monkeypatch):
     lost = iter([False, False, False, True, False, False, True] * 5)
@@ -113,7 +98,7 @@ def test_episodes_have_no_holes_when_fragments_are_lost(kind, prefetch, monkeypa
     check_whole(batches, LONGER)
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_episodes_have_no_holes_where_workers_gave_fragments_to_others(kind, prefetch):
     with fleet(kind, numbered(counting=LONGER), trajs_per_batch=2, prefetch=prefetch, backend="inline") as collector:
@@ -126,7 +111,7 @@ def test_episodes_have_no_holes_where_workers_gave_fragments_to_others(kind, pre
     assert stats["frames"] + stats["frames_discarded"] <= stats["worker_frames"]
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("prefetch", [0, 3])
 @pytest.mark.parametrize("frames", [30, [4, 10, 16]], ids=str)
 def test_episodes_have_no_holes_when_others_stand_in(frames, prefetch, tmp_path):
     sources = Lives(tmp_path, {1: [[Fault("exit", episode=2, step=3)]]}, 2, LONGER).sources(3)

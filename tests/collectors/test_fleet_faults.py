@@ -20,7 +20,6 @@ from fleet_toys import (
     fleet,
     level,
     made_by,
-    numbered,
 )
 
 from swath import Restarts
@@ -29,12 +28,9 @@ from swath.testing import (
     Counting,
     CountingEnv,
     CountingEnvs,
-    EnvBroke,
     Fault,
     Lives,
-    Script,
     by_life,
-    check_counted,
     check_lives,
 )
 from swath.workers.tickets import Received
@@ -96,18 +92,6 @@ def test_asynchronous_collection_serves_the_others_while_a_worker_comes_back(tmp
     check_lives(batches, LONG)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_new_lives_have_the_newest_weights_and_new_ids(place, tmp_path):
-    sources = lives(tmp_path, {0: [[Fault("exit", step=8)]]})
-    with fleet(sources=sources, policy=Level(1), backend=place) as collector:
-        first = collector.next()
-        collector.update_policy_weights_(level(2))
-        second = collector.next()
-    assert first["action"].unique().tolist() == [1]
-    assert second["action"].unique().tolist() == [2]
-    assert second[IDS][0].unique().tolist() == [1 << 32, (1 << 32) + 1]
-
-
 def test_many_deaths_of_all_workers_lose_nothing(tmp_path):
     script = {worker: [[Fault("kill", step=2 + worker)], {1: [Fault("exit", step=6)]}] * 2 for worker in range(3)}
     with fleet(sources=lives(tmp_path, script, 3), frames_per_batch=30, prefetch=1) as collector:
@@ -147,22 +131,6 @@ def test_a_row_that_others_collect_keeps_its_size(tmp_path):
     assert {batch.shape for batch in batches} == {(2, 15)}
     check_lives(batches, LONG)
     assert {int(batch[IDS][0, -1]) >> 47 for batch in batches[1:]} == {0, 1}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_whole_episodes_stay_whole_when_a_worker_is_gone(kind, tmp_path):
-    counting = Counting(script=Script(lengths=(3, 7, 4), endings=("terminated",)))
-    sources = lives(tmp_path, {1: [[Fault("exit", episode=3, step=2)]]}, 3, counting=counting)
-    options = {"restarts": NEVER, "min_workers": 1, "frames_per_batch": 30, "trajs_per_batch": 4, "traj_format": "cat"}
-    with fleet(kind, sources, **options) as collector:
-        batches = drawn_until(collector, lambda _: collector.stats()["workers_lost"] == 1)
-        batches += drawn(collector, 10)
-    frames = torch.cat(batches)
-    starts = torch.cat([torch.tensor([True]), frames["next", "done"][:-1, 0]])
-    marks, following = frames["observation"], frames["next", "observation"]
-    assert marks[starts][:, 2].unique().tolist() == [0], "an episode begins in its middle"
-    inside = ~starts[1:]
-    assert torch.equal(following[:-1][inside], marks[1:][inside]), "an episode has a hole"
 
 
 def test_asynchronous_collection_goes_on_without_a_worker_that_is_gone(tmp_path):
@@ -233,19 +201,6 @@ def test_max_total_counts_the_restarts_of_all(tmp_path):
         with pytest.raises(FleetFailed):
             collector.next()
         assert collector.stats()["restarts"] == 2
-
-
-def test_an_error_of_the_background_is_kept_when_too_few_are_left(tmp_path):
-    sources = lives(tmp_path, {0: [[Fault("exit", step=7)]]})
-    with fleet("async", sources, restarts=NEVER, replay_buffer=Memory()) as collector:
-        collector.start()
-        collector._background._thread.join(60)
-        assert "FleetFailed" in collector.stats()["error"]
-        with pytest.raises(FleetFailed):
-            collector.start()
-        assert not collector.is_running()
-        with pytest.raises(FleetFailed):
-            collector.next()
 
 
 # ---- placement
@@ -360,11 +315,10 @@ def test_a_replacement_whose_policy_takes_other_weights_is_not_used(tmp_path):
 # ---- the env raises
 
 
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_reset_only_that_env_begins_another_episode(kind, place):
+def test_with_reset_only_that_env_begins_another_episode(kind):
     sources = [CountingEnvs(LONG, {1: [Fault("raise", every=7)]}), CountingEnvs(LONG, first=2)]
-    with fleet(kind, sources, backend=place, on_env_error="reset") as collector:
+    with fleet(kind, sources, on_env_error="reset") as collector:
         batches = drawn_until(collector, lambda batch: batch["observation"][..., 1].any()) + drawn(collector, 4)
         stats = collector.stats()
     check_lives(batches, LONG)
@@ -387,19 +341,6 @@ def test_with_restart_the_worker_is_replaced(place, tmp_path, caplog):
     assert (stats["restarts"], stats["env_errors"], stats["fragments_lost"]) == (1, 1, 1)
     assert (stats["frames_discarded"], stats["worker_frames"]) == (2, 62), "frames that were lost were collected"
     assert "worker 0 (life 0) failed: EnvBroke: env 1 raised at step 7" in caplog.text
-
-
-def test_with_restart_the_cause_is_told_when_there_are_no_more_lives(tmp_path):
-    sources = lives(tmp_path, {0: [[Fault("raise", step=1)]] * 2})
-    with fleet(sources=sources, on_env_error="restart", restarts=Restarts(1)) as collector:
-        with pytest.raises(FleetFailed) as failed:
-            collector.next()
-        assert [type(cause) for cause in failed.value.causes] == [EnvBroke, EnvBroke]
-
-
-def test_restart_needs_something_to_build_from():
-    with pytest.raises(ValueError, match="pass an id or a callable, not an instance"):
-        fleet(sources=[CountingEnv(0), CountingEnv(1)], envs_per_worker=None, on_env_error="restart", backend="inline")
 
 
 # ---- the policy, a hook, postproc or extend raises
@@ -496,28 +437,6 @@ def test_a_fragment_that_its_store_has_lost_is_asked_for_again(kind, monkeypatch
     assert stats["frames"] == sum(batch.numel() for batch in batches)
 
 
-def test_episodes_that_lost_frames_are_not_delivered_as_whole(monkeypatch):
-    counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
-    lost = iter([False, False, True] * 5)
-    opened = Received.open
-
-    def open_or_lose(self):
-        if next(lost, False):
-            self.close()
-        return opened(self)
-
-    monkeypatch.setattr(Received, "open", open_or_lose)
-    options = {"frames_per_batch": 10, "trajs_per_batch": 2, "backend": "inline"}
-    with fleet("async", numbered(counting=counting), **options) as collector:
-        for batch in drawn(collector, 10):
-            assert batch.shape == (2, 13)
-            for row in batch:
-                check_counted(row.unsqueeze(0), counting)
-        stats = collector.stats()
-    assert stats["fragments_lost"] == 5
-    assert stats["frames_discarded"] > 0
-
-
 # ---- interrupts
 
 
@@ -534,21 +453,3 @@ def test_an_interrupt_leaves_the_draw_and_the_collector_usable(gate):
         stats = collector.stats()
     check_lives(batches, LONG, gaps=stats["frames_discarded"] > 0)  # it may have come in the midst of asking
     assert stats["worker_frames"] == stats["frames"] + stats["frames_discarded"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fragment_that_nobody_asked_for_is_counted_and_its_episodes_are_not_whole(kind, tmp_path):
-    """An interrupt in the midst of asking leaves such a request."""
-    counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
-    options = {"trajs_per_batch": 1, "traj_format": "cat", "prefetch": 0, "backend": "inline"}
-    with fleet(kind, numbered(1, counting=counting), frames_per_batch=10, **options) as collector:
-        collector.next()
-        collection = collector.collection
-        with collection.group.lock:
-            del collection.group.out[collection.plan.ask(0, collection.plan.next_for(0))]
-        batches = drawn(collector, 5)
-        stats = collector.stats()
-    for batch in batches:
-        assert batch.shape == (13,)
-        check_counted(batch.unsqueeze(0), counting)
-    assert stats["frames_discarded"] >= 10

@@ -9,7 +9,7 @@ from swath.group import gather, group
 from swath.testing import check_lives
 
 OURS = {module.__file__ for module in (tracker, service, gather, group, plan)}
-STRIDE = 53
+STRIDE = 131
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch": 2}, {"trajs_per_batch": 1, "max_frames_per_traj": 3}], ids=str)

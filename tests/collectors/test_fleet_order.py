@@ -3,7 +3,6 @@
 from contextlib import suppress
 
 import pytest
-import torch
 from fleet_toys import (
     KINDS,
     LONG,
@@ -11,7 +10,6 @@ from fleet_toys import (
     Held,
     InThread,
     Level,
-    Notebook,
     drawn,
     drawn_until,
     fleet,
@@ -56,19 +54,6 @@ def test_of_several_that_are_ready_the_worker_served_longest_ago_comes_first():
     assert all(sorted(order[i : i + 3]) == [0, 1, 2] for i in range(len(order) - 2))
 
 
-@pytest.mark.parametrize("prefetch", [0, 1, 2])
-@pytest.mark.parametrize("kind", KINDS)
-def test_workers_are_asked_before_the_hand_out_only_if_told_to(kind, prefetch, tmp_path):
-    book = Notebook(tmp_path / "asked")
-    with fleet(kind, prefetch=prefetch, pre_collect_hook=lambda: book("asked")) as collector:
-        drawn(collector, 3)
-        collector.get_distant_attr("worker_idx")
-        asked = len(book.lines)
-        drawn(collector, 1)
-    assert asked == {"sync": (3 + prefetch) * 2, "async": 3 + 2 * prefetch if prefetch else asked}[kind]
-    assert kind == "sync" or prefetch or asked <= 4
-
-
 @pytest.mark.parametrize(("prefetch", "version"), [(0, 1), (1, 0)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_those_of_the_moment_when_a_worker_is_asked(kind, prefetch, version):
@@ -77,18 +62,6 @@ def test_weights_are_those_of_the_moment_when_a_worker_is_asked(kind, prefetch, 
         collector.update_policy_weights_(level(1))
         assert collector.next()[VERSION].unique().tolist() == [version]
         assert collector.next()[VERSION].unique().tolist() == [1]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_update_at_each_batch_publishes_the_policy_with_every_draw(kind):
-    policy = Level(0)
-    with fleet(kind, numbered(1), policy, frames_per_batch=10, prefetch=0, update_at_each_batch=True) as collector:
-        for number in range(4):
-            with torch.no_grad():
-                policy.weight.fill_(number % 3)
-            batch = collector.next()
-            assert batch["action"].unique().tolist() == [number % 3]
-            assert collector.policy_version == number + (kind == "sync") == int(batch[VERSION].max())
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])

@@ -65,15 +65,6 @@ def test_enough_shares_end_the_others_at_their_next_step(place, gates, rung):
     check_lives([first, *later], LONG)
 
 
-def test_missing_steps_can_be_cut(gates, rung):
-    options = {"envs_per_worker": 1, "preemptive_threshold": 0.5, "frames_per_batch": 20, "cat_results": -1}
-    with fleet(sources=held(gates), backend="thread", **options) as collector:
-        batch = first_batch(collector, gates, rung)
-    assert batch.shape == (1, 14)
-    assert batch[MASK].all()
-    check_lives([batch], LONG)
-
-
 @pytest.mark.parametrize(("options", "lengths"), [({}, [10, 10]), ({"cat_results": -1}, [10, 4])], ids=str)
 def test_what_is_written_to_a_buffer_is_masked_or_cut_likewise(options, lengths, gates, rung):
     buffer = Memory()

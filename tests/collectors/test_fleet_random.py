@@ -42,13 +42,12 @@ def test_a_random_batch_that_is_lost_is_random_again(kind, tmp_path):
     assert kind == "async" or randomly[0], "the fragment of the other worker is there, and the lost one asked for anew"
 
 
-@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_as_much_is_random_whoever_dies(kind, prefetch, place, tmp_path):
+def test_as_much_is_random_whoever_dies(kind, prefetch, tmp_path):
     script = {0: [[Fault("exit", step=8)], [Fault("exit", step=3)]], 1: [{1: [Fault("exit", step=13)]}]}
     sources = Lives(tmp_path, script, 2, LONG).sources(2)
-    options = {"init_random_frames": 60, "prefetch": prefetch, "backend": place}
+    options = {"init_random_frames": 60, "prefetch": prefetch}
     with fleet(kind, sources, Level(2), **options) as collector:
         batches = drawn_until(collector, lambda _: collector.stats()["restarts"] == 3)
         while sum(map(is_random, batches)) < (3 if kind == "sync" else 6):  # a worker may be slow to come back

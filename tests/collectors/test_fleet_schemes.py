@@ -20,18 +20,6 @@ from swath.errors import Closed
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 
 
-def test_a_collector_has_a_scheme_for_its_policy_and_the_dict_is_not_changed():
-    with multi(Always(1)) as made:
-        scheme = made._outlet.schemes["policy"]
-        assert isinstance(scheme, SharedMemWeightSyncScheme)
-        assert scheme.context is made
-    given = {}
-    with multi(Always(1), weight_sync_schemes=given) as made:
-        made.update_policy_weights_(weights(2))
-        assert acted(made) == [(2, 1), (2, 1)]
-    assert given == {}
-
-
 BAD = {
     "no dict": (
         {"weight_sync_schemes": [SharedMemWeightSyncScheme()]},

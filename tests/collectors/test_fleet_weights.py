@@ -1,15 +1,13 @@
 """How weights get to many workers: the forms, whom they are for, which version is stamped, and what must not happen."""
 
-import os
-import signal
 import threading
 
 import pytest
 import torch
 from collector_toys import Always
-from weight_toys import EVERYWHERE, VERSION, acted, multi, multi_async, weights
+from weight_toys import EVERYWHERE, acted, multi, multi_async, weights
 
-from swath.errors import Closed, WorkerLate
+from swath.errors import WorkerLate
 
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 TO_ALL = {
@@ -58,22 +56,6 @@ def test_each_worker_can_have_its_own_and_the_others_keep_theirs():
         assert acted(made) == [(0, 1), (2, 2), (2, 1)]
         made.update_policy_weights_(weights(1))
         assert acted(made) == [(1, 3), (1, 3), (1, 3)]
-
-
-def test_after_shutdown_all_of_it_is_closed():
-    made = multi(Always(1))
-    made.shutdown()
-    calls = (
-        lambda: made.update_policy_weights_(weights(2)),
-        lambda: made.publish_weights(weights(2)),
-        lambda: made.receive_weights(weights(2)),
-        lambda: made.register_scheme_receiver({}),
-        made.increment_version,
-        made.init_updater,
-    )
-    for call in calls:
-        with pytest.raises(Closed):
-            call()
 
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
@@ -140,46 +122,6 @@ def test_an_optimiser_step_leaks_into_no_worker_without_an_update(backend):
         optimiser.step()
         assert acted(made) == [(2, 1), (2, 1)], "what was published stays, also on its way"
         assert not policy.weight.is_shared()
-
-
-@pytest.mark.parametrize("backend", ["thread", "process"])
-def test_forward_passes_and_fragments_mix_no_versions(backend):
-    with multi_async(Always(0), backend=backend, frames_per_batch=20, total_frames=400) as made:
-        over = threading.Event()
-
-        def publish():
-            value = 0
-            while not over.is_set():
-                value = (value + 1) % 3
-                made.publish_weights(weights(value))
-
-        publisher = threading.Thread(target=publish)
-        publisher.start()
-        try:
-            for batch in made:
-                version = batch[VERSION].unique().tolist()
-                assert len(version) == 1
-                assert batch["action"].unique().tolist() == [version[0] % 3]
-        finally:
-            over.set()
-            publisher.join(60)
-
-
-def test_after_a_death_updates_go_on_and_the_reborn_has_the_newest():
-    with multi(Always(1), backend="process") as made:
-        acted(made)
-        made.update_policy_weights_(weights(2))
-        os.kill(made.cascade_execute("collection.group.fleet.up[0].pid"), signal.SIGKILL)
-        made.update_policy_weights_(weights(0))
-        assert acted(made) == [(0, 2), (0, 2)]
-        assert made.stats()["restarts"] == 1
-
-
-def test_an_update_for_one_worker_reaches_no_other():
-    with multi(Always(1), workers=12, frames_per_batch=24) as made:
-        made.update_policy_weights_(weights(2), worker_ids=1)
-        made.update_policy_weights_(weights(0), worker_ids=[10, 11])
-        assert [action for action, _ in acted(made)] == [1, 2, *[1] * 8, 0, 0]
 
 
 @pytest.mark.parametrize("backend", EVERYWHERE)

@@ -105,27 +105,6 @@ def test_a_postproc_that_forgets_to_return_is_told_so():
         made.next()
 
 
-def broken(*_):
-    raise ZeroDivisionError("not today")
-
-
-BREAKING = {
-    "postproc": ({"postproc": broken}, "raised by postproc", 10),
-    "post_collect_hook": ({"post_collect_hook": broken}, "raised by post_collect_hook", 10),
-    "pre_collect_hook": ({"pre_collect_hook": broken}, "raised by pre_collect_hook", 0),
-}
-
-
-@pytest.mark.parametrize(("options", "note", "lost"), BREAKING.values(), ids=BREAKING)
-def test_what_user_code_raises_leaves_as_itself_with_a_note_and_is_counted(options, note, lost):
-    with collector(**options) as made:
-        with pytest.raises(ZeroDivisionError, match="not today") as caught:
-            made.next()
-        assert caught.value.__notes__ == [note]
-        stats = made.stats()
-        assert (stats["frames"], stats["batches"], stats["frames_discarded"]) == (0, 0, lost)
-
-
 def test_hooks_can_be_read_and_replaced_while_alive():
     log = Log()
     with collector() as made:

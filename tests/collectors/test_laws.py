@@ -1,18 +1,14 @@
 """The laws of the house, each by its number, for the collector in this process."""
 
-import threading
-
 import pytest
 import torch
-from collector_toys import LONG, Always, InThread, Memory, Stepping, collector, counting
+from collector_toys import Memory, Stepping, collector, counting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath import Collector
 from swath.errors import WorkerLate
-from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault, same_data
-
-VERSION = ("collector", "policy_version")
+from swath.testing import CountingEnvs, EnvBroke, Fault
 
 FAULTS = st.dictionaries(
     st.integers(0, 2),
@@ -60,63 +56,6 @@ def test_law_1_and_2_batches_are_full_and_no_frame_comes_twice_whatever_breaks(f
         assert stats["fragments_lost"] == stats["env_errors"] == raised
 
 
-def test_law_1_a_batch_has_the_promised_valid_frames():
-    with collector(CountingEnvs(LONG), envs_per_worker=2, total_frames=30) as made:
-        for batch in made:
-            assert batch.numel() == made.requested_frames_per_batch
-
-
-def test_law_2_what_is_discarded_is_counted():
-    steps = []
-
-    class Counted(CountingEnv):
-        def step(self, action):
-            answer = super().step(action)
-            steps.append(1)
-            return answer
-
-    with collector(lambda: Counted(0, counting(7)), frames_per_batch=10, trajs_per_batch=2, total_frames=40) as made:
-        for i, _ in enumerate(made):
-            if i == 1:
-                made.reset()
-        stats = made.stats()
-    assert stats["frames"] + stats["frames_discarded"] == len(steps)
-
-
-def test_law_3_every_fragment_has_the_one_version_that_acted():
-    """The policy says in its action which version it is; training goes on in another thread meanwhile."""
-    policy, stop = Always(0), threading.Event()
-
-    with collector(CountingEnvs(LONG), policy, envs_per_worker=2) as made:
-
-        def train():
-            while not stop.is_set():
-                action = (made.policy_version + 1) % 3
-                made.update_policy_weights_({"weight": torch.tensor(float(action))})
-
-        training = InThread(train)
-        versions = []
-        for _ in range(30):
-            batch = made.next()
-            (version,) = batch[VERSION].unique().tolist()
-            assert batch["action"].unique().tolist() == [version % 3]
-            versions.append(version)
-        stop.set()
-        training.join()
-    assert versions == sorted(versions)
-
-
-def test_law_5_weights_change_only_between_fragments():
-    env, policy = Stepping(at=3), Always(1)
-    with collector(env, policy, frames_per_batch=6) as made:
-        drawing = InThread(made.next)
-        assert env.inside.wait(60)
-        made.update_policy_weights_({"weight": torch.tensor(2.0)})
-        env.released.set()
-        assert drawing.join().value["action"].unique().tolist() == [1]
-        assert policy.weight == 2
-
-
 def test_law_7_every_wait_has_a_deadline_that_says_who_is_late():
     env = Stepping(at=3)
     made = collector(env, replay_buffer=Memory())
@@ -134,12 +73,3 @@ def test_law_7_every_wait_has_a_deadline_that_says_who_is_late():
         assert caught.value.deadline == 0.01
     env.released.set()
     made.shutdown()
-
-
-@pytest.mark.parametrize("policy", [None, Always(1)], ids=["random", "module"])
-def test_law_10_the_same_seed_and_layout_give_the_same_data(policy):
-    def data(seed):
-        with collector(CountingEnvs(counting(3, 5)), policy, envs_per_worker=2, seed=seed) as made:
-            return torch.cat([made.next() for _ in range(5)], -1)
-
-    same_data(data(3), data(3))

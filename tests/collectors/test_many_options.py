@@ -223,7 +223,7 @@ BAD = [
     ({"collector_kwargs": {"frames_per_bach": 3}}, TypeError, "'frames_per_bach', which is no keyword of Collector"),
     *(
         ({"collector_kwargs": {name: 1}}, ValueError, f"'{name}', which RayCollector decides")
-        for name in ("create_env_fn", "policy", "frames_per_batch", "total_frames", "worker_idx")
+        for name in ("create_env_fn", "policy", "total_frames", "worker_idx", *sorted(WEIGHTS))
     ),
     ({"collector_kwargs": {"interruptor": 1}}, ValueError, "'interruptor', which workers on Ray cannot follow"),
     ({"collector_kwargs": [{"seed": 1}, {"seed": 2}]}, ValueError, "seed differs between workers 0 and 1"),

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 from collector_toys import Always, Memory, collector, counting
 
 import swath
@@ -116,14 +115,6 @@ def test_properties_say_what_was_given_or_resolved():
         assert [type(env) for env in made.env] == [CountingEnv] * 2
 
 
-def test_the_live_env_is_handed_out_as_it_is():
-    env, vector = CountingEnv(), CountingVectorEnv(2)
-    with collector(env) as made:
-        assert made.env is env
-    with collector(vector) as made:
-        assert made.env is vector
-
-
 def test_cascade_execute_follows_paths_and_calls():
     with collector(policy=Always(2), replay_buffer=Memory()) as made:
         assert made.cascade_execute("get_policy_version") == 0
@@ -180,10 +171,3 @@ def test_attributes_of_env_policy_and_buffer():
         assert made.getattr_env("num_envs") == 2
         with pytest.raises(AttributeError, match="missing on NoneType"):
             made.getattr_rb("written")
-
-
-def test_a_fake_batch_needs_no_draw():
-    with collector(policy=Always()) as made:
-        assert made.fake_tensordict().shape == (2, 5)
-        assert made.stats()["frames"] == 0
-        assert torch.equal(made.next()["collector", "traj_ids"][:, 0], torch.tensor([0, 1]))

@@ -84,15 +84,6 @@ def test_with_a_seed_the_global_generators_are_left_alone():
     assert before[2] == after[2]
 
 
-def test_construction_leaves_the_global_generators_alone():
-    before = capture()
-    with collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2):
-        after = capture()
-    assert torch.equal(before[0], after[0])
-    assert all(np.array_equal(one, other) for one, other in zip(before[1], after[1], strict=True))
-    assert before[2] == after[2]
-
-
 @pytest.mark.parametrize("policy", [None, WithValue()], ids=["random", "drawn"])
 def test_without_a_seed_torchs_generator_decides(policy):
     with collector(policy=policy) as made:
@@ -176,19 +167,6 @@ def test_an_env_that_takes_no_seeds_is_warned_of():
         one = made.next()["action"]
         made.set_seed(1)
         assert torch.equal(one, made.next()["action"]), "actions are seeded all the same"
-
-
-def test_two_collectors_in_one_process_do_not_disturb_each_other():
-    alone = drawn(collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=7))
-    with (
-        collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=7) as one,
-        collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2, seed=8) as other,
-    ):
-        together = []
-        for _ in range(4):
-            together.append(one.next())
-            other.next()
-    same_data(alone, torch.cat(together, -1))
 
 
 def test_the_policys_mode_is_the_users():

@@ -129,15 +129,6 @@ def test_publish_and_increment_return_the_version(make):
         assert acted(made)[0] == (2, 3)
 
 
-@EITHER
-def test_updates_of_many_threads_come_one_after_the_other(make):
-    with make(policy=Always(1)) as made:
-        threads = [InThread(lambda: [made.publish_weights(two()) for _ in range(20)]) for _ in range(4)]
-        versions = [version for thread in threads for version in thread.join().value]
-        assert sorted(versions) == list(range(1, 81))
-        assert shown(made) == ([2], [80])
-
-
 # ---- in this process
 
 

@@ -21,7 +21,6 @@ from swath.errors import NoEffectWarning
 from swath.testing import Counting, CountingEnv, CountingEnvs
 
 ACTION = torch.zeros(2, dtype=torch.int64)
-TWO_ENTRIES = Counting(observation="dict")
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +39,6 @@ def test_the_exploration_type_is_passed_if_the_signature_has_it(name, spelling):
     policy = Mode()
     first_batch(policy=policy, exploration_type=spelling(name))
     assert policy.told is ExplorationType[name.upper()]
-
-
-def test_it_explores_by_default():
-    policy = Mode()
-    first_batch(policy=policy)
-    assert policy.told is ExplorationType.RANDOM
 
 
 @pytest.mark.parametrize("policy", [None, Always(), lambda observation: ACTION], ids=["none", "module", "function"])
@@ -68,24 +61,6 @@ def normal():
             return_log_prob=True,
         ),
     )
-
-
-def of_box(**options):
-    return first_batch(
-        CountingEnvs(Counting(action_space=spaces.Box(-50, 50, (2,)))), normal(), envs_per_worker=2, **options
-    )
-
-
-def test_a_probabilistic_policy_samples_and_its_log_probability_is_kept():
-    batch = of_box()
-    assert batch["action"].std() > 0
-    wanted = torch.distributions.Normal(batch["loc"], batch["scale"]).log_prob(batch["action"])
-    assert torch.allclose(batch["action_log_prob"], wanted)
-
-
-@pytest.mark.parametrize("name", ["deterministic", "mode", "mean"])
-def test_a_probabilistic_policy_can_be_deterministic(name):
-    assert bool((of_box(exploration_type=name)["action"] == 0.25).all())
 
 
 def test_two_collectors_never_see_each_others_exploration():
@@ -184,17 +159,6 @@ FORMS = [by_name, by_name_with_an_option, of_all, of_td, in_place, annotated, of
 FORMS += [InKeys(), None, RandomPolicy()]
 
 
-@pytest.mark.parametrize("policy", FORMS, ids=[getattr(form, "__name__", type(form).__name__) for form in FORMS])
-def test_a_policy_is_called_as_it_wants_to_be(policy):
-    batch = first_batch(CountingEnvs(TWO_ENTRIES), policy, envs_per_worker=2)
-    assert batch["action"].shape == (2, 5)
-    assert batch["action"].dtype == torch.int64
-
-
-def test_one_observation_under_another_name():
-    assert first_batch(policy=lambda x: x[..., 0].long()).shape == (2, 5)
-
-
 def test_a_trusted_policy_gets_the_tensordict_whatever_its_signature():
     def policy(*anything):
         (td,) = anything
@@ -283,17 +247,6 @@ def test_actions_are_neither_clipped_nor_rescaled():
     batch = first_batch(Watched, lambda observation: torch.tensor([7.0, -7.0]), frames_per_batch=2)
     assert batch["action"].tolist() == [[7, -7]] * 2
     assert np.array_equal(Watched.got, batch["action"].numpy())
-
-
-def test_a_random_policy_samples_the_spec_it_was_given():
-    batch = first_batch(policy=RandomPolicy(spaces.Discrete(2)), frames_per_batch=100)
-    assert set(batch["action"].unique().tolist()) == {0, 1}
-
-
-@pytest.mark.parametrize("space", [BOX, spaces.MultiDiscrete([2, 2]), spaces.Tuple([spaces.Discrete(2)] * 2)], ids=str)
-def test_a_random_policy_of_another_space_is_refused(space):
-    with pytest.raises((TypeError, ValueError), match="Discrete"):
-        collector(policy=RandomPolicy(space))
 
 
 def test_a_random_policy_obeys_the_action_mask():

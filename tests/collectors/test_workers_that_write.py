@@ -218,27 +218,6 @@ def test_what_extend_raises_leaves_the_draw_and_the_next_goes_on(kind, place, tm
     check_lives(buffer.written, LONG, gaps=True)
 
 
-@pytest.mark.parametrize("part", ["postproc", "post_collect_hook"])
-def test_what_a_function_of_the_users_raises_leaves_the_draw_and_is_written_nowhere(part, tmp_path):
-    buffer, happened = FileBuffer(tmp_path), tmp_path / "happened"
-
-    def raises(td):
-        if td[IDS].max() >> 47 == 1 and td["observation"][..., 2].max() > 5 and not happened.exists():
-            happened.touch()
-            raise ArithmeticError("ouch")
-        return td
-
-    with fleet(replay_buffer=buffer, total_frames=60, **{part: raises}) as collector:
-        collector.next()
-        with pytest.raises(ArithmeticError, match="ouch") as caught:
-            collector.next()
-        assert f"raised by {part}" in "".join(caught.value.__notes__)
-        list(collector)
-        stats = collector.stats()
-    assert (stats["frames"], buffer.frames, stats["fragments_lost"], stats["frames_discarded"]) == (60, 60, 1, 10)
-    check_lives(buffer.written, LONG, gaps=True)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("mishap", "uncounted"), [("die", 0), ("die after", 10)])
 def test_a_worker_that_dies_while_it_writes_is_replaced_and_asked_again(kind, mishap, uncounted, tmp_path):

@@ -159,7 +159,7 @@ def check_once_and_in_order(got):
 
 
 @given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(ALL_FATES))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 def test_rounds_are_whole_once_and_in_order(survival, ahead, fates):
     group, got, raised, failed = play(InOrder, survival, ahead, fates)
     assert all(len(requests) == N for requests in got)
@@ -172,7 +172,7 @@ def test_rounds_are_whole_once_and_in_order(survival, ahead, fates):
 
 
 @given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(ALL_FATES))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 def test_replies_as_they_are_ready_come_once_and_in_order(survival, ahead, fates):
     _, got, raised, failed = play(AsReady, survival, ahead, fates)
     assert all(len(requests) == 1 for requests in got)

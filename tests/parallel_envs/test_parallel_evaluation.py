@@ -52,9 +52,3 @@ def test_an_episode_may_end_with_that_of_a_group():
 def test_an_env_of_agents_has_no_reward_of_its_own():
     with pytest.raises(KeyError, match=r"'next', 'cow', 'reward'"):
         evaluate_policy(resting(), Herd, n_eval_episodes=2)
-
-
-def test_an_evaluator_in_a_process_plays_them():
-    options = {"policy_factory": resting, "backend": "process", "num_trajectories": 2, "reward_keys": DOGS}
-    with Evaluator(Herd, **options) as evaluator:
-        assert evaluator.evaluate()["eval/reward"] == earned("dog")

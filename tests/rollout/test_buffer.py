@@ -1,7 +1,5 @@
 """Storage of a fragment: rows, sparse marks, cuts, and what is blank."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -36,14 +34,6 @@ def written(*steps):
     return rows
 
 
-def going_on(first, *others):
-    """Steps of which each begins with what the one before led to."""
-    steps = [first]
-    for each in others:
-        steps.append(replace(each, observation=steps[-1].next_observation))
-    return steps
-
-
 def test_steps_are_written_where_they_belong():
     rows = written(*(step(t) for t in range(4)))
     assert rows.observation[0][:, :, 0].tolist() == [[0, 1, 2, 3]] * 2
@@ -54,14 +44,6 @@ def test_steps_are_written_where_they_belong():
     assert rows.valid is None
     assert rows.n_valid == 8
     assert not rows.last.any()
-
-
-def test_what_a_step_led_to_is_what_the_next_begins_with_unless_an_episode_began_between_them():
-    before, after = going_on(step(10), step(0)), going_on(step(20), step(0))
-    rows = written(*before, *after)
-    assert rows.observation[0][0, :, 0].tolist() == [10, 11, 20, 21]
-    assert rows.next_observation[0][0, :, 0].tolist() == [11, 1, 21, 1]
-    assert not np.shares_memory(rows.observation[0], rows.next_observation[0])
 
 
 @pytest.mark.parametrize(("n_envs", "row", "n_steps"), [(1, 3, 4), (128, 3, 1), (128, 3, 4), (128, 100, 4)])
@@ -101,11 +83,6 @@ def test_a_cut_truncates_the_row_before_unless_its_episode_had_ended_there():
     assert rows.truncated.tolist() == [[True, False, False, False], [False] * 4]
     assert rows.terminated.tolist() == [[False] * 4, [False, True, False, False]]
     assert list(rows.restarted) == []
-
-
-def test_a_cut_never_marks_a_row_that_is_no_transition():
-    rows = written(step(0, ended=[(0, False, True)]), step(1, void=[0]), step(2, cut=[0, 1]), step(3))
-    assert rows.truncated.tolist() == [[True, False, False, False], [False, True, False, False]]
 
 
 def test_rows_that_were_never_made_are_zero_and_masked():

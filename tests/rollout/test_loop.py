@@ -12,14 +12,11 @@ from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
 
 from counting_vector import CountingVectorEnv
 from swath.rollout.buffer import Buffer
-from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import VectorHost
 from swath.rollout.loop import steps
-from swath.rollout.policies.binding import bind
-from swath.rollout.policies.calling import Binding
-from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
+from swath.testing import ENDLESS, Counting, CountingEnv, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))
 MODES = list(AutoresetMode)
@@ -56,16 +53,6 @@ def test_an_episode_that_reaches_the_limit_is_truncated_and_the_next_one_begins(
     assert told(played[1])[1] == [(0, 2)] * 3
     assert told(played[2])[0] == [(1, 0)] * 3
     assert policy.begun == [[0, 1, 2], [0, 1, 2]]
-
-
-def test_the_limit_counts_from_each_envs_own_reset():
-    host = listed(counting=Counting(script=Script((1, 2, 4), ("terminated",))))
-    played = drawn(host, Constant(host.spec), 8, rules=rules_of(host, limit=3))
-    lengths = []
-    for step in played:
-        lengths += [told(step)[1][env][1] for env, _, _ in step.ended]
-    assert set(lengths) == {1, 2, 3}
-    assert all(1 <= row[1] <= 3 for step in played for row in told(step)[1])
 
 
 def test_who_begins_no_other_episode_retires_and_is_stepped_no_more():
@@ -133,29 +120,6 @@ def test_a_retired_env_does_not_reach_its_limit():
 # ---- faults
 
 
-def test_an_env_that_is_not_forgiven_raises_and_the_stage_stays_where_it_was():
-    host = listed({1: [Fault("raise", step=3)]})
-    stage = stage_of(host)
-    source = steps(host, Constant(host.spec), stage, rules_of(host))
-    next(source), next(source)
-    before = stage.observation
-    with pytest.raises(EnvRaised) as caught:
-        next(source)
-    assert caught.value.env == 1
-    assert isinstance(caught.value.cause, EnvBroke)
-    assert stage.observation is before
-
-
-def test_an_error_of_the_policy_leaves_as_it_is():
-    host = listed()
-
-    def broken(observation):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        drawn(host, broken, 1)
-
-
 def test_a_forgiven_env_begins_anew_and_makes_its_row_the_failed_step_leaves_none():
     host, forgiving = listed({1: [Fault("raise", step=3)]}), Forgiving()
     policy = Constant(host.spec)
@@ -198,17 +162,6 @@ def test_three_failures_in_a_row_raise(faults):
     assert len(drawn(two, Constant(two.spec), 3, rules=rules_of(two, forgive=Forgiving()))) == 3
 
 
-def test_failed_resets_of_several_envs_are_counted_for_each_of_them():
-    counting = Counting(script=Script((2,), ("terminated",)))
-    faults = {env: [Fault("raise_at_reset", episode=1, times=2)] for env in (0, 1)}
-    host, forgiving = listed(faults, counting), Forgiving()
-    played = drawn(host, Constant(host.spec), 4, rules=rules_of(host, forgive=forgiving))
-    assert len(played) == 4
-    assert [env for env, _ in forgiving.raised] == [0, 0, 1, 1]
-    begun = EnvListHost([CountingEnv(i, counting, [Fault("raise_at_reset", times=2)]) for i in range(2)])
-    assert len(Failures(2).begin_all(begun)[0]) == 2
-
-
 def test_resets_between_episodes_are_forgiven_up_to_twice():
     counting = Counting(script=Script((2,), ("terminated",)))
     host, forgiving = listed({1: [Fault("raise_at_reset", episode=1, times=2)]}, counting), Forgiving()
@@ -219,31 +172,6 @@ def test_resets_between_episodes_are_forgiven_up_to_twice():
     host = listed({1: [Fault("raise_at_reset", episode=1, times=3)]}, counting)
     with pytest.raises(EnvRaised):
         drawn(host, Constant(host.spec), 3, rules=rules_of(host, forgive=Forgiving()))
-
-
-def test_a_step_limit_goes_on_right_behind_a_failure():
-    host = listed({1: [Fault("raise", step=2)]})
-    played = drawn(host, Constant(host.spec), 6, rules=rules_of(host, limit=3, forgive=Forgiving()))
-    ends = {(t, env) for t, step in enumerate(played) for env, _, _ in step.ended}
-    assert ends == {(2, 0), (2, 2), (3, 1), (5, 0), (5, 2)}
-
-
-def recurrent(host):
-    def policy(observation, h):
-        h = observation.new_zeros(len(observation), 1) if h is None else h
-        return torch.zeros(len(observation), dtype=torch.int64), h + 1
-
-    policy.in_keys, policy.out_keys = ["observation", "h"], ["action", ("next", "h")]
-    first = [np.zeros((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
-    return bind(policy, host.spec, first, Binding())
-
-
-def test_recurrent_state_of_the_env_that_failed_is_zero_and_of_the_others_as_if_nothing_had_been():
-    host = listed({1: [Fault("raise", step=3), Fault("raise", episode=1)]})
-    policy = recurrent(host)
-    played = drawn(host, policy, 4, rules=rules_of(host, forgive=Forgiving()))
-    at = policy.keys.index("h")
-    assert [step.outputs[at][:, 0].tolist() for step in played] == [[0, 0, 0], [1, 1, 1], [2, 0, 2], [3, 1, 3]]
 
 
 class Reusing:
@@ -311,30 +239,6 @@ class Broken:
 
     def host(self):
         return VectorHost(self(), lambda: [self()])
-
-
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
-def test_a_vector_env_that_fails_is_built_anew_and_all_its_episodes_are_cut(mode):
-    maker = Broken(mode, {1: [Fault("raise", step=3)]})
-    host, policy, forgiving = maker.host(), None, Forgiving()
-    policy = Constant(host.spec)
-    played = drawn(host, policy, 4, rules=rules_of(host, limit=4, forgive=forgiving))
-    assert [list(step.cut) for step in played] == [[], [], [0, 1], []]
-    assert told(played[2]) == ([(0, 0)] * 2, [(0, 1)] * 2)
-    assert told(played[3])[1] == [(0, 2)] * 2
-    assert [list(step.ended) for step in played] == [[]] * 4
-    assert policy.begun == [[0, 1]]
-    assert len(maker.made) == 2
-    assert maker.made[0].closed
-    assert host.env is maker.made[1]
-
-
-def test_three_vector_envs_that_fail_in_a_row_raise():
-    maker = Broken(MODES[0], {1: [Fault("raise", step=2)]}, {0: [Fault("raise")]}, {1: [Fault("raise")]})
-    host = maker.host()
-    with pytest.raises(EnvRaised):
-        drawn(host, Constant(host.spec), 2, rules=rules_of(host, forgive=Forgiving()))
-    assert len(maker.made) == 3
 
 
 def test_a_vector_env_that_cannot_be_reset_after_it_failed_is_built_once_more():

@@ -76,12 +76,6 @@ def test_statistics_of_an_env_creator_are_shared_with_training_and_not_sent():
         assert evaluator.evaluate()["eval/num_episodes"] == 1
 
 
-def test_an_env_creator_is_played_in_another_process():
-    creator = EnvCreator(partial(alone, VecNorm))
-    with Evaluator(creator, policy_factory=pushing, num_trajectories=2, backend="process") as evaluator:
-        assert evaluator.evaluate()["eval/num_episodes"] == 2
-
-
 @pytest.mark.parametrize("place", ["thread", "process"])
 @pytest.mark.parametrize("layout", [{}, {"num_envs": 3}], ids=str)
 def test_statistics_that_are_sent_arrive_on_every_copy_and_are_used_as_they_are(place, layout):

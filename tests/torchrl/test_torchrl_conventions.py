@@ -4,7 +4,6 @@ import pytest
 import torch
 import torchrl.collectors
 import torchrl_toys as toys
-from tensordict import LazyStackedTensorDict
 from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import (
@@ -18,7 +17,6 @@ from torchrl.envs import (
     TransformedEnv,
     VecNorm,
 )
-from torchrl.modules import EGreedyModule
 from torchrl_differences import differences
 from torchrl_toys import Answer, Counting, push
 
@@ -58,14 +56,6 @@ def test_random_draws_are_those_of_torchrls_collector_after_the_same_manual_seed
 def test_set_truncated_for_an_env_without_such_a_flag_is_refused():
     with pytest.raises(RuntimeError, match="truncated"):
         first(Counting, pushing(), set_truncated=True)
-
-
-def test_observations_of_changing_shape_come_as_a_lazy_stack_with_a_time_dimension():
-    policy = Answer(lambda rows: rows.sum((-1, -2)).unsqueeze(-1))
-    batch = first(toys.Growing, policy)
-    assert isinstance(batch, LazyStackedTensorDict)
-    assert batch.names[-1] == "time"
-    assert [len(row["observation"]) for row in batch.unbind(0)][:5] == [1, 2, 3, 4, 1]
 
 
 def test_recurrent_state_is_supplied_where_the_env_lacks_a_primer():
@@ -134,35 +124,6 @@ def test_keywords_for_a_batched_instance_that_has_built_its_envs_are_refused():
     with pytest.raises(ValueError, match=r"has not built its envs yet, .* an instance \(SerialEnv\); pass a callable"):
         Collector(env, pushing(), frames_per_batch=8, create_env_kwargs={"patience": 2})
     env.close()
-
-
-def test_a_batched_env_cannot_be_copied():
-    with pytest.raises(ValueError, match="envs_per_worker=2"):
-        Collector(lambda: Counting((3,)), frames_per_batch=6, envs_per_worker=2)
-
-
-def test_exploration_modules_explore_as_much_as_they_say():
-    def greedy(eps):
-        env = toys.Counting()
-        module = EGreedyModule(spec=env.full_action_spec, eps_init=eps, eps_end=eps, annealing_num_steps=10)
-        return TensorDictSequential(pushing(), module)
-
-    still, wild = first(Counting, greedy(0.0)), first(Counting, greedy(1.0))
-    assert torch.equal(still["action"], push(still["observation"]))
-    assert not torch.isclose(wild["action"], push(wild["observation"])).any()
-
-
-@pytest.mark.filterwarnings("ignore:split_trajs=True produces:UserWarning")  # TorchRL 0.13 prefers another layout
-def test_splitting_gives_the_rows_that_torchrl_gives():
-    ours = first(Counting((2,)), pushing(), frames=24, split_trajs=True)
-    collector = torchrl.collectors.Collector(
-        Counting((2,)), pushing(), frames_per_batch=24, total_frames=24, split_trajs=True
-    )
-    theirs = next(iter(collector)).clone()
-    collector.shutdown()
-    assert ours.shape == theirs.shape
-    assert torch.equal(ours["collector", "mask"], theirs["collector", "mask"])
-    assert torch.equal(ours["next", "reward"], theirs["next", "reward"])
 
 
 class Sees(TensorDictModuleBase):
@@ -267,29 +228,3 @@ def test_a_policy_that_writes_otherwise_in_the_middle_of_a_run_is_refused(now, l
         pytest.raises(error, match=f"policy Later.* {said}"),
     ):
         next(iter(collector))
-
-
-def test_a_policy_of_tensors_that_gives_less_in_the_middle_of_a_run_is_refused():
-    calls = []
-
-    def act(observation):
-        calls.append(None)
-        return {"action": push(observation)} | ({} if len(calls) > 5 else {"value": observation})
-
-    with (
-        Collector(Counting, act, frames_per_batch=12) as collector,
-        pytest.raises(
-            TypeError,
-            match=r"policy act answered with dict of \['action'\], unlike at construction; .* \['action', 'value'\]",
-        ),
-    ):
-        next(iter(collector))
-
-
-def test_outputs_may_follow_observations_whose_shape_changes():
-    policy = TensorDictSequential(
-        Answer(lambda rows: rows.sum((-1, -2)).unsqueeze(-1)),
-        TensorDictModule(lambda rows: rows * 2, ["observation"], ["twice"]),
-    )
-    batch = first(toys.Growing, policy)
-    assert [len(row["twice"]) for row in batch.unbind(0)][:5] == [1, 2, 3, 4, 1]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tensordict import TensorDict
-from torchrl.data import Bounded, Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
+from torchrl.data import Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
 from torchrl.envs import ActionMask, EnvBase, SerialEnv, TransformedEnv
 
 from swath import Collector, RandomPolicy
@@ -95,11 +95,6 @@ def test_where_a_mask_allows_nothing_everything_is_allowed():
 def test_a_mask_that_the_spec_knows_already_is_left_to_it():
     env = lambda: TransformedEnv(Rules(Categorical(CHOICES)), ActionMask())
     assert torch.equal(drawn(env)["action"], STEPS)
-
-
-def test_a_mask_beside_an_action_that_is_no_choice_is_an_observation_like_any_other():
-    action = drawn(lambda: Rules(Bounded(-1, 1, (1,))))["action"]
-    assert action.unique().numel() == 16
 
 
 def test_a_mask_that_does_not_fit_is_refused_with_both_shapes():

@@ -63,19 +63,6 @@ def test_an_env_that_lacks_nothing_is_not_wrapped():
             collector.shutdown(close_env=False)
 
 
-def test_a_factory_is_called_once_and_may_ask_for_the_env():
-    seen = []
-
-    def build(env):
-        seen.append(env)
-        return policy()
-
-    env = Counting()
-    batch = first(env, policy_factory=build, auto_register_policy_transforms=True)
-    assert seen == [env]
-    assert torch.equal(batch["recurrent_state"], first(Counting(), policy())["recurrent_state"])
-
-
 class Failing(Counting):
     """Fails once, in its fourth step."""
 

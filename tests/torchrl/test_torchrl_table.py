@@ -14,8 +14,6 @@ from swath import Collector, ExplorationType
 N_BATCHES = 2
 CASES = [pytest.param(case, id=case.name) for case in table()]
 
-BESIDE_A_ROLLOUT = {("collector",)}
-"""A rollout knows of no collector."""
 
 BESIDE_TORCHRL = {("collector", "policy_version")}
 """Ours is always there: law 3 asks that each row says which weights acted."""
@@ -48,15 +46,6 @@ def require_equal(batches, others, ignore):
     assert len(batches) == len(others) == N_BATCHES
     found = [line for mine, other in zip(batches, others, strict=True) for line in differences(mine, other, ignore)]
     assert not found, "\n".join(found[:20])
-
-
-def cut(data, steps):
-    return [data[..., at : at + steps] for at in range(0, data.shape[-1], steps)]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_batch_holds_what_a_rollout_of_the_same_env_and_policy_holds(case):
-    require_equal(collected(case, Collector), cut(rollout(case), case.steps), BESIDE_A_ROLLOUT)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -102,7 +102,6 @@ def start_method():
 
 def table():
     """All cases."""
-    lstm_env, lstm = recurrent(toys.lstm)
     lstms_env, lstms = recurrent(toys.lstm, batch_size=(2,))
     gru_env, gru = recurrent(toys.gru)
     cat, hot = lambda: Answer(lean_left), lambda: Answer(lean_left_one_hot)
@@ -122,29 +121,21 @@ def table():
             steps=25,
         ),
         Case("scripted", Counting, pushing),
-        Case("scripted, batched", lambda: Counting((2,)), pushing),
         Case("scripted, batched twice", lambda: Counting((2, 3)), pushing),
         Case("stateless", toys.Pendulum, Torque),
         Case("stateless, batched", lambda: toys.Pendulum((3,)), Torque),
         Case("nested keys", toys.NestedKeys, lambda: Answer(motor, ("sensors", "clock"), ("control", "motor"))),
         Case("several done keys", toys.TwoParts, toys.PushBoth),
-        Case("agents", toys.Agents, lambda: Answer(agents_action, ("agents", "observation"), ("agents", "action"))),
         Case(
             "agents, batched",
             lambda: toys.Agents((2,)),
             lambda: Answer(agents_action, ("agents", "observation"), ("agents", "action")),
         ),
-        Case("heterogeneous", toys.Heterogeneous, Heterogeneous),
         Case("heterogeneous, batched", lambda: toys.Heterogeneous((2,)), Heterogeneous),
         Case("growing", toys.Growing, lambda: Answer(growing_action)),
-        Case("non-tensor", toys.Talking, pushing),
         Case("non-tensor, batched", lambda: toys.Talking((2,)), pushing),
         Case("pixels", toys.Images, lambda: Answer(buttons, "pixels")),
-        Case("RewardSum", lambda: transformed(RewardSum()), pushing),
-        Case("StepCounter", lambda: transformed(StepCounter(5)), pushing),
         Case("StepCounter, batched", lambda: transformed(StepCounter(5), env=lambda: Counting((2,))), pushing),
-        Case("InitTracker", lambda: transformed(InitTracker()), pushing),
-        Case("ObservationNorm", lambda: transformed(ObservationNorm(1.0, 2.0, ["observation"])), pushing),
         Case("VecNorm", lambda: transformed(VecNorm(["observation"])), pushing),
         Case(
             "composed",
@@ -160,7 +151,6 @@ def table():
         ),
         Case("log-prob", Counting, lambda: toys.gaussian(1, 1)),
         Case("actor and value", lambda: Counting((2,)), lambda: toys.actor_value(1, 1)),
-        Case("LSTM", lstm_env, lstm),
         Case("LSTM, batched", lstms_env, lstms),
         Case("GRU", gru_env, gru),
     ]

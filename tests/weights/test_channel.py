@@ -7,10 +7,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from swath.weights.channel import Channel
-from swath.weights.manifest import Manifest, take
 
 
 class Kept:
@@ -69,40 +67,10 @@ def not_sent(channel):
     return opened(update)
 
 
-def test_before_the_first_publication_nothing_is_sent(channel):
-    assert (channel.version, channel.version_of(0), channel.version_for(0)) == (0, 0, 0)
-    assert sent(channel) is None
-
-
-def test_models_that_are_not_named_keep_their_weights(channel):
-    channel.publish({"policy": "p1", "critic": "c1"})
-    assert sent(channel) == (1, {"policy": "p1", "critic": "c1"})
-    channel.publish({"critic": "c2", "random": None})
-    assert sent(channel) == (2, {"critic": "c2"})
-    assert sent(channel, worker=1) == (2, {"policy": "p1", "critic": "c2"})
-
-
-def test_what_was_meant_for_one_gives_way_to_what_is_meant_for_all(channel, store):
-    channel.publish({"policy": "all1", "critic": "c1"})
-    channel.publish({"policy": "own", "critic": "own"}, [1])
-    channel.publish({"policy": "all2"})
-    assert sent(channel, 1) == (3, {"policy": "all2", "critic": "own"})
-    assert store.live == ["c1", "own", "all2"]
-
-
 def test_the_same_snapshot_for_many_is_shared_once(channel, store):
     snapshot = "s"
     channel.publish_each({worker: {"policy": snapshot} for worker in range(8)})
     assert store.live == ["s"]
-
-
-def test_versions_of_workers_are_those_they_were_sent(channel):
-    channel.publish({"policy": "a"})
-    channel.publish({"policy": "b"}, [1])
-    assert [channel.version_for(worker) for worker in (0, 1, 2)] == [1, 2, 1]
-    sent(channel, 1)
-    assert [channel.version_of(worker) for worker in (0, 1, 2)] == [0, 2, 0]
-    assert channel.version == 2
 
 
 def test_a_version_can_be_set_back_and_is_sent_all_the_same(channel):
@@ -185,20 +153,6 @@ def test_when_one_of_several_snapshots_finds_no_room_none_is_published(channel):
         channel.publish({"policy": "b", "critic": "d"})
     assert (channel.version, store.live) == (1, ["a", "c"])
     assert sent(channel) == (1, {"policy": "a", "critic": "c"})
-
-
-def test_the_newest_can_be_read_here(channel, store):
-    source = nn.Linear(2, 2)
-    assert channel.newest(0, "policy") is None
-    channel.publish({})
-    channel.publish({"policy": take(source, Manifest.of(source))}, [1])
-    assert channel.newest(0, "policy") is channel.newest(None, "policy") is None
-    serial, newest = channel.newest(1, "policy")
-    assert serial == 2
-    assert newest.tensors().keys() == {"weight", "bias"}
-    assert newest.buffers is not store.live[0].buffers
-    assert channel.newest(1, "policy", seen=1) is not None
-    assert channel.newest(1, "policy", seen=2) is None
 
 
 WORKERS, LIVES, MODELS = range(3), range(2), ("policy", "critic")

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from scheme_toys import Filled, Plain
+from scheme_toys import Filled
 from tensordict import TensorDict
 from torch import nn
 
@@ -40,15 +40,6 @@ def test_tensordicts_and_dicts_are_taken_too(form, source):
     weights = WeightStrategy(form).extract_weights(source)
     value = weights["a.b"] if form == "state_dict" else weights["a", "b"]
     assert value.tolist() == [1, 1]
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_weights_that_are_extracted_have_no_gradients_and_are_no_copies(form):
-    module = Plain(1.0)
-    weights = WeightStrategy(form).extract_weights(module)
-    module.fill(3.0)
-    assert not weights["weight"].requires_grad
-    assert weights["weight"].unique().tolist() == [3.0]
 
 
 DESTINATIONS = {
@@ -112,12 +103,3 @@ def test_parameters_of_a_tensordict_are_required_and_buffers_may_be_missing():
 def test_another_strategy_is_refused():
     with pytest.raises(ValueError, match="strategy='pickle' must be one of 'tensordict', 'state_dict'"):
         WeightStrategy("pickle")
-
-
-def test_what_is_no_weights_is_refused():
-    with pytest.raises(TypeError, match="weights are of type int"):
-        WeightStrategy().extract_weights(3)
-
-
-def test_the_repr_says_how_it_is_built():
-    assert repr(WeightStrategy("state_dict")) == "WeightStrategy(extract_as='state_dict')"

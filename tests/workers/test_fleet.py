@@ -8,7 +8,6 @@ from staged import NEVER, Staged, job, lives_of
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import Value
 from swath.workers.tickets import Name
 
 
@@ -64,12 +63,6 @@ def test_workers_are_begun_together_and_waited_for(stage, fleet):
     assert repr(made) == "<Fleet 2 workers: 2 up>"
 
 
-def test_a_call_is_answered_by_the_worker_it_was_sent_to(fleet):
-    made = fleet(2)
-    tickets = [ask(made, worker) for worker in (1, 0)]
-    assert [answer(made, ticket) for ticket in tickets] == [(Name(1, 0), "collect"), (Name(0, 0), "collect")]
-
-
 def test_what_a_builder_raises_leaves_as_itself_and_nothing_is_left(stage, fleet):
     stage.starts = {0: 3.0, 1: ValueError("no such env")}
     made = fleet(2, up=False)
@@ -86,13 +79,6 @@ def test_what_cannot_be_sent_leaves_as_itself(stage, fleet):
     with pytest.raises(TypeError, match="cannot pickle"):
         fleet(2)
     assert stage.closed
-
-
-def test_a_death_while_workers_are_brought_up_is_a_life(stage, fleet):
-    stage.starts, stage.dies = {0: 5.0}, {Name(0, 0): 1.0}
-    made = fleet(1)
-    assert made.up[0].name == Name(0, 1)
-    assert made.restarts == 1
 
 
 def test_workers_that_die_while_they_are_brought_up_until_too_few_are_left(stage, fleet):
@@ -124,16 +110,6 @@ def test_enough_workers_in_time_go_on_with_a_warning_and_the_others_join_later(s
     assert made.changes > seen
 
 
-def test_a_late_joiner_that_cannot_be_built_counts_as_dead(stage, fleet):
-    stage.starts = {Name(1, 0): 50.0}
-    made = fleet(2, up=False, placement_timeout_s=30.0, min_workers=1, restarts=Restarts(0))
-    with pytest.warns(UserWarning, match="not ready"):
-        made.bring_up()
-    stage.end(made.handle(1), "ran out of memory")
-    assert made.wait([]) == []
-    assert (lost(made), made.restarts) == ([1], 0)
-
-
 def test_a_worker_that_dies_is_replaced_at_once_and_its_calls_are_answered_with_its_loss(stage, fleet, caplog):
     made = fleet(2)
     handle, ticket = made.up[0], ask(made, 0)
@@ -150,22 +126,6 @@ def test_a_worker_that_dies_is_replaced_at_once_and_its_calls_are_answered_with_
     made.wait([])
     assert made.up[0].name == Name(0, 1)
     assert (made.restarts, lost(made), made.late) == (1, [], set())
-
-
-def test_an_idle_worker_that_dies_is_replaced_too(stage, fleet):
-    made = fleet(2)
-    stage.end(made.up[1])
-    made.look()
-    assert [name for name, _ in stage.spawned] == [Name(0, 0), Name(1, 0), Name(1, 1)]
-
-
-def test_an_exception_is_an_answer_and_the_worker_lives_on(stage, fleet):
-    made = fleet(1)
-    stage.raises["collect"] = RuntimeError("env broke")
-    with pytest.raises(RuntimeError, match="env broke"):
-        answer(made, ask(made, 0))
-    assert list(made.up) == [0]
-    assert made.restarts == 0
 
 
 def test_a_call_to_a_life_that_is_over_is_answered_with_its_loss(stage, fleet):
@@ -203,15 +163,6 @@ def test_news_of_workers_ends_a_wait(stage, fleet):
     assert made.changes > seen
 
 
-def test_news_since_the_caller_looked_ends_a_wait_at_once(stage, fleet):
-    made = fleet(2)
-    stage.starts, seen = {0: 5.0}, made.changes
-    stage.end(made.up[0])
-    made.look()
-    assert made.wait([], seen=seen) == []
-    assert stage.now == 0.0
-
-
 def test_a_wait_ends_after_its_timeout_or_when_interrupted(stage, fleet):
     made = fleet(1)
     stage.takes["collect"] = 50.0
@@ -222,16 +173,6 @@ def test_a_wait_ends_after_its_timeout_or_when_interrupted(stage, fleet):
     assert stage.now == 7.0
     assert made.wait([ticket]) == [ticket]
     assert stage.now == 50.0
-
-
-def test_a_worker_that_cannot_be_replaced_is_given_up_and_the_others_go_on(stage, fleet):
-    made = fleet(3, restarts=Restarts(0), min_workers=2)
-    ticket = ask(made, 1)
-    stage.end(made.up[0])
-    assert made.wait([]) == []
-    assert (lost(made), list(made.up)) == ([0], [1, 2])
-    assert answer(made, ticket) == (Name(1, 0), "collect")
-    assert made.failure is None
 
 
 def test_with_too_few_left_what_is_answered_comes_first_then_the_failure_again_and_again(stage, fleet):
@@ -283,25 +224,6 @@ def test_a_late_worker_is_replaced_though_its_end_takes_time_and_is_late_once(st
     assert stage.now == 20.0
     assert made.wait([hung]) == [hung]
     assert (stage.now, made.late, made.restarts) == (70.0, {Name(0, 0)}, 1)
-
-
-def test_a_fragment_asked_of_a_life_that_is_being_built_has_its_time_from_when_it_is_up(stage, fleet):
-    made = fleet(1, fragment_timeout_s=20.0)
-    stage.starts, stage.takes["collect"] = {0: 100.0}, 15.0
-    stage.end(made.up[0])
-    made.look()
-    ticket = made.call(made.handle(0), "collect", late=True)
-    assert answer(made, ticket) == (Name(0, 1), "collect")
-    assert (stage.now, made.late) == (115.0, set())
-
-
-def test_a_control_call_that_hangs_is_not_waited_for_for_ever_by_a_fragment_behind_it(stage, fleet):
-    made = fleet(1, fragment_timeout_s=20.0)
-    stage.takes["reset"] = NEVER
-    control, fragment = ask(made, 0, "reset"), ask(made, 0, late=True)
-    assert made.wait([fragment]) == [fragment]
-    assert (stage.now, made.late) == (20.0, {Name(0, 0)})
-    assert isinstance(control.outcome.exception, WorkerLost)
 
 
 def test_a_consumer_that_is_away_for_long_makes_nobody_late(stage, fleet):
@@ -365,17 +287,6 @@ def test_a_replacement_that_finds_no_room_waits_for_it_and_that_is_no_death(stag
     assert all(message.startswith(one) for message in caplog.messages[2:])
 
 
-def test_a_replacement_has_its_time_to_be_ready_from_when_it_was_placed(stage, fleet):
-    made = fleet(1, restarts=Restarts(1), placement_timeout_s=30.0)
-    stage.starts, stage.crowded = {0: NEVER}, (0,)
-    stage.end(made.up[0])
-    made.look()
-    stage.at(100.0, lambda: stage._settle(made.handle(0), made.handle(0).placed, Value(None)))
-    with pytest.raises(FleetFailed, match="1 of 1 workers"):
-        wait_for_ever(made)
-    assert stage.now == 130.0
-
-
 def test_when_the_whole_place_is_gone_the_run_ends_at_once(stage, fleet, caplog):
     made = fleet(3, restarts=Restarts(1000), min_workers=1)
     ticket = ask(made, 1)
@@ -421,15 +332,6 @@ def test_all_answers_are_waited_for_and_the_late_are_named(stage, fleet):
     made.answers(tickets)
     assert stage.now == 30.0
     assert list(made.up) == [0, 1, 2], "a control call kills nobody"
-
-
-def test_answers_of_the_dead_are_their_loss(stage, fleet):
-    made = fleet(2)
-    tickets = [ask(made, worker, "state") for worker in made.up]
-    stage.end(made.up[0])
-    made.answers(tickets)
-    assert isinstance(tickets[0].outcome.exception, WorkerLost)
-    assert tickets[1].value == (Name(1, 0), "state")
 
 
 def test_workers_are_added_go_on_counting_and_are_replaced(stage, fleet):
@@ -488,14 +390,6 @@ def test_closing_at_once_asks_nobody(stage, fleet, options):
     assert (stage.calls, stage.closed, stage.now) == ([], 1, 0.0)
 
 
-def test_the_status_line_counts_phases(stage, fleet):
-    made = fleet(3, min_workers=1, restarts=Restarts(1))
-    stage.starts = {0: 5.0}
-    stage.end(made.up[0])
-    made.look()
-    assert repr(made) == "<Fleet 3 workers: 2 up, 1 starting>"
-
-
 def test_workers_are_numbered_from_where_their_owner_begins(stage):
     made = Fleet(stage, job, 1, Survival(), stage.clock, 1)
     made.bring_up()
@@ -503,13 +397,6 @@ def test_workers_are_numbered_from_where_their_owner_begins(stage):
     assert list(made.up) == [1, 2, 3]
     made.replace(made.up[3], ValueError("no good"))
     assert wait_for(made, 3).name == Name(3, 1)
-
-
-def test_a_fleet_may_begin_with_nobody(stage):
-    made = Fleet(stage, job, 0, Survival(min_workers=1), stage.clock)
-    assert made.bring_up() == ()
-    assert made.add(1) == (0,)
-    assert made.failure is None
 
 
 def test_a_retired_worker_does_not_come_back_and_nobody_minds(stage, fleet):

@@ -116,15 +116,6 @@ def test_waiting_for_a_place_is_no_death_and_is_reported_once_a_minute_for_all()
     assert (fleet.restarts, fleet.workers[0].restarts, fleet.failed) == (2, 1, False)
 
 
-def test_who_does_not_wait_for_room_is_overdue_without_a_place():
-    survival = Survival(Restarts(1), placement_timeout_s=10.0, start_timeout_s=100.0, waits_for_room=False)
-    fleet = FleetState(1, survival)
-    fleet.handle(Ticked(), 0.0)
-    die(fleet, at=0.0)
-    assert fleet.due_at == 10.0
-    assert fleet.handle(Ticked(), 10.0) == [Overdue(Name(0, 1))]
-
-
 def test_without_a_place_to_live_it_is_over_for_all_at_once():
     fleet = up(3, min_workers=1, backoff_s=5.0, max_per_worker=9)
     die(fleet, 0)
@@ -140,26 +131,10 @@ def test_without_a_place_to_live_it_is_over_for_all_at_once():
     assert fleet.handle(PlaceGone(gone), 2.0) == fleet.handle(Ticked(), 1e9) == []
 
 
-def test_nobody_is_begun_before_it_is_time():
-    fleet = up(backoff_s=10.0)
-    die(fleet, at=0.0)
-    assert die(fleet, at=1.0) == []
-    assert fleet.due_at == 11.0
-    assert fleet.handle(Ticked(), 10.9) == []
-    assert fleet.handle(Ticked(), 11.0) == [Start(Name(0, 2))]
-
-
 def test_a_death_while_starting_counts_as_a_life():
     fleet = up(max_per_worker=1)
     assert die(fleet) == [Start(Name(0, 1))]
     assert die(fleet) == [GiveUp(Name(0, 1)), Fail((BOOM, BOOM))]
-
-
-def test_without_restarts_the_first_death_is_the_last():
-    fleet = up(2, max_per_worker=0)
-    assert die(fleet, 1) == [GiveUp(Name(1, 0)), Fail((BOOM,))]
-    assert fleet.failed
-    assert (fleet.left, fleet.required, fleet.restarts) == (1, 2, 0)
 
 
 def test_news_of_a_life_that_is_over_change_nothing():
@@ -189,15 +164,6 @@ def test_the_run_ends_with_fewer_than_it_needs(min_workers, losses_until_the_end
     assert fleet.failed
 
 
-def test_those_that_are_coming_back_count_as_left():
-    fleet = up(2, min_workers=2, max_per_worker=2, backoff_s=9.0)
-    for _ in range(2):
-        die(fleet, 0)
-        die(fleet, 1)
-    assert [standing.phase for standing in fleet.workers.values()] == ["waiting", "waiting"]
-    assert (fleet.left, fleet.failed) == (2, False)
-
-
 def test_replacements_of_all_together_are_limited_too():
     fleet = up(3, min_workers=1, max_per_worker=5, max_total=2)
     assert die(fleet, 0) == [Start(Name(0, 1))]
@@ -221,21 +187,6 @@ def test_a_long_life_clears_the_count(forgive_after_s, lived, forgiven):
     die(fleet, at=0.0)
     ready(fleet, at=50.0)
     assert die(fleet, at=50.0 + lived)[0] == (Start if forgiven else GiveUp)(Name(0, 2 if forgiven else 1))
-
-
-def test_time_spent_starting_is_no_life():
-    fleet = up(max_per_worker=1, forgive_after_s=10.0)
-    die(fleet, at=0.0)
-    assert GiveUp(Name(0, 1)) in die(fleet, at=100.0)
-
-
-def test_a_total_is_not_cleared_and_forgiven_deaths_are_no_causes():
-    fleet = up(max_per_worker=9, max_total=2, forgive_after_s=1.0)
-    for number in range(2):
-        die(fleet, at=10.0 * number, cause=RuntimeError(number))
-        ready(fleet, at=10.0 * number)
-    last = RuntimeError("last")
-    assert die(fleet, at=30.0, cause=last) == [GiveUp(Name(0, 2)), Fail((last,))]
 
 
 def test_what_is_forgiven_counts_neither_for_a_worker_nor_for_all_nor_as_a_cause():
@@ -264,17 +215,6 @@ def test_causes_are_those_of_workers_that_are_gone_in_the_order_of_their_deaths(
     ]
 
 
-def test_after_the_end_nobody_is_begun_any_more():
-    fleet = up(3, max_per_worker=1, backoff_s=5.0)
-    die(fleet, 0)
-    die(fleet, 1)
-    assert Fail in map(type, die(fleet, 0))
-    assert die(fleet, 1) == [GiveUp(Name(1, 1))]
-    assert die(fleet, 2) == [GiveUp(Name(2, 0))]
-    assert fleet.due_at == inf
-    assert fleet.handle(Ticked(), 1e9) == []
-
-
 def test_a_replacement_that_is_not_ready_in_time_is_overdue_a_first_life_is_not():
     fleet = state(placement_timeout_s=30.0)
     fleet.handle(Ticked(), 0.0)
@@ -287,14 +227,6 @@ def test_a_replacement_that_is_not_ready_in_time_is_overdue_a_first_life_is_not(
     assert fleet.handle(Ticked(), 130.0) == [Overdue(Name(0, 1))]
     assert die(fleet, at=130.0) == []
     assert fleet.workers[0] == Standing(2, "waiting", 130.5, 2)
-
-
-def test_an_added_worker_is_up_counts_and_is_replaced():
-    fleet = up(2)
-    assert fleet.handle(Added(), 3.0) == []
-    assert fleet.workers[2] == Standing(0, "up", 3.0, 0)
-    assert fleet.required == 3
-    assert die(fleet, 2) == [Start(Name(2, 1))]
 
 
 EVENTS = st.lists(

@@ -41,7 +41,7 @@ def test_a_backend_can_be_closed_as_soon_as_it_is_made(warm_processes):
 
 
 def test_a_backend_that_is_closed_at_once_takes_nothing_of_the_next_ones_workers(warm_processes):
-    for _ in range(10):
+    for _ in range(3):
         given_up = ProcessBackend()
         for _ in range(2):
             given_up.spawn(job())

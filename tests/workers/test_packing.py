@@ -5,7 +5,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from swath.workers.packing import Packed, owned, pack, unpack
+from swath.workers.packing import owned, pack, unpack
 
 ARRAYS = {
     "plain": np.arange(12.0).reshape(3, 4),
@@ -95,12 +95,3 @@ def test_arrays_are_as_writable_as_their_buffers():
     with pytest.raises(ValueError, match="read-only"):
         came["array"][0] = 2
     came["tensor"][0] = 2  # there are no tensors that cannot be written: it has memory of its own
-
-
-def test_functions_travel_by_value():
-    offset = 3
-    assert through(lambda number: number + offset)(4) == 7
-
-
-def test_a_value_of_nothing_but_structure_has_no_buffers():
-    assert pack({"a": (1, "two", None)}) == Packed(pack({"a": (1, "two", None)}).head, [])

@@ -114,7 +114,8 @@ def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(bac
         backend.spawn(job(lambda: ToyWorker(lock)))
 
 
-def test_a_stopped_fork_server_does_not_keep_workers_alive(backend):
+def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, monkeypatch):
+    monkeypatch.setattr(handle, "_END_S", 0.5)
     worker = backend.spawn(job())
     server, pid = server_of(backend, worker), ask(backend, worker, "pid")
     os.kill(server, signal.SIGSTOP)
@@ -126,7 +127,8 @@ def test_a_stopped_fork_server_does_not_keep_workers_alive(backend):
     await_end(pid)
 
 
-def test_a_backend_is_closed_although_the_fork_server_is_stopped(backend, worker):
+def test_a_backend_is_closed_although_the_fork_server_is_stopped(backend, worker, monkeypatch):
+    monkeypatch.setattr(handle, "_END_S", 0.5)
     server, pid = server_of(backend, worker), ask(backend, worker, "pid")
     os.kill(server, signal.SIGSTOP)
     try:

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_batches import batch, batches
-from tensordict import TensorDict
 
 from swath.rollout.episodes.assemble import EpisodeAssembler
 
@@ -82,15 +80,6 @@ def actions(td):
     return None if td is None else [row.tolist() for row in td["action"]]
 
 
-def test_nothing_is_taken_until_there_are_enough():
-    assembler = EpisodeAssembler()
-    assembler.add({0: batch([[F, T, F]])})
-    assert assembler.ready == 1
-    assert assembler.take(2) is None
-    assert assembler.ready == 1
-    assert actions(assembler.take(1)) == [[1, 2]]
-
-
 def test_episodes_complete_at_one_step_come_by_worker_then_env():
     assembler = EpisodeAssembler()
     first, second = batch([[F, T], [T, T]]), batch([[T, F], [F, T]])
@@ -106,14 +95,6 @@ def test_episodes_complete_at_one_step_come_by_worker_then_env():
         (1.0, 3),  # step 1: worker 1, env 1
         (1.0, 4),
     ]
-
-
-def test_leading_dimensions_are_env_rows():
-    td = batch([[F, T], [F, F], [T, T], [F, T]])
-    flat, deep = EpisodeAssembler(), EpisodeAssembler()
-    flat.add({0: td})
-    deep.add({0: td.view(2, 2, 2)})
-    assert (flat.take(4) == deep.take(4)).all()
 
 
 def test_rows_of_different_workers_are_never_joined():
@@ -159,10 +140,3 @@ def test_an_episode_that_a_preempted_fragment_broke_off_goes_on_in_the_next_one(
     assembler.add({0: first})
     assembler.add({0: second})
     assert actions(assembler.take(1)) == [[1, 2, 1, 2]]
-
-
-def test_a_fragment_without_done_is_refused_before_anything_is_taken_in():
-    assembler = EpisodeAssembler()
-    with pytest.raises(KeyError):
-        assembler.add({0: TensorDict({"action": torch.zeros(3)}, [3])})
-    assert assembler.drop() == 0

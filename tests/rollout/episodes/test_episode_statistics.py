@@ -81,11 +81,6 @@ def test_rows_that_are_no_transitions_do_not_count(num_envs, n, seed):
     assert log.mean_length == mean(hand.lengths)
 
 
-def test_before_the_first_episode_there_are_no_means():
-    log = EpisodeLog()
-    assert (log.finished, log.mean_return, log.mean_length) == (0, None, None)
-
-
 def test_each_episode_has_its_trajectory_in_the_order_of_ends():
     last = np.array([[False, True, False], [True, False, True]])
     made = ended(EpisodeSums(2), TrajectoryIds(2), [np.ones((2, 3))], last)
@@ -112,12 +107,6 @@ def test_fragments_and_single_steps_give_the_same_sums(num_envs, n, seed):
             stepped.count_step(*rewards[..., t], void=np.flatnonzero(~valid[:, t]))
             found += [(env, t, *stepped.returns[:, env], stepped.lengths[env]) for env in np.flatnonzero(last[:, t])]
         assert list(zip(made.envs, made.steps, *made.returns, made.lengths, strict=True)) == found
-
-
-def test_an_end_in_a_row_that_is_no_transition_is_no_result():
-    sums, ids = EpisodeSums(1), TrajectoryIds(1)
-    last, valid = np.array([[False, True, False, True]]), np.array([[True, False, True, True]])
-    assert ended(sums, ids, [np.ones((1, 4))], last, valid)[["total", "length"]].tolist() == [(2.0, 2)]
 
 
 def test_what_is_not_finite_stays_in_its_episode():

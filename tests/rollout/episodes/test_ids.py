@@ -72,10 +72,3 @@ def test_what_was_given_is_not_written_again():
     ids.label(np.zeros((2, 3), dtype=bool))
     np.testing.assert_array_equal(first, kept[0])
     np.testing.assert_array_equal(counts, kept[1])
-
-
-def test_begin_without_envs_means_all():
-    ids = TrajectoryIds(2)
-    ids.label(np.zeros((2, 3), dtype=bool))
-    ids.begin()
-    assert ids.label(np.zeros((2, 2), dtype=bool))[0].tolist() == [[2, 2], [3, 3]]

@@ -58,13 +58,6 @@ def test_without_ids_every_done_and_every_row_begins_a_trajectory(td):
     assert torch.equal(out["action"][out["mask"]], td["action"].flatten())
 
 
-def test_ids_taken_from_done_skip_masked_frames():
-    td = batch([[F, T, F, F]], valid=[[T, T, F, T]], with_ids=False)
-    out = split_trajectories(td)
-    assert out["collector", "mask"].tolist() == [[T, T], [T, F]]
-    assert out["action"].tolist() == [[1, 2], [4, 0]]
-
-
 def test_rows_that_are_one_trajectory_each_keep_their_shape_and_gain_the_mask():
     td = batch([[F, F, T], [F, F, F]])
     out = split_trajectories(td)
@@ -72,12 +65,6 @@ def test_rows_that_are_one_trajectory_each_keep_their_shape_and_gain_the_mask():
     assert out["collector", "mask"].all()
     assert out.names == [None, "time"]
     assert (out.exclude(("collector", "mask")) == td).all()
-
-
-def test_a_flat_batch_is_split_at_its_ids():
-    out = split_trajectories(batch([[F, T, F]])[0])
-    assert out["action"].tolist() == [[1, 2], [3, 0]]
-    assert out.names == [None, "time"]
 
 
 def test_equal_ids_in_neighbouring_rows_are_not_joined():
@@ -90,11 +77,6 @@ def test_an_id_that_comes_back_later_in_a_row_is_a_trajectory_of_its_own():
     td = batch([[F, F, F]])
     td["collector", "traj_ids"] = torch.tensor([[3, 4, 3]])
     assert split_trajectories(td)["action"].tolist() == [[1], [2], [3]]
-
-
-def test_a_batch_without_any_valid_frame_has_no_trajectory():
-    out = split_trajectories(batch([[F, F]], valid=[[F, F]]))
-    assert list(out.batch_size) == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -140,13 +122,6 @@ def test_nested_tensors_hold_the_same_rows_without_zeros(layout):
             assert torch.equal(part, plain[key][row, : lengths[row]])
 
 
-def test_nested_batches_pad_to_the_plain_ones():
-    td = batch([[F, T, F, F], [F, F, F, T]])
-    nested = split_trajectories(td, as_nested=True)
-    assert list(nested.batch_size) == [3, -1]
-    assert (nested.to_padded_tensor(mask_key=("collector", "mask")) == split_trajectories(td)).all()
-
-
 def with_non_tensors(td):
     words = [[f"{row}{t}" for t in range(td.shape[1])] for row in range(td.shape[0])]
     td["next", "word"] = NonTensorStack(*[NonTensorStack(*map(NonTensorData, row)) for row in words])
@@ -177,16 +152,6 @@ def joined(episodes, layout):
     return join([[Piece(Frames(episode), 0, len(episode))] for episode in episodes], layout)
 
 
-@given(batches(masked=True))
-def test_padded_and_split_agree(td):
-    rows = [td[row, start:stop].exclude(("collector", "mask")) for row, start, stop in stretches(td)]
-    if rows:
-        padded = joined(rows, "padded")
-        assert padded.names == [None, "time"]
-        assert entries_of(padded) == entries_of(td)
-        assert (padded == split_trajectories(td)).all()
-
-
 @given(batches())
 def test_joining_what_was_split_gives_back_the_rows(td):
     rows = [row[row["collector", "mask"]].exclude(("collector", "mask")) for row in split_trajectories(td)]
@@ -213,11 +178,3 @@ def test_non_tensor_entries_are_joined_too():
 def test_joining_names_the_entry_that_some_lack():
     with pytest.raises(KeyError, match="'action' is in some fragments and not in others"):
         joined([batch([[F, F]])[0], batch([[F, F]])[0].exclude("action")], "cat")
-
-
-def test_large_rows_are_joined_like_small_ones():
-    td = batch([[F, T, F], [F, F, F]])
-    td["pixels"] = torch.rand(2, 3, 2048)
-    out = split_trajectories(td)
-    assert torch.equal(out["pixels"][out["collector", "mask"]], td["pixels"].flatten(0, 1))
-    assert not out["pixels"][~out["collector", "mask"]].any()

@@ -113,21 +113,18 @@ class TestSyncVectorEnvInEveryActionSpace(TestSyncVectorEnv):
 
 
 class TestAsyncVectorEnv(CountedHostContract):
-    n_steps = 15
+    """In the mode that it has by default; the others are those of `SyncVectorEnv`."""
 
-    @pytest.fixture(params=MODES, ids=lambda mode: mode.name)
-    def mode(self, request):
-        return request.param
+    n_steps = 15
 
     @pytest.fixture
     def counting(self):
         return Counting(observation="nested", script=Script((3, 2, 1)))
 
     @pytest.fixture
-    def make_host(self, counting, mode):
+    def make_host(self, counting):
         def make():
-            fns = [lambda i=i: CountingEnv(i, counting) for i in range(2)]
-            return VectorHost(AsyncVectorEnv(fns, autoreset_mode=mode))
+            return VectorHost(AsyncVectorEnv([lambda i=i: CountingEnv(i, counting) for i in range(2)]))
 
         return make
 

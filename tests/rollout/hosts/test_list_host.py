@@ -117,15 +117,6 @@ def test_a_reset_that_raises_says_which_env():
     assert isinstance(caught.value.cause, EnvBroke)
 
 
-def test_a_step_alone_leaves_the_others_where_they_are():
-    host = pair()
-    host.reset_all()
-    moved = host.step(ZERO, 1)
-    assert [env.mark.step for env in host.env] == [0, 1]
-    assert moved.observation[0][1].tolist() == [1, 0, 1]
-    assert moved.reward[1] != 0
-
-
 # ---- resets, seeds, retirement
 
 
@@ -171,11 +162,6 @@ def test_rebuilding_closes_the_old_envs_and_resets_new_ones():
     assert [env.mark.step for env in made[1]] == [1, 1]
     host.close()
     assert [env.closed for env in made[1]] == [1, 1]
-
-
-def test_an_instance_cannot_be_built_anew():
-    with pytest.raises(RuntimeError, match="was given as an instance and cannot be built anew; pass a callable"):
-        pair().rebuild()
 
 
 def test_every_env_is_closed_once_also_if_one_raises_and_the_first_error_is_raised():

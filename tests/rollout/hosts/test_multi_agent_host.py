@@ -62,14 +62,6 @@ def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_o
     assert (step.info[1]["truncateds"], step.info[1]["infos"]) == (GOES_ON, {"a": {"at": 4}})
 
 
-def test_a_reset_replaces_the_observations_of_its_envs_only():
-    host = MultiAgentHost([Told(), Told(begins=[({"a": 0}, {}), ({"b": 5}, {})])])
-    onto = host.reset_all()
-    assert host.reset([1], onto, [3]) == [[{"a": 0}, {"b": 5}]]
-    assert onto == [[{"a": 0}, {"a": 0}]]
-    assert (host.seed_of(0), host.seed_of(1)) == (None, 3)
-
-
 @pytest.mark.parametrize(
     ("returned", "error", "text"),
     [

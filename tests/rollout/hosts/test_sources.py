@@ -3,7 +3,6 @@
 import sys
 
 import gymnasium as gym
-import numpy as np
 import pytest
 
 from counting_vector import CountingVectorEnv
@@ -85,23 +84,6 @@ def test_an_instance_is_used_itself_and_its_copies_are_others():
     assert Source(env, copies=3).shares_a_random_state
     assert not Source(env).shares_a_random_state
     assert not Source(CountingEnv, copies=3).shares_a_random_state
-
-
-def test_copies_of_an_instance_do_not_share_a_random_state_once_they_are_seeded():
-    env = gym.make("CartPole-v1")
-    env.reset(seed=1)
-    host = build(Source(env, copies=2))
-    one, other = host.reset_all([3, 4])[0]
-    assert not np.array_equal(one, other)
-    host.close()
-
-
-def test_a_list_of_copies_is_built_anew_as_a_whole():
-    envs = CountingEnvs()
-    host = build(Source(envs, copies=2))
-    host.rebuild()
-    assert [env.mark for env in host.env] == [(2, 0, 0), (3, 0, 0)]
-    assert [env.closed for env in envs.made] == [1, 1, 0, 0]
 
 
 def test_an_instance_that_cannot_be_copied_is_a_type_error_with_the_way_out():

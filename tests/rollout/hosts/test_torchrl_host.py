@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorData, TensorDict
-from tensordict.nn import TensorDictModule, TensorDictModuleBase
+from tensordict.nn import TensorDictModuleBase
 
 pytest.importorskip("torchrl")
 
@@ -13,9 +13,7 @@ from torchrl.data import Bounded, Categorical, Composite, NonTensor, Unbounded
 from torchrl.envs import (
     Compose,
     EnvBase,
-    EnvCreator,
     ObservationNorm,
-    ParallelEnv,
     RewardSum,
     SerialEnv,
     StepCounter,
@@ -24,8 +22,6 @@ from torchrl.envs import (
 from torchrl.modules.tensordict_module.exploration import RandomPolicy as RandomOfTorchRL
 
 from swath import Collector, RandomPolicy
-from swath.errors import NonFinite
-from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 
@@ -115,25 +111,6 @@ def test_an_env_that_raises_leaves_by_the_transition_and_can_be_built_anew():
     assert host.rebuild()[0]["clock"].flatten().tolist() == [0, 0]
 
 
-def test_an_error_of_a_reset_names_its_env():
-    class Broken(Clock):
-        def _reset(self, tensordict=None, **_):
-            raise ArithmeticError("no clock")
-
-    with pytest.raises(EnvRaised):
-        host_of(Broken).reset_all()
-
-
-def test_a_batch_has_the_entries_of_the_env_and_ids_that_follow_its_episodes():
-    batch = drawn(Clock)
-    assert batch.batch_size == (8,)
-    assert batch.names == ["time"]
-    assert batch["next", "clock"].flatten().tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
-    assert batch["clock"].flatten().tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
-    assert batch["collector", "traj_ids"].tolist() == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert batch["next", "done"].flatten().nonzero().flatten().tolist() == [2, 5]
-
-
 def test_batches_of_an_env_that_uses_its_memory_again_are_not_overwritten():
     with Collector(lambda: Clock(length=100, reuses=True), act_still, frames_per_batch=8) as collector:
         batches = iter(collector)
@@ -144,12 +121,6 @@ def test_batches_of_an_env_that_uses_its_memory_again_are_not_overwritten():
 
 def act_still(tensordict):
     return still(tensordict)
-
-
-def test_non_tensor_entries_stay_what_they_are():
-    batch = drawn(lambda: Clock(word=True), frames=4)
-    assert batch["word"] == ["0", "1", "2", "0"]
-    assert batch["next", "word"] == ["1", "2", "3", "1"]
 
 
 @pytest.mark.parametrize("env", [lambda: Clock(100), lambda: SerialEnv(2, lambda: Clock(100))])
@@ -177,12 +148,6 @@ def test_an_instance_with_copies_is_itself_stepped_and_closed():
     drawn(env, envs_per_worker=2)
     assert env.made == 4
     assert env.is_closed
-
-
-def test_env_creators_and_batched_envs_are_sources():
-    assert drawn(EnvCreator(Clock)).batch_size == (8,)
-    with_two = drawn(ParallelEnv(2, Clock, mp_start_method="fork"))
-    assert with_two["next", "clock"].tolist() == drawn(SerialEnv(2, Clock))["next", "clock"].tolist()
 
 
 def test_random_actions_come_from_the_spec_and_zeros_stand_for_what_the_policy_would_write():
@@ -219,27 +184,6 @@ def test_plain_policies_get_the_only_observation():
     assert torch.equal(batch["output1"], batch["clock"] * 2)
 
 
-def test_a_plain_policy_may_name_its_inputs():
-    batch = drawn(lambda: TransformedEnv(Clock(), StepCounter()), lambda clock, step_count: clock - step_count)
-    assert not batch["action"].any()
-
-
-def test_a_policy_without_action_is_an_error():
-    with pytest.raises(KeyError, match="action"):
-        drawn(Clock, TensorDictModule(lambda clock: clock, ["clock"], ["value"]))
-
-
-def test_state_goes_from_step_to_step_and_is_zero_where_an_episode_begins():
-    def count(clock, state, is_init):
-        state = torch.zeros_like(clock) if state is None else state
-        return clock * 0, state + 1
-
-    policy = TensorDictModule(count, ["clock", "state", "is_init"], ["action", ("next", "state")])
-    batch = drawn(Clock, policy)
-    assert batch["state"].flatten().tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
-    assert batch["is_init"].flatten().int().tolist() == [1, 0, 0, 1, 0, 0, 1, 0]
-
-
 def test_the_state_of_transforms_is_saved_and_restored():
     def normed(loc):
         return TransformedEnv(Clock(), Compose(RewardSum(), ObservationNorm(loc, 1.0, in_keys=["clock"])))
@@ -259,44 +203,6 @@ def test_seeds_reach_the_env_and_repeat_the_data():
         first = next(iter(collector))
         collector.set_seed(5)
         assert torch.equal(next(iter(collector))["action"], first["action"])
-
-
-def test_an_error_of_an_env_ends_the_episodes_and_collection_goes_on():
-    broken = iter([[3], [], []])
-    batch = drawn(lambda: Clock(100, fails=next(broken)), frames=5, on_env_error="reset")
-    assert batch["next", "truncated"].flatten().tolist() == [False, True, False, False, False]
-    assert batch["next", "clock"].flatten().tolist() == [1, 2, 1, 2, 3]
-    assert batch["collector", "traj_ids"].tolist() == [0, 0, 1, 1, 1]
-
-
-def test_an_error_of_an_env_is_raised_as_its_own_type():
-    with pytest.raises(ArithmeticError, match="stopped"):
-        drawn(lambda: Clock(fails=[2]))
-
-
-def test_whole_episodes_and_split_trajectories():
-    assert drawn(Clock, trajs_per_batch=2)["collector", "mask"].sum() == 6
-    assert drawn(Clock, split_trajs=True).batch_size == (3, 3)
-
-
-def test_values_that_are_not_finite_are_found():
-    with pytest.raises(NonFinite, match="action"):
-        drawn(Clock, lambda clock: clock * float("nan"), check_finite=True)
-
-
-def test_no_observations_under_next_if_compact():
-    assert ("next", "clock") not in drawn(Clock, compact_obs=True).keys(include_nested=True)
-
-
-def test_fake_batches_look_like_real_ones():
-    with Collector(lambda: SerialEnv(2, Clock), act_still, frames_per_batch=8) as collector:
-        fake, real = collector.fake_tensordict(), next(iter(collector))
-    assert set(fake.keys(include_nested=True)) == set(real.keys(include_nested=True))
-    assert fake.batch_size == real.batch_size
-
-
-def test_set_truncated_needs_a_key_for_it():
-    assert drawn(Clock, set_truncated=True)["next", "truncated"].flatten().tolist() == [False] * 7 + [True]
 
 
 def test_an_env_of_gymnasium_renders_through_the_host():

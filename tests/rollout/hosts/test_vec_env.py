@@ -156,12 +156,6 @@ def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begin
     assert "cannot reset envs" in str(caught.value.cause)
 
 
-def test_a_cut_is_told_from_an_end():
-    host = VecEnvHost(DummyVecEnv([lambda: gym.wrappers.TimeLimit(Count(), 1)]))
-    host.reset_all(None)
-    assert list(host.step([np.array([0])]).ended) == [(0, False, True)]
-
-
 def test_exceptions_of_its_envs_leave_as_failures():
     host = VecEnvHost(DummyVecEnv([Count]))
     host.reset_all([1])
@@ -184,13 +178,6 @@ def test_evaluate_policy_takes_it_seeded_as_a_whole_and_leaves_it_open(max_steps
     assert env.closes == 0
     with pytest.raises(ValueError, match="num_envs=2"):
         evaluate_policy(Two(), env, num_envs=2)
-
-
-def test_without_a_seed_it_is_not_seeded():
-    env, other = DummyVecEnv([Count]), Count()
-    env.envs[0].reset(seed=3), other.reset(seed=3)
-    lengths = [other.reset()[0]["left"][0] for _ in range(5)]
-    assert evaluate_policy(Two(), env, 5, seed=None, return_episode_rewards=True)[1] == lengths
 
 
 def test_its_monitors_reward_changers_and_statistics_are_found_through_its_wrappers():

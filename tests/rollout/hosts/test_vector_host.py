@@ -98,14 +98,6 @@ def test_a_vector_env_that_does_not_say_when_it_resets_is_refused(said):
         VectorHost(env)
 
 
-def test_the_mode_may_be_given_by_its_value():
-    env = CountingVectorEnv(2, autoreset_mode=DISABLED)
-    env.metadata = {"autoreset_mode": "Disabled"}
-    host = VectorHost(env)
-    assert not host.spec.skips
-    assert host.spec.resettable
-
-
 # ---- seeds
 
 
@@ -152,16 +144,6 @@ def test_in_same_step_mode_a_reset_asks_only_envs_that_have_not_begun_by_themsel
     assert [len(env.seeds) for env in host.env.envs] == [2, 2]
 
 
-def test_in_same_step_mode_a_seed_asks_also_an_env_that_has_begun():
-    host = sync(SAME_STEP)
-    host.reset_all()
-    host.step(ZERO)
-    moved = host.step(ZERO)
-    fresh = host.reset([0, 1], moved.observation, [7, None])
-    assert marks(fresh[0]) == [(2, 0), (1, 0)]
-    assert [env.seeds for env in host.env.envs] == [[None, None, 7], [None, None]]
-
-
 def test_in_next_step_mode_a_seed_makes_the_reset_come_at_once():
     host = sync(NEXT_STEP)
     host.reset_all()
@@ -179,32 +161,6 @@ def test_in_next_step_mode_a_void_row_has_no_reward_and_no_end():
     for step in list(play(sync(NEXT_STEP, counting), 6)):
         assert not step.void or not step.ended
         assert all(step.reward[env] == 0 for env in step.void)
-
-
-def test_a_reset_of_all_ends_the_waiting_for_resets():
-    for host in (sync(NEXT_STEP), own(NEXT_STEP)):
-        host.reset_all()
-        host.step(ZERO)
-        assert host.step(ZERO).ended
-        host.reset_all()
-        assert list(host.step(ZERO).void) == []
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
-def test_envs_go_on_beside_retired_ones(mode):
-    host = sync(mode)
-    host.reset_all()
-    n_ends = 0
-    for _ in range(9):
-        moved = host.step(ZERO)
-        assert not moved.failed
-        ended = [env for env, _, _ in moved.ended]
-        if 0 in ended:
-            host.retire([0])
-        if 1 in ended:
-            n_ends += 1
-            host.reset([1], moved.observation)
-    assert n_ends == (3 if mode is NEXT_STEP else 4)
 
 
 def test_a_manual_host_resets_retired_envs_unseen():

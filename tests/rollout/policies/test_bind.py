@@ -147,31 +147,6 @@ def test_policies_of_tensordicts_get_one_and_may_write_in_place_or_return_anothe
     np.testing.assert_array_equal(outputs["action"], expected)
 
 
-def test_the_tensordict_has_the_batch_shape_and_nested_entries():
-    shapes = []
-
-    def policy(td):
-        shapes.append((td.batch_size, sorted(map(str, td.keys(include_nested=True, leaves_only=True)))))
-        td["action"] = td["task"]
-
-    answered(policy, spec_of(SEVERAL))
-    answered(policy, spec_of(SEVERAL, bare=True))
-    keys = ["('in', 'side')", "position", "task"]
-    assert shapes == [(torch.Size([3]), keys)] * 2 + [(torch.Size([]), keys)] * 2
-
-
-def test_a_tensordict_module_is_called_and_its_outputs_are_kept_but_private_ones():
-    spec = spec_of()
-    module = TensorDictModule(
-        lambda x: (x[..., 0] * 2, x[..., 1], (x[..., 2] > 0).long()),
-        in_keys=["observation"],
-        out_keys=["value", "_scratch", "action"],
-    )
-    outputs = answered(module, spec)
-    assert list(outputs) == ["action", "value"]
-    np.testing.assert_array_equal(outputs["value"], observed(spec, 1)[0][:, 0] * 2)
-
-
 def probabilistic(distribution, keys, action_space):
     n = 2 if distribution is Categorical else 4
     net = TensorDictModule(
@@ -383,21 +358,6 @@ def test_another_output_without_a_row_per_env_is_an_error(value, error, message)
 # ---- memory and gradients
 
 
-def test_outputs_that_require_gradients_are_detached_and_the_policy_acts_without():
-    net, modes = nn.Linear(4, 2), []
-
-    def policy(observation):
-        modes.append(torch.is_grad_enabled())
-        return {"action": net(observation).argmax(-1), "scale": net.bias.expand(3, 2)}
-
-    spec = spec_of()
-    policy = bound(policy, spec)
-    with torch.no_grad():
-        outputs = policy(observed(spec))
-    assert modes == [False, False]
-    assert not any(isinstance(leaf, torch.Tensor) for leaf in outputs)
-
-
 def test_a_dtype_that_numpy_lacks_stays_a_tensor():
     def policy(x):
         return {"action": x[..., 0].long(), "value": x[..., 1].bfloat16()}
@@ -433,20 +393,3 @@ def test_a_policy_that_writes_into_its_observation_changes_neither_the_recorded_
     np.testing.assert_array_equal(first[0], observed(spec)[0])
     np.testing.assert_array_equal(second[0], observed(spec, 1)[0])
     np.testing.assert_array_equal(seen[1], first[0])
-
-
-ANOTHER_FORM = {
-    "nothing": None,
-    "a dict": {"action": torch.zeros(3, dtype=torch.int64)},
-    "a tuple": (torch.zeros(3, dtype=torch.int64),),
-}
-
-
-@pytest.mark.parametrize("name", list(ANOTHER_FORM))
-def test_an_answer_of_another_form_than_the_first_is_named(name):
-    answers = Seen(torch.zeros(3, dtype=torch.int64))
-    policy = bound(answers)
-    answers.answer = ANOTHER_FORM[name]
-    kind = type(answers.answer).__name__
-    with pytest.raises(TypeError, match=rf"answered with {kind}.*, unlike at construction; it must give \['action'\]"):
-        policy(observed(spec_of(), 1))

@@ -57,21 +57,6 @@ def test_open_sides_are_drawn_as_gymnasium_does():
     assert abs(drawn(SPACES["above"]).mean() - 2) < 0.1
 
 
-def test_the_generator_of_torch_decides():
-    space = SPACES["nested"]
-    draw = RandomPolicy().sampler(space, 4)
-    torch.manual_seed(5)
-    one = draw(None)
-    torch.manual_seed(5)
-    other = draw(None)
-    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_a_spec_of_ones_own_is_sampled_instead_of_the_envs():
-    leaves = RandomPolicy(spaces.Discrete(1, start=3)).sampler(spaces.Discrete(9), 5)(None)
-    assert leaves[0].tolist() == [3] * 5
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float32])
 def test_a_mask_restricts_a_discrete_action_to_its_nonzero_entries(dtype):
     mask = torch.tensor([[0, 1, 0, 1, 0], [1, 0, 0, 0, 0]]).repeat(500, 1).to(dtype)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from policy_toys import VECTOR, observed, spec_of
+from policy_toys import observed, spec_of
 from tensordict.nn import TensorDictModule
 from torch import nn
 
@@ -110,18 +109,6 @@ def test_a_bare_env_has_a_state_without_env_dimension():
     assert (step["h"].tolist(), step["is_init"].tolist()) == ([[0]], [[True]])
 
 
-def test_is_init_alone_is_supplied_too():
-    def policy(observation, is_init):
-        return is_init[..., 0].long()
-
-    policy.in_keys = ["observation", "is_init"]
-    played = Played(policy)
-    assert played.policy.keys == ("action", "is_init")
-    assert [played.step()["action"].tolist() for _ in range(2)] == [[1, 1, 1], [0, 0, 0]]
-    played.policy.begin([0])
-    assert played.step()["action"].tolist() == [1, 0, 0]
-
-
 def test_several_states_also_of_dtypes_that_numpy_lacks():
     def policy(observation, a, b):
         a = torch.zeros(3, 2, dtype=torch.bfloat16) if a is None else a
@@ -163,16 +150,6 @@ def test_a_policy_that_cannot_begin_without_state_is_told_why():
     with pytest.raises(TypeError) as caught:
         Played(policy)
     assert "does not write ['h']; a recurrent policy gets None for them in its first call" in caught.value.__notes__[0]
-
-
-def test_an_env_that_writes_is_init_itself_is_believed():
-    space = spaces.Dict({"observation": VECTOR, "flag": spaces.MultiBinary(1)})
-
-    def policy(observation, flag):
-        return flag[..., 0].long()
-
-    spec = spec_of(space)
-    assert bind(policy, spec, observed(spec), Binding()).keys == ("action",)
 
 
 def test_another_policy_takes_over_the_memory():
