@@ -12,14 +12,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import SyncVectorEnv
 
 import ray_cluster
 from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
-from swath.workers.ray.backend import RayBackend
 from toys import Gate
 
 NAME = "the tests' own"
+NUMBERS = (
+    *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"),
+    *("reward_ci_low", "reward_ci_high", "num_episodes", "num_frames", "episode_length", "fps", "duration_s"),
+    *("policy_version", "episode_rewards", "episode_lengths", "truncated", "frames", "frames_truncated"),
+)
 OPTIONS = {"num_gpus": 0, "num_cpus": 1}
 
 
@@ -63,12 +68,48 @@ class Upright:
         return (observation[..., 1:].sum(-1) > 0).long()
 
 
+class Ones:
+    def __call__(self, observation):
+        return torch.ones(observation.shape[:-1], dtype=torch.long)
+
+
 def cartpole():
     return gym.make("CartPole-v1")
 
 
 def raising():
     raise OSError("no such env")
+
+
+class Count(gym.Env):
+    """Ends after so many steps; earns 1 at each; raises at a step for as long as a file is there."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(5)
+    metadata = {"render_modes": ["rgb_array"]}
+    render_mode = "rgb_array"
+
+    def __init__(self, length, breaks=None):
+        self.length, self.breaks = length, breaks
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.made = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.made += 1
+        if self.breaks is not None and self.breaks.exists():
+            raise OSError("broken")
+        return np.zeros(1, np.float32), 1.0, self.made >= self.length, False, {}
+
+    def render(self):
+        return np.full((4, 6, 3), self.made, np.uint8)
+
+
+def two():
+    """Their first episodes have 3 and 9 steps."""
+    return SyncVectorEnv([partial(Count, 3), partial(Count, 9)])
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +130,13 @@ def worker(ray):
     with RayEvalWorker(None, Endless, Constant, name=NAME, **OPTIONS) as worker:
         worker.submit(None, 1)
         worker.poll(None)
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def pair(ray):
+    """Two envs and a policy without weights, with room for two frames."""
+    with RayEvalWorker(None, two, Ones, max_video_bytes=2 * 4 * 6 * 3, **OPTIONS) as worker:
         yield worker
 
 
@@ -147,6 +195,35 @@ def test_another_handle_takes_over_and_the_first_is_told(worker):
     with pytest.raises(Superseded, match="another handle"):
         worker.poll(None)
     assert worker.poll(None) is None
+
+
+@pytest.mark.parametrize(("break_when_any_done", "lengths"), [(True, [3, 3]), (False, [3, 9])])
+def test_a_batch_stops_with_the_first_that_is_done_or_goes_on_until_all_are(pair, break_when_any_done, lengths):
+    pair.submit(None, 20, break_when_any_done=break_when_any_done)
+    result = pair.poll(None)
+    assert result.keys() == {*NUMBERS}
+    assert result["episode_lengths"].tolist() == result["episode_rewards"].tolist() == lengths
+    assert result["truncated"].tolist() == [False, lengths[1] == 3]
+    assert (result["num_frames"], result["reward"]) == (sum(lengths), sum(lengths) / 2)
+    assert result["frames"][:, 0, 0, 0].tolist() == [1, 2]
+    assert result["frames_truncated"]
+
+
+def test_a_policy_without_weights_takes_none(pair):
+    pair.submit(Constant(), 2)
+    with pytest.raises(TypeError, match="has none"):
+        pair.poll(None)
+    assert played(pair, 2)["num_frames"] == 4
+
+
+def test_after_an_exception_the_next_rollout_has_an_env_made_anew(pair, tmp_path):
+    breaks = tmp_path / "breaks"
+    breaks.touch()
+    with RayEvalWorker(None, partial(Count, 3, breaks), Constant, **OPTIONS) as worker:
+        with pytest.raises(OSError, match="broken"):
+            played(worker, 5)
+        breaks.unlink()
+        assert played(worker, 5)["reward"] == 3.0
 
 
 # Names
@@ -310,10 +387,11 @@ def test_a_rollout_that_hangs_is_late_and_its_actor_replaced(ray, gate):
 
 def test_whoever_waits_is_woken_by_shutdown(ray, monkeypatch):
     worker, raised = RayEvalWorker(None, cartpole, Upright, placement_timeout_s=60.0), []
-    waits, wait_of = threading.Event(), RayBackend.wait
+    waits, wait_of = threading.Event(), threading.Condition.wait
 
     def noted(*args):
-        waits.set()
+        if threading.current_thread() is waiting:
+            waits.set()
         return wait_of(*args)
 
     def wait():
@@ -323,8 +401,8 @@ def test_whoever_waits_is_woken_by_shutdown(ray, monkeypatch):
             raised.append(closed)
 
     worker.submit(None, 2)
-    monkeypatch.setattr(RayBackend, "wait", noted)
     waiting = threading.Thread(target=wait)
+    monkeypatch.setattr(threading.Condition, "wait", noted)
     waiting.start()
     assert waits.wait(60)
     worker.shutdown()

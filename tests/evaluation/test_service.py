@@ -26,8 +26,8 @@ class Workers:
     def models(self):
         return {}
 
-    def close(self, timeout):
-        return []
+    def close(self, timeout, *, ends=True):
+        pass
 
 
 def finish(performed):

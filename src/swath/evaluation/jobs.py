@@ -9,6 +9,7 @@ from functools import partial
 
 from swath.errors import WorkerLate
 from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.request import EvalRequest
 from swath.evaluation.setting import Setting, SettingRequest, private_copy, require_own
 from swath.evaluation.worker import EvalWorker, noted
 from swath.rollout.hosts.sources import is_env_instance
@@ -18,19 +19,27 @@ from swath.workers.tickets import Name
 PRELOADED = ("swath.evaluation.worker", "gymnasium", "tensordict")
 """What every worker imports in any case."""
 
+PUBLIC = ("rollout",)
+"""Methods by which an actor shows of what kind it is."""
+
 
 class Jobs:
     """Makes jobs. What is to be built at once is built here: what a thread plays in, unless all is still to be built.
 
     Args:
         options: what each worker builds, where they live, and how many they are; the policy is copied here.
+        registered: name and namespace of the worker, on Ray.
+        joins: another driver has begun it.
 
     Raises:
         TypeError: the policy cannot be copied, or not with all that it runs.
         Exception: what building the env raised.
     """
 
-    def __init__(self, options: EvaluatorOptions) -> None:
+    def __init__(
+        self, options: EvaluatorOptions, registered: tuple[str, str] | None = None, *, joins: bool = False
+    ) -> None:
+        self._registered, self._joins = registered, joins
         request = options.setting
         require_own(request.policy)
         if request.policy is not None:
@@ -52,16 +61,17 @@ class Jobs:
         elif ready is not None:
             build = partial(EvalWorker, ready, *post)
         else:
-            build = partial(_worker, self._request, *post)
+            build = partial(_worker, self._request, *post, options.request)
         before, threads = None if options.place == "thread" else options.init_fn, options.settings.num_threads or 1
-        return Job(build, name, threads, before, options.resources)
+        public = () if self._registered is None else PUBLIC
+        return Job(build, name, threads, before, options.resources, public, self._registered, self._joins)
 
-    def leftover(self) -> list[Callable[[], None]]:
-        """What closes what was built for nobody, and envs that were handed in and are open yet."""
+    def leftover(self) -> list[Setting]:
+        """What was built for nobody, and envs that were handed in and are open yet."""
         stuck = self._turn is not None and self._turn.locked()
         last = None if self._last is None or self._last.closed or stuck else self._last
         built, self._built = self._built, None
-        return [setting.close for setting in (built, last) if setting is not None]
+        return [setting for setting in (built, last) if setting is not None]
 
     def _play_in_turn(self, ready: Setting | None, name: Name, workers: int, place: str) -> EvalWorker:
         """One life after another plays in envs that were handed in."""
@@ -73,6 +83,6 @@ class Jobs:
             return EvalWorker(self._last, name, workers, place, self._turn)
 
 
-def _worker(request: SettingRequest, name: Name, workers: int, place: str) -> EvalWorker:
+def _worker(request: SettingRequest, name: Name, workers: int, place: str, conditions: EvalRequest) -> EvalWorker:
     with noted(name, place):
-        return EvalWorker(Setting(request), name, workers, place)
+        return EvalWorker(Setting(request), name, workers, place, conditions=conditions)

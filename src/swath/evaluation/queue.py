@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from swath.errors import Closed, SwathError
 from swath.evaluation.result import EvalResult
@@ -34,10 +34,12 @@ class Brief:
     Attributes:
         models: weights by model id, the service's own.
         weighted: whether they count as a new set.
+        manner: in which conditions it differs, by name.
     """
 
     models: Mapping[str, Snapshot] = field(default_factory=dict)
     weighted: bool = False
+    manner: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:

@@ -1,24 +1,35 @@
-"""`RayEvalWorker`: one env and one policy in an actor of a Ray cluster, one rollout per submit."""
+"""`RayEvalWorker`: one env and one policy in an actor of a Ray cluster, one rollout per submit.
+
+submit ─▶ EvaluationService ─▶ EvalWorkers, a group of one ─▶ EvalWorker in the actor ─▶ Performed ─▶ poll: numbers
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
-import cloudpickle
 import torch
 
-from swath.evaluation.eval_actor import EvalActor
-from swath.evaluation.options import NUM_GPUS, require_ray, resources_of
-from swath.evaluation.rollout_handle import ActorOptions, Address, RolloutHandle
-from swath.keys import keys_of
+from swath.errors import WorkerLost
+from swath.evaluation.jobs import PUBLIC
+from swath.evaluation.options import NUM_GPUS, EvaluatorOptions, require_ray, resources_of
+from swath.evaluation.queue import EvalQueue
+from swath.evaluation.result import Performed
+from swath.evaluation.service import EvaluationService
+from swath.evaluation.statistics import summarise
+from swath.evaluation.weights import brief_of
+from swath.evaluation.workers import EvalWorkers
 from swath.options import count
 from swath.rollout.policies.calling import ExplorationType
-from swath.weights.manifest import snapshot_of
+from swath.workers.garbage import GarbageWatch
+from swath.workers.ray.actors import registered
 
 NAMESPACE = "swath"
+_GARBAGE_S = 2.0
 
 
 class RayEvalWorker:
@@ -76,18 +87,29 @@ class RayEvalWorker:
         **remote_kwargs: Any,
     ) -> None:
         require_ray()
-        keys_of("reward_keys", reward_keys)
-        keys_of("done_keys", done_keys)
         for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker)):
             if not callable(function):
                 raise TypeError(f"{given} is of type {type(function).__name__}; it must be callable")
         at = _address(name, remote_kwargs.pop("namespace", NAMESPACE))
-        resources = resources_of(num_gpus, remote_kwargs, "remote_kwargs")
-        options = ActorOptions(init_fn, resources, retries, timeout_s, start_timeout_s, placement_timeout_s)
-        makers = cloudpickle.dumps((env_maker, policy_maker))
-        build = partial(EvalActor, makers, done_keys, seed, count("max_video_bytes", max_video_bytes))
-        self._handle = RolloutHandle(build, at, options)
-        self._reward_keys = reward_keys
+        resources_of(num_gpus, remote_kwargs, "remote_kwargs")
+        options = EvaluatorOptions(
+            env_maker,
+            policy_factory=policy_maker,
+            backend="ray",
+            init_fn=init_fn,
+            num_gpus=num_gpus,
+            ray_kwargs=remote_kwargs,
+            reward_keys=reward_keys,
+            done_keys=done_keys,
+            seed=seed,
+            timeout_s=timeout_s,
+            start_timeout_s=start_timeout_s,
+            placement_timeout_s=placement_timeout_s,
+            retries=retries,
+            max_video_bytes=max_video_bytes,
+            dump_video=False,
+        )
+        self._open(options, at)
 
     @classmethod
     def from_name(cls, name: str, *, reward_keys: Any = ("next", "reward"), namespace: str | None = None) -> Self:
@@ -104,11 +126,28 @@ class RayEvalWorker:
             TypeError: the actor of that name is something else.
         """
         require_ray()
-        keys_of("reward_keys", reward_keys)
         worker = cls.__new__(cls)
-        handle = RolloutHandle(None, _address(name, NAMESPACE if namespace is None else namespace))
-        vars(worker).update(_handle=handle, _reward_keys=reward_keys)
+        options = EvaluatorOptions(
+            _made_there,
+            policy_factory=_made_there,
+            backend="ray",
+            num_gpus=0,
+            reward_keys=reward_keys,
+            retries=0,
+            dump_video=False,
+        )
+        at = _address(name, NAMESPACE if namespace is None else namespace)
+        worker._open(options, at, joins=True)  # noqa: SLF001  it is of this class
         return worker
+
+    def _open(self, options: EvaluatorOptions, at: tuple[str, str] | None, *, joins: bool = False) -> None:
+        self._options, self._name, self._joins = options, "" if at is None else f"{at[0]!r} ", joins
+        workers = self._workers = EvalWorkers(options, at, joins=joins)
+        workers.begin(None if at is None else partial(_require, *at, joins=joins))
+        request = replace(options.request, per_slot=True)
+        self._service = EvaluationService(workers, EvalQueue("latest"), request, _numbers, lambda *_: None)
+        self._submitting, self._submits = threading.Lock(), 0
+        self._watch = GarbageWatch(self, partial(self._service.close, _GARBAGE_S, ends=False), at_exit=False)
 
     def submit(
         self, weights: Any, max_steps: int | None, *, deterministic: bool = True, break_when_any_done: bool = True
@@ -127,15 +166,17 @@ class RayEvalWorker:
             TypeError: not weights.
             ValueError: `max_steps` is no positive integer.
         """
-        steps = None if max_steps is None else count("max_steps", max_steps)
-        exploration = ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM
-        self._handle.submit(
-            None if weights is None else snapshot_of(weights),
-            max_steps=steps,
-            exploration=exploration,
-            until_any_done=break_when_any_done,
-            reward_keys=self._reward_keys,
-        )
+        manner = {
+            "max_steps": None if max_steps is None else count("max_steps", max_steps),
+            "exploration_type": ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM,
+            "until_any_done": break_when_any_done,
+        }
+        with self._submitting:
+            brief = replace(brief_of(self._options, weights, None), manner=manner)
+            self._service.drop()
+            self._submits += 1
+            self._workers.announce(self._submits)
+            self._service.trigger(lambda: brief, self._submits)
 
     def poll(self, timeout: float | None = 0) -> dict[str, Any] | None:
         """The result of the last rollout that was submitted here, once; `None` if it is not there.
@@ -155,13 +196,13 @@ class RayEvalWorker:
             WorkerLost, WorkerLate, PlacementFailed: what became of the actor.
             Exception: what code of the user raised, as its own type.
         """
-        outcome = self._handle.poll(timeout)
-        if outcome is None or isinstance(outcome, dict):
-            return outcome
         try:
-            return {**outcome.head, "frames": torch.from_numpy(outcome.open().copy())}
-        finally:
-            outcome.close()
+            return self._service.wait(timeout)
+        except WorkerLost as lost:
+            if self._joins:
+                why = "the handle that built it begins another, then from_name() finds that one"
+                raise WorkerLost(f"{lost}; {why}", worker=lost.worker, life=lost.life) from None
+            raise
 
     def shutdown(self, timeout: float = 5.0) -> None:
         """Close the env in the actor and end the actor, for all handles. Twice is fine.
@@ -171,7 +212,9 @@ class RayEvalWorker:
         Args:
             timeout: seconds for the env to be closed.
         """
-        self._handle.close(timeout)
+        self._service.close(timeout)
+        self._service.drop()
+        self._watch.end()
 
     def __enter__(self) -> Self:
         return self
@@ -183,11 +226,51 @@ class RayEvalWorker:
 
     def __repr__(self) -> str:
         """A status line; asks nobody."""
-        return f"<RayEvalWorker {self._handle}>"
+        state = "closed" if self._service.closed else str(self._workers)
+        return f"<RayEvalWorker {self._name}{state}{', a rollout is asked for' * self._service.pending}>"
 
 
-def _address(name: str | None, namespace: str) -> Address | None:
+def _numbers(performed: Performed) -> dict[str, Any]:
+    """What `poll` gives."""
+    episodes, footage = performed.rounds.episodes(), performed.footage[0] if performed.footage else None
+    numbers: dict[str, Any] = {**summarise(episodes["returns"], episodes["lengths"], performed.request.seed)}
+    steps = numbers["num_frames"] = numbers.pop("frames")
+    frames = None if footage is None else footage.films.get(0)
+    return {
+        **numbers,
+        "duration_s": performed.seconds,
+        "fps": steps / performed.seconds,
+        "policy_version": performed.version,
+        "episode_rewards": torch.from_numpy(episodes["returns"].copy()),
+        "episode_lengths": torch.from_numpy(episodes["lengths"].copy()),
+        "truncated": torch.from_numpy(episodes["truncated"].copy()),
+        "frames": None if frames is None else torch.from_numpy(frames),
+        "frames_truncated": footage is not None and footage.film_truncated,
+    }
+
+
+def _made_there() -> Never:
+    """Env and policy of an actor that another handle has built are known there only."""
+    raise AssertionError("the actor has its own env and policy")
+
+
+def _require(name: str, namespace: str, *, joins: bool) -> None:
+    """Check that the name is free, or is that of a worker to be joined."""
+    said = f"named {name!r} in namespace {namespace!r}"
+    try:
+        actor = registered(name, namespace)
+    except ValueError:
+        if joins:
+            raise ValueError(f"there is no actor {said}: it was shut down, is lost, or has another name") from None
+        return
+    if not joins:
+        raise ValueError(f"there is an actor {said} already; reach it with RayEvalWorker.from_name()")
+    if not all(hasattr(actor, method) for method in PUBLIC):
+        raise TypeError(f"the actor {said} is no RayEvalWorker: {actor}")
+
+
+def _address(name: str | None, namespace: str) -> tuple[str, str] | None:
     for given, value in (("name", name), ("namespace", namespace)):
         if value is not None and not (isinstance(value, str) and value):
             raise ValueError(f"{given}={value!r} must be a non-empty string")
-    return None if name is None else Address(name, namespace)
+    return None if name is None else (name, namespace)

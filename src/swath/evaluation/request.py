@@ -101,6 +101,8 @@ class EvalRequest(Conditions):
         film_bytes: frames held at most, by each worker.
         report_every: env steps between two reports of a worker, at most.
         record: whether all steps are kept.
+        per_slot: a rollout: one episode of each slot, and what else the worker says; see `EvalWorker.rollout`.
+        until_any_done: a round ends with the first episode that does; the others are cut there.
     """
 
     step: int = 0
@@ -109,6 +111,8 @@ class EvalRequest(Conditions):
     film_bytes: int = 2**30
     report_every: int = 1000
     record: bool = False
+    per_slot: bool = False
+    until_any_done: bool = False
 
 
 def halfwidth(interval: tuple[float, float]) -> float:

@@ -221,6 +221,7 @@ class Performed:
         retries: how often a worker was lost and its share played again.
         footage: of each worker and round.
         unwritten: what recorders in the envs could not write, in words.
+        version: how many sets of weights were sent to the worker.
     """
 
     request: EvalRequest
@@ -230,6 +231,7 @@ class Performed:
     retries: int = 0
     footage: Sequence[Footage] = ()
     unwritten: Sequence[str] = ()
+    version: int = 0
 
 
 def result_of(

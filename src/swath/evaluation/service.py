@@ -47,8 +47,8 @@ class EvaluationService:
         workers: EvalWorkers,
         queue: EvalQueue,
         request: EvalRequest,
-        finish: Callable[[Performed], EvalResult],
-        show: Callable[[EvalResult, Callable[[], Mapping[str, Mapping[str, Any]]]], None],
+        finish: Callable[[Performed], Any],
+        show: Callable[[Any, Callable[[], Mapping[str, Mapping[str, Any]]]], None],
     ) -> None:
         self._workers, self._queue, self._request = workers, queue, request
         self._finish, self._to_show = finish, show
@@ -142,6 +142,12 @@ class EvaluationService:
             self._changed.notify_all()
             return cancelled
 
+    def drop(self) -> None:
+        """As `cancel`, and unread outcomes are dropped."""
+        with self._changed:
+            self.cancel()
+            self._queue.unread.clear()
+
     def counts(self) -> dict[str, int]:
         """What has happened so far."""
         with self._changed:
@@ -182,8 +188,12 @@ class EvaluationService:
             self._require_rest()
             self._queue.step_counter, self._queue.policy_version = step_counter, policy_version
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float, *, ends: bool = True) -> None:
         """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine.
+
+        Args:
+            timeout: in seconds.
+            ends: whether a registered worker ends, too, for all drivers.
 
         Raises:
             ValueError: `timeout` is not a finite number of seconds.
@@ -200,8 +210,7 @@ class EvaluationService:
             mine = threading.current_thread() is thread
             if not mine and not self._workers.starting:
                 self._wait(lambda: not self._performing, timeout)
-        for error in self._workers.close(max(0.0, until - monotonic())):
-            _log.error("an env of an evaluation raised when it was closed", exc_info=error)
+        self._workers.close(max(0.0, until - monotonic()), ends=ends)
         if thread is not None and not mine:
             thread.join(max(0.0, until - monotonic()) + JOIN_S)
         alive = [thread.name] if thread is not None and not mine and thread.is_alive() else []
@@ -239,7 +248,7 @@ class EvaluationService:
             return
         self._thread = threading.Thread(target=self._coordinate, name="swath eval", daemon=True)
         self._thread.start()
-        atexit.register(self.close, EXIT_S)  # a thread that is in torch then aborts the interpreter
+        atexit.register(self.close, EXIT_S, ends=False)  # a thread that is in torch then aborts the interpreter
 
     def _warn_if_many_wait(self) -> None:
         with self._changed:
@@ -274,7 +283,8 @@ class EvaluationService:
         """What came of it; everything that is raised is an outcome."""
         try:
             seed = fresh_root() if self._request.seed is None else self._request.seed
-            asked = replace(self._request, step=request.step, policy_version=request.policy_version, seed=seed)
+            given = {"seed": seed, "policy_version": request.policy_version, **request.brief.manner}
+            asked = replace(self._request, step=request.step, **given)
             performed = self._workers.perform(asked, request.brief.models, lambda: request.cancelled)
             return Ending(self._finish(performed))
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read

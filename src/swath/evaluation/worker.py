@@ -6,6 +6,8 @@
 Between two slices the worker gets what is new: another evaluation, which takes the place of the present one, or the
 end. So whoever cancels or closes need not reach into a running evaluation. Where slices begin and end changes no
 number. An exception of user code is the answer to the call; the next one is played in envs that were built anew.
+
+Several drivers may ask one worker. The evaluation that began last is played; others that go on asking get `Superseded`.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensordict import TensorDict
 
+from swath.errors import Closed, Superseded
 from swath.evaluation.env_parts import dump_recorders, empty_recorders, recorders
 from swath.evaluation.recording import Film, Recording
 from swath.evaluation.request import EvalRequest
@@ -37,6 +40,18 @@ SLICE_S = 0.05
 """How long a worker plays before it looks for news."""
 
 
+class EvaluationId(NamedTuple):
+    """Names one evaluation.
+
+    Attributes:
+        asker: who asks for it.
+        number: counts what was asked for there, from 1 on.
+    """
+
+    asker: str
+    number: int
+
+
 @dataclass(frozen=True)
 class Report:
     """How far a worker is with a round.
@@ -48,6 +63,7 @@ class Report:
         seeding: how far seeds reach.
         rows: complete episodes of the round, by number.
         records: whether transforms of the envs have recorded something that is to be written.
+        version: how many sets of weights were sent here.
     """
 
     over: bool
@@ -56,6 +72,7 @@ class Report:
     seeding: Seeding
     rows: Mapping[int, EpisodeRow]
     records: bool
+    version: int
 
 
 @dataclass(frozen=True)
@@ -110,6 +127,7 @@ class Performance:
     ) -> None:
         host, seed = setting.host, request.seed
         self._host = host
+        self._until_any_done = request.until_any_done
         self._film = Film(request.film, request.film_bytes) if request.film else None
         self._recording = Recording(request.policy_version) if request.record else None
         own = [watcher for watcher in (self._film, self._recording) if watcher is not None]
@@ -129,6 +147,8 @@ class Performance:
     def play(self, enough: Callable[[], bool]) -> None:
         """Play on until it is enough, which is asked after each step, or the round is over.
 
+        Where the request ends a round with the first env that is done, the others' episodes are cut there.
+
         Raises:
             Exception: what an env, the policy, a watcher or `enough` raised.
         """
@@ -136,6 +156,9 @@ class Performance:
         try:
             with self._drawing():
                 for _ in self._steps:
+                    if self._until_any_done and self.runner.rows:
+                        self.runner.cut()
+                        break
                     if enough() and self.runner.unfinished:
                         return
             self.over = True
@@ -168,6 +191,7 @@ class EvalWorker(Member):
         workers: how many there are.
         place: the backend, in words.
         turn: held while the envs are used, where other lives use the same.
+        conditions: of all rollouts, whoever asks for them.
     """
 
     def __init__(
@@ -177,13 +201,17 @@ class EvalWorker(Member):
         workers: int = 1,
         place: str = "inline",
         turn: AbstractContextManager[Any] | None = None,
+        conditions: EvalRequest | None = None,
     ) -> None:
         self._setting, self._name, self._workers, self._place = setting, name, workers, place
+        self._conditions = conditions or EvalRequest()
         self._turn = nullcontext() if turn is None else turn
         self._models = Models(setting)
-        self._evaluation = 0
+        self._evaluation = EvaluationId("", 0)
+        self._newest: dict[str, int] = {}  # by asker
         self._performance: Performance | None = None
-        self._failed = False
+        self._failed = self._closed = self._awaited = False
+        self._version = 0
 
     def present(self) -> bool:
         """Answer, so that one is known to be there."""
@@ -199,49 +227,80 @@ class EvalWorker(Member):
             self._models.check(model_id, each)
         return True
 
-    def take(self, models: Mapping[str, Any], version: int) -> None:  # noqa: ARG002  requests have it
+    def rollout(self, request: EvalRequest) -> EvalRequest:
+        """A request for one episode of each slot, filmed if the env renders, under the conditions given here."""
+        mine, env = self._conditions, self._setting.host.env
+        return replace(
+            request,
+            num_trajectories=self._setting.host.spec.num_envs,
+            seed=fresh_root() if mine.seed is None else mine.seed,
+            done_keys=mine.done_keys,
+            film=int(renders(env)),
+            film_bytes=mine.film_bytes,
+        )
+
+    def take(self, models: Mapping[str, Any], version: int) -> None:
         """Put newer weights in: into all models and copies, or into none."""
         self._performance = None
         self._models.apply(models)
+        self._version = max(self._version + 1, version)  # others may have sent some
 
-    def play(self, evaluation: int, episodes: range, request: EvalRequest) -> Report | Parcel:
+    def begin(self, evaluation: EvaluationId) -> None:
+        """Play this from now on; nothing if it has begun, or a later one of the same asker has."""
+        if evaluation.number > self._newest.get(evaluation.asker, 0):
+            self._newest[evaluation.asker] = evaluation.number
+            self._evaluation, self._performance = evaluation, None
+
+    def play(self, evaluation: EvaluationId, episodes: range, request: EvalRequest) -> Report | Parcel:
         """Play a round for a slice of time, or to its end; whatever else was being played is given up.
 
         Args:
-            evaluation: its number; its rounds are played under the same conditions.
+            evaluation: which; its rounds are played under the same conditions.
             episodes: the round, of which each slot plays its quota.
             request: the conditions.
 
         Raises:
+            Superseded: another evaluation has begun since.
+            Closed: it is shut down.
             Exception: what building or stepping an env, or the policy raised.
         """
+        if self._closed:
+            self._awaited = False
+            raise Closed("this RayEvalWorker was shut down by another handle; make another one")
+        self.begin(evaluation)
+        if evaluation != self._evaluation:
+            raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
         try:
             with noted(self._name, self._place), self._turn:
-                return self._slice(evaluation, episodes, request)
+                return self._slice(episodes, request)
         except Exception:
             self._failed, self._performance = True, None
             raise
 
-    def _slice(self, evaluation: int, episodes: range, request: EvalRequest) -> Report | Parcel:
+    def _slice(self, episodes: range, request: EvalRequest) -> Report | Parcel:
         if self._failed:
             self._setting.renew()
             self._models.apply_again()
             self._failed = False
         env, now = self._setting.host.env, self._performance
-        if now is None or evaluation != self._evaluation or (now.over and now.episodes == episodes):
+        if now is None or (now.over and now.episodes == episodes):
             empty_recorders(env)
             now = self._performance = Performance(self._setting, request, self._name.worker, self._workers)
-            self._evaluation = evaluation
         if now.episodes != episodes:
             now.begin(episodes)
         until, steps = monotonic() + SLICE_S, now.runner.steps + request.report_every
         now.play(lambda: now.runner.steps >= steps or monotonic() > until)
-        runner = now.runner
-        rows = now.rows if now.over else {}
+        runner, over = now.runner, now.over
         report = Report(
-            now.over, len(runner.rows), now.seconds, runner.seeding, rows, now.over and bool(recorders(env))
+            over,
+            len(runner.rows),
+            now.seconds,
+            runner.seeding,
+            now.rows if over else {},
+            over and bool(recorders(env)),
+            self._version,
         )
-        footage = now.footage() if now.over else None
+        footage = now.footage() if over else None
         return report if footage is None else Parcel(report, footage)
 
     def dump(self, step: int, write: bool) -> list[str]:
@@ -261,11 +320,26 @@ class EvalWorker(Member):
         """The state of a model as it is here."""
         return self._models.state(model_id)
 
+    def end(self, asker: str) -> bool:
+        """Close for all drivers; whether one that is not this `asker` has yet to learn of it, by asking for more."""
+        if not self._closed:
+            now = self._performance
+            self._awaited = now is not None and not now.over and self._evaluation.asker != asker
+            self.close()
+        return self._awaited
+
     def close(self) -> None:
         """Close the envs."""
-        self._performance = None
+        self._closed, self._performance = True, None
         with self._turn:
             self._setting.close()
+
+
+def renders(env: Any) -> bool:
+    """Whether the env renders frames, as arrays."""
+    mode = getattr(first_of(env), "render_mode", None)
+    modes = mode() if callable(mode) else mode  # TorchRL's batches ask each of their envs
+    return "rgb_array" in modes if isinstance(modes, list | tuple) else modes == "rgb_array"
 
 
 @contextmanager

@@ -10,18 +10,21 @@ Used by one thread, but for `wake` and `close`.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Any
+from uuid import uuid4
 
 from swath.errors import Closed, FleetFailed, PayloadLost, PlacementFailed, WorkerLate, WorkerLost
 from swath.evaluation.jobs import PRELOADED, Jobs
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import Performed, Rounds
-from swath.evaluation.worker import Footage, Report
+from swath.evaluation.setting import Setting
+from swath.evaluation.worker import EvaluationId, Footage, Report
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
@@ -36,6 +39,8 @@ from swath.workers.packing import travels
 from swath.workers.tickets import Received
 
 travels(*CREATOR, creator_apart)
+
+_log = logging.getLogger("swath")
 
 GRACE_S = 1.0
 """How long a slice that nobody waits for any more may take before its worker counts as stuck."""
@@ -53,6 +58,8 @@ class EvalWorkers:
 
     Args:
         options: what they build, where they live, and how many they are.
+        registered: name and namespace of the one worker, which then outlives its driver; on Ray.
+        joins: another driver has begun that worker.
 
     Attributes:
         complete: how many episodes of the present evaluation are played.
@@ -61,18 +68,22 @@ class EvalWorkers:
         starting: whether workers are being brought up.
     """
 
-    def __init__(self, options: EvaluatorOptions) -> None:
-        self._options, self._jobs = options, Jobs(options)
+    def __init__(
+        self, options: EvaluatorOptions, registered: tuple[str, str] | None = None, *, joins: bool = False
+    ) -> None:
+        self._options, self._registered, self._joins = options, registered, joins
+        self._jobs = Jobs(options, registered, joins=joins)
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
+        self._is_up = self._closed = False
         self._manifests: dict[str, Manifest] = {}
         self._held: dict[str, Snapshot] = {}
         self._stopped: Callable[[], bool] = lambda: False
         self._timeout_s = self._until = 0.0
-        self._evaluations = self._losses = self._earlier_restarts = 0
+        self._asker, self._evaluations = uuid4().hex, 0
+        self._losses = self._earlier_restarts = 0
         self._earlier: list[Fleet] = []  # with workers that cannot be ended
-        self._closed = False
-        self._closing: threading.Thread | None = None
+        self._stuck: list[str] = []
         self._lock = threading.Lock()
         self.starting = False
         self.complete = self.wanted = self.retries = 0
@@ -86,8 +97,11 @@ class EvalWorkers:
     def left_behind(self) -> list[str]:
         """What cannot be ended, since it is stuck: threads, by name."""
         fleets = [*self._earlier, *([] if self._fleet is None else [self._fleet])]
-        closing = [] if self._closing is None or not self._closing.is_alive() else [self._closing.name]
-        return [*closing, *(name for fleet in fleets for name in fleet.left_behind)]
+        return [*self._stuck, *(name for fleet in fleets for name in fleet.left_behind)]
+
+    def __str__(self) -> str:
+        """The phases of the workers in words."""
+        return "gone" if self._fleet is None else ", ".join(each.phase for each in self._fleet.standings().values())
 
     def perform(self, request: EvalRequest, models: Mapping[str, Snapshot], stopped: Callable[[], bool]) -> Performed:
         """Play an evaluation.
@@ -106,20 +120,28 @@ class EvalWorkers:
             Exception: what code of the user raised.
         """
         self.complete = self.wanted = 0
-        self._evaluations += 1
+        self._evaluations = request.step if request.per_slot else self._evaluations + 1
         self._timeout_s = request.timeout_s
-        rounds, footage, seconds = Rounds(request), list[Footage](), 0.0
+        footage, seconds = list[Footage](), 0.0
         with self._trying(stopped):
             self._assemble()
             self._send(models)
+            rounds = Rounds(asked := self._first("rollout", request) if request.per_slot else request)
             while rounds.stopped is None:
                 self.wanted = rounds.due.stop
-                reports = self._play(rounds.due, request, footage)
+                reports = self._play(rounds.due, asked, footage)
                 rounds.played({n: row for report in reports.values() for n, row in report.rows.items()})
                 seconds += max(report.seconds for report in reports.values())
             losses, records = self._losses, [worker for worker, report in reports.items() if report.records]
             unwritten = self._dump(records, request.step, write=self._options.dump_video)
-        return Performed(request, rounds, seconds, reports[0].seeding, losses, footage, unwritten)
+        first = reports[0]
+        return Performed(asked, rounds, seconds, first.seeding, losses, footage, unwritten, first.version)
+
+    def announce(self, number: int) -> None:
+        """A rollout is about to be asked for: what the worker plays for others is given up now."""
+        if (group := self._group) is not None:
+            with suppress(Closed):
+                group.send(group.to_all("begin", EvaluationId(self._asker, number)))
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The state of the policy, and of other models that were sent weights, as the last evaluation had it.
@@ -140,29 +162,47 @@ class EvalWorkers:
         if (fleet := self._fleet) is not None:
             fleet.wake()
 
-    def close(self, timeout: float) -> list[BaseException]:
-        """Close the envs where they live and end the workers; what closing raised. Also while `perform` is at work."""
+    def close(self, timeout: float, *, ends: bool = True) -> None:
+        """Close the envs where they live and end the workers; what closing raised is logged. Also during `perform`.
+
+        Args:
+            timeout: in seconds.
+            ends: whether a registered worker ends, too, for all drivers.
+        """
         until = monotonic() + timeout
         with self._lock:
-            self._closed, fleet = True, self._fleet
-        errors: list[BaseException] = []
+            self._closed, fleet, group = True, self._fleet, self._group
         try:
-            if fleet is not None:
-                errors.extend(fleet.close(timeout))
+            if fleet is not None and group is not None:
+                if ends and self._registered is not None:
+                    self._end(group, timeout)
+                asks = ends or self._registered is None
+                for error in fleet.close(max(0.0, until - monotonic()), ask=asks):
+                    _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         finally:
-            self._close_leftover(max(LEAST_S, until - monotonic()), errors)
-        return errors
+            self._close_leftover(max(LEAST_S, until - monotonic()))
 
-    def _close_leftover(self, timeout: float, errors: list[BaseException]) -> None:
+    def _end(self, group: WorkerGroup, timeout: float) -> None:
+        """Close the registered worker, and have it end with this driver; others learn first that it is closed."""
+        until = monotonic() + timeout
+        fleet = group.fleet
+        with suppress(WorkerLate, WorkerLost, FleetFailed):
+            while self._joins and not fleet.up and monotonic() < until:  # what was joined is up, though this may be new
+                group.wait((), lambda: False, group.news, until - monotonic())
+            while any(group.answers(group.send(group.to_all("end", self._asker)), until - monotonic()).values()):
+                pass
+        for handle in map(fleet.handle, fleet.standings()):
+            handle.lasts = False
+
+    def _close_leftover(self, timeout: float) -> None:
         """In a thread, for it is code of the user, which may hang."""
-        closers = self._jobs.leftover()
-        if not closers:
+        if not (settings := self._jobs.leftover()):
             return
-        closing = threading.Thread(target=_call_all, args=(closers, errors), name="swath eval closes", daemon=True)
+        closing = threading.Thread(target=_close_all, args=(settings,), name="swath eval closes", daemon=True)
         closing.start()
         closing.join(timeout)
         if closing.is_alive():
-            self._closing = closing
+            self._stuck.append(closing.name)
 
     # Who is there
 
@@ -192,12 +232,34 @@ class EvalWorkers:
                 group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
         group.sweep()
 
+    def begin(self, allowed: Callable[[], None] | None = None) -> None:
+        """Begin a set of workers, and do not wait for them; `close` ends them from now on.
+
+        Args:
+            allowed: called when their place is there; if it raises, none is begun.
+        """
+        options = self._options
+        # It may join a cluster, which takes seconds: `close` does not wait for that.
+        bare = options.place != "thread" and options.init_fn is not None
+        backend = create.backend(options.place, preload=PRELOADED, bare=bare)
+        with self._lock:
+            if self._closed:
+                backend.close()
+                raise Closed("the workers were shut down; build another evaluator")
+            if allowed is not None:
+                allowed()
+            fleet = self._fleet = Fleet(backend, self._jobs, options.num_workers, options.survival)
+            self._group, self._is_up = WorkerGroup(fleet, Channel(backend.share)), False
+        fleet.look()
+        if self._held:
+            self._group.channel.publish(self._held)
+
     def _assemble(self) -> None:
         """Have the workers up; another set of them if too few are left of the last.
 
         Who died while nobody asked is replaced, and that counts as no loss.
         """
-        if (fleet := self._fleet) is not None:
+        if self._is_up and (fleet := self._fleet) is not None:
             missing = set(fleet.standings())
             with suppress(FleetFailed):
                 while missing:
@@ -211,22 +273,15 @@ class EvalWorkers:
             if gone:
                 raise failure.causes[-1]  # others are not begun elsewhere without a word
             self._earlier_restarts += self._options.num_workers
-        self._begin()
+        self._bring_up()
         self._until = monotonic() + self._timeout_s
 
-    def _begin(self) -> None:
-        """Bring up a set of workers; `close` ends it from now on."""
-        options = self._options
-        # It may join a cluster, which takes seconds: `close` does not wait for that.
-        bare = options.place != "thread" and options.init_fn is not None
-        backend = create.backend(options.place, preload=PRELOADED, bare=bare)
-        with self._lock:
-            if self._closed:
-                backend.close()
-                raise Closed("the workers were shut down; build another evaluator")
-            fleet = self._fleet = Fleet(backend, self._jobs, options.num_workers, options.survival)
-            group = self._group = WorkerGroup(fleet, Channel(backend.share))
-            self.starting = True
+    def _bring_up(self) -> None:
+        if self._fleet is None:
+            self.begin()
+        fleet = self._fleet
+        assert fleet is not None
+        self.starting = True
         try:
             fleet.bring_up()
         except BaseException as failure:
@@ -238,14 +293,14 @@ class EvalWorkers:
             raise
         finally:
             self.starting = False
-        if self._held:
-            group.channel.publish(self._held)
+        self._is_up = True
 
     def _part_with(self, fleet: Fleet) -> None:
         """It is closed."""
         self._earlier = [each for each in (*self._earlier, fleet) if each.left_behind]
         self._earlier_restarts += fleet.restarts
         self._fleet = self._group = None
+        self._is_up = False
 
     # What they are asked
 
@@ -266,7 +321,9 @@ class EvalWorkers:
             raise Cancelled
         answered = [request for request in out if request.answered]
         if not answered and monotonic() >= self._until:
-            raise self._late(method, sorted({request.worker for request in out}))
+            if group.fleet.up.keys() >= set(workers):
+                raise self._late(method, sorted({request.worker for request in out}))
+            self._until = monotonic() + self._timeout_s  # who comes back has deadlines of its own
         for request in answered:
             group.settle(request)
             if not isinstance(request.reply, Received):
@@ -286,8 +343,9 @@ class EvalWorkers:
         """Play a round; the last report of each worker."""
         assert self._group is not None
         workers, reports = self._group.fleet.standings(), dict[int, Report]()
+        evaluation = EvaluationId(self._asker, self._evaluations)
         while left := [worker for worker in workers if worker not in reports or not reports[worker].over]:
-            for answer in self._answers(left, "play", self._evaluations, episodes, request):
+            for answer in self._answers(left, "play", evaluation, episodes, request):
                 reply = answer.reply
                 if isinstance(reply, Received):
                     try:
@@ -378,9 +436,9 @@ def _cause(answer: Request) -> BaseException:
     return outcome.exception if isinstance(outcome, Error) else thawed(outcome.value.error)
 
 
-def _call_all(closers: Sequence[Callable[[], None]], errors: list[BaseException]) -> None:
-    for close in closers:
+def _close_all(settings: Collection[Setting]) -> None:
+    for setting in settings:
         try:
-            close()
-        except BaseException as error:  # noqa: BLE001  it is logged where all are closed
-            errors.append(error)
+            setting.close()
+        except BaseException:  # noqa: BLE001  the others are to be closed, too
+            _log.exception("an env of an evaluation raised when it was closed")

@@ -32,6 +32,8 @@ class Job:
             backend, before torch and numpy are imported.
         resources: what the place is asked for, as `ray.remote` options; empty elsewhere.
         public: methods that can be called on the worker by others; on Ray with `handle.method.remote()`.
+        registered: name and namespace under which others find the worker, which then outlives this process; on Ray.
+        joins: another process has begun and built what is registered; it is joined.
     """
 
     build: Callable[[], Any]
@@ -40,6 +42,8 @@ class Job:
     before: Callable[[], Any] | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
     public: tuple[str, ...] = ()
+    registered: tuple[str, str] | None = None
+    joins: bool = False
 
 
 class Handle:
@@ -52,10 +56,12 @@ class Handle:
         placed: settled when its place has had room for it, and it has begun; at once, where there is always room.
         ready: settled when the worker is built, with `None`, or with what `before` or `build` raised.
         ended: settled when this life is over, with `WorkerLost`; where idle deaths are not seen, with the next call.
+        lasts: whether it lives on when its backend is closed.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.lasts = job.registered is not None
         self.placed = Ticket(job.name, "place")
         self.placed.settle(Value(None))
         self.ready = Ticket(job.name, "build")

@@ -40,7 +40,6 @@ class RayHandle(OwingHandle):
     Args:
         job: how it is brought up.
         options: what Ray is asked for.
-        lasts: whether it lives until it is killed, whoever holds it.
 
     Attributes:
         actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
@@ -52,10 +51,10 @@ class RayHandle(OwingHandle):
     ask: Any = None
     killed: str | None = None
 
-    def __init__(self, job: Job, board: Board, options: Mapping[str, Any], *, lasts: bool = False) -> None:
+    def __init__(self, job: Job, board: Board, options: Mapping[str, Any]) -> None:
         super().__init__(job, board)
         self.placed = Ticket(job.name, "place")
-        self.options, self.lasts = options, lasts
+        self.options = options
         self.opened(self.placed)
 
 
@@ -76,28 +75,28 @@ class RayActors:
         self._handles: set[RayHandle] = set()
         self._closed = False
 
-    def spawn(self, job: Job, registered: Mapping[str, Any] | None = None) -> RayHandle:
-        """See `Backend.spawn`; with options that register the actor it lasts until it is killed."""
-        setup, asked = _setup(job), _options(job.resources or self._default)
-        handle = self._held(RayHandle(job, self.board, {**asked, **(registered or {})}, lasts=registered is not None))
+    def spawn(self, job: Job) -> RayHandle:
+        """See `Backend.spawn`; what is registered lasts until it is killed."""
+        options, setup = _options(job.resources or self._default), _setup(job)
+        if job.registered is not None:
+            name, namespace = job.registered
+            options |= {"name": name, "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
+        handle = self._held(RayHandle(job, self.board, options))
         if empty := self.cluster.empty():
             self._end(handle, f"cannot be placed: {empty}")
             return handle
         try:
-            handle.actor = _actor_class(job.public).options(**handle.options).remote(setup)
+            if job.joins and job.registered is not None:
+                handle.actor = registered(*job.registered)
+                handle.settle(handle.placed, Value(None))  # though it may be busy for long
+            else:
+                handle.actor = _actor_class(job.public).options(**options).remote(setup)
         except Exception as error:  # noqa: BLE001  what Ray does not take is the answer to `ready`
-            handle.settle(handle.ready, Error(error))
+            if not job.joins:
+                handle.settle(handle.ready, Error(error))
             self._end(handle, f"was not accepted by Ray: {error}")
         else:
             self._attend(handle)
-        return handle
-
-    def adopt(self, actor: Any, job: Job) -> RayHandle:
-        """What is held of an actor that lasts, and that another process has begun."""
-        handle = self._held(RayHandle(job, self.board, {}, lasts=True))
-        handle.actor = actor
-        handle.settle(handle.placed, Value(None))  # though it may be busy for long
-        self._attend(handle)
         return handle
 
     def call(self, handle: RayHandle, method: str, args: Sequence[Any]) -> Ticket:
@@ -207,6 +206,15 @@ class RayActors:
         return outcome_of(
             partial(unpacked, head, own=True), None if body is None else partial(fetched, body, self.cluster.gone)
         )
+
+
+def registered(name: str, namespace: str) -> Any:
+    """The actor that is registered under this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    return need("ray", extra="ray", why="for workers on Ray").get_actor(name, namespace=namespace)
 
 
 @cache

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swath.errors import SwathError
-from swath.extras import need
 from swath.workers.base import Handle, Job, OnBoard, Watched
 from swath.workers.garbage import GarbageWatch
 from swath.workers.ray.actors import RayActors, RayHandle
@@ -59,23 +58,6 @@ class RayBackend(OnBoard):
             Closed: the backend is closed.
         """
         return self._actors.spawn(job)
-
-    def spawn_lasting(self, job: Job, name: str, namespace: str) -> RayHandle:
-        """Begin a worker's life under a name; or join that which has it already, begun by another driver."""
-        given = {"name": name, "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
-        return self._actors.spawn(job, given)
-
-    def adopt(self, actor: Any, job: Job) -> RayHandle:
-        """What is held of an actor that was found; of the job only the name counts."""
-        return self._actors.adopt(actor, job)
-
-    def found(self, name: str, namespace: str) -> Any:
-        """The actor of that name; `None` if there is none."""
-        ray: Any = need("ray", extra="ray", why="for workers on Ray")
-        try:
-            return ray.get_actor(name, namespace=namespace)
-        except ValueError:
-            return None
 
     @property
     def gone(self) -> str | None:
