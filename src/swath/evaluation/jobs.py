@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +16,8 @@ from swath.evaluation.worker import EvalWorker, noted
 from swath.rollout.hosts.sources import is_env_instance
 from swath.workers.base import Job
 from swath.workers.tickets import Name
+
+_log = logging.getLogger("swath")
 
 PRELOADED = ("swath.evaluation.worker", "gymnasium", "tensordict")
 """What every worker imports in any case."""
@@ -30,6 +33,9 @@ class Jobs:
         options: what each worker builds, where they live, and how many they are; the policy is copied here.
         registered: name and namespace of the worker, on Ray.
         joins: another driver has begun it.
+
+    Attributes:
+        stuck: the name of the thread that closes and does not come to an end, if there is one.
 
     Raises:
         TypeError: the policy cannot be copied, or not with all that it runs.
@@ -50,6 +56,7 @@ class Jobs:
         at_once = not request.alone and (request.factory is None or borrowed)
         self._built = Setting(request) if at_once else None
         self._last: Setting | None = None
+        self.stuck: list[str] = []
 
     def __call__(self, name: Name) -> Job:
         """How to bring up this life of this worker."""
@@ -66,12 +73,20 @@ class Jobs:
         public = () if self._registered is None else PUBLIC
         return Job(build, name, threads, before, options.resources, public, self._registered, self._joins)
 
-    def leftover(self) -> list[Setting]:
-        """What was built for nobody, and envs that were handed in and are open yet."""
-        stuck = self._turn is not None and self._turn.locked()
-        last = None if self._last is None or self._last.closed or stuck else self._last
-        built, self._built = self._built, None
-        return [setting for setting in (built, last) if setting is not None]
+    def close(self, timeout: float) -> None:
+        """Close what was built for nobody, and envs that were handed in and are open yet: in a thread, for it may hang.
+
+        Args:
+            timeout: in seconds; if it takes longer the thread is `stuck`.
+        """
+        busy = self._turn is not None and self._turn.locked()
+        left = [each for each in (self._built, None if busy else self._last) if each is not None and not each.closed]
+        self._built = None
+        if left:
+            closing = threading.Thread(target=_close_all, args=(left,), name="swath eval closes", daemon=True)
+            closing.start()
+            closing.join(timeout)
+            self.stuck = [closing.name] if closing.is_alive() else []
 
     def _play_in_turn(self, ready: Setting | None, name: Name, workers: int, place: str) -> EvalWorker:
         """One life after another plays in envs that were handed in."""
@@ -86,3 +101,11 @@ class Jobs:
 def _worker(request: SettingRequest, name: Name, workers: int, place: str, conditions: EvalRequest) -> EvalWorker:
     with noted(name, place):
         return EvalWorker(Setting(request), name, workers, place, conditions=conditions)
+
+
+def _close_all(settings: Sequence[Setting]) -> None:
+    for setting in settings:
+        try:
+            setting.close()
+        except BaseException:  # noqa: BLE001  the others are to be closed, too
+            _log.exception("an env of an evaluation raised when it was closed")

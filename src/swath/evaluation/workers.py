@@ -23,14 +23,13 @@ from swath.evaluation.jobs import PRELOADED, Jobs
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import Performed, Rounds
-from swath.evaluation.setting import Setting
+from swath.evaluation.weights import SentWeights
 from swath.evaluation.worker import EvaluationId, Footage, Report
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.weights.channel import Channel
-from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import POLICY, Snapshot
+from swath.weights.snapshot import Snapshot
 from swath.workers import create
 from swath.workers.fleet import Fleet
 from swath.workers.hosting import described
@@ -76,14 +75,12 @@ class EvalWorkers:
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
         self._is_up = self._closed = False
-        self._manifests: dict[str, Manifest] = {}
-        self._held: dict[str, Snapshot] = {}
+        self._weights = SentWeights(options.schemes, self._first)
         self._stopped: Callable[[], bool] = lambda: False
         self._timeout_s = self._until = 0.0
         self._asker, self._evaluations = uuid4().hex, 0
         self._losses = self._earlier_restarts = 0
         self._earlier: list[Fleet] = []  # with workers that cannot be ended
-        self._stuck: list[str] = []
         self._lock = threading.Lock()
         self.starting = False
         self.complete = self.wanted = self.retries = 0
@@ -97,7 +94,7 @@ class EvalWorkers:
     def left_behind(self) -> list[str]:
         """What cannot be ended, since it is stuck: threads, by name."""
         fleets = [*self._earlier, *([] if self._fleet is None else [self._fleet])]
-        return [*self._stuck, *(name for fleet in fleets for name in fleet.left_behind)]
+        return [*self._jobs.stuck, *(name for fleet in fleets for name in fleet.left_behind)]
 
     def __str__(self) -> str:
         """The phases of the workers in words."""
@@ -125,7 +122,8 @@ class EvalWorkers:
         footage, seconds = list[Footage](), 0.0
         with self._trying(stopped):
             self._assemble()
-            self._send(models)
+            if fitted := self._weights.fitted(models):
+                self._publish(fitted)
             rounds = Rounds(asked := self._first("rollout", request) if request.per_slot else request)
             while rounds.stopped is None:
                 self.wanted = rounds.due.stop
@@ -153,9 +151,7 @@ class EvalWorkers:
             WorkerLate: it took longer than an evaluation may.
         """
         with self._trying(lambda: False):
-            self._learn([POLICY])
-            sent = {model_id: self._named(model_id, weights) for model_id, weights in self._held.items()}
-            return sent if POLICY in sent else {POLICY: self._first("weights", POLICY), **sent}
+            return self._weights.states()
 
     def wake(self) -> None:
         """Let `perform`, in another thread, ask whether it is stopped."""
@@ -180,7 +176,7 @@ class EvalWorkers:
                 for error in fleet.close(max(0.0, until - monotonic()), ask=asks):
                     _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         finally:
-            self._close_leftover(max(LEAST_S, until - monotonic()))
+            self._jobs.close(max(LEAST_S, until - monotonic()))
 
     def _end(self, group: WorkerGroup, timeout: float) -> None:
         """Close the registered worker, and have it end with this driver; others learn first that it is closed."""
@@ -193,16 +189,6 @@ class EvalWorkers:
                 pass
         for handle in map(fleet.handle, fleet.standings()):
             handle.lasts = False
-
-    def _close_leftover(self, timeout: float) -> None:
-        """In a thread, for it is code of the user, which may hang."""
-        if not (settings := self._jobs.leftover()):
-            return
-        closing = threading.Thread(target=_close_all, args=(settings,), name="swath eval closes", daemon=True)
-        closing.start()
-        closing.join(timeout)
-        if closing.is_alive():
-            self._stuck.append(closing.name)
 
     # Who is there
 
@@ -251,8 +237,12 @@ class EvalWorkers:
             fleet = self._fleet = Fleet(backend, self._jobs, options.num_workers, options.survival)
             self._group, self._is_up = WorkerGroup(fleet, Channel(backend.share)), False
         fleet.look()
-        if self._held:
-            self._group.channel.publish(self._held)
+        if self._weights.held:
+            self._publish(self._weights.held)
+
+    def _publish(self, models: Mapping[str, Snapshot]) -> None:
+        assert self._group is not None
+        self._group.channel.publish(models)
 
     def _assemble(self) -> None:
         """Have the workers up; another set of them if too few are left of the last.
@@ -394,51 +384,9 @@ class EvalWorkers:
             deadline=self._timeout_s,
         )
 
-    # Weights
-
-    def _send(self, models: Mapping[str, Snapshot]) -> None:
-        """Check all, then publish all."""
-        assert self._group is not None
-        declared = self._options.schemes
-        if declared is not None and (unknown := sorted(set(models) - set(declared))):
-            raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(declared)}")
-        self._learn(models)
-        fitted = {model_id: self._fitted(model_id, weights) for model_id, weights in models.items()}
-        extras = {model_id: each.extras for model_id, each in fitted.items() if each.extras and model_id != POLICY}
-        if extras:
-            self._first("check", extras)
-        if fitted:
-            self._held.update(fitted)
-            self._group.channel.publish(fitted)
-
-    def _learn(self, model_ids: Collection[str]) -> None:
-        """Have what a worker says of these models."""
-        unknown = [model_id for model_id in model_ids if model_id not in self._manifests]
-        if unknown:
-            self._manifests.update(self._first("manifests", unknown))
-
-    def _fitted(self, model_id: str, weights: Snapshot) -> Snapshot:
-        fitting = take(weights, self._manifests[model_id])
-        if fitting is None:
-            raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
-        return fitting
-
-    def _named(self, model_id: str, weights: Snapshot) -> dict[str, Any]:
-        """Weights under all names that the model has for them."""
-        held, aliases = weights.weights(), self._manifests[model_id].aliases
-        return {**held, **{name: held[first] for name, first in aliases.items() if first in held}}
-
 
 def _cause(answer: Request) -> BaseException:
     """Why there is no reply: its worker died, or refused the weights that came with the request."""
     outcome = answer.ticket.outcome
     assert outcome is not None
     return outcome.exception if isinstance(outcome, Error) else thawed(outcome.value.error)
-
-
-def _close_all(settings: Collection[Setting]) -> None:
-    for setting in settings:
-        try:
-            setting.close()
-        except BaseException:  # noqa: BLE001  the others are to be closed, too
-            _log.exception("an env of an evaluation raised when it was closed")
