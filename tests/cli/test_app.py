@@ -5,8 +5,8 @@ import pytest
 
 import swath as package
 from swath.cli import main
-from swath.cli.config import RunConfig
-from swath.cli.words import flag
+from swath.cli.options import flag
+from swath.cli.train import RunConfig
 
 
 @pytest.mark.parametrize("name", ["frames", "envs", "workers", "batch", "seed", "device", "threads", "eval_episodes"])

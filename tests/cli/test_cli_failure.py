@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from cli_toys import TINY
 
-from swath.cli.failure import BrokenOffError, UsageError, broken_off, fitting, optional, preparing, serving
+from swath.cli.failure import BrokenOffError, UsageError, broken_off, optional, refusing
+from swath.cli.parts import fitting
 from swath.errors import FleetFailed
 from swath.evaluators import Evaluator
 
@@ -17,18 +18,18 @@ def noted(error):
 
 @pytest.mark.parametrize("error", [ValueError, OSError, ImportError])
 def test_what_goes_wrong_while_preparing_becomes_one_line(error):
-    with pytest.raises(UsageError, match=r"^two lines$"), preparing():
+    with pytest.raises(UsageError, match=r"^two lines$"), refusing(""):
         raise error("two\n  lines")
 
 
-@pytest.mark.parametrize("context", [preparing(), fitting(Path("a.safetensors"), "Env-v0")])
+@pytest.mark.parametrize("context", [refusing(""), fitting(Path("a.safetensors"), "Env-v0")])
 def test_what_an_env_raised_while_preparing_stays_what_it_is(context):
     with pytest.raises(ValueError, match="level 3"), context:
         raise noted(ValueError("level 3"))
 
 
 def test_spaces_and_checkpoints_that_do_not_fit_are_one_line():
-    with pytest.raises(UsageError, match=r"^Env-v0: no space$"), serving("Env-v0"):
+    with pytest.raises(UsageError, match=r"^Env-v0: no space$"), refusing("Env-v0: ", TypeError):
         raise TypeError("no space")
     with (
         pytest.raises(UsageError, match=r"a\.safetensors does not fit Env-v0: why"),

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_toys import TINY
+from cli_toys import EVALUATED, TINY
 
 import ray_cluster
-from swath.cli.machine import ask
+from swath.cli.doctor import ask
 from swath.report.checkpoint import load_checkpoint
 from swath.report.datasets import open_dataset
 from swath.report.sinks import read_rows
@@ -36,7 +36,7 @@ def evaluations(out):
 def test_actors_train_and_evaluate_what_processes_and_threads_do_and_go_on(swath):
     for out, place, judge in (("actors", "ray", "ray"), ("processes", "process", "thread")):
         places = ("--workers=2", "--backend", place, "--eval-backend", judge)
-        code, lines, _ = swath("train", "CartPole-v1", *TINY, *places, "--no-video", "--out", out)
+        code, lines, _ = swath("train", "CartPole-v1", *EVALUATED, *places, "--no-video", "--out", out)
         assert code == 0
     assert len(evaluations("actors")[0]) > 5
     assert evaluations("actors") == evaluations("processes")

@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 from cli_toys import TINY
 
-from swath.cli import machine
-from swath.cli.doctor import carried_out, look_at_interface, look_at_pickling, look_at_seeds, look_at_use
-from swath.cli.machine import Finding, look_at_memory, look_at_ray, look_at_versions
+from swath.cli import doctor as machine
+from swath.cli.doctor import (
+    Finding,
+    carried_out,
+    look_at_interface,
+    look_at_memory,
+    look_at_pickling,
+    look_at_ray,
+    look_at_seeds,
+    look_at_use,
+    look_at_versions,
+)
 
 
 def only(findings, level):
@@ -30,12 +39,26 @@ def test_a_healthy_env_and_policy_are_told_with_their_figures(swath):
     assert not any("interface" in finding["what"] for finding in told["findings"] if finding["level"] == "warning")
 
 
-def test_an_error_is_told_with_what_to_do_and_fails(swath):
-    code, out, err = swath("doctor", "named_things:Doubtful")
+class Careless(named_things.Doubtful):
+    """Draws from the process's generator, and observes another dtype than its space says."""
+
+    def _look(self):
+        return np.full(2, random.random())
+
+
+def test_everything_is_looked_at_and_an_error_fails(swath, monkeypatch):
+    monkeypatch.setattr(named_things, "Careless", Careless, raising=False)
+    code, out, err = swath("doctor", "named_things:Careless")
     assert (code, err) == (1, [])
-    assert any(line.startswith("error: interface: ") for line in out)
+    assert "note: interface: observations are float64, their space says float32" in out
+    assert any(line.startswith("error: interface: Deterministic ") for line in out)
+    assert any(line.startswith("error: seeds: two envs of one seed differ: ") for line in out)
     assert any(line.startswith("  do: mend it in the env; ") for line in out)
-    assert not any("frames/s" in line for line in out)
+    assert any(line.endswith(" frames/s") for line in out)
+
+
+def test_observations_of_another_dtype_are_no_error(swath):
+    assert swath("doctor", "named_things:Doubtful")[0] == 0
 
 
 def test_a_policy_that_answers_wrongly_is_an_error(swath):
@@ -49,13 +72,6 @@ def test_a_trained_policy_is_examined(swath):
     code, out, _ = swath("doctor", "CartPole-v1", "--policy", "runs/CartPole-v1-seed0")
     assert code == 0
     assert any(line.startswith("a Collector in this process, policy: ") for line in out)
-
-
-class Careless(named_things.Plain):
-    """Draws from the process's generator."""
-
-    def _look(self):
-        return np.full(2, random.random(), np.float32)
 
 
 class Gone(named_things.Plain):
@@ -119,7 +135,7 @@ def test_packages_that_are_too_old_are_found(monkeypatch):
 @pytest.mark.parametrize(("free", "found"), [(2**20, 1), (2**60, 0)])
 def test_too_little_shared_memory_for_ray_is_found(free, found, monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "SHM", tmp_path)
-    monkeypatch.setattr(machine, "version", lambda name: "2.60.0")
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: type("Usage", (), {"free": free}))
     assert [one.level for one in look_at_memory()] == ["warning"] * found
 
@@ -127,7 +143,7 @@ def test_too_little_shared_memory_for_ray_is_found(free, found, monkeypatch, tmp
 @pytest.fixture
 def cluster(monkeypatch, tmp_path):
     """What Ray's cluster is to answer."""
-    monkeypatch.setattr(machine, "version", lambda name: "2.60.0")
+    monkeypatch.setattr(machine, "find_spec", lambda name: name)
     monkeypatch.setattr(machine.Path, "home", lambda: tmp_path)
 
     def answers(**answer):
@@ -168,10 +184,7 @@ def test_a_token_that_is_refused_is_told_with_its_place(cluster):
 
 
 def test_without_ray_only_who_wants_it_is_told(cluster, monkeypatch):
-    def missing(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(machine, "version", missing)
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
     assert only(at_ray({}), "error") == "not installed"
     assert at_ray({}, wanted=False) == []
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from cli_toys import TINY
 
-from swath.cli.table import verdict
+from swath.cli.evaluate import verdict
 from swath.evaluators import Comparison
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 

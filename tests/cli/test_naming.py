@@ -18,9 +18,9 @@ COMMANDS = {
 
 
 def test_a_name_with_a_colon_is_what_the_module_has_or_an_id_that_it_registers():
-    assert env_named("named_things:plain") is named_things.plain
+    assert env_named("named_things:plain", {}) is named_things.plain
     for name in ("named_things:NamedPlain-v0", "CartPole-v1", "CartPole"):
-        assert env_named(name) == name
+        assert env_named(name, {}) == name
 
 
 @pytest.mark.usefixtures("lonely")

@@ -1,12 +1,12 @@
 import pytest
 
-from swath.cli.config import RunConfig
 from swath.cli.failure import UsageError
+from swath.cli.train import RunConfig
 
 
 def test_plain_values_give_the_same_configuration_again():
     config = RunConfig("X", frames=7, ppo={"gamma": 0.5})
-    assert RunConfig.from_dict(config.to_dict()) == config
+    assert RunConfig.from_dict(vars(config)) == config
 
 
 def test_a_configuration_of_another_version_is_refused():

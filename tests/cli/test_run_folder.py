@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from swath.cli.failure import UsageError
-from swath.cli.folder import RunFolder, claimed, find_checkpoint, held, new_folder
+from swath.cli.folder import RunFolder, find_checkpoint, held, new_folder
 
 
 @pytest.fixture(autouse=True)
@@ -82,9 +82,9 @@ def test_where_a_disk_has_no_locks_runs_go_on_without(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_was_claimed_in_vain_is_not_left_behind(tmp_path):
-    with pytest.raises(ZeroDivisionError), claimed(tmp_path / "deep" / "new", "swath dance"):
+    with pytest.raises(ZeroDivisionError), held(tmp_path / "deep" / "new", "swath dance"):
         1 / 0  # noqa: B018
     assert not (tmp_path / "deep" / "new").exists()
-    with claimed(tmp_path / "new", "swath dance"):
+    with held(tmp_path / "new", "swath dance"):
         (tmp_path / "new" / "part").touch()
     assert (tmp_path / "new" / "part").exists()

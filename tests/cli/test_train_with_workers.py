@@ -9,7 +9,7 @@ import pytest
 import torch
 from cli_toys import SMALL, TINY
 
-from swath.cli import journal
+from swath.cli import run as module
 from swath.collectors.many import ManyWorkers
 from swath.errors import FleetFailed
 from swath.report.checkpoint import load_checkpoint
@@ -64,7 +64,7 @@ def test_a_resumed_run_goes_on_with_its_workers(swath):
     ("given", "message"),
     [
         (["--workers", "3"], "--workers 3 is 2 in the run that --resume names; leave it out"),
-        (["--backend", "direct"], "--backend inline is thread in the run that --resume names; leave it out"),
+        (["--backend", "process"], "--backend process is thread in the run that --resume names; leave it out"),
         (["--backend", "moon"], "--backend moon must be one of inline, thread, process, ray"),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_resumed_run_keeps_its_workers(given, message, swath):
 
 
 def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(swath, monkeypatch):
-    save, draw = journal.save_run, ManyWorkers._draw
+    save, draw = module.save_run, ManyWorkers._draw
     saved = []
 
     def saving(*arguments):
@@ -87,7 +87,7 @@ def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(sw
             raise FleetFailed("0 workers are left, 2 are needed")
         return draw(self)
 
-    monkeypatch.setattr(journal, "save_run", saving)
+    monkeypatch.setattr(module, "save_run", saving)
     monkeypatch.setattr(ManyWorkers, "_draw", failing)
     arguments = ["--frames=512", "--eval-every=128", "--no-video"]
     code, _, err = swath("train", "CartPole-v1", *SMALL, *TWO, *arguments)

@@ -8,7 +8,7 @@ from io import TextIOWrapper
 
 def main() -> None:
     """Run the command of this process and exit with its code."""
-    from swath.cli.app import run  # noqa: PLC0415  `import swath.cli` stays cheap
+    from swath.cli.app import run
 
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: a name must not end a run

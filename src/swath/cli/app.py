@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import App, CycloptsError
 
 from swath._version import __version__
-from swath.cli.commands.bench import bench
-from swath.cli.commands.collect import collect
-from swath.cli.commands.doctor import doctor
-from swath.cli.commands.evaluate import evaluate
-from swath.cli.commands.train import train
+from swath.cli.bench import bench
+from swath.cli.collect import collect
+from swath.cli.doctor import doctor
+from swath.cli.evaluate import evaluate
 from swath.cli.failure import FAILED, INTERRUPTED, USAGE, BrokenOffError, UsageError
+from swath.cli.train import train
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,8 @@ def run(arguments: Sequence[str]) -> int:
         command, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
         answer: Any = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
-        return _complain(f"{' '.join(str(error).split())}; {_where_to_look(error)}", USAGE)
+        where = " ".join(("swath", *(error.command_chain or ()), "--help"))
+        return _complain(f"{' '.join(str(error).split())}; {where} shows what there is", USAGE)
     except UsageError as error:
         return _complain(str(error), USAGE)
     except BrokenOffError as error:
@@ -56,10 +57,6 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     return answer or 0
-
-
-def _where_to_look(error: CycloptsError) -> str:
-    return f"{' '.join(('swath', *(error.command_chain or ()), '--help'))} shows what there is"
 
 
 def _complain(text: str, code: int) -> int:

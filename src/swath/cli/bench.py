@@ -7,29 +7,38 @@ import os
 import time
 from contextlib import closing, nullcontext
 from math import ceil
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import torch
+from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
-from swath.cli.collect import rows_of
-from swath.cli.failure import FAILED, INTERRUPTED, OK, broken_off, preparing
+from swath.cli.failure import FAILED, INTERRUPTED, OK, UsageError, broken_off, command_line, refusing
 from swath.cli.folder import require_folder
 from swath.cli.naming import env_named
-from swath.cli.parts import actor_named, collector_keywords
-from swath.cli.words import INLINE, PROCESS, command_line, place_words
-from swath.collectors import Collector
-from swath.report.text import number
-from swath.rollout.hosts.sources import Source, make_env
-from swath.rollout.hosts.vector import is_vector_env
-from swath.workers.create import backend
+from swath.cli.options import (
+    FILES,
+    INLINE,
+    OPTIONS,
+    PROCESS,
+    Count,
+    Text,
+    Words,
+    backend_named,
+    place_words,
+    read_values,
+    require_in_range,
+    starting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from cyclopts import Token
+
+    from swath import Collector
 
 
 class Setting(NamedTuple):
@@ -39,48 +48,86 @@ class Setting(NamedTuple):
     workers: int
     envs: int | None
 
+    def __str__(self) -> str:
+        return place_words(self.workers, self.envs, self.place)
 
-def run_bench(  # noqa: PLR0917  the options of the command
+
+def read_counts(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
+    """Read `8` and `1,4,8`."""
+    words = [word.strip() for token in tokens for word in token.value.split(",")]
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise UsageError(f"{tokens[0].keyword} {tokens[0].value} must be numbers from 1 with commas, such as 1,4,8")
+    return tuple(map(int, words))
+
+
+Counts = Annotated[
+    tuple[int, ...], Parameter(group=OPTIONS, show_default=False, converter=read_counts, n_tokens=1, negative="")
+]
+
+
+def bench(
     env: str,
-    policy: str | None,
-    backends: Sequence[str],
-    workers: Sequence[int] | None,
-    envs: Sequence[int] | None,
-    batch: int,
-    rounds: int,
-    seconds: float,
-    out: Path | None,
+    /,
+    *,
+    policy: Text | None = None,
+    backends: Annotated[str, Parameter(group=OPTIONS)] = "inline,process",
+    workers: Counts = (),
+    envs: Counts = (1, 4, 8, 16),
+    batch: Count = 2048,
+    rounds: Count = 3,
+    seconds: Annotated[float, Parameter(group=OPTIONS)] = 1.0,
+    env_kwargs: Words | None = None,
+    out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
 ) -> int:
-    """Measure, print the figures and the best setting, and return the exit code.
+    """Measure how many frames per second an env and a policy make, in many settings, and name the best.
 
-    Raises:
-        UsageError: the env, the policy or the folder of `out` cannot be used; nothing was measured.
-        BrokenOffError: the env raised when it was built.
+    Settings take turns. A turn draws batches and does nothing else with them; its first batch, for which workers are
+    built, is not counted.
+
+    Args:
+        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
+            that importing the module registers; modules of the current folder are found, too.
+        policy: Who acts: a folder of `swath train`, a checkpoint of one, or module:name. [default: random actions]
+        backends: Where workers live, of inline, process, thread and ray, with commas.
+        workers: Numbers of workers, with commas; inline there is one. [default: 1,2,4,8, up to the CPUs]
+        envs: Numbers of envs that each worker steps together, with commas. [default: 1,4,8,16]
+        batch: Frames of a batch, rounded up to whole steps of all envs.
+        rounds: Turns of each setting.
+        seconds: Length of a turn.
+        env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
+        out: File for the figures, in CSV.
     """
-    console = Console(highlight=False, emoji=False, markup=False)
+    require_in_range({"batch": batch, "rounds": rounds})
+    places = [backend_named(name.strip()) for name in backends.split(",")]
+    kwargs = read_values(env_kwargs or {})
+    make, console = env_named(env, kwargs), starting()
+    import torch
+
+    from swath.cli.parts import actor_named
+    from swath.rollout.hosts.sources import Source, make_env
+    from swath.rollout.hosts.vector import is_vector_env
+    from swath.workers.create import backend
+
     torch.set_num_threads(1)
-    with broken_off(env), preparing():
-        make, actor = env_named(env), actor_named(policy, env)
-        one = make_env(Source(make))
+    with broken_off(env), refusing(""):
+        actor, one = actor_named(policy, env, kwargs), make_env(Source(make))
         one.close()
     if out is not None:
         require_folder(out.parent)
-    sizes = (None,) if is_vector_env(one) else envs or (1, 4, 8, 16)
-    counts = workers or [2**power for power in range(4) if 2**power <= (os.cpu_count() or 1)]
     settings = [
         Setting(place, count, size)
-        for place in backends
-        for count in ((1,) if place == INLINE else counts)
-        for size in sizes
+        for place in places
+        for count in ((1,) if place == INLINE else workers or [n for n in (1, 2, 4, 8) if n <= (os.cpu_count() or 1)])
+        for size in ((None,) if is_vector_env(one) else envs)
     ]
     rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
     failures: dict[Setting, str] = {}
     code = OK
-    kept = closing(backend(PROCESS)) if PROCESS in backends else nullcontext()  # what new processes are forked from
+    kept = closing(backend(PROCESS)) if PROCESS in places else nullcontext()  # what new processes are forked from
     try:
         with kept, console.status("") as status:
             for turn, setting in enumerate(settings * rounds):
-                status.update(f"{turn + 1} of {len(settings) * rounds}: {_words(setting)}")
+                status.update(f"{turn + 1} of {len(settings) * rounds}: {setting}")
                 if setting not in failures:
                     try:
                         rates[setting].append(_rate(make, actor, setting, batch, seconds))
@@ -93,11 +140,14 @@ def run_bench(  # noqa: PLR0917  the options of the command
     for why in dict.fromkeys(failures.values()):
         console.print(f"failed: {why}; {command_line('doctor', env)} looks at the env alone", soft_wrap=True)
     if out is not None:
-        _write(out, rates)
+        with out.open("w", newline="", encoding="utf-8") as file:
+            rows = csv.writer(file)
+            rows.writerow([*Setting._fields, "frames_per_second", "rounds"])
+            rows.writerows([*setting, round(median(seen or [0.0]), 1), len(seen)] for setting, seen in rates.items())
     best = max(rates, key=lambda setting: median(rates[setting] or [0.0]))
     if not rates[best]:
         return code or FAILED
-    console.print(f"best: {_words(best)}, {number(round(median(rates[best])))} frames/s", soft_wrap=True)
+    console.print(f"best: {best}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
     if best.envs is not None:
         words = ("--envs", best.envs, "--workers", best.workers, "--backend", best.place, "--batch", batch)
         console.print(f"to train so: {command_line('train', env, *words)}", soft_wrap=True)
@@ -106,6 +156,8 @@ def run_bench(  # noqa: PLR0917  the options of the command
 
 def frames_per_second(collector: Collector, seconds: float) -> float:
     """Frames per second of the batches that are drawn in so many seconds, at least one, after a first one."""
+    from swath.cli.parts import rows_of
+
     batches = iter(collector)
     next(batches)
     frames, began = 0, time.perf_counter()
@@ -115,22 +167,13 @@ def frames_per_second(collector: Collector, seconds: float) -> float:
 
 
 def _rate(make: Any, actor: Any, setting: Setting, batch: int, seconds: float) -> float:
+    from swath import Collector
+    from swath.cli.parts import collector_keywords
+
     size = setting.workers * (setting.envs or 1)
-    collector = Collector(
-        make,
-        actor,
-        frames_per_batch=ceil(batch / size) * size,
-        envs_per_worker=setting.envs,
-        seed=0,
-        storing_device="cpu",
-        **collector_keywords(setting.workers, setting.place, "cpu"),
-    )
-    with collector:
+    keywords = {"envs_per_worker": setting.envs, **collector_keywords(setting.workers, setting.place, "cpu")}
+    with Collector(make, actor, frames_per_batch=ceil(batch / size) * size, seed=0, **keywords) as collector:
         return frames_per_second(collector, seconds)
-
-
-def _words(setting: Setting) -> str:
-    return place_words(setting.workers, setting.envs, setting.place)
 
 
 def _table(rates: dict[Setting, list[float]], failures: dict[Setting, str]) -> Table:
@@ -139,14 +182,7 @@ def _table(rates: dict[Setting, list[float]], failures: dict[Setting, str]) -> T
     for name in ("workers", "envs each", "frames/s", "lowest", "highest"):
         table.add_column(name, justify="right")
     for setting, seen in rates.items():
-        figures = [number(round(rate)) for rate in (median(seen), min(seen), max(seen))] if seen else ["no turn"]
+        figures = [f"{rate:,.0f}" for rate in (median(seen), min(seen), max(seen))] if seen else ["no turn"]
         place = (setting.place, f"{setting.workers}", "-" if setting.envs is None else f"{setting.envs}")
         table.add_row(*place, *(["failed"] if setting in failures else figures))
     return table
-
-
-def _write(out: Path, rates: dict[Setting, list[float]]) -> None:
-    with out.open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow([*Setting._fields, "frames_per_second", "rounds"])
-        rows.writerows([*setting, round(median(seen or [0.0]), 1), len(seen)] for setting, seen in rates.items())

@@ -6,34 +6,60 @@ import faulthandler
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import warnings
 from contextlib import closing
 from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import cloudpickle
-import gymnasium as gym
-from gymnasium.utils.env_checker import check_env
-from gymnasium.utils.env_match import check_environments_match
-from gymnasium.vector import AutoresetMode, VectorEnv
-from rich.console import Console
+from cyclopts import Parameter
 
 from swath.cli.bench import frames_per_second
-from swath.cli.failure import FAILED, OK, broken_off, preparing
-from swath.cli.machine import ERROR, NOTE, WARNING, Finding, look_at_memory, look_at_ray, look_at_versions
+from swath.cli.failure import FAILED, OK, broken_off, refusing
 from swath.cli.naming import env_named
-from swath.cli.parts import actor_named
-from swath.collectors import Collector
-from swath.report.text import number
-from swath.rollout.hosts.sources import Source, make_env
-from swath.rollout.hosts.vector import is_vector_env
+from swath.cli.options import OPTIONS, Count, Text, Words, backend_named, read_values, require_in_range, starting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    Figures = dict[str, float]
-    Look = Callable[[], Iterable[Finding]]
+ERROR, WARNING, NOTE = "error", "warning", "note"
+"""It fails or gives wrong data; it works at a price; it is good to know."""
+
+SHM = Path("/dev/shm")  # noqa: S108  the system's own name
+STORE_PART, STORE_MOST = 0.3, 10 * 10**9
+"""Ray's object store takes this part of the memory, and no more bytes than that."""
+
+ANSWER_S = 45
+MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+JOIN = """
+import json, logging, ray
+try:
+    ray.init(address="auto", log_to_driver=False, logging_level=logging.CRITICAL)
+    print(json.dumps({"cpus": ray.cluster_resources().get("CPU", 0)}))
+except Exception as error:
+    why = []
+    while error is not None:
+        why.append(f"{type(error).__name__}: {error}")
+        error = error.__cause__ or error.__context__
+    print(json.dumps({"said": why[0], "refused": "AuthenticationError" in str(why)}))
+"""
+"""Asks a cluster in a process of its own, which is no part of it afterwards."""
+
+
+class Finding(NamedTuple):
+    """One thing that is not as it should be, and what to do about it."""
+
+    level: str
+    what: str
+    value: str
+    do: str
+
 
 STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 STEPS, ENVS, SEED, SECONDS = 200, 8, 0, 1.0
@@ -47,24 +73,44 @@ RANDOM = (
 COLOURS = re.compile(r"\x1b\[\d*m")
 
 
-def run_doctor(env: str, policy: str | None, workers: int, backend: str | None, *, as_json: bool) -> int:
-    """Examine what the options name, print what was found, and return the exit code.
+def doctor(
+    env: str,
+    /,
+    *,
+    policy: Text | None = None,
+    workers: Count = 1,
+    backend: Text | None = None,
+    env_kwargs: Words | None = None,
+    as_json: Annotated[bool, Parameter(name="--json", group=OPTIONS, negative="", show_default=False)] = False,
+) -> int:
+    """Look for what is wrong with an env, a policy, this machine and Ray, and say what to do about it.
 
-    Raises:
-        UsageError: the env or the policy cannot be used.
-        BrokenOffError: a module that is named raises.
+    The exit code is 1 if there is an error among what was found, 0 if not, 2 if there is nothing to look at.
+
+    Args:
+        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
+            that importing the module registers; modules of the current folder are found, too.
+        policy: Who acts: a folder of `swath train`, a checkpoint of one, or module:name. [default: random actions]
+        workers: Workers that there are to be.
+        backend: Where they are to live: inline, process, thread or ray. [default: left open]
+        env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
+        as_json: Print what was found as JSON, for scripts.
     """
-    console = Console(highlight=False, emoji=False, markup=False, stderr=as_json)  # JSON stands alone on stdout
-    make = env_named(env)
-    with broken_off(env), preparing():
-        actor = actor_named(policy, env)
-    figures: Figures = {}
+    require_in_range({"workers": workers})
+    place = None if backend is None else backend_named(backend)
+    kwargs = read_values(env_kwargs or {})
+    make, console = env_named(env, kwargs), starting(stderr=as_json)  # JSON stands alone on stdout
+    figures: dict[str, float] = {}
     findings: list[Finding] = []
-    looks: dict[str, Look] = {
+    from swath.cli.parts import actor_named
+
+    with broken_off(env), refusing(""):
+        actor = actor_named(policy, env, kwargs)
+    looks: dict[str, Callable[[], Iterable[Finding]]] = {
         "versions": look_at_versions,
-        "CPUs": partial(look_at_cpus, workers, backend),
+        "CPUs": partial(look_at_cpus, workers, place),
         "shared memory": look_at_memory,
-        "Ray": partial(look_at_ray, workers, os.environ, wanted=backend == "ray"),
+        "Ray": partial(look_at_ray, workers, os.environ, wanted=place == "ray"),
         "interface": partial(look_at_interface, make),
         "seeds": partial(look_at_seeds, make),
         "pickling": partial(look_at_pickling, make, actor),
@@ -75,20 +121,23 @@ def run_doctor(env: str, policy: str | None, workers: int, backend: str | None, 
     with console.status("") as status:
         for name, look in looks.items():
             status.update(f"looking at {name}")
-            found = carried_out(name, look)
-            findings += found
-            if name == "interface" and any(one.level == ERROR for one in found):
-                break  # no other look at the env would say more
-    failed = any(one.level == ERROR for one in findings)
+            findings += carried_out(name, look)
     if as_json:
-        told = {"env": env, "policy": policy, "findings": [one._asdict() for one in findings], "figures": figures}
-        print(json.dumps(told, indent=2))
+        found = [one._asdict() for one in findings]
+        print(json.dumps({"env": env, "policy": policy, "findings": found, "figures": figures}))
     else:
-        _show(console, f"{env}, {policy or 'random actions'}", findings, figures)
-    return FAILED if failed else OK
+        console.print(f"{env}, {policy or 'random actions'}", soft_wrap=True)
+        for level, what, value, do in sorted(findings, key=lambda one: list(STYLES).index(one.level)):
+            console.print(f"{level}: {what}: {value}", style=STYLES[level], soft_wrap=True)
+            console.print(f"  do: {do}", soft_wrap=True)
+        for name, rate in figures.items():
+            words = name.removesuffix("_frames_per_second").replace("_", " ")
+            console.print(f"a Collector in this process, {words}: {rate:,.0f} frames/s", soft_wrap=True)
+        console.print(f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "nothing is wrong")
+    return FAILED if any(one.level == ERROR for one in findings) else OK
 
 
-def carried_out(name: str, look: Look) -> list[Finding]:
+def carried_out(name: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """What a look finds, and what keeps it from its end."""
     findings: list[Finding] = []
     faulthandler.dump_traceback_later(PATIENCE_S, file=STDERR)
@@ -96,9 +145,8 @@ def carried_out(name: str, look: Look) -> list[Finding]:
         findings += look()
     except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code raises what it likes
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        findings.append(
-            Finding(ERROR, name, said, "mend what raised it:\n" + "".join(format_exception(error, limit=-3)).rstrip())
-        )
+        trace = "".join(format_exception(error, limit=-3)).rstrip()
+        findings.append(Finding(ERROR, name, said, f"mend what raised it:\n{trace}"))
     finally:
         faulthandler.cancel_dump_traceback_later()
     return findings
@@ -112,27 +160,44 @@ def look_at_cpus(workers: int, backend: str | None) -> Iterator[Finding]:
 
 
 def look_at_interface(make: Any) -> Iterator[Finding]:
-    """What Gymnasium's own check says of a single env; the autoreset mode of a vector env."""
-    env = make_env(Source(make))
+    """What Gymnasium's own check says of a single env; the autoreset mode of a vector env.
+
+    Observations of another dtype than the space says are no error: collectors convert them.
+    """
+    import gymnasium as gym
+    import numpy as np
+    from gymnasium.utils.env_checker import check_env
+
+    env = _made(make)
     with closing(env), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         if isinstance(env, gym.Env):
-            try:
-                check_env(env.unwrapped, skip_render_check=True)
-            except AssertionError as error:
-                yield Finding(
-                    ERROR, "interface", str(error), f"mend it in the env; if answers differ with one seed, {RANDOM}"
+            checked, space = env.unwrapped, env.observation_space
+            seen = np.asarray(checked.reset(seed=SEED)[0]).dtype
+            if isinstance(space, gym.spaces.Box) and seen != space.dtype and seen.kind == space.dtype.kind:
+                what = f"observations are {seen}, their space says {space.dtype}"
+                yield Finding(NOTE, "interface", what, "nothing, or return what the space says: they are converted")
+                checked = gym.wrappers.TransformObservation(
+                    checked, lambda given: np.asarray(given, space.dtype), space
                 )
-        elif isinstance(env, VectorEnv):
+            try:
+                check_env(checked, skip_render_check=True)
+            except AssertionError as error:
+                move = f"mend it in the env; if answers differ with one seed, {RANDOM}"
+                yield Finding(ERROR, "interface", str(error), move)
+        elif isinstance(env, gym.vector.VectorEnv):
             yield from look_at_autoreset(env)
         else:
             yield Finding(NOTE, "interface", type(env).__name__, "nothing: it is looked at in use only")
     for text in dict.fromkeys(COLOURS.sub("", str(one.message)).removeprefix("WARN: ") for one in warned):
-        yield Finding(NOTE, "interface", text, "change it in the env, or leave it if it is meant so")
+        if "unwrapped" not in text:  # our own conversion
+            yield Finding(NOTE, "interface", text, "change it in the env, or leave it if it is meant so")
 
 
-def look_at_autoreset(env: VectorEnv[Any, Any, Any]) -> Iterator[Finding]:
+def look_at_autoreset(env: Any) -> Iterator[Finding]:
     """Which mode a vector env declares."""
+    from gymnasium.vector import AutoresetMode
+
     mode = env.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or what it does, in its class'
@@ -147,7 +212,10 @@ def look_at_autoreset(env: VectorEnv[Any, Any, Any]) -> Iterator[Finding]:
 
 def look_at_seeds(make: Any) -> Iterator[Finding]:
     """Whether two envs go the same way with the same seed and actions."""
-    with closing(make_env(Source(make))) as one, closing(make_env(Source(make))) as other:
+    import gymnasium as gym
+    from gymnasium.utils.env_match import check_environments_match
+
+    with closing(_made(make)) as one, closing(_made(make)) as other:
         if not isinstance(one, gym.Env):
             return
         try:
@@ -158,6 +226,8 @@ def look_at_seeds(make: Any) -> Iterator[Finding]:
 
 def look_at_pickling(make: Any, actor: Any) -> Iterator[Finding]:
     """What cannot travel to workers elsewhere."""
+    import cloudpickle
+
     for what, value in {"the env's maker": make, "the policy": actor}.items():
         try:
             cloudpickle.dumps(value)
@@ -166,9 +236,14 @@ def look_at_pickling(make: Any, actor: Any) -> Iterator[Finding]:
             yield Finding(ERROR, "pickling", f"{what} cannot be pickled: {type(error).__name__}: {error}", move)
 
 
-def look_at_use(make: Any, actor: Any, figures: Figures) -> Iterator[Finding]:
+def look_at_use(make: Any, actor: Any, figures: dict[str, float]) -> Iterator[Finding]:
     """Batches with random actions, or with the policy: what keeps them from being made, and how fast they are."""
-    with closing(make_env(Source(make))) as one:
+    import gymnasium as gym
+
+    from swath import Collector
+    from swath.rollout.hosts.vector import is_vector_env
+
+    with closing(_made(make)) as one:
         envs = None if is_vector_env(one) or not isinstance(one, gym.Env) else ENVS
         size = one.num_envs if is_vector_env(one) else envs or 1
     collector = Collector(make, actor, frames_per_batch=16 * size, envs_per_worker=envs, seed=SEED, check_finite=True)
@@ -178,12 +253,101 @@ def look_at_use(make: Any, actor: Any, figures: Figures) -> Iterator[Finding]:
     yield from ()
 
 
-def _show(console: Console, title: str, findings: list[Finding], figures: Figures) -> None:
-    console.print(title, soft_wrap=True)
-    for level, what, value, do in sorted(findings, key=lambda one: list(STYLES).index(one.level)):
-        console.print(f"{level}: {what}: {value}", style=STYLES[level], soft_wrap=True)
-        console.print(f"  do: {do}", soft_wrap=True)
-    for name, rate in figures.items():
-        words = name.removesuffix("_frames_per_second").replace("_", " ")
-        console.print(f"a Collector in this process, {words}: {number(rate)} frames/s", soft_wrap=True)
-    console.print(f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "nothing is wrong")
+def _made(make: Any) -> Any:
+    from swath.rollout.hosts.sources import Source, make_env
+
+    return make_env(Source(make))
+
+
+def look_at_versions() -> Iterator[Finding]:
+    """Packages that are older than Swath, or an extra of it, needs."""
+    for requirement in requires("swath") or ():
+        asked = re.match(r"([\w.-]+)[^>;]*>=\s*([\d.]+)", requirement)
+        try:
+            have = version(asked[1]) if asked else ""
+        except PackageNotFoundError:
+            continue
+        if asked and _numbers(have) < _numbers(asked[2]) and not re.search(r"extra == .(dev|docs)", requirement):
+            move = f'pip install --upgrade "{asked[1]}>={asked[2]}"'
+            yield Finding(WARNING if "extra" in requirement else ERROR, asked[1], f"{have} is too old", move)
+
+
+def look_at_memory() -> Iterator[Finding]:
+    """Too little room for Ray's object store; Swath's own processes share memory without a name."""
+    if not SHM.is_dir() or find_spec("ray") is None:
+        return
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free, wanted = shutil.disk_usage(SHM).free, min(int(memory * STORE_PART), STORE_MOST)
+    if free < wanted:
+        move = (
+            f"start the container with --shm-size={wanted / 2**30:.1f}g, or delete what is left in it: Ray keeps "
+            "fragments on disk otherwise"
+        )
+        yield Finding(WARNING, str(SHM), f"{free / 2**20:,.0f} MiB free, Ray takes {wanted / 2**20:,.0f}", move)
+
+
+def look_at_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -> Iterator[Finding]:
+    """Whether Ray is there, its cluster lets us in, and has a CPU for each worker.
+
+    Args:
+        workers: how many there are to be.
+        environment: variables; Ray is asked only if it is wanted or they name a cluster.
+        wanted: whether workers are to be on Ray.
+    """
+    level, address = ERROR if wanted else WARNING, environment.get("RAY_ADDRESS", "")
+    if find_spec("ray") is None:
+        if wanted:
+            yield Finding(level, "Ray", "not installed", 'pip install "swath[ray]", or use --backend process')
+        return
+    if address.startswith("ray://"):
+        move = "run the script on a machine of the cluster, as `ray job submit` does: a client cannot read its memory"
+        yield Finding(level, "RAY_ADDRESS", address, move)
+        return
+    answer = ask(environment) if wanted or address else {}
+    if answer.get("refused"):
+        yield Finding(level, "Ray's token", *_about_token(environment))
+    elif "said" in answer and (address or "Could not find any running Ray instance" not in answer["said"]):
+        move = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
+        yield Finding(level, "the Ray cluster", answer["said"], move)
+    cpus = answer.get("cpus", os.cpu_count() or 1)
+    if workers > cpus and wanted:
+        yield Finding(level, "workers", f"{workers} on {cpus:g} CPUs", "use fewer, with more envs each, or add a node")
+
+
+def ask(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Join the cluster that `ray.init()` would join, and leave it again.
+
+    Returns:
+        `cpus`, or `said` and whether it `refused` the token.
+    """
+    few = {"RAY_NUM_REDIS_GET_RETRIES": "3"}  # has Ray give up after some seconds, not a minute
+    try:
+        done = subprocess.run(  # noqa: S603  our own words
+            [sys.executable, "-c", JOIN],
+            env={**environment, **few},
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"said": f"no answer in {ANSWER_S} s"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"said": " ".join(done.stderr.split())[-300:]}
+    return answer
+
+
+def _about_token(environment: Mapping[str, str]) -> tuple[str, str]:
+    """Where the token comes from, in Ray's own order, and what to do about it."""
+    file = environment.get(TOKEN_PATH) or str(Path.home() / ".ray" / "auth_token")
+    place = TOKEN if environment.get(TOKEN) else file if Path(file).is_file() else None
+    get = "run `ray get-auth-token` on the head of the cluster and put what it prints into"
+    if place is None:
+        return "none, and the cluster wants one", f"{get} ~/.ray/auth_token"
+    if environment.get(MODE, "").lower() != "token":
+        return f"the one in {place} may not be shown: {MODE} is not set", f"set {MODE}=token; else {get} {place}"
+    return f"the one in {place} is refused", f"{get} {place}"
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", text.partition("+")[0])[:3]]

@@ -3,83 +3,179 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
-import numpy as np
-import torch
-from rich.console import Console
+from cyclopts import Parameter
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
-from swath.cli.failure import OK, UsageError, broken_off, preparing
-from swath.cli.parts import build_policy, judge_of, spaces_of
-from swath.cli.state import give_weights, open_run
-from swath.cli.table import comparison_table, eval_table, verdict
-from swath.cli.words import THREAD
-from swath.evaluators import compare
+from swath.cli.failure import OK, UsageError, broken_off, refusing
+from swath.cli.folder import find_checkpoint
+from swath.cli.options import FILES, THREAD, Count, Text, starting
+from swath.report.text import number
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from swath.cli.config import RunConfig
-    from swath.cli.state import Saved
-    from swath.evaluators import EvalResult
+    from swath import Comparison, EvalResult
+    from swath.cli.parts import Saved
+    from swath.cli.train import RunConfig
+    from swath.evaluation.statistics import Floats
+
+    Line = Callable[[Mapping[str, float]], str]
 
 
-def run_evaluation(files: list[Path], given: dict[str, Any]) -> int:
-    """Evaluate the policies of one or two checkpoints, print the numbers, and return the exit code.
+class EvalOptions(TypedDict, total=False):
+    """Options of `swath eval`; those that were not given are not there.
 
-    One is shown beside its stored evaluation, two are compared episode by episode.
-
-    Raises:
-        UsageError: a checkpoint or the env cannot be used, or the two are of different envs.
-        BrokenOffError: the env raised.
+    Attributes:
+        episodes: Episodes to play. [default: as many as in the (first) run]
+        seed: Root of the episodes' seeds. [default: that of the (first) run]
+        device: Where the networks are. [default: that of the (first) run]
     """
-    console = Console(highlight=False, emoji=False, markup=False)
-    with preparing():
+
+    episodes: Count
+    seed: Count
+    device: Text
+
+
+def evaluate(
+    checkpoint: Path,
+    other: Path | None = None,
+    /,
+    *,
+    video: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
+    **options: Unpack[EvalOptions],
+) -> int:
+    """Repeat the evaluation of a checkpoint and print it beside the stored one, or compare two on the same episodes.
+
+    Args:
+        checkpoint: A run's folder, or a .safetensors file of one.
+        other: A second one, of the same env; the table says whether it is better, and how sure that is.
+        video: Film the first episode of the (first) policy: an .mp4 file.
+    """
+    files = [find_checkpoint(path) for path in (checkpoint, other) if path is not None]
+    console = starting()
+    from swath import compare
+    from swath.cli.parts import film_episode, open_run
+
+    with refusing(""):
         runs = [open_run(file) for file in files]
-        config = replace(runs[0].config, **given, eval_backend=THREAD)
-    envs = [run.config.env for run in runs]
-    if len(set(envs)) > 1:
-        raise UsageError(f"A was trained on {envs[0]}, B on {envs[1]}; only policies of one env can be compared")
-    if len(runs) > 1 and config.eval_episodes < 2:
+        given: dict[str, Any] = {**options, "eval_backend": THREAD}
+        if "episodes" in given:
+            given["eval_episodes"] = given.pop("episodes")
+        config = replace(runs[0].config, **given)
+    names, env = [f"{run.file}, after {run.progress.frames:,} frames" for run in runs], config.env
+    for run in runs:
+        if run.config.env != env:
+            raise UsageError(f"A was trained on {env}, B on {run.config.env}; only policies of one env can be compared")
+    if other is not None and config.eval_episodes < 2:
         raise UsageError(f"--episodes {config.eval_episodes}: a comparison needs 2 episodes or more")
-    with broken_off(config.env), preparing():
-        results = [_evaluated(run, config) for run in runs]
-    if len(results) == 1:
-        _print_one(console, config, runs[0], results[0])
-    else:
-        _print_two(console, config, runs, results)
+    with broken_off(env), refusing(""):
+        results, policies = zip(*(_evaluated(run, config) for run in runs), strict=True)
+        if video is not None:
+            film_episode(config, policies[0], video)
+    now, stored = results[0], runs[0].progress.evaluation
+    if other is not None:
+        console.print(f"{env}: A and B play the same {config.eval_episodes} episodes", soft_wrap=True)
+        for letter, name in zip("AB", names, strict=True):
+            console.print(f"  {letter}  {name}", soft_wrap=True)
+        console.print(eval_table(dict(zip("AB", results, strict=True))))
+        comparison = compare(*results)
+        console.print(comparison_table(comparison, results[1].returns - now.returns))
+        console.print(verdict(comparison), soft_wrap=True)
+        return OK
+    console.print(f"{env}, {names[0]}", soft_wrap=True)
+    if stored is None or stored.step != now.step or stored.seeds.tolist() != now.seeds.tolist():
+        console.print(eval_table({"now": now}))
+        return OK
+    console.print(eval_table({"now": now, "stored": stored}))
+    same = stored.returns.tolist() == now.returns.tolist()
+    console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
     return OK
 
 
-def _evaluated(run: Saved, config: RunConfig) -> EvalResult:
-    """On the episodes of this configuration."""
+def _evaluated(run: Saved, config: RunConfig) -> tuple[EvalResult, object]:
+    """The evaluation of a run's policy on the episodes of this configuration, and the policy."""
+    import torch
+
+    from swath.cli.parts import actor_named, device_named, judge_of
+
     torch.set_num_threads(config.threads)
-    policy = build_policy(config, spaces_of(config.env))
-    give_weights(policy, run, config.env)
+    policy = actor_named(run.file, config.env, config.env_kwargs).to(device_named(config.device))
     with judge_of(config, policy) as judge:
-        return judge.evaluate(policy, run.progress.frames)
+        return judge.evaluate(policy, run.progress.frames), policy
 
 
-def _print_one(console: Console, config: RunConfig, run: Saved, now: EvalResult) -> None:
-    console.print(f"{config.env}, {_named(run)}", soft_wrap=True)
-    stored = run.progress.evaluation
-    if stored is None or stored.step != now.step or not np.array_equal(stored.seeds, now.seeds):
-        console.print(eval_table({"now": now}))
-        return
-    console.print(eval_table({"now": now, "stored": stored}))
-    same = np.array_equal(stored.returns, now.returns)
-    console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
+def _one(name: str) -> Line:
+    return lambda result: number(result[f"eval/{name}"])
 
 
-def _print_two(console: Console, config: RunConfig, runs: list[Saved], results: list[EvalResult]) -> None:
-    console.print(f"{config.env}: A and B play the same {config.eval_episodes} episodes", soft_wrap=True)
-    for name, run in zip("AB", runs, strict=True):
-        console.print(f"  {name}  {_named(run)}", soft_wrap=True)
-    console.print(eval_table(dict(zip("AB", results, strict=True))))
-    comparison = compare(*results)
-    console.print(comparison_table(comparison, results[1].returns - results[0].returns))
-    console.print(verdict(comparison), soft_wrap=True)
+def _two(low: str, between: str, high: str) -> Line:
+    return lambda result: f"{_one(low)(result)}{between}{_one(high)(result)}"
 
 
-def _named(run: Saved) -> str:
-    return f"{run.file}, after {run.progress.frames:,} frames"
+LINES: dict[str, Line] = {
+    "mean return": _one("reward"),
+    "95 % interval": _two("reward_ci_low", " to ", "reward_ci_high"),
+    "standard deviation": _one("reward_std"),
+    "lowest, highest": _two("reward_min", ", ", "reward_max"),
+    "median": _one("reward_median"),
+    "interquartile mean": _one("reward_iqm"),
+    "episode length": _one("episode_length"),
+    "episodes": _one("num_episodes"),
+}
+
+
+def eval_table(results: Mapping[str, Mapping[str, float]]) -> Table:
+    """One column per evaluation, under its name."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("evaluation")
+    for name in results:
+        table.add_column(name, justify="right", style="bold" if name == next(iter(results)) else "dim")
+    for label, line in LINES.items():
+        table.add_row(label, *map(line, results.values()))
+    return table
+
+
+def comparison_table(comparison: Comparison, gains: Floats) -> Table:
+    """How much better B is than A, episode by episode.
+
+    Args:
+        comparison: of B with A.
+        gains: return of B minus return of A, one per episode.
+    """
+    better, worse = int((gains > 0).sum()), int((gains < 0).sum())
+    lines = {
+        "mean difference in return": _signed(comparison.difference),
+        "95 % interval": f"{_signed(comparison.ci_low)} to {_signed(comparison.ci_high)}",
+        "episodes where B is better": f"{better} of {len(gains)}",
+        "where both are equal": f"{len(gains) - better - worse} of {len(gains)}",
+        "where A is better": f"{worse} of {len(gains)}",
+    }
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("B minus A, episode by episode")
+    table.add_column("", justify="right")
+    for row in lines.items():
+        table.add_row(*row)
+    return table
+
+
+def verdict(comparison: Comparison) -> str:
+    """What the interval of the difference says, in a sentence."""
+    low, high = comparison.ci_low, comparison.ci_high
+    if isnan(low) or isnan(high):
+        return "Nothing can be said: there is no interval of returns that are not finite."
+    if low == high == 0:
+        return "A and B have the same return in every episode."
+    if low > 0:
+        return "B is better than A: the whole interval is above 0."
+    if high < 0:
+        return "A is better than B: the whole interval is below 0."
+    return f"Neither is shown to be better: the interval holds 0; --episodes {5 * comparison.n} narrows it."
+
+
+def _signed(value: float) -> str:
+    return f"+{number(value)}" if value > 0 else number(value)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import contextmanager
 from traceback import format_exception
 from typing import TYPE_CHECKING
 
-from swath.cli.words import command_line
 from swath.errors import FleetFailed
 from swath.workers.outcome import REMOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
@@ -32,6 +31,11 @@ class BrokenOffError(Exception):
     """A run that cannot go on; its text says why and how to go on, above the traceback if code raised."""
 
 
+def command_line(*words: object) -> str:
+    """These words after this program's name, quoted as a shell wants it."""
+    return shlex.join(["swath", *map(str, words)])
+
+
 def with_traceback(line: str, error: BaseException) -> BrokenOffError:
     """The end of a run that code has raised, in this process or in that of a worker."""
     remote = [note.partition(REMOTE)[2] for note in getattr(error, "__notes__", ()) if REMOTE in note]
@@ -40,45 +44,22 @@ def with_traceback(line: str, error: BaseException) -> BrokenOffError:
 
 
 @contextmanager
-def preparing() -> Iterator[None]:
-    """Turn bad values, unknown envs and missing packages into a `UsageError`.
-
-    What an env or a policy raised, which a note says, passes: `broken_off` shows it.
-    """
-    from gymnasium.error import Error as EnvError  # noqa: PLC0415  not needed by `swath --help`
-
-    try:
-        yield
-    except (EnvError, ImportError) as error:
-        raise UsageError(str(error)) from error
-    except (OSError, ValueError) as error:
-        _require_ours(error)
-        raise UsageError(str(error)) from error
-
-
-@contextmanager
-def serving(env: str) -> Iterator[None]:
-    """Turn the refusal of an env's spaces into a `UsageError`."""
-    try:
-        yield
-    except TypeError as error:
-        _require_ours(error)
-        raise UsageError(f"{env}: {error}") from error
-
-
-@contextmanager
-def fitting(file: Path, what: str) -> Iterator[None]:
-    """Turn what goes wrong while a checkpoint is put to use into a `UsageError`.
+def refusing(begin: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn such exceptions into a `UsageError` that begins with these words; what an env raised has notes, and passes.
 
     Args:
-        file: the checkpoint.
-        what: it is to fit.
+        begin: such as the name of a file and a colon.
+        kinds: of exceptions; by default bad values, unknown envs, missing packages and what the system refuses.
     """
+    from gymnasium.error import Error as EnvError  # not needed by `swath --help`
+
     try:
         yield
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        _require_ours(error)
-        raise UsageError(f"{file} does not fit {what}: {error}") from error
+    except Exception as error:
+        has_notes = hasattr(error, "__notes__") and not isinstance(error, EnvError | ImportError)
+        if has_notes or not isinstance(error, kinds or (EnvError, ImportError, OSError, ValueError)):
+            raise
+        raise UsageError(f"{begin}{error}") from error
 
 
 @contextmanager
@@ -112,9 +93,3 @@ def optional(say: Callable[[str], None], what: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001  packages whose versions do not fit fail in their own ways
         say(f"no {what}: {' '.join(str(error).split()) or type(error).__name__}")
-
-
-def _require_ours(error: Exception) -> None:
-    """Raise it again if it came from an env or a policy."""
-    if hasattr(error, "__notes__"):
-        raise error

@@ -8,13 +8,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from swath.cli.failure import UsageError
-from swath.cli.words import command_line
+from swath.cli.failure import UsageError, command_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-RUNS = Path("runs")
 
 
 class RunFolder:
@@ -33,13 +30,9 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.metrics = path / "metrics.csv"
-        self.events = path / "tensorboard"
-        self.checkpoint = path / "checkpoint.safetensors"
-        self.best = path / "best.safetensors"
-        self.curve = path / "curve.png"
-        self.video = path / "video.mp4"
-        self.summary = path / "summary.json"
+        self.metrics, self.events = path / "metrics.csv", path / "tensorboard"
+        self.checkpoint, self.best = path / "checkpoint.safetensors", path / "best.safetensors"
+        self.curve, self.video, self.summary = path / "curve.png", path / "video.mp4", path / "summary.json"
 
     @property
     def way_on(self) -> str:
@@ -61,9 +54,8 @@ def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
             goes_on = f"--resume {out} goes on with its run, or " if RunFolder(out).checkpoint.is_file() else ""
             raise UsageError(f"--out {out} is not empty; {goes_on}choose another folder")
         return RunFolder(out)
-    name = f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
-    for number in count(1):
-        path = RUNS / (name if number == 1 else f"{name}-{number}")
+    first = Path("runs") / f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
+    for path in (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1)):
         try:
             path.mkdir(parents=True)
         except FileExistsError:
@@ -102,47 +94,27 @@ def require_folder(folder: Path) -> None:
 
 @contextmanager
 def held(folder: Path, command: str) -> Iterator[None]:
-    """Within the block no other process works in this folder, where the system has locks.
+    """Within the block no other process works in this folder; one that was new and stays empty goes again.
 
-    The system lets go of the lock when the process ends, however it ends.
-
-    Args:
-        folder: which is there.
-        command: the one that holds it.
+    The system lets go of the lock when the process ends, however it ends. Some network disks have no locks.
 
     Raises:
-        UsageError: another process holds it.
+        UsageError: another process holds it, or it cannot be made.
     """
+    import fcntl  # Windows has none
+
+    is_new = not folder.exists()
+    require_folder(folder)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        import fcntl  # noqa: PLC0415  Windows has none
-    except ImportError:
-        yield
-        return
-    door = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network disks have no locks
+        with suppress(OSError):
             try:
-                fcntl.flock(door, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 text = f"another `{command}` is at work in {folder}; wait for it, or give another folder"
                 raise UsageError(text) from None
         yield
     finally:
-        os.close(door)
-
-
-@contextmanager
-def claimed(folder: Path, command: str) -> Iterator[None]:
-    """Make a folder, or take one that is there, and hold it for the block; a new one that stays empty goes again.
-
-    Raises:
-        UsageError: it cannot be made, or another process holds it.
-    """
-    is_new = not folder.exists()
-    require_folder(folder)
-    try:
-        with held(folder, command):
-            yield
-    finally:
+        os.close(descriptor)
         if is_new and not any(folder.iterdir()):
             folder.rmdir()

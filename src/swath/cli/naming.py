@@ -1,6 +1,7 @@
 """Envs and policies by the names that all commands have for them.
 
 CartPole-v1          an id of Gymnasium's
+ALE/Pong-v5          an id of Atari's: with the usual preprocessing
 module:Corridor-v0   an id that importing the module registers
 module:Corridor      a class, or a function that makes an env
 
@@ -11,32 +12,43 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swath.cli.failure import UsageError, with_traceback
+from swath.extras import need
 from swath.nearest import suggestion
 
-_VERSIONED = re.compile(r"(?!ALE/).+-v\d+")
-"""Ids that Gymnasium knows before an env is made; those of ALE are registered only then."""
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_VERSIONED = re.compile(r".+-v\d+")
+FRAMES_IN_A_STACK = 4
 
 
-def env_named(name: str) -> Any:
-    """What makes the env: an id of Gymnasium's, or what `module:name` is in that module.
+def env_named(name: str, kwargs: Mapping[str, Any]) -> Any:
+    """What makes the env: an id of Gymnasium's, or a callable.
+
+    Args:
+        name: as above.
+        kwargs: keywords for what makes it.
 
     Raises:
         UsageError: there is no such module, or no such env.
         BrokenOffError: the module raises when it is imported.
     """
-    from gymnasium import registry, spec  # noqa: PLC0415  not needed by `swath --help`
-    from gymnasium.error import Error  # noqa: PLC0415
+    from gymnasium import make, registry, spec
+    from gymnasium.error import Error
 
     module, colon, identifier = name.rpartition(":")
     if colon:
         found = getattr(_imported(module, name), identifier, None)
         if callable(found) and identifier not in registry:
-            return found
+            return partial(found, **kwargs) if kwargs else found
+    if name.startswith("ALE/"):
+        return partial(preprocessed, name, **kwargs)
     if _VERSIONED.fullmatch(identifier):
         try:
             spec(identifier)
@@ -45,7 +57,18 @@ def env_named(name: str) -> Any:
     elif colon:
         object_named(name)
         raise UsageError(f"{name} makes no env; name a class or function that makes one, or an id")
-    return name
+    return partial(make, name, **kwargs) if kwargs else name
+
+
+def preprocessed(name: str, **kwargs: Any) -> Any:
+    """An Atari game as agents are used to it: 84 by 84, grey, every fourth frame, a stack of four of these."""
+    import gymnasium as gym
+    from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+
+    need("cv2", extra="atari", why=f"for {name}")
+    gym.register_envs(need("ale_py", extra="atari", why=f"for {name}"))
+    game = gym.make(name, **{"frameskip": 1, **kwargs})
+    return FrameStackObservation(AtariPreprocessing(game), FRAMES_IN_A_STACK)
 
 
 def object_named(name: str) -> Any:
@@ -70,9 +93,8 @@ def _imported(module: str, name: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as missing:
         if missing.name and f"{module}.".startswith(f"{missing.name}."):
-            raise UsageError(
-                f"{name}: no module named {missing.name} is installed or in this folder; give the command where it is"
-            ) from None
+            where = "is installed or in this folder; give the command where it is"
+            raise UsageError(f"{name}: no module named {missing.name} {where}") from None
         raise UsageError(f"{name}: {module} cannot be imported: {missing}") from missing
     except (Exception, SystemExit) as error:
         line = f"{type(error).__name__}: {error}; {name}: {module} cannot be imported"

@@ -1,31 +1,27 @@
-"""Kinds of options that several commands have, and what their values may be."""
+"""Options that several commands have: how they are read, and what their values may be."""
 
 from __future__ import annotations
 
+import ast
+from dataclasses import dataclass, field
 from math import nan
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from cyclopts import Group, Parameter
+from rich.console import Console
 
 from swath.cli.failure import UsageError
-from swath.cli.words import INLINE, NONE, PROCESS, RAY, THREAD, flag
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cyclopts import Token
 
-OPTIONS = Group("Options", sort_key=1)
-EVALUATION = Group("Evaluation", sort_key=2)
-FILES = Group("Files", sort_key=3)
-
-BACKENDS = (INLINE, THREAD, PROCESS, RAY)
-JUDGES = (THREAD, PROCESS, RAY, NONE)
-"""Where evaluations run."""
-LEAST = {"seed": 0, "eval_every": 0}
-"""The least value of a number, where it is not 1."""
+INLINE, THREAD, PROCESS, RAY = BACKENDS = "inline", "thread", "process", "ray"
 MOST_THREADS = 1024
 """Beyond it torch's threads take more memory than there is, and the process with it."""
+
+OPTIONS, EVALUATION, FILES = (Group(name, sort_key=at) for at, name in enumerate(("Options", "Evaluation", "Files")))
 
 
 def read_count(_type: Any, tokens: Sequence[Token]) -> int:
@@ -39,39 +35,78 @@ def read_count(_type: Any, tokens: Sequence[Token]) -> int:
     return int(value)
 
 
-def read_counts(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    """Read `8` and `1,4,8`."""
-    words = [word.strip() for token in tokens for word in token.value.split(",")]
-    if not all(word.isdecimal() and int(word) for word in words):
-        raise UsageError(f"{tokens[0].keyword} {tokens[0].value} must be numbers from 1 with commas, such as 1,4,8")
-    return tuple(map(int, words))
-
-
 Count = Annotated[int, Parameter(group=OPTIONS, converter=read_count)]
-Given = Annotated[int | None, Parameter(group=OPTIONS, show_default=False, converter=read_count)]
-GivenEvaluation = Annotated[int | None, Parameter(group=EVALUATION, show_default=False, converter=read_count)]
-Counts = Annotated[
-    tuple[int, ...] | None,
-    Parameter(group=OPTIONS, show_default=False, converter=read_counts, n_tokens=1, negative=""),
-]
-Text = Annotated[str, Parameter(group=OPTIONS)]
-GivenText = Annotated[str | None, Parameter(group=OPTIONS, show_default=False)]
+Text = Annotated[str, Parameter(group=OPTIONS, show_default=False)]
+Words = Annotated[dict[str, str], Parameter(group=OPTIONS, show_default=False)]
 
 
-def require_in_range(**numbers: float | None) -> None:
-    """Refuse numbers that are too small, and more threads than any machine has.
+class Workers(TypedDict, total=False):
+    """Options of commands that have workers collect; those that were not given are not there."""
 
-    Args:
-        numbers: by the names of their options.
+    frames: Count
+    envs: Count
+    workers: Count
+    backend: Text
+    batch: Count
+    seed: Count
+    device: Text
+    threads: Count
+    env_kwargs: Words
+
+
+@dataclass(frozen=True)
+class Collecting:
+    """What envs are collected from, where, and how much.
+
+    Attributes:
+        env: as it is named.
+        frames: how many.
+        envs: envs that a worker steps together.
+        workers: how many workers collect.
+        backend: where they live; empty for inline if there is one, else in processes.
+        batch: frames of a batch.
+        seed: root of all seeds.
+        device: where the networks are.
+        threads: torch's threads in this process; other processes have one.
+        env_kwargs: keywords for what makes the env.
 
     Raises:
-        UsageError: one is; the message names the option.
+        UsageError: a number out of range, several workers inline, an unknown backend; the message says which.
     """
-    for name, value in numbers.items():
-        if value is not None and value < LEAST.get(name, 1):
-            raise UsageError(f"{flag(name)} {value} must be at least {LEAST.get(name, 1)}")
-        if name == "threads" and value is not None and value > MOST_THREADS:
-            raise UsageError(f"--threads {value} must be at most {MOST_THREADS}")
+
+    env: str
+    frames: int = 100_000
+    envs: int = 8
+    workers: int = 1
+    backend: str = ""
+    batch: int = 2048
+    seed: int = 0
+    device: str = "cpu"
+    threads: int = 1
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_in_range(vars(self))
+        backend = backend_named(self.backend or (INLINE if self.workers == 1 else PROCESS))
+        object.__setattr__(self, "backend", backend)
+        if backend == INLINE and self.workers > 1:
+            way_out = f"for --workers {self.workers} choose {PROCESS}"
+            raise UsageError(f"--backend {INLINE} is one worker in this process; {way_out}")
+
+    @property
+    def place(self) -> str:
+        """Where the workers are, in words."""
+        return place_words(self.workers, self.envs, self.backend)
+
+
+def require_in_range(values: Mapping[str, Any]) -> None:
+    """Refuse numbers, by the names of their options, that are too small, and more threads than any machine has."""
+    for name, value in values.items():
+        least = 0 if name in ("seed", "eval_every") else 1
+        if isinstance(value, int) and not isinstance(value, bool) and value < least:
+            raise UsageError(f"{flag(name)} {value} must be at least {least}")
+    if values.get("threads", 1) > MOST_THREADS:
+        raise UsageError(f"--threads {values['threads']} must be at most {MOST_THREADS}")
 
 
 def backend_named(name: str) -> str:
@@ -86,20 +121,34 @@ def backend_named(name: str) -> str:
     return known
 
 
-def placed(workers: int | None, backend: str | None) -> str:
-    """Where the workers live: as the number of workers has it unless it was given.
-
-    Raises:
-        UsageError: there is no such backend.
-    """
-    return backend_named(backend) if backend is not None else INLINE if workers in (None, 1) else PROCESS
+def read_values(texts: Mapping[str, str]) -> dict[str, Any]:
+    """Names with underscores, and values as Python reads them; what it cannot read is text."""
+    return {name.replace("-", "_"): _value(text) for name, text in texts.items()}
 
 
-def require_room(workers: int, backend: str) -> None:
-    """Refuse several workers where there is one.
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text.capitalize() if text.lower() in {"true", "false", "none"} else text)
+    except (ValueError, SyntaxError):
+        return text
 
-    Raises:
-        UsageError: more than one worker inline.
-    """
-    if backend == INLINE and workers > 1:
-        raise UsageError(f"--backend {INLINE} is one worker in this process; for --workers {workers} choose {PROCESS}")
+
+def flag(name: str) -> str:
+    """How an option is spelled on the command line."""
+    return "ENV" if name == "env" else "--" + name.replace("_", "-")
+
+
+def place_words(workers: int, envs: int | None, backend: str) -> str:
+    """`8 envs`, `2 process workers of 8 envs`, `1 Ray worker of 1 env`."""
+    inside = "a batch of its own" if envs is None else f"{envs} env{'s' * (envs > 1)}"
+    if backend == INLINE:
+        return inside
+    return f"{workers} {'Ray' if backend == RAY else backend} worker{'s' * (workers > 1)} of {inside}"
+
+
+def starting(*, stderr: bool = False) -> Console:
+    """What a command prints on, names and numbers as they are; in a terminal it says at once that it has begun."""
+    console = Console(highlight=False, emoji=False, markup=False, stderr=stderr)
+    if console.is_terminal:
+        console.print("starting", style="dim")
+    return console

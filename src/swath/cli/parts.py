@@ -1,92 +1,133 @@
-"""What a run works with: collector, policy, learner and judge, built from its options."""
+"""What commands build: the spaces of envs, policies, collectors, evaluators; and what is in the checkpoint of a run."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+import os
+import platform
+import sys
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
-from math import ceil
+from importlib.metadata import version
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any
 
 import torch
+from gymnasium.error import UnsupportedMode
 
-from swath.cli.failure import UsageError, serving
+from swath import Collector, EvalResult, Evaluator, evaluate_policy
+from swath._version import __version__
+from swath.cli.failure import UsageError, refusing
 from swath.cli.folder import find_checkpoint
 from swath.cli.naming import env_named, object_named
-from swath.cli.state import give_weights, open_run
-from swath.cli.words import INLINE, NONE, RAY, THREAD
-from swath.collectors import Collector
-from swath.evaluators import Evaluator
+from swath.cli.options import INLINE, RAY, THREAD
+from swath.cli.train import RunConfig
 from swath.extras import need
-from swath.learn import PPO, NetworkPolicy, default_config, make_policy
-from swath.rollout.hosts.base import ArraySpec, first_of
-from swath.rollout.hosts.sources import Source, build
+from swath.keys import MASK
+from swath.learn import NetworkPolicy, make_policy
+from swath.report.checkpoint import load_checkpoint
+from swath.report.video import VideoWriter
+from swath.rollout.hosts.base import ArraySpec, first_of, fps_of
+from swath.rollout.hosts.sources import Source, build, make_env
 from swath.rollout.hosts.vector import is_vector_env
-from swath.seeds import derive
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gymnasium import Space
+    from tensordict import TensorDictBase
 
-    from swath.cli.config import RunConfig
-    from swath.learn import PPOConfig
+    from swath.cli.options import Collecting
 
+    Spaces = tuple[Space[Any], Space[Any]]
 
-class Spaces(NamedTuple):
-    """What one env shows, and what can be done in it."""
+MOST_FRAMES = 3000
+"""Where a film ends if its episode does not."""
 
-    observation: Space[Any]
-    action: Space[Any]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The parts of one run; its `with` block closes them."""
-
-    collector: Collector
-    policy: NetworkPolicy
-    learner: PPO
-    judge: Evaluator | None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with ExitStack() as stack:
-            if self.judge is not None:
-                stack.callback(self.judge.shutdown)
-            stack.callback(self.collector.shutdown)
+WEIGHTS = "policy_state_dict"
+PARTS = ("config", "progress", "policy", "learner", "collector", "random_state")
 
 
-def build_parts(config: RunConfig) -> Parts:
-    """Build everything; what was built is closed again if something fails."""
-    torch.set_num_threads(config.threads)
-    with ExitStack() as stack:
-        spaces = spaces_of(config.env)
-        policy = build_policy(config, spaces)
-        learner = PPO(policy, learner_config(config, spaces))
-        judge = None if config.eval_backend == NONE else judge_of(config, policy)
-        if judge is not None:
-            stack.callback(judge.shutdown)
-        collector = Collector(
-            env_named(config.env),
-            policy,
-            frames_per_batch=whole_batch(config),
-            total_frames=config.frames,
-            envs_per_worker=config.envs,
-            seed=config.seed,
-            storing_device=config.device,
-            **collector_keywords(config.workers, config.backend, config.device),
-        )
-        stack.pop_all()
-    return Parts(collector, policy, learner, judge)
+def spaces_of(env: str, kwargs: Mapping[str, Any]) -> Spaces:
+    """The spaces of observations and actions of an env, which is built and closed again.
+
+    Raises:
+        UsageError: there is no such env, its spaces cannot be served, or it is batched already.
+    """
+    with refusing(f"{env}: ", TypeError), closing(build(Source(env_named(env, kwargs)))) as host:
+        one = first_of(host.env)
+        if not isinstance(host.spec, ArraySpec):
+            raise UsageError(f"{env} is no gymnasium env, which only collectors and evaluators serve; name one that is")
+        if is_vector_env(one):
+            what = "name what makes one of them, of which --envs are stepped together"
+            raise UsageError(f"{env} is batched already ({one.num_envs} envs); {what}")
+        return one.observation_space, one.action_space
+
+
+def network_for(env: str, spaces: Spaces, seed: int = 0) -> NetworkPolicy:
+    """A fresh policy for an env with these spaces; its weights follow from the seed."""
+    with torch.random.fork_rng(devices=[]), refusing(f"{env}: ", TypeError):
+        torch.manual_seed(seed)
+        return make_policy(*spaces)
+
+
+def actor_named(policy: str | Path | None, env: str, kwargs: Mapping[str, Any]) -> Any:
+    """Who acts in an env, both as they are named: a checkpoint of `swath train`, or what `module:name` is.
+
+    Returns:
+        A policy as `Collector` takes it; `None` for random actions.
+
+    Raises:
+        UsageError: there is no such thing, or it is for other spaces.
+    """
+    if policy is None:
+        return None
+    if ":" in str(policy) and not Path(policy).exists():
+        return object_named(str(policy))
+    saved = open_run(find_checkpoint(Path(policy)))
+    return saved.give_weights(network_for(env, spaces_of(env, kwargs)), env)
+
+
+def load_policy(path: str | Path) -> NetworkPolicy:
+    """The policy of a run of `swath train`, on the CPU.
+
+    Args:
+        path: the run's folder, or a checkpoint in it.
+
+    Raises:
+        ValueError: there is no checkpoint, or it does not fit the env.
+    """
+    try:
+        saved = open_run(find_checkpoint(Path(path)))
+        return saved.give_weights(network_for(env := saved.config.env, spaces_of(env, saved.config.env_kwargs)), env)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def device_named(name: str) -> torch.device:
+    """The device of this name.
+
+    Raises:
+        UsageError: it cannot be used here.
+    """
+    try:
+        probe = torch.zeros(1, device=name)
+        probe.cpu()  # the device "meta" never gives data back
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
+    return probe.device
+
+
+def collector_of(config: Collecting, policy: Any, **settings: Any) -> Collector:
+    """A collector of a command; each worker adds its share to every batch."""
+    keywords = {"envs_per_worker": config.envs, "seed": config.seed, "storing_device": "cpu", **settings}
+    place = collector_keywords(config.workers, config.backend, config.device)
+    return Collector(env_named(config.env, config.env_kwargs), policy, **keywords, **place)
 
 
 def collector_keywords(workers: int, backend: str, device: str) -> dict[str, Any]:
-    """Where the workers of a `Collector` are; each adds its share to every batch.
-
-    Policies act on this command's device; on Ray on the CPU, which every node has.
-    """
+    """Where the workers of a `Collector` are; policies act on this device, on Ray on the CPU, which every node has."""
     if backend == INLINE:
         return {"policy_device": device}
     acting = "cpu" if backend == RAY else device
@@ -104,7 +145,7 @@ def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
         need("ray", extra="ray", why="for --eval-backend ray")
         place["num_gpus"] = 0
     return Evaluator(
-        env_named(config.env),
+        env_named(config.env, config.env_kwargs),
         num_trajectories=config.eval_episodes,
         num_envs=min(config.envs, config.eval_episodes),
         busy_policy="queue",
@@ -113,84 +154,129 @@ def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
     )
 
 
-def whole_batch(config: RunConfig) -> int:
-    """Frames of a batch: as asked, but no more than the run has, and as many from every env."""
-    step = config.envs * config.workers
-    return ceil(min(config.batch, config.frames) / step) * step
-
-
-def spaces_of(env: str) -> Spaces:
-    """The spaces of an env, which is built and closed again.
-
-    Args:
-        env: as it is named.
-
-    Raises:
-        UsageError: there is no such env, its spaces cannot be served, or it is batched already.
-    """
-    with serving(env), closing(build(Source(env_named(env)))) as host:
-        one = first_of(host.env)
-        if not isinstance(host.spec, ArraySpec):
-            raise UsageError(f"{env} is no gymnasium env, which only collectors and evaluators serve; name one that is")
-        if is_vector_env(one):
-            what = "name what makes one of them, of which --envs are stepped together"
-            raise UsageError(f"{env} is batched already ({one.num_envs} envs); {what}")
-        return Spaces(one.observation_space, one.action_space)
-
-
-def build_policy(config: RunConfig, spaces: Spaces) -> NetworkPolicy:
-    """A fresh policy for the env's spaces, on the run's device; its weights follow from the seed."""
-    device = device_named(config.device)
-    with torch.random.fork_rng(devices=[]), serving(config.env):
-        torch.manual_seed(derive(_learner_root(config), "policy"))
-        return make_policy(*spaces).to(device)
-
-
-def actor_named(policy: str | Path | None, env: str) -> Any:
-    """Who acts in an env, both as they are named: a checkpoint of `swath train`, or what `module:name` is.
-
-    Returns:
-        A policy as `Collector` takes it; `None` for random actions.
-
-    Raises:
-        UsageError: there is no such thing, or it is for other spaces.
-    """
-    if policy is None:
-        return None
-    if ":" in str(policy) and not Path(policy).exists():
-        return object_named(str(policy))
-    saved = open_run(find_checkpoint(Path(policy)))
-    with torch.random.fork_rng(devices=[]), serving(env):
-        actor = make_policy(*spaces_of(env))
-    give_weights(actor, saved, env)
-    return actor
-
-
-def learner_config(config: RunConfig, spaces: Spaces) -> PPOConfig:
-    """What suits the env, changed by what the user set."""
-    suited = default_config(*spaces)
-    return replace(suited, total_frames=config.frames, seed=derive(_learner_root(config), "global"), **config.ppo)
-
-
-def device_named(name: str) -> torch.device:
-    """The device of this name.
-
-    Raises:
-        UsageError: it cannot be used here.
-    """
-    try:
-        probe = torch.zeros(1, device=name)
-        probe.cpu()  # the device "meta" never gives data back
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
-    return probe.device
-
-
-def _learner_root(config: RunConfig) -> int:
-    """A root of its own: the collector derives the seeds of envs and actions from the run's."""
-    return derive(config.seed, "next")
-
-
 def _policy_for(device: str, env: Any) -> NetworkPolicy:
     """A policy for this env, whose weights are sent."""
     return make_policy(env.observation_space, env.action_space).to(device)
+
+
+def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
+    """Play episode 0 of the evaluation once more, drawn off screen, and write it as a film.
+
+    Raises:
+        ImportError: imageio-ffmpeg is not installed; the message names the extra.
+        gymnasium.error.Error: the env cannot render, or misses a package for it.
+    """
+    # Where the user has not said so, let pygame and MuJoCo know that there is no screen to draw on.
+    names = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
+    if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        names["MUJOCO_GL"] = "egl"
+    for name, value in names.items():
+        os.environ.setdefault(name, value)
+    make = env_named(config.env, config.env_kwargs)
+    with closing(make_env(Source(make))) as env:
+        modes = env.metadata.get("render_modes") or ()
+    if "rgb_array" not in modes:
+        raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'; its metadata have {list(modes)}")
+    drawn = make_env(Source(make, {"render_mode": "rgb_array"}))
+    with closing(drawn), VideoWriter(path, fps_of(drawn) or 30) as film:
+
+        def shoot(*_: object) -> None:
+            film.write(drawn.render())
+
+        evaluate_policy(policy, drawn, 1, callback=shoot, warn=False, max_steps=MOST_FRAMES, seed=config.seed)
+
+
+@dataclass
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        frames: collected and learnt from.
+        seconds: worked, over all sessions.
+        version: of the policy's weights.
+        evaluation: the last one; its `step` is the frame count of the policy it judged.
+        best: the best mean return of an evaluation.
+    """
+
+    frames: int = 0
+    seconds: float = 0.0
+    version: int = 0
+    evaluation: EvalResult | None = None
+    best: float = -inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**vars(self), "evaluation": self.evaluation and self.evaluation.to_json()}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Progress:
+        """The progress that `to_dict` wrote."""
+        text = values["evaluation"]
+        return cls(**{**values, "evaluation": text and EvalResult.from_json(text)})
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint of a run, opened.
+
+    Attributes:
+        file: the checkpoint.
+        config: the run's options.
+        progress: how far it was.
+        state: the rest, by part.
+    """
+
+    file: Path
+    config: RunConfig
+    progress: Progress
+    state: dict[str, Any]
+
+    def give_weights(self, policy: NetworkPolicy, env: str) -> NetworkPolicy:
+        """The policy, which is for this env, with the weights of the checkpoint.
+
+        Raises:
+            UsageError: they are those of a policy for other spaces.
+        """
+        with fitting(self.file, f"{env} as it is here (it was trained on {self.config.env})"):
+            policy.load_state_dict(self.state["policy"])
+        return policy
+
+
+def fitting(file: Path, what: str) -> Any:
+    """A `with` block in which a checkpoint that does not fit is a `UsageError`."""
+    return refusing(f"{file} does not fit {what}: ", KeyError, TypeError, ValueError, RuntimeError)
+
+
+def open_run(path: Path) -> Saved:
+    """Read a checkpoint of a run.
+
+    Raises:
+        ValueError: the file is no checkpoint, or not one of a whole run; the message names what is missing.
+        UsageError: its parts are not as this version writes them.
+    """
+    state = load_checkpoint(path)
+    missing = [name for name in PARTS if name not in state]
+    if missing:
+        raise ValueError(f"{path} is no checkpoint of `swath train`: it lacks {', '.join(missing)}")
+    with fitting(path, "this version of Swath"):
+        return Saved(path, RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
+    raise AssertionError("refusing() passes nothing over")
+
+
+def with_weights(state: Any, weights: Mapping[str, Any] | None) -> Any:
+    """A collector's state with these weights for each of its workers; `None` for those that are kept elsewhere."""
+    if isinstance(state, dict):
+        return {name: weights if name == WEIGHTS else with_weights(part, weights) for name, part in state.items()}
+    return [with_weights(part, weights) for part in state] if isinstance(state, list) else state
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    packages = {name: version(name) for name in ("torch", "tensordict", "gymnasium", "numpy")}
+    return {"swath": __version__, "python": platform.python_version(), **packages}
+
+
+def rows_of(batch: TensorDictBase) -> TensorDictBase:
+    """The valid rows of a batch `[*B, T]`, `[n]`: env by env, each in the order of time."""
+    rows, mask = batch.reshape(-1), batch.get(MASK, None)
+    return rows if mask is None else rows[mask.reshape(-1)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
 HINT = "Ctrl-C stops after this batch and keeps everything"
 ANSWER = "stopping after this batch; Ctrl-C again ends at once"
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 UNTOUCHED = (signal.SIG_IGN, None)
 """Handlers that stay: a shell has background jobs ignore Ctrl-C, `None` belongs to someone outside Python."""
 
 
-class StopRequest:
+class StopRequest(AbstractContextManager["StopRequest"]):
     """Inside its `with` block, SIGINT and SIGTERM only set `requested`; a second one acts as it would have before.
 
     Main thread only. `requested` is the signal's number, or 0.
@@ -27,18 +26,15 @@ class StopRequest:
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self.requested = 0
-        self._say = say
-        handlers = {number: signal.getsignal(number) for number in SIGNALS}
+        self.requested, self._say = 0, say
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self._before = {number: before for number, before in handlers.items() if before not in UNTOUCHED}
-
-    def __enter__(self) -> Self:
         for number in self._before:
             signal.signal(number, self._ask)
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     @property
     def exit_code(self) -> int:
@@ -47,10 +43,6 @@ class StopRequest:
 
     def _ask(self, number: int, _frame: FrameType | None) -> None:
         self.requested = number
-        self._restore()
+        self.__exit__()
         with suppress(RuntimeError):  # the signal may have come in the middle of a write, which cannot be entered twice
             self._say(ANSWER)
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)

@@ -1,154 +1,169 @@
-"""`swath train`: prepare, train, leave everything behind."""
+"""`swath train`: its options, and what a run is made of."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from math import isfinite
-from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Unpack
 
-from rich.console import Console
+from cyclopts import Parameter
 
-from swath.cli.failure import OK, UsageError, broken_off, optional, preparing
-from swath.cli.film import film_episode
-from swath.cli.folder import RunFolder, find_checkpoint, held, new_folder
-from swath.cli.journal import EVALUATION, Run
-from swath.cli.logs import require_extras
-from swath.cli.outlets import Outlets
-from swath.cli.parts import build_parts
-from swath.cli.state import Progress, open_run, restore, versions
-from swath.cli.stop import StopRequest
-from swath.cli.table import eval_table
-from swath.cli.training import RETURN, Training
-from swath.cli.words import command_line
-from swath.report.atomic import replacing
-from swath.report.curve import draw_curve
+from swath.cli.failure import UsageError
+from swath.cli.folder import find_checkpoint
+from swath.cli.logs import logs_named
+from swath.cli.naming import env_named
+from swath.cli.options import (
+    EVALUATION,
+    FILES,
+    PROCESS,
+    RAY,
+    THREAD,
+    Collecting,
+    Words,
+    Workers,
+    flag,
+    read_count,
+    read_values,
+    starting,
+)
 
-if TYPE_CHECKING:
-    from pathlib import Path
+NONE = "none"
+JUDGES = (THREAD, PROCESS, RAY, NONE)
+"""Where evaluations run."""
 
-    from swath.cli.config import RunConfig
-    from swath.cli.state import Saved
-    from swath.evaluators import EvalResult
-
-COMMAND = "swath train"
+OF_THE_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed", "ppo")
+"""What a resumed run cannot change."""
 
 
-def run_training(config: RunConfig, out: Path | None) -> int:
-    """Begin a run and return the exit code.
+class TrainOptions(Workers, total=False):
+    """Options of `swath train`; those that were not given are not there.
+
+    Attributes:
+        frames: Frames to collect in all, rounded up to whole batches. [default: 100000]
+        envs: Envs that each worker steps together. [default: 8]
+        workers: Workers that collect; every batch has a share of each. [default: 1]
+        backend: Where workers live: inline (one, in this process), process, thread or ray.
+            [default: inline for one worker, else process]
+        batch: Frames collected between two updates. [default: 2048]
+        seed: Root of all seeds. [default: 0]
+        device: Where the networks are: cpu, cuda, cuda:1; workers on Ray act on the CPU. [default: cpu]
+        threads: Threads for torch; small networks are fastest with one. [default: 1]
+        env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
+        ppo: Settings of PPO, the fields of swath.learn.PPOConfig, such as --ppo.learning-rate 1e-3.
+            [default: chosen for the env]
+        eval_every: Frames from one evaluation, and checkpoint, to the next; 0: at the end only. [default: a tenth of
+            --frames, and more where evaluations would take over a quarter of the frames and of the time]
+        eval_episodes: Episodes of an evaluation. [default: 20]
+        eval_backend: Where evaluations run, beside the training: thread, process or ray; none: no evaluations.
+            [default: thread]
+        video: Film one episode of the final policy. [default: --video]
+        log: Where the numbers go beside metrics.csv, with commas between: csv (nowhere else), tensorboard,
+            wandb or wandb:PROJECT, mlflow or mlflow:EXPERIMENT, prometheus, prometheus:PORT or prometheus:ADDRESS:PORT.
+            [default: tensorboard, if it is installed]
+    """
+
+    ppo: Words
+    eval_every: Annotated[int, Parameter(group=EVALUATION, converter=read_count)]
+    eval_episodes: Annotated[int, Parameter(group=EVALUATION, converter=read_count)]
+    eval_backend: Annotated[str, Parameter(group=EVALUATION)]
+    video: Annotated[bool, Parameter(group=FILES)]
+    log: Annotated[str, Parameter(group=FILES)]
+
+
+@dataclass(frozen=True)
+class RunConfig(Collecting):
+    """The options of one run, checked in one place and kept with every checkpoint.
+
+    Attributes:
+        eval_every: frames from one evaluation to the next; 0 evaluates at the end only, `None` ten times in all, or
+            less often where that would take too long.
+        eval_episodes: episodes of an evaluation.
+        eval_backend: where evaluations run beside the training; `"none"` for no evaluations.
+        video: whether the final policy is filmed.
+        log: where its numbers go beside `metrics.csv`, as on the command line; `None`: to TensorBoard, if it is there.
+        ppo: settings of the learner that differ from those chosen for the env, by name.
 
     Raises:
-        UsageError: an option, the env or the folder cannot be used; nothing has been started.
-        BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
+        UsageError: a number out of range, several workers inline, an unknown backend or log; the message says which.
     """
-    return _run(config, out, None)
+
+    eval_every: int | None = None
+    eval_episodes: int = 20
+    eval_backend: str = THREAD
+    video: bool = True
+    log: str | None = None
+    ppo: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eval_backend not in JUDGES:
+            raise UsageError(f"--eval-backend {self.eval_backend} must be one of {', '.join(JUDGES)}")
+        logs_named(self.log)
+
+    @property
+    def eval_gap(self) -> int:
+        """Frames from one evaluation to the next; 0: none but the last."""
+        return max(self.frames // 10, 1) if self.eval_every is None else self.eval_every
+
+    def changed(self, given: dict[str, Any]) -> RunConfig:
+        """This configuration with what the user gave beside `--resume`.
+
+        Raises:
+            UsageError: an option that belongs to the run has another value now.
+        """
+        changed = replace(self, **given)
+        for name in OF_THE_RUN:
+            now, want = getattr(changed, name), getattr(self, name)
+            if now != want:
+                raise UsageError(f"{flag(name)} {now} is {want} in the run that --resume names; leave it out")
+        return changed
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> RunConfig:
+        """The configuration whose `vars` were kept.
+
+        Raises:
+            ValueError: names that this version does not know, or none for the env.
+        """
+        unknown = sorted(set(values) - {item.name for item in fields(cls)})
+        if unknown or "env" not in values:
+            raise ValueError(f"its configuration has the keys {sorted(values)}, unknown {unknown}; it needs 'env'")
+        return cls(**values)
 
 
-def resume_training(path: Path, given: dict[str, Any], out: Path | None) -> int:
-    """Go on with a run and return the exit code; `out` begins a copy of it in another folder.
+def train(
+    env: str | None = None,
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
+    resume: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
+    **options: Unpack[TrainOptions],
+) -> int:
+    """Train PPO on an env and leave curve, film, metrics and checkpoints behind.
 
-    Raises:
-        UsageError: an option, the env, the folder or the checkpoint cannot be used; nothing has been started.
-        BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
+    Ctrl-C stops after the running batch and keeps everything; a second one ends at once. Checkpoints are written with
+    each evaluation; a kill costs what was done since the last one whose result is there.
+
+    Args:
+        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
+            that importing the module registers; modules of the current folder are found, too.
+        out: Folder for the results, new or empty. [default: runs/ENV-seedN, runs/ENV-seedN-2 and so on]
+        resume: Go on with a run: its folder or a checkpoint. Weights, optimiser, schedule and counters go on where they
+            were; simulators are not saved, episodes begin anew.
     """
-    with preparing():
-        saved = open_run(find_checkpoint(path))
-        config, done = saved.config.changed(given), saved.progress.frames
-    if done >= config.frames:
-        raise UsageError(f"--resume {path}: {done:,} of {config.frames:,} frames are done; give more with --frames")
-    return _run(config, out, saved)
+    given: dict[str, Any] = {**options, **({} if env is None else {"env": env})}
+    for name in ("ppo", "env_kwargs"):
+        if name in given:
+            given[name] = read_values(given[name])
+    config = None
+    if resume is None:
+        if env is None:
+            raise UsageError("train: name an env, such as: swath train CartPole-v1")
+        config = RunConfig(**given)
+        env_named(env, config.env_kwargs)
+    else:
+        find_checkpoint(resume)
+    console = starting()
+    from swath.cli.run import run_training
 
-
-def _run(config: RunConfig, out: Path | None, saved: Saved | None) -> int:
-    console = Console(highlight=False, emoji=False, markup=False)
-    folder: RunFolder | None = None
-    with broken_off(config.env, lambda: folder.way_on if folder else ""):
-        with preparing():
-            require_extras(config.log)
-            parts = build_parts(config)
-        with parts:
-            if saved is not None:
-                restore(parts, saved)
-            folder = _folder(config, out, saved)
-            with held(folder.path, COMMAND):
-                run = Run(config, folder, parts, Progress() if saved is None else saved.progress)
-                code = _train(run, console, None if saved is None else saved.progress.frames)
-        _conclude(run, console)
-    return code
-
-
-def _folder(config: RunConfig, out: Path | None, saved: Saved | None) -> RunFolder:
-    if saved is None:
-        return new_folder(out, config.env, config.seed)
-    source = RunFolder(saved.file.parent)
-    if out is None:
-        return source
-    folder = new_folder(out, config.env, config.seed)
-    if source.metrics.is_file():
-        shutil.copyfile(source.metrics, folder.metrics)
-    return folder
-
-
-def _train(run: Run, console: Console, resume_at: int | None) -> int:
-    with preparing():
-        opened = Outlets.open(run.config, run.folder, console, resume_at)
-    with opened as outlets, StopRequest(outlets.display.say) as stop:
-        if resume_at is not None:
-            outlets.display.say(f"goes on at {resume_at:,} frames; simulators are not saved, so episodes begin anew")
-        Training(run).run(outlets, stop)
-        _leave_summary(run)
-        with optional(outlets.display.say, "curve"):
-            names = RETURN, f"{EVALUATION}/reward", f"PPO on {run.config.env}"
-            draw_curve(run.folder.curve, run.folder.metrics, *names)
-        if run.is_finished and run.config.video and not stop.requested:
-            outlets.display.doing("filming an episode")
-            with optional(outlets.display.say, "film"):  # it must not cost a run
-                film_episode(run.config, run.parts.policy, run.folder.video)
-    return OK if run.is_finished else stop.exit_code
-
-
-def _conclude(run: Run, console: Console) -> None:
-    """Say how the run ended and where its files are."""
-    folder, progress = run.folder.path, run.progress
-    if run.is_finished and progress.evaluation:
-        console.print(eval_table({f"at {progress.evaluation.step:,} frames": progress.evaluation}))
-    if not run.is_finished:
-        way_on = command_line("train", "--resume", folder)
-        console.print(f"stopped at {progress.frames:,} frames; to go on:\n  {way_on}\n", soft_wrap=True)
-    names = "  ".join(sorted(path.name for path in folder.iterdir()))
-    listing = fill(names, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    console.print(f"results in {folder}:\n{listing}", soft_wrap=True)
-    if run.is_finished:
-        console.print(f"to evaluate it: {command_line('eval', folder)}", soft_wrap=True)
-
-
-def _leave_summary(run: Run) -> None:
-    """Write the run in figures; numbers that are not finite are null."""
-    progress = run.progress
-    summary = {
-        "env": run.config.env,
-        "algorithm": "PPO",
-        "seed": run.config.seed,
-        "ended": "finished" if run.is_finished else "stopped",
-        "frames": progress.frames,
-        "seconds": round(progress.seconds, 3),
-        "frames_per_second": round(progress.frames / progress.seconds, 1) if progress.seconds else 0.0,
-        "evaluation": progress.evaluation and _figures(progress.evaluation),
-        "best_evaluation": _finite(progress.best),
-        "config": run.config.to_dict(),
-        "versions": versions(),
-    }
-    with replacing(run.folder.summary) as draft:
-        draft.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _figures(result: EvalResult) -> dict[str, Any]:
-    """An evaluation's numbers without their prefix, and its episodes."""
-    numbers = {name.partition("/")[2]: _finite(value) for name, value in result.items()}
-    episodes = {name: getattr(result, name).tolist() for name in ("returns", "lengths", "seeds")}
-    return {"at_frames": result.step, **numbers, **episodes}
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None
+    return run_training(console, config, resume, given, out)

@@ -1,0 +1,398 @@
+"""One training: collect, learn, have the policy judged now and then, and leave everything behind.
+
+```
+ collector ──batch──▶ learner ──losses──▶ rows, in the order of frames ──▶ metrics.csv, other logs, display
+     ▲                   │                   ▲     a row with an evaluation waits for it, later rows wait behind it
+     └──policy, in place─┴──every `eval_gap` frames, a copy of the weights──▶ evaluator, beside the training
+                                             └──────────result───────────────────┘ ──▶ checkpoint, best checkpoint
+```
+
+The files are the same as if the training had stood still for each evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import deque
+from contextlib import ExitStack
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
+from math import ceil, inf, isfinite
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from swath.cli.evaluate import eval_table
+from swath.cli.failure import OK, UsageError, broken_off, command_line, optional, refusing
+from swath.cli.folder import RunFolder, find_checkpoint, held, new_folder
+from swath.cli.logs import open_logs, require_extras
+from swath.cli.parts import (
+    Progress,
+    collector_of,
+    device_named,
+    film_episode,
+    fitting,
+    judge_of,
+    network_for,
+    open_run,
+    spaces_of,
+    versions,
+    with_weights,
+)
+from swath.cli.stop import HINT, StopRequest
+from swath.cli.train import NONE, RunConfig
+from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
+from swath.learn import PPO, PPOConfig, default_config
+from swath.report.atomic import replacing
+from swath.report.checkpoint import save_checkpoint
+from swath.report.curve import draw_curve
+from swath.report.display import Display
+from swath.seeds import derive
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from swath import EvalResult
+    from swath.cli.parts import Saved, Spaces
+
+COLUMNS = {
+    "fps": "time/frames_per_second",
+    "seconds_waiting": "time/seconds_waiting",
+    "workers_alive": "workers/alive",
+    "restarts": "workers/restarts",
+    "staleness": "workers/staleness",
+    "episode_return": "train/return",
+    "episode_length": "train/length",
+    "episodes": "train/episodes",
+}
+"""What `stats()` of the collector says, and the columns for it."""
+
+SHOWN = {"policy_loss": "policy", "value_loss": "value", "entropy": "entropy", "approx_kl": "kl"}
+"""Which of the learner's numbers the display shows, and under which names."""
+
+UNLOGGED = ("eval/step", "eval/policy_version", "eval/duration_s", "eval/fps")
+"""Facts of an evaluation that are no results."""
+
+MOST_PENDING = 4
+"""Evaluations that may be under way or waiting; then the training waits, rather than leave points of the curve out."""
+
+MOST_FOR_EVALUATIONS = 0.25
+"""By default no evaluation begins while those before have taken more of the frames, and more of the time."""
+
+NO_FAULT_OF_THE_RUN = (WorkerLost, WorkerLate, PlacementFailed, FleetFailed)
+"""What may become of an evaluation without ending the training beside it."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One moment of the run that is to be written.
+
+    Attributes:
+        progress: as it was then.
+        metrics: what was measured.
+        state: what a checkpoint of that moment holds; `None` for no checkpoint.
+        judged: whether an evaluation of it was asked for.
+    """
+
+    progress: Progress
+    metrics: dict[str, float]
+    state: dict[str, Any] | None = None
+    judged: bool = False
+
+
+class Run:
+    """One training, from where it stands to its last frame.
+
+    Args:
+        config: its options.
+        saved: the checkpoint from which it goes on.
+        stack: closes what is built.
+
+    Raises:
+        UsageError: an option or the env cannot be used, or the checkpoint does not fit.
+    """
+
+    def __init__(self, config: RunConfig, saved: Saved | None, stack: ExitStack) -> None:
+        require_extras(config.log)
+        torch.set_num_threads(config.threads)
+        spaces, root = spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
+        self.config, self.progress = config, Progress() if saved is None else saved.progress
+        self.policy = network_for(config.env, spaces, derive(root, "policy")).to(device_named(config.device))
+        self.learner = PPO(self.policy, learner_config(config, spaces, derive(root, "global")))
+        self.judge = None if config.eval_backend == NONE else stack.enter_context(judge_of(config, self.policy))
+        step = config.envs * config.workers
+        batch = ceil(min(config.batch, config.frames) / step) * step
+        self.collector = stack.enter_context(
+            collector_of(
+                config,
+                self.policy,
+                frames_per_batch=batch,
+                total_frames=config.frames,
+                storing_device=config.device,
+            )
+        )
+        if saved is not None:
+            state, _ = saved.state, saved.give_weights(self.policy, config.env)
+            with fitting(saved.file, f"{config.env} as it is here"):
+                self.learner.load_state_dict(state["learner"])
+                self.collector.load_state_dict(with_weights(state["collector"], self.policy.state_dict()))
+                torch.set_rng_state(state["random_state"])
+        done = self.progress.frames
+        self._resume_at = None if saved is None else done
+        self._end = done + ceil((config.frames - done) / batch) * batch  # that of the last batch
+        self._next_evaluation = self._after(done)
+        self._judged_frames, self._judged_seconds = 0.0, 0.0
+        self._moments: deque[Moment] = deque()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has reached its last frame."""
+        return self.progress.frames >= self.config.frames
+
+    def train(self, folder: RunFolder, console: Console) -> int:
+        """Train until the last frame, or until the batch after which a stop was asked for; return the exit code.
+
+        Raises:
+            UsageError: a port is taken, a service begins no run, metrics to go on with are damaged.
+        """
+        self.folder = folder
+        with ExitStack() as stack:
+            details = ("PPO", self.config.place, f"seed {self.config.seed}", self.config.device)
+            display = self._display = Display(console, self.config.env, details, HINT)
+            stack.callback(display.close)
+            with refusing(""):
+                self._sink = open_logs(self.config.log, folder, self._resume_at, display.say)
+            stack.callback(self._sink.close)
+            stop = stack.enter_context(StopRequest(display.say))
+            if self._resume_at is not None:
+                display.say(f"goes on at {self._resume_at:,} frames; simulators are not saved, so episodes begin anew")
+            try:
+                self._loop(stop)
+            finally:
+                for moment in self._moments:  # where an error ends the run, what was measured is written
+                    self._row(moment)
+            self._leave_summary()
+            with optional(display.say, "curve"):
+                draw_curve(folder.curve, folder.metrics, "train/return", "eval/reward", f"PPO on {self.config.env}")
+            if self.is_finished and self.config.video and not stop.requested:
+                display.doing("filming an episode")
+                with optional(display.say, "film"):  # it must not cost a run
+                    film_episode(self.config, self.policy, folder.video)
+        return OK if self.is_finished else stop.exit_code
+
+    def _loop(self, stop: StopRequest) -> None:
+        progress, began = self.progress, time.monotonic() - self.progress.seconds
+        self._show({})
+        if progress.frames == 0 and progress.evaluation is None and self.config.eval_gap > 0:
+            self._milestone({}, judged=True)
+        for batch in self.collector:
+            losses = self.learner.update(batch)
+            self.collector.update_policy_weights_()
+            progress.version = self.collector.policy_version
+            facts = self._show(losses)
+            progress.frames, progress.seconds = facts["frames"], time.monotonic() - began
+            metrics = {"time/seconds": progress.seconds}
+            metrics |= {column: facts[name] for name, column in COLUMNS.items() if name in facts}
+            metrics |= {f"ppo/{name}": value for name, value in losses.items()}
+            stopped = bool(stop.requested)
+            due = progress.frames >= self._next_evaluation and not stopped
+            if due or self.is_finished or stopped:
+                self._milestone(metrics, judged=self.is_finished or (due and self._can_afford_evaluation))
+                self._next_evaluation = self._after(progress.frames)
+            else:
+                self._add(Moment(replace(progress), metrics))
+            if stopped:
+                break
+        self._settle(0)
+
+    def _show(self, losses: dict[str, float]) -> dict[str, Any]:
+        """Show where the run stands, and return what the collector says."""
+        facts = self.collector.stats("both")
+        shown = {short: losses[name] for name, short in SHOWN.items() if name in losses}
+        more = {"total_frames": self._end, "seconds_evaluating": self._judged_seconds}
+        self._display.show({**facts, **more}, shown)
+        return facts
+
+    @property
+    def _can_afford_evaluation(self) -> bool:
+        """Whether evaluations took little so far, or the user has said how often they are to be."""
+        of_frames = self._judged_frames <= MOST_FOR_EVALUATIONS * self.progress.frames
+        of_time = self._judged_seconds <= MOST_FOR_EVALUATIONS * self.progress.seconds
+        return self.config.eval_every is not None or of_frames or of_time
+
+    def _after(self, frames: int) -> float:
+        """Where the next evaluation is due: a multiple of the gap."""
+        gap = self.config.eval_gap
+        return (frames // gap + 1) * gap if gap else inf
+
+    def _milestone(self, metrics: dict[str, float], *, judged: bool) -> None:
+        """Add a row and a checkpoint for this moment, with the evaluation of the policy of this moment if asked."""
+        if judged and self.judge is not None:
+            self._settle(MOST_PENDING - 1)
+            self.judge.trigger_eval(self.policy, self.progress.frames)
+        state = {
+            "config": vars(self.config),
+            "policy": dict(self.policy.state_dict()),
+            "learner": self.learner.state_dict(),
+            "collector": with_weights(self.collector.state_dict(), None),  # they are the same as "policy"
+            "random_state": torch.get_rng_state(),
+            "versions": versions(),
+        }
+        self._add(Moment(replace(self.progress), metrics, deepcopy(state), judged and self.judge is not None))
+
+    def _add(self, moment: Moment) -> None:
+        self._moments.append(moment)
+        self._settle(MOST_PENDING)
+
+    def _settle(self, most: int) -> None:
+        """Write what can be written; wait for evaluations until no more than `most` are pending."""
+        while self._moments:
+            moment, result = self._moments[0], None
+            if moment.judged:
+                assert self.judge is not None
+                at, late = f"{moment.progress.frames:,} frames", sum(each.judged for each in self._moments) > most
+                if late:
+                    self._display.doing(f"waiting for the evaluation at {at}")
+                try:
+                    result = self.judge.wait() if late else self.judge.poll()
+                except NO_FAULT_OF_THE_RUN as error:
+                    self._display.say(f"no evaluation at {at}: {' '.join(str(error).split())}")
+                else:
+                    if result is None:
+                        return
+            self._moments.popleft()
+            self._write(moment, result)
+
+    def _write(self, moment: Moment, result: EvalResult | None) -> None:
+        """The row first: a resumed run drops rows beyond its checkpoint, and can add none."""
+        is_best = result is not None and self._take(moment, result)
+        self._row(moment)
+        if moment.state is not None:
+            now = replace(moment.progress, evaluation=self.progress.evaluation, best=self.progress.best)
+            if is_best:
+                save_run(self.folder.best, moment.state, now)
+            save_run(self.folder.checkpoint, moment.state, now)
+
+    def _row(self, moment: Moment) -> None:
+        if moment.metrics:
+            self._sink.log(moment.progress.frames, moment.metrics)
+
+    def _take(self, moment: Moment, result: EvalResult) -> bool:
+        """Take the evaluation into the row and the progress, and show it; whether it is the best so far."""
+        progress, score = self.progress, result["eval/reward"]
+        self._judged_frames += result["eval/frames"]
+        self._judged_seconds += result["eval/duration_s"]
+        result["eval/policy_version"] = moment.progress.version
+        moment.metrics.update({name: value for name, value in result.items() if name not in UNLOGGED})
+        self._display.evaluated(result)
+        is_best = bool(score > progress.best)
+        progress.evaluation, progress.best = result, score if is_best else progress.best
+        return is_best
+
+    def _leave_summary(self) -> None:
+        """Write the run in figures; numbers that are not finite are null."""
+        progress, evaluation = self.progress, None
+        if result := progress.evaluation:
+            episodes = {name: getattr(result, name).tolist() for name in ("returns", "lengths", "seeds")}
+            numbers = {name.partition("/")[2]: _finite(value) for name, value in result.items()}
+            evaluation = {"at_frames": result.step, **numbers, **episodes}
+        summary = {
+            "env": self.config.env,
+            "algorithm": "PPO",
+            "seed": self.config.seed,
+            "ended": "finished" if self.is_finished else "stopped",
+            "frames": progress.frames,
+            "seconds": round(progress.seconds, 3),
+            "frames_per_second": round(progress.frames / progress.seconds, 1) if progress.seconds else 0.0,
+            "evaluation": evaluation,
+            "best_evaluation": _finite(progress.best),
+            "config": vars(self.config),
+            "versions": versions(),
+        }
+        with replacing(self.folder.summary) as draft:
+            draft.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def run_training(
+    console: Console, config: RunConfig | None, path: Path | None, given: dict[str, Any], out: Path | None
+) -> int:
+    """Begin a run, or go on with one, and return the exit code.
+
+    Args:
+        console: where it is shown.
+        config: of a new run.
+        path: the folder or a checkpoint of a run to go on with.
+        given: what is to be other than in that run.
+        out: the folder of a new run, or where a copy of the run goes on.
+
+    Raises:
+        UsageError: an option, the env, the folder or the checkpoint cannot be used; nothing has been started.
+        BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
+    """
+    saved = None
+    if path is not None:
+        with refusing(""):
+            saved = open_run(find_checkpoint(path))
+            config, done = saved.config.changed(given), saved.progress.frames
+        if done >= config.frames:
+            raise UsageError(f"--resume {path}: {done:,} of {config.frames:,} frames are done; give more with --frames")
+    assert config is not None
+    folder: RunFolder | None = None
+    with broken_off(config.env, lambda: folder.way_on if folder else ""), ExitStack() as stack:
+        with refusing(""):
+            run = Run(config, saved, stack)
+        old = None if saved is None else RunFolder(saved.file.parent)
+        folder = old if old and out is None else new_folder(out, config.env, config.seed)
+        if old and out is not None and old.metrics.is_file():
+            shutil.copyfile(old.metrics, folder.metrics)
+        with held(folder.path, "swath train"):
+            code = run.train(folder, console)
+    _conclude(run, console)
+    return code
+
+
+def _conclude(run: Run, console: Console) -> None:
+    """Say how the run ended and where its files are."""
+    folder, progress = run.folder.path, run.progress
+    if run.is_finished and progress.evaluation:
+        console.print(eval_table({f"at {progress.evaluation.step:,} frames": progress.evaluation}))
+    if not run.is_finished:
+        way_on = command_line("train", "--resume", folder)
+        console.print(f"stopped at {progress.frames:,} frames; to go on:\n  {way_on}\n", soft_wrap=True)
+    names = "  ".join(sorted(path.name for path in folder.iterdir()))
+    listing = fill(names, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    console.print(f"results in {folder}:\n{listing}", soft_wrap=True)
+    if run.is_finished:
+        console.print(f"to evaluate it: {command_line('eval', folder)}", soft_wrap=True)
+
+
+def save_run(path: Path, state: dict[str, Any], progress: Progress) -> None:
+    """Write a checkpoint: the state of a moment, and the progress then."""
+    save_checkpoint(path, {**state, "progress": progress.to_dict()})
+
+
+def learner_config(config: RunConfig, spaces: Spaces, seed: int) -> PPOConfig:
+    """What suits the env, changed by what the user set.
+
+    Raises:
+        UsageError: an unknown setting, or a value that is neither a number, a truth value nor None.
+    """
+    names = [field.name for field in fields(PPOConfig) if field.name not in ("total_frames", "seed")]
+    for name, value in config.ppo.items():
+        spelled = f"--ppo.{name.replace('_', '-')}"
+        if name in ("total_frames", "seed"):
+            raise UsageError(f"{spelled}: use {'--seed' if name == 'seed' else '--frames'}")
+        if name not in names:
+            raise UsageError(f"{spelled}: PPO has the settings {', '.join(names)}")
+        if not (value is None or isinstance(value, int | float)):
+            raise UsageError(f"{spelled} {value} must be a number, true, false or none")
+    return replace(default_config(*spaces), total_frames=config.frames, seed=seed, **config.ppo)
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None

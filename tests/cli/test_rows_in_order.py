@@ -1,0 +1,103 @@
+"""Files are written in order although evaluations come later, checked with an evaluator whose results come on call."""
+
+from collections import deque
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from cli_toys import SMALL
+
+from swath import EvalResult
+from swath.cli import run as module
+from swath.errors import WorkerLost
+from swath.evaluation.result import Episodes
+from swath.report.sinks import read_rows
+
+RUN = Path("runs/CartPole-v1-seed0")
+
+
+def result_of(reward, seconds=0.0):
+    one = {"returns": [reward], "lengths": [3], "terminated": [True], "truncated": [False], "seeds": [1]}
+    kinds = ("", "_ci_low", "_ci_high", "_std", "_min", "_max", "_median", "_iqm")
+    names = {"num_episodes": 1, "episode_length": 3, "step": 0, "fps": 1.0, "duration_s": seconds}
+    names |= {"frames": 10**9 if seconds else 0, **{f"reward{kind}": reward for kind in kinds}}
+    return EvalResult({f"eval/{name}": value for name, value in names.items()}, Episodes.of(one))
+
+
+class Judge(AbstractContextManager):
+    """Plays nothing: each outcome comes after so many questions, or when somebody waits for it."""
+
+    def __init__(self, outcomes, patience):
+        self.outcomes, self.patience, self.asked = deque(outcomes), patience, []
+
+    def __exit__(self, *_):
+        pass
+
+    def trigger_eval(self, policy, step):
+        self.asked.append(step)
+
+    def poll(self):
+        self.patience -= 1
+        return None if self.patience > 0 else self.wait()
+
+    def wait(self):
+        outcome = self.outcomes.popleft()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def train(swath, monkeypatch):
+    """Train for 640 frames with such a judge: its questions, what was written in order, and what the command did."""
+
+    def call(*outcomes, patience=1, every="128"):
+        judge, written = Judge(outcomes, patience), []
+
+        def saved(path, state, progress):
+            rewards = [float(row["eval/reward"]) for row in read_rows(RUN / "metrics.csv")[1] if row.get("eval/reward")]
+            written.append((path.stem, progress.frames, progress.best, rewards))
+
+        monkeypatch.setattr(module, "judge_of", lambda config, policy: judge)
+        monkeypatch.setattr(module, "save_run", saved)
+        every = ("--eval-every", every) if every else ()
+        answer = swath("train", "CartPole-v1", "--frames", "640", *SMALL, *every, "--no-video", "--log", "csv")
+        return judge, written, answer
+
+    return call
+
+
+def frames():
+    return [int(row["frames"]) for row in read_rows(RUN / "metrics.csv")[1]]
+
+
+@pytest.mark.parametrize("patience", [1, 3, 100])
+def test_rows_and_checkpoints_are_in_order_however_late_evaluations_are(patience, train):
+    judge, written, (code, out, _) = train(*map(result_of, [5.0, float("nan"), 5.0, 6.0, 1.0, 2.0]), patience=patience)
+    assert (code, judge.asked, frames()) == (0, [0, 128, 256, 384, 512, 640], [0, 128, 256, 384, 512, 640])
+    assert [at for name, at, *_ in written if name == "checkpoint"] == [0, 128, 256, 384, 512, 640]
+    assert [at for name, at, *_ in written if name == "best"] == [0, 384]
+    assert [best for name, _, best, _ in written if name == "checkpoint"] == [5.0, 5.0, 5.0, 6.0, 6.0, 6.0]
+    for name, _, best, rewards in written:  # the row with the evaluation is there before its checkpoints
+        assert name != "best" or rewards[-1] == best
+    assert any("waiting for the evaluation" in line for line in out) is False  # only pictures have room for it
+
+
+def test_an_evaluation_that_lost_its_workers_is_a_line_and_the_run_goes_on(train):
+    _, written, (code, out, _) = train(WorkerLost("worker 0 died"), *map(result_of, range(5)))
+    assert code == 0
+    assert "no evaluation at 0 frames: worker 0 died" in out
+    assert written[0][:2] == ("checkpoint", 0)
+
+
+def test_what_the_user_s_code_raised_in_an_evaluation_ends_the_run_and_costs_no_row(train):
+    _, _, (code, _, err) = train(ZeroDivisionError("by the env"), patience=5)
+    assert (code, err[0].partition(";")[0]) == (1, "swath: ZeroDivisionError: by the env")
+    assert frames() == [128, 256]
+
+
+def test_by_default_evaluations_take_at_most_a_quarter_of_the_frames_or_of_the_time(train):
+    judge, _, _ = train(*(result_of(1.0, seconds=1e6) for _ in range(2)), every=None)
+    assert judge.asked == [0, 640]
+    judge, _, _ = train(*map(result_of, range(6)), every=None)
+    assert judge.asked == [0, 128, 256, 384, 512, 640]
