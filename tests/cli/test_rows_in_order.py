@@ -10,18 +10,19 @@ from cli_toys import SMALL
 from swath import EvalResult
 from swath.cli import run as module
 from swath.errors import WorkerLost
-from swath.evaluation.result import Episodes
+from swath.evaluation.result import episodes_of
 from swath.report.sinks import read_rows
 
 RUN = Path("runs/CartPole-v1-seed0")
 
 
 def result_of(reward, seconds=0.0):
-    one = {"returns": [reward], "lengths": [3], "terminated": [True], "truncated": [False], "seeds": [1]}
     kinds = ("", "_ci_low", "_ci_high", "_std", "_min", "_max", "_median", "_iqm")
     names = {"num_episodes": 1, "episode_length": 3, "step": 0, "fps": 1.0, "duration_s": seconds}
     names |= {"frames": 10**9 if seconds else 0, **{f"reward{kind}": reward for kind in kinds}}
-    return EvalResult({f"eval/{name}": value for name, value in names.items()}, Episodes.of(one))
+    return EvalResult(
+        {f"eval/{name}": value for name, value in names.items()}, episodes_of({0: (reward, 3, True, False, 1)})
+    )
 
 
 class Judge(AbstractContextManager):

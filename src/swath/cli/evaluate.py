@@ -114,7 +114,8 @@ def _one(name: str) -> Line:
 
 
 def _two(low: str, between: str, high: str) -> Line:
-    return lambda result: f"{_one(low)(result)}{between}{_one(high)(result)}"
+    """Two numbers; `-` for both where there are none, as for the interval of a single episode."""
+    return lambda result: "-" if isnan(result[f"eval/{low}"]) else f"{_one(low)(result)}{between}{_one(high)(result)}"
 
 
 LINES: dict[str, Line] = {
