@@ -96,7 +96,6 @@ class Predictor:
         self.keys: tuple[Key, ...] = (spec.action[0].key,)
         self.state: Any = None
         self.starts: Array = np.ones(spec.num_envs, dtype=np.bool_)
-        self._before = self.state, self.starts
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Actions for this observation.
@@ -105,7 +104,7 @@ class Predictor:
             TypeError: `predict` returned something else than actions and a state.
             ValueError: actions of another shape.
         """
-        self._before, (leaf, *more) = (self.state, self.starts), self._spec.action
+        leaf, *more = self._spec.action
         seen = structured(self._spec.observation_space, iter(observation))
         answer = self._model.predict(
             seen, state=self.state, episode_start=self.starts, deterministic=self._deterministic
@@ -126,8 +125,7 @@ class Predictor:
         self.starts[list(envs)] = True
 
     def rewind(self) -> None:
-        """Take the state back to what it was before the last call."""
-        self.state, self.starts = self._before
+        """Nothing is made again in an evaluation: the first failure ends it."""
 
 
 class RowByRow:
@@ -166,9 +164,7 @@ class RowByRow:
                 self._noises[slot] = episode, self._noise_of(episode)
 
     def rewind(self) -> None:
-        """Forget the last call."""
-        for row in self._rows:
-            row.rewind()
+        """Nothing is made again in an evaluation: the first failure ends it."""
 
 
 def _row(leaves: Leaves, slot: int) -> Leaves:

@@ -215,11 +215,7 @@ def change(part: Any, snapshot: Snapshot) -> Callable[[], None]:
         copy_in()
         for name, value in held.items():
             before = getattr(part, name)
-            if isinstance(before, np.ndarray):
-                setattr(part, name, value.numpy().astype(before.dtype))
-            elif isinstance(before, torch.Tensor):
-                setattr(part, name, value.to(before.dtype).to(before.device))
-            else:
-                setattr(part, name, type(before)(value.item()))
+            is_array = isinstance(before, np.ndarray)
+            setattr(part, name, value.numpy().astype(before.dtype) if is_array else type(before)(value.item()))
 
     return put

@@ -179,13 +179,10 @@ def played(
                 for one in (host_env if isinstance(host_env, list) else [host_env]) if render else ():
                     one.render()
                 if monotonic() > until:
-                    raise WorkerLate(
-                        f"the evaluation took longer than timeout_s={request.timeout_s}: {runner.progress}; steps made "
-                        f"in the unfinished ones, by slot: {runner.unfinished}; give it more time, fewer episodes, or "
-                        "max_steps",
-                        workers=(0,),
-                        deadline=request.timeout_s,
-                    )
+                    late = f"timeout_s={request.timeout_s} passed: {runner.progress}"
+                    steps = f"steps made in the unfinished ones, by slot: {runner.unfinished}"
+                    text = f"{late}; {steps}; give it more time, fewer episodes, or max_steps"
+                    raise WorkerLate(text, workers=(0,), deadline=request.timeout_s)
     finally:
         setting.close()
     return runner

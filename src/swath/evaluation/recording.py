@@ -17,6 +17,7 @@ from tensordict import TensorDict, TensorDictBase
 from swath.evaluation.runner import Runner
 from swath.keys import MASK, NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
 from swath.options import TrajFormat
+from swath.report.video import as_rgb
 from swath.rollout.buffer import Buffer
 from swath.rollout.episodes.ids import NO_TRAJECTORY
 from swath.rollout.episodes.reshape import Frames, Piece, join, segment_ends, stretches_of
@@ -144,7 +145,10 @@ class Film:
         episode = runner.playing[slot]
         if episode is None or episode >= len(self._takes) or self.truncated:
             return
-        frame = as_frame(runner.host.render(slot), runner.host.env)
+        drawn = runner.host.render(slot)
+        if drawn is None:
+            raise ValueError(f"{runner.host.env} gives no frames to film; build it with render_mode='rgb_array'")
+        frame = as_rgb(drawn).copy()
         self._free -= frame.nbytes
         if self._free < 0:
             self.truncated = True
@@ -154,19 +158,3 @@ class Film:
     def takes(self) -> dict[int, Array]:
         """Each filmed episode, by number, as uint8 `[T, H, W, 3]`, T its steps; one without a frame is left out."""
         return {episode: np.stack(take) for episode, take in enumerate(self._takes) if take}
-
-
-def as_frame(frame: Any, env: Any) -> Array:
-    """One rendered frame as uint8 `[H, W, 3]` of its own memory: alpha dropped, grey repeated.
-
-    Raises:
-        ValueError: there is none, or it is no picture.
-    """
-    if frame is None:
-        raise ValueError(f"{env} gives no frames to film; build it with render_mode='rgb_array'")
-    picture = np.array(frame, dtype=np.uint8)
-    if picture.ndim == 2:
-        picture = picture[:, :, None]
-    if picture.ndim != 3 or picture.shape[2] not in (1, 3, 4):
-        raise ValueError(f"{env} renders arrays of shape {picture.shape}; a frame is (H, W), (H, W, 1), 3 or 4")
-    return np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else picture[:, :, :3]

@@ -44,13 +44,7 @@ NAMES = frozenset(
 """What entries of results are called, those included that are there only if they are asked for."""
 
 
-COLUMNS = {
-    "returns": np.float64,
-    "lengths": np.int64,
-    "terminated": np.bool_,
-    "truncated": np.bool_,
-    "seeds": np.int64,
-}
+COLUMNS = {"returns": np.float64, "lengths": np.int64, "terminated": np.bool_, "truncated": np.bool_, "seeds": np.int64}
 """What is known of each episode: float64, int64 and bool. Seeds are -1 where an episode had none of its own."""
 
 EpisodeRow: TypeAlias = tuple[float, int, bool, bool, int]
@@ -88,6 +82,11 @@ class EvalResult(dict[str, Any]):
         video_truncated: whether filming stopped early because the frames took too much memory.
     """
 
+    returns: Floats
+    lengths: Ints
+    terminated: Bools
+    truncated: Bools
+    seeds: Ints
     step: int = 0
     seeding: Seeding = "episode"
     stopped: Stopped = "fixed"
@@ -98,23 +97,19 @@ class EvalResult(dict[str, Any]):
 
     def __init__(self, metrics: Mapping[str, Any], episodes: Episodes, **about: Any) -> None:
         super().__init__(metrics)
-        columns = {name: episodes[name].copy() for name in COLUMNS}
-        self.returns: Floats = columns["returns"]
-        self.lengths: Ints = columns["lengths"]
-        self.terminated: Bools = columns["terminated"]
-        self.truncated: Bools = columns["truncated"]
-        self.seeds: Ints = columns["seeds"]
-        for name, value in about.items():
+        for name, value in {**about, **{name: episodes[name].copy() for name in COLUMNS}}.items():
             setattr(self, name, value)
 
     def to_tensordict(self) -> TensorDict:
         """A flat TensorDict of batch size [] with the same keys: float64 and int64 scalars, tensors on the CPU."""
-        return TensorDict({name: _as_tensor(value) for name, value in self.items()}, batch_size=[])
+        doubles = {name: torch.float64 for name, value in self.items() if isinstance(value, float)}
+        tensors = {name: torch.as_tensor(value, dtype=doubles.get(name)) for name, value in self.items()}
+        return TensorDict({name: tensor.detach().cpu() for name, tensor in tensors.items()}, batch_size=[])
 
     def to_json(self) -> str:
         """The whole result but its films as strict JSON; numbers that are not finite are written as strings."""
         parts = {
-            "metrics": {name: _pack(value) for name, value in self.items() if not _is_film(name, value)},
+            "metrics": {name: _pack(value) for name, value in self.items() if name.rpartition("/")[2] != "video"},
             "episodes": {name: _pack(getattr(self, name).tolist()) for name in COLUMNS},
             "provenance": {name: getattr(self, name) for name in _PROVENANCE},
             "films": {name: getattr(self, name) for name in _FILMS},
@@ -135,16 +130,6 @@ class EvalResult(dict[str, Any]):
         about = {name: tuple(value) if isinstance(value, list) else value for name, value in parts["films"].items()}
         metrics = {name: _unpack(value) for name, value in parts["metrics"].items()}
         return cls(metrics, episodes_of(dict(enumerate(rows))), **parts["provenance"], **about)
-
-
-def _is_film(name: str, value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and name.rpartition("/")[2] == "video"
-
-
-def _as_tensor(value: Any) -> torch.Tensor:
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
-    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
 
 
 def _pack(value: Any) -> Any:
@@ -190,14 +175,8 @@ class Rounds:
         self.stopped: Stopped | None = None
 
     def played(self, rows: Mapping[int, EpisodeRow]) -> None:
-        """The round is over; its episodes by number.
-
-        Raises:
-            ValueError: some are missing.
-        """
-        missing = set(self.due) - set(rows)
-        if missing:
-            raise ValueError(f"episodes {sorted(missing)} of the round {self.due} were not played")
+        """The round is over; its episodes by number."""
+        assert rows.keys() >= {*self.due}, "some episodes were not played"
         self._rows.update(rows)
         n, returns = self.due.stop, self.episodes()["returns"]
         self.stopped = self._request.verdict(n, mean_interval(returns, self._request.seed))

@@ -28,7 +28,7 @@ from swath.evaluation.env_parts import counts_for_all, is_monitored
 from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import NO_SEED, EpisodeRow
 from swath.evaluation.setting import Setting
-from swath.keys import DONE, NEXT, REWARD, TERMINATED, TRUNCATED, Key, as_key, as_tuple, keys_of, under_next
+from swath.keys import FLAGS, NEXT, REWARD, Key, as_key, as_tuple, keys_of, under_next
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import ArraySpec, EnvRaised, Host, HostSpec, Seeding, TensorDictSpec
@@ -283,17 +283,14 @@ def read(host: Host, reward_keys: Any, done_keys: Any) -> list[Key]:
         KeyError: the envs do not write them; the message has those that they write.
     """
     spec = host.spec
-    rewards: list[Key] = [under_next(REWARD)]
-    dones: list[Key] = [under_next(name) for name in (DONE, TERMINATED, TRUNCATED)]
-    if isinstance(spec, TensorDictSpec):
-        rewards, dones = [*map(under_next, spec.rewarded)], [*map(under_next, spec.flags)]
+    rewarded, flags = (spec.rewarded, spec.flags) if isinstance(spec, TensorDictSpec) else ((REWARD,), FLAGS)
     read = []
-    for name, given, written in (("reward_keys", reward_keys, rewards), ("done_keys", done_keys, dones)):
-        keys = keys_of(name, given)
-        missing = [key for key in keys if as_tuple(key) not in map(as_tuple, written)]
+    for name, given, written in (("reward_keys", reward_keys, rewarded), ("done_keys", done_keys, flags)):
+        paths, there = [*map(as_tuple, keys_of(name, given))], [*map(under_next, written)]
+        missing = [path for path in paths if path not in there]
         if missing:
-            raise KeyError(f"{name} has {missing}, which the env does not write; it writes {written}")
-        read.append([as_tuple(key)[1:] for key in keys])
+            raise KeyError(f"{name} has {missing}, which the env does not write; it writes {there}")
+        read.append([path[1:] for path in paths])
     if isinstance(spec, ArraySpec):
         return []
     assert isinstance(host, TensorDictHost | SideBySide)

@@ -10,7 +10,6 @@ copy of it, such as `"env.transform[0]"` and, through gymnasium's wrappers, `"en
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -19,7 +18,6 @@ from itertools import cycle
 from types import FunctionType
 from typing import Any
 
-import gymnasium as gym
 import torch
 
 from swath.errors import warn_of_no_effect
@@ -27,7 +25,6 @@ from swath.evaluation.acting import Predicts
 from swath.evaluation.env_parts import change, frozen, has_moments, moments_of, parts_at, paths_of
 from swath.options import count
 from swath.rollout.hosts.base import Host, close_broken, closed_on_failure, first_of
-from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, build, is_env_instance, make_env
 from swath.rollout.hosts.torchrl import Fitting, is_torchrl_env
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
@@ -38,8 +35,6 @@ from swath.rollout.seeding import PrivateStreams
 from swath.seeds import derive
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import POLICY, Snapshot, owner
-
-_log = logging.getLogger("swath")
 
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
 
@@ -90,23 +85,15 @@ class SettingRequest:
 
         Raises:
             TypeError: no form of an env.
-            ValueError: a number of slots that an instance or list cannot have, or keywords for an instance.
+            ValueError: a number of slots that a list cannot have, or keywords for an instance.
         """
-        env, num_envs = self.env, self.num_envs
-        if num_envs is not None:
-            count("num_envs", num_envs)
-        if isinstance(env, list | tuple):
-            return self._in_turn([self._source(entry) for entry in env])
-        if not (is_vec_env(env) or is_env_instance(env)):
-            return self._source(env, num_envs)
-        if is_torchrl_env(env):
-            size = int(env.batch_size.numel())
-        else:
-            size = 1 if isinstance(env, gym.Env) or is_parallel_env(env) else int(env.num_envs)
-        if num_envs not in (None, size):
-            has = f"{env}, which has {size} already"
-            raise ValueError(f"num_envs={num_envs} for {has}; leave it out, or pass a callable")
-        return None if is_vec_env(env) else self._source(env)
+        if self.num_envs is not None:
+            count("num_envs", self.num_envs)
+        if isinstance(self.env, list | tuple):
+            return self._in_turn([self._source(entry) for entry in self.env])
+        if is_vec_env(self.env):
+            return None
+        return self._source(self.env, None if is_env_instance(self.env) else self.num_envs)
 
     def _source(self, env: Any, copies: int | None = None) -> Source:
         rendered = {"render_mode": "rgb_array"} if self.rendered and isinstance(env, str) else {}
@@ -152,12 +139,13 @@ class Setting:
 
     Raises:
         TypeError: no form of an env, or a policy that cannot be copied.
-        ValueError: envs that differ in their spaces, or cannot go to the device.
+        ValueError: envs that differ in their spaces, cannot go to the device, or are more or less than asked for.
         Exception: what building env or policy raised.
     """
 
     def __init__(self, request: SettingRequest) -> None:
         self._request, self._open, self.closed = request, ExitStack(), False
+        self._sent: dict[str, Snapshot] = {}
         self._built = not any(is_env_instance(entry) or is_vec_env(entry) for entry in request.entries)
         self.alone, self.draws_apart = request.alone, request.alone and not request.borrows
         self.host = self._host()
@@ -172,13 +160,14 @@ class Setting:
             raise
 
     def renew(self) -> None:
-        """Close the envs and build them anew; those that were handed in go on from their next reset."""
+        """Close the envs and build others, which get what those before them had been sent.
+
+        Envs that were handed in stay, and go on from their next reset.
+        """
         if self._built:
-            try:
-                self.close()
-            except Exception as error:  # noqa: BLE001  what has failed may fail again, and is not used any more
-                _log.error("an env that had failed raised when it was closed; another is built", exc_info=error)
+            close_broken(self)
             self.host, self.closed = self._host(), False
+            self._put(self._sent)
 
     def close(self) -> None:
         """Close the envs, also those that were handed in, unless they are borrowed. Twice is fine."""
@@ -187,10 +176,78 @@ class Setting:
         if self._built or not self._request.borrows:
             self.host.close()
 
+    def manifest(self, model_id: str) -> Manifest:
+        """What weights a model wants.
+
+        Raises:
+            KeyError: there is no such model.
+        """
+        model = self._found(model_id)[0]
+        return Manifest.of(moments_of(model) if model_id != POLICY and has_moments(model) else model)
+
+    def state(self, model_id: str) -> Any:
+        """The state of a model, as its first copy has it.
+
+        Raises:
+            TypeError: it has none.
+        """
+        model = self._found(model_id)[0]
+        if not hasattr(model, "state_dict"):
+            raise TypeError(f"the model {model_id!r}, {type(model).__name__}, has no weights to keep")
+        return model.state_dict()
+
+    def check(self, model_id: str, extras: Mapping[str, Any]) -> None:
+        """Check extra state that is a dict of tensors, before it is sent.
+
+        Raises:
+            KeyError: other names.
+            ValueError: other shapes.
+        """
+        for target in self._found(model_id):
+            for name, extra in extras.items():
+                mine, theirs = _shapes(target.get_submodule(owner(name)).get_extra_state()), _shapes(extra)
+                if mine and mine != theirs:
+                    raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
+                        f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
+                    )
+
+    def apply(self, snapshots: Mapping[str, Snapshot]) -> None:
+        """Put newer weights in: into all models and copies, or into none.
+
+        Raises:
+            KeyError, ValueError: they do not fit.
+        """
+        self._put(snapshots)
+        self._sent.update(copy.deepcopy({name: each for name, each in snapshots.items() if name != POLICY}))
+
+    def _put(self, snapshots: Mapping[str, Snapshot]) -> None:
+        found = [(target, snapshot) for model_id, snapshot in snapshots.items() for target in self._found(model_id)]
+        for put in [change(target, snapshot) for target, snapshot in found]:
+            put()
+
+    def _found(self, model_id: str) -> list[Any]:
+        """The model, once per env copy if it is part of the env.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if model_id == POLICY:
+            return [module_of(self.policy) or self.policy]
+        root, _, path = model_id.partition(".")
+        found = parts_at(self.host.env, path) if root == "env" else []
+        if not found:
+            ids = [POLICY, *(f"env.{each}" for each in paths_of(first_of(self.host.env)))]
+            raise KeyError(f"there is no model {model_id!r} that takes weights; there are {ids}")
+        return found
+
     def _host(self) -> Host:
-        source, device = self._request.source(), self._request.env_device
-        host = VecEnvHost(self._request.env) if source is None else build(source, Fitting(device=device, apart=True))
+        request, device = self._request, self._request.env_device
+        source = request.source()
+        host = VecEnvHost(request.env) if source is None else build(source, Fitting(device=device, apart=True))
         with closed_on_failure([host] if self._built else []):
+            if request.num_envs not in (None, n := host.spec.num_envs):
+                has = f"{request.env}, which has {n} already"
+                raise ValueError(f"num_envs={request.num_envs} for {has}; leave it out, or pass a callable")
             if device is not None and host.spec.device is not None and device.type != host.spec.device.type:
                 raise ValueError(f"env_device={str(device)!r}: these envs run on the CPU; leave it out or give 'cpu'")
         self._open.enter_context(frozen(host.env))
@@ -253,87 +310,6 @@ def module_of(policy: Any) -> torch.nn.Module | None:
     """The module that has the weights and a mode: the policy itself, or that of a model of Stable-Baselines3."""
     module = policy if isinstance(policy, torch.nn.Module) else getattr(policy, "policy", None)
     return module if isinstance(module, torch.nn.Module) else None
-
-
-class Models:
-    """Finds models by their ids, and puts weights into them.
-
-    Args:
-        setting: whose models.
-    """
-
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
-        self._sent: dict[str, Snapshot] = {}
-
-    def manifest(self, model_id: str) -> Manifest:
-        """What weights a model wants.
-
-        Raises:
-            KeyError: there is no such model.
-        """
-        model = self._found(model_id)[0]
-        return Manifest.of(moments_of(model) if model_id != POLICY and has_moments(model) else model)
-
-    def state(self, model_id: str) -> Any:
-        """The state of a model, as its first copy has it.
-
-        Raises:
-            TypeError: it has none.
-        """
-        model = self._found(model_id)[0]
-        if not hasattr(model, "state_dict"):
-            raise TypeError(f"the model {model_id!r}, {type(model).__name__}, has no weights to keep")
-        return model.state_dict()
-
-    def check(self, model_id: str, extras: Mapping[str, Any]) -> None:
-        """Check extra state that is a dict of tensors, before it is sent.
-
-        Raises:
-            KeyError: other names.
-            ValueError: other shapes.
-        """
-        for target in self._found(model_id):
-            for name, extra in extras.items():
-                mine, theirs = _shapes(target.get_submodule(owner(name)).get_extra_state()), _shapes(extra)
-                if mine and mine != theirs:
-                    raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
-                        f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
-                    )
-
-    def apply(self, snapshots: Mapping[str, Snapshot]) -> None:
-        """Put newer weights in: into all models and copies, or into none.
-
-        Raises:
-            KeyError, ValueError: they do not fit.
-        """
-        self._put(snapshots)
-        self._sent.update(copy.deepcopy({name: each for name, each in snapshots.items() if name != POLICY}))
-
-    def apply_again(self) -> None:
-        """Envs were built anew: they get what those before them had been sent."""
-        self._put(self._sent)
-
-    def _put(self, snapshots: Mapping[str, Snapshot]) -> None:
-        found = [(target, snapshot) for model_id, snapshot in snapshots.items() for target in self._found(model_id)]
-        for put in [change(target, snapshot) for target, snapshot in found]:
-            put()
-
-    def _found(self, model_id: str) -> list[Any]:
-        """The model, once per env copy if it is part of the env.
-
-        Raises:
-            KeyError: there is none.
-        """
-        policy, env = self._setting.policy, self._setting.host.env
-        if model_id == POLICY:
-            return [module_of(policy) or policy]
-        root, _, path = model_id.partition(".")
-        found = parts_at(env, path) if root == "env" else []
-        if not found:
-            ids = [POLICY, *(f"env.{each}" for each in paths_of(first_of(env)))]
-            raise KeyError(f"there is no model {model_id!r} that takes weights; there are {ids}")
-        return found
 
 
 def _shapes(extra: Any) -> dict[str, Any]:

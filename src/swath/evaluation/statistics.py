@@ -44,12 +44,7 @@ def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str,
     Returns:
         `reward`, `reward_std`, `reward_min`, `reward_max`, `reward_median`, `reward_iqm`, `reward_ci_low`,
         `reward_ci_high`, `num_episodes`, `frames`, `episode_length`.
-
-    Raises:
-        ValueError: no episode, or vectors of different lengths.
     """
-    if len(returns) == 0 or len(returns) != len(lengths):
-        raise ValueError(f"got {len(returns)} returns and {len(lengths)} lengths; each episode needs one of both")
     low, high = mean_interval(returns, root)
     with np.errstate(invalid="ignore", over="ignore"):
         return {

@@ -25,8 +25,8 @@ from swath.evaluation.env_parts import dump_recorders, empty_recorders, recorder
 from swath.evaluation.recording import Film, Recording
 from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import EpisodeRow
-from swath.evaluation.runner import Runner, Watcher
-from swath.evaluation.setting import Models, Setting
+from swath.evaluation.runner import Runner
+from swath.evaluation.setting import Setting
 from swath.group.member import Member
 from swath.rollout.hosts.base import Seeding, first_of, fps_of
 from swath.rollout.seeding import PrivateStreams
@@ -105,8 +105,6 @@ class Performance:
         request: the conditions.
         worker: which of the workers that share the episodes plays here.
         workers: how many there are.
-        watchers: who is shown the steps, beside those that the request asks for.
-        monitors: whether the env's own monitors are believed about ends and returns.
 
     Attributes:
         runner: plays the episodes, and has those that are complete.
@@ -115,26 +113,15 @@ class Performance:
         seconds: spent on it.
     """
 
-    def __init__(
-        self,
-        setting: Setting,
-        request: EvalRequest,
-        worker: int = 0,
-        workers: int = 1,
-        *,
-        watchers: Sequence[Watcher] = (),
-        monitors: bool = False,
-    ) -> None:
-        host, seed = setting.host, request.seed
-        self._host = host
+    def __init__(self, setting: Setting, request: EvalRequest, worker: int = 0, workers: int = 1) -> None:
         self._until_any_done = request.until_any_done
         self._film = Film(request.film, request.film_bytes) if request.film else None
         self._recording = Recording(request.policy_version) if request.record else None
-        own = [watcher for watcher in (self._film, self._recording) if watcher is not None]
-        self.runner = Runner(setting, request, worker, workers, [*own, *watchers], monitors=monitors)
+        watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
+        self.runner = Runner(setting, request, worker, workers, watchers)
         self._drawing: Callable[[], AbstractContextManager[None]] = nullcontext
         if setting.draws_apart:
-            root = fresh_root() if seed is None else seed
+            root = fresh_root() if request.seed is None else request.seed
             self._drawing = PrivateStreams(derive(root, "global", worker), setting.device).in_force
         self._steps: Iterator[None] = iter(())
         self.episodes, self.over, self.seconds = range(0), True, 0.0
@@ -177,9 +164,8 @@ class Performance:
         footage = Footage(steps=None if self._recording is None else self._recording.taken())
         if self._film is None:
             return footage
-        return replace(
-            footage, films=self._film.takes(), film_truncated=self._film.truncated, fps=fps_of(self._host.env)
-        )
+        film, rate = self._film, fps_of(self.runner.host.env)
+        return replace(footage, films=film.takes(), film_truncated=film.truncated, fps=rate)
 
 
 class EvalWorker(Member):
@@ -206,7 +192,6 @@ class EvalWorker(Member):
         self._setting, self._name, self._workers, self._place = setting, name, workers, place
         self._conditions = conditions or EvalRequest()
         self._turn = nullcontext() if turn is None else turn
-        self._models = Models(setting)
         self._evaluation = EvaluationId("", 0)
         self._newest: dict[str, int] = {}  # by asker
         self._performance: Performance | None = None
@@ -219,12 +204,12 @@ class EvalWorker(Member):
 
     def manifests(self, model_ids: Sequence[str]) -> dict[str, Manifest]:
         """What weights these models want; `KeyError` if there is no such model."""
-        return {model_id: self._models.manifest(model_id) for model_id in model_ids}
+        return {model_id: self._setting.manifest(model_id) for model_id in model_ids}
 
     def check(self, extras: Mapping[str, Mapping[str, Any]]) -> bool:
         """Raise `KeyError` or `ValueError` unless extra state fits these models."""
         for model_id, each in extras.items():
-            self._models.check(model_id, each)
+            self._setting.check(model_id, each)
         return True
 
     def rollout(self, request: EvalRequest) -> EvalRequest:
@@ -242,7 +227,7 @@ class EvalWorker(Member):
     def take(self, models: Mapping[str, Any], version: int) -> None:
         """Put newer weights in: into all models and copies, or into none."""
         self._performance = None
-        self._models.apply(models)
+        self._setting.apply(models)
         self._version = max(self._version + 1, version)  # others may have sent some
 
     def begin(self, evaluation: EvaluationId) -> None:
@@ -280,7 +265,6 @@ class EvalWorker(Member):
     def _slice(self, episodes: range, request: EvalRequest) -> Report | Parcel:
         if self._failed:
             self._setting.renew()
-            self._models.apply_again()
             self._failed = False
         env, now = self._setting.host.env, self._performance
         if now is None or (now.over and now.episodes == episodes):
@@ -318,7 +302,7 @@ class EvalWorker(Member):
 
     def weights(self, model_id: str) -> Any:
         """The state of a model as it is here."""
-        return self._models.state(model_id)
+        return self._setting.state(model_id)
 
     def end(self, asker: str) -> bool:
         """Close for all drivers; whether one that is not this `asker` has yet to learn of it, by asking for more."""
