@@ -9,18 +9,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from swath import keys
-from swath.keys import NEXT, under_next
+from swath.keys import NEXT, Key, under_next
 from swath.learn.config import PPOConfig
 from swath.learn.losses import Weighing, explained_variance, surrogate_loss
 from swath.learn.policy import NetworkPolicy
 from swath.rollout.episodes.gae import GAE
+
+Rows: TypeAlias = dict[Key, Tensor]
+"""Columns `[N, …]` by the keys of the batch."""
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
 """What each minibatch reports; `update` gives their means."""
@@ -79,7 +82,7 @@ class PPO:
         means = torch.stack([self._step(part) for part in self._minibatches(rows)]).mean(0).tolist()
         self.policy.update_encoder([rows[key] for key in self.policy.in_keys])
         self.updates += 1
-        self.frames += len(rows)
+        self.frames += len(rows[keys.LOG_PROB])
         losses = dict(zip(STATISTICS, means, strict=True))
         _require_finite(losses, self.updates)
         return losses | {"explained_variance": explained, "learning_rate": rate}
@@ -104,14 +107,15 @@ class PPO:
         self._generator.set_state(state["generator"])
         self.frames, self.updates = state["frames"], state["updates"]
 
-    def _minibatches(self, rows: TensorDictBase) -> Iterator[TensorDictBase]:
+    def _minibatches(self, rows: Rows) -> Iterator[Rows]:
         """In each epoch all rows once, in random order, in nearly equal parts."""
+        n_rows, device = len(rows[keys.LOG_PROB]), rows[keys.LOG_PROB].device
         for _ in range(self.config.epochs):
-            order = torch.randperm(len(rows), generator=self._generator).to(rows.device)
-            for index in order.tensor_split(max(1, round(len(rows) / self.config.minibatch_size))):
-                yield rows[index]
+            order = torch.randperm(n_rows, generator=self._generator).to(device)
+            for index in order.tensor_split(max(1, round(n_rows / self.config.minibatch_size))):
+                yield {key: column[index] for key, column in rows.items()}
 
-    def _step(self, rows: TensorDictBase) -> Tensor:
+    def _step(self, rows: Rows) -> Tensor:
         """One gradient; returns `STATISTICS`."""
         config = self.config
         log_prob, entropy, value = self.policy.evaluate([rows[key] for key in self.policy.in_keys], rows[keys.ACTION])
@@ -124,15 +128,14 @@ class PPO:
         self._adam.step()
         return torch.stack([loss.policy, loss.value, loss.entropy, *_drift(log_ratio, config.clip), norm]).detach()
 
-    def _value_loss(self, value: Tensor, rows: TensorDictBase) -> Tensor:
+    def _value_loss(self, value: Tensor, rows: Rows) -> Tensor:
         std, limit = self.critic.std, self.config.clip_value
         old, target = rows[keys.STATE_VALUE], rows[keys.VALUE_TARGET]
         error = (value - target).square()
         if limit is not None:
             near = old + (value - old).clamp(-limit * std, limit * std)
             error = torch.maximum(error, (near - target).square())
-        loss: Tensor = 0.5 * error / std.square()
-        return loss
+        return 0.5 * error / std.square()
 
 
 @torch.no_grad()
@@ -163,7 +166,7 @@ class _Critic(nn.Module):
         return values
 
 
-def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> TensorDictBase:
+def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> Rows:
     """Rows `[N]` of a batch `[*B, T]` with what the loss needs, on the policy's device; the batch is left as it is.
 
     Raises:
@@ -184,7 +187,5 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> 
     needed += [key for key in (keys.MASK, keys.TRAJ_IDS) if key in batch.keys(include_nested=True)]
     flat = estimate(batch.select(*needed).to(policy.device)).reshape(-1)
     flat = flat if mask is None else flat[flat[keys.MASK]]
-    rows: TensorDictBase = flat.select(*policy.in_keys, keys.ACTION)
-    for key in (keys.LOG_PROB, keys.STATE_VALUE, keys.ADVANTAGE, keys.VALUE_TARGET):
-        rows.set(key, flat[key].reshape(-1))
-    return rows
+    numbers = (keys.LOG_PROB, keys.STATE_VALUE, keys.ADVANTAGE, keys.VALUE_TARGET)
+    return {key: flat[key] for key in (*policy.in_keys, keys.ACTION)} | {key: flat[key].reshape(-1) for key in numbers}
