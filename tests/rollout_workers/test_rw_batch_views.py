@@ -45,23 +45,19 @@ def test_an_input_is_what_a_policy_saw_before_acting(views, index, padded):
     assert (type(made), len(made), made.zero_padded) == (SampleBatch, 1, False)
 
 
-def test_columns_that_are_there_are_preferred_to_shifted_ones():
-    batch = trajectory(prev_rewards=[7.0, 8.0, 9.0])
-    views = {"prev_rewards": ViewRequirement()}
-    assert plain(batch.get_single_step_input_dict(views, 0)["prev_rewards"]) == [7]
-    assert plain(batch.get_single_step_input_dict(views, "last")["prev_rewards"]) == [2.5]
-
-
-def test_other_columns_are_their_last_row():
-    batch = trajectory(infos=[{"row": i} for i in range(3)])
-    views = {"infos": ViewRequirement(), "new_obs": ViewRequirement(), "rewards": ViewRequirement()}
-    made = plain(batch.get_single_step_input_dict(views))
-    assert made == {"infos": [{"row": 2}], "new_obs": {"x": [[3]]}, "rewards": [2.5], "seq_lens": [1]}
-
-
-def test_what_is_not_used_for_actions_is_left_out():
-    views = {"obs": ViewRequirement(), "rewards": ViewRequirement(used_for_compute_actions=False)}
-    assert set(trajectory().get_single_step_input_dict(views)) == {"obs", "seq_lens"}
+@pytest.mark.parametrize(
+    ("views", "index", "expected"),
+    [
+        ({"prev_rewards": {}}, 0, {"prev_rewards": [7]}),  # a column that is there is preferred to a shifted one
+        ({"prev_rewards": {}}, "last", {"prev_rewards": [2.5]}),
+        ({"infos": {}, "new_obs": {}}, "last", {"infos": [{"row": 2}], "new_obs": {"x": [[3]]}}),
+        ({"obs": {}, "rewards": {"used_for_compute_actions": False}}, 0, {"obs": {"x": [[0]]}}),
+    ],
+)
+def test_other_columns_are_given_where_they_are_wanted(views, index, expected):
+    batch = trajectory(prev_rewards=[7.0, 8.0, 9.0], infos=[{"row": i} for i in range(3)])
+    made = batch.get_single_step_input_dict({name: ViewRequirement(**said) for name, said in views.items()}, index)
+    assert plain(made) == {**expected, "seq_lens": [1]}
 
 
 def test_what_a_batch_has_not_is_left_out_by_default():

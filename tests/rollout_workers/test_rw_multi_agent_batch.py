@@ -38,13 +38,10 @@ def test_it_holds_batches_and_makes_them_of_dicts():
     assert batch.as_multi_agent() is batch
 
 
-@pytest.mark.parametrize(("value", "said"), [([1, 2], "list"), (None, "NoneType"), (np.zeros(2), "ndarray")])
-def test_it_takes_nothing_else(value, said):
-    with pytest.raises(TypeError, match=rf"policy 'p' has {said}; give a SampleBatch or a dict"):
+@pytest.mark.parametrize("value", [[1, 2], None])
+def test_it_takes_nothing_else_and_names_the_policies_that_it_has(value):
+    with pytest.raises(TypeError, match=rf"policy 'p' has {type(value).__name__}; give a SampleBatch or a dict"):
         MultiAgentBatch({"p": value}, 1)
-
-
-def test_an_unknown_policy_is_named_with_the_known_ones():
     with pytest.raises(KeyError, match=r"no rows of policy 'x'; the batch has those of \['p', 'q'\]"):
         both()["x"]
 
@@ -98,27 +95,6 @@ class TestWrapping:
 
 
 class TestTimeSlices:
-    def agent(self, index, episode, start):
-        return {"t": [start, start + 1], "eps_id": [episode] * 2, "agent_index": [index] * 2, "seq_lens": [2]}
-
-    def step(self, *agents):
-        found = {}
-        for index, episode, t in agents:
-            found[str(index)] = {"t": [t], "eps_id": [episode], "agent_index": [index], "seq_lens": [1]}
-        return 1, found
-
-    @pytest.mark.parametrize(
-        ("agents", "steps"),
-        [
-            ([(0, 0, 0), (1, 1, 0)], [[(0, 0, 0)], [(0, 0, 1)], [(1, 1, 0)], [(1, 1, 1)]]),
-            ([(0, 0, 0), (1, 0, 1)], [[(0, 0, 0)], [(0, 0, 1), (1, 0, 1)], [(1, 0, 2)]]),
-            ([(0, 0, 0), (1, 0, 0)], [[(0, 0, 0), (1, 0, 0)], [(0, 0, 1), (1, 0, 1)]]),
-        ],
-    )
-    def test_hold_the_rows_of_all_agents_at_a_step(self, agents, steps):
-        batch = MultiAgentBatch({str(agent[0]): self.agent(*agent) for agent in agents}, 4)
-        assert [plain(part) for part in batch.timeslices(1)] == [self.step(*step) for step in steps]
-
     @given(p=ROWS, q=ROWS, k=st.integers(1, 4))
     def test_are_as_sorting_the_rows_one_by_one(self, p, q, k):
         batch = MultiAgentBatch({"p": of_rows(p), "q": of_rows(q, first=100)}, 1)
@@ -143,14 +119,6 @@ class TestTimeSlices:
         ]
         assert all(nested)
 
-    def test_cut_every_k_steps(self):
-        batch = MultiAgentBatch({"p": of_rows([(7, t, 0) for t in range(5)])}, 5)
-        assert [(len(part), plain(part["p"]["t"])) for part in batch.timeslices(2)] == [
-            (2, [0, 1]),
-            (2, [2, 3]),
-            (1, [4]),
-        ]
-
     def test_are_copies_with_padding_taken_out_and_states_for_every_row(self):
         inner = SampleBatch(
             a=[0, 1, 2], t=[0, 1, 2], eps_id=[7] * 3, agent_index=[0] * 3, state_in_0=[0.0, 2.0],
@@ -162,11 +130,8 @@ class TestTimeSlices:
         part["a"][:] = 9
         assert plain(inner["a"][:2]) == [0, 1]
 
-    @pytest.mark.parametrize("policies", [{}, {"p": SampleBatch()}])
-    def test_of_nothing_are_none(self, policies):
-        assert MultiAgentBatch(policies, 2).timeslices(1) == []
-
-    def test_that_make_no_sense_are_refused(self):
+    def test_of_nothing_are_none_and_nonsense_is_refused(self):
+        assert MultiAgentBatch({}, 2).timeslices(1) == MultiAgentBatch({"p": SampleBatch()}, 2).timeslices(1) == []
         with pytest.raises(ValueError, match=r"k=0 must be at least 1"):
             both().timeslices(0)
         with pytest.raises(KeyError, match=r"lacks 'eps_id'"):

@@ -18,9 +18,7 @@ COUNTS = {
     "a tensor": ({"a": torch.zeros(4, 2)}, 4),
     "a nested column": ({"obs": {"a": {"b": np.zeros((3, 1))}, "c": np.zeros((3, 1))}}, 3),
     "a tuple": ({"obs": (np.zeros(2), np.zeros(2))}, 2),
-    "one row of three": ({"obs": {"a": np.zeros((1, 3))}}, 1),
-    "infos only": ({"infos": DEEP}, 0),
-    "states only": (STATES, 0),
+    "infos and states only": ({"infos": DEEP, **STATES}, 0),
     "states first": ({**STATES, "obs": DEEP}, 3),
     "a number first": ({"c": True, "a": [1, 2, 3]}, 3),
     "an empty column first": ({"c": np.zeros(0), "a": [1, 2, 3]}, 3),
@@ -28,10 +26,14 @@ COUNTS = {
     "an empty dict first": ({"c": {}, "a": [1, 2, 3]}, 3),
     "uneven columns": ({"a": np.zeros(3), "b": np.zeros(2)}, 3),
     "sequences": ({"obs": DEEP, "seq_lens": np.array([[1], [2], [3]])}, 6),
-    "a list of sequences": ({"obs": DEEP, "seq_lens": [1, 5]}, 6),
     "sequences as a tensor": ({"seq_lens": torch.tensor([4, 1])}, 5),
     "no sequences": ({"obs": DEEP, "seq_lens": []}, 3),
 }
+KNOWN = {"time_major": True, "max_seq_len": 4, "zero_padded": True, "num_grad_updates": 2.5, "is_training": True}
+
+
+def known(batch):
+    return {name: getattr(batch, name) for name in KNOWN}
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -40,84 +42,64 @@ def test_rows_are_counted_by_sequences_or_the_first_column_that_can_be(name):
     assert attempt_count_timesteps(copy.deepcopy(columns)) == count
     batch = SampleBatch(columns)
     assert (batch.count, len(batch), batch.agent_steps(), batch.env_steps()) == (count, count, count, count)
-    assert bool(batch) == (count > 0)
 
 
 STORED = {
     "a list": ([1, 2], np.array([1, 2])),
-    "rows of lists": ([[1.0, 2.0]], np.array([[1.0, 2.0]])),
     "a number": (3, np.array(3)),
-    "a flag": (True, np.array(True)),
-    "a nested list": ({"a": ([1, 2], 3)}, {"a": (np.array([1, 2]), np.array(3))}),
+    "a nested list": ({"a": ([1, 2], 3.5)}, {"a": (np.array([1, 2]), np.array(3.5))}),
+}
+WAYS = {
+    "made with": lambda given: SampleBatch({"x": given}),
+    "by keyword": lambda given: SampleBatch(x=given),
+    "set": lambda given: _after(lambda batch: batch.__setitem__("x", given)),
+    "updated": lambda given: _after(lambda batch: batch.update(x=given)),
 }
 
 
-@pytest.mark.parametrize("how", ["made with", "by keyword", "set", "updated", "or", "default"])
+def _after(change):
+    batch = SampleBatch()
+    change(batch)
+    return batch
+
+
+@pytest.mark.parametrize("make", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("name", STORED)
-def test_lists_and_numbers_become_arrays(name, how):
+def test_lists_and_numbers_become_arrays(name, make):
     given, stored = STORED[name]
-    batch = SampleBatch({"x": given} if how == "made with" else {}, **({"x": given} if how == "by keyword" else {}))
-    if how == "set":
-        batch["x"] = given
-    elif how == "updated":
-        batch.update(x=given)
-    elif how == "or":
-        batch |= {"x": given}
-    elif how == "default":
-        assert plain(batch.setdefault("x", given)) == plain(stored)
-    np.testing.assert_equal(dict(batch), {"x": stored})
-    assert not isinstance(given, np.ndarray)
+    found = dict(make(given))
+    np.testing.assert_equal(found, {"x": stored})
+    assert not any(isinstance(leaf, list | int | float) for leaf in (found["x"], *_leaves(found)))
 
 
-def test_infos_stay_what_they_are():
-    infos = [{"a": 1}, {}]
-    assert SampleBatch(infos=infos)["infos"] is infos
-
-
-def test_arrays_tensors_and_nests_of_them_are_stored_as_they_are():
-    columns = {"a": np.zeros(2), "b": torch.zeros(2), "c": {"d": (np.zeros(2),)}, "e": None, "f": "text"}
-    batch = SampleBatch(columns)
-    assert list(batch.items()) == list(columns.items())
-    assert all(batch[name] is column for name, column in columns.items() if name != "c")
-    assert batch["c"]["d"][0] is columns["c"]["d"][0]
-
-
-def test_a_list_of_unequal_parts_is_refused_by_name():
+def test_all_else_is_stored_as_it_is():
+    inner, infos = np.zeros(2), [{"a": 1}, {}]
+    columns = {"a": np.zeros(2), "b": torch.zeros(2), "infos": infos, "e": None, "f": "text"}
+    batch = SampleBatch({**columns, "c": {"d": (inner,)}})
+    assert all(batch[name] is column for name, column in columns.items())
+    assert batch["c"]["d"][0] is inner
     with pytest.raises(ValueError, match=r"column 'x' cannot become an array, its parts differ in shape"):
         SampleBatch(x=[[1, 2], [3]])
+    for attempt in (lambda: batch["z"], lambda: batch.__delitem__("z"), lambda: batch.columns(["a", "z"])):
+        with pytest.raises(KeyError, match="z"):
+            attempt()
 
 
-@pytest.mark.parametrize("seq_lens", [[2, 1], (2, 1), np.array([2, 1]), torch.tensor([2, 1])])
+@pytest.mark.parametrize("seq_lens", [[2, 1], (2, 1), np.array([2, 1], dtype=np.int32), torch.tensor([2, 1]).int()])
 def test_the_longest_sequence_is_known(seq_lens):
     batch = SampleBatch(a=[1, 2, 3], seq_lens=seq_lens)
-    assert batch.max_seq_len == 2
-    assert plain(batch["seq_lens"]) == [2, 1]
+    assert (batch.max_seq_len, plain(batch["seq_lens"])) == (2, [2, 1])
+    assert batch["seq_lens"].dtype in (np.int32, torch.int32)
     assert SampleBatch(a=[1, 2, 3], seq_lens=seq_lens, _max_seq_len=9).max_seq_len == 9
-    if isinstance(seq_lens, list | tuple):
-        assert batch["seq_lens"].dtype == np.int32
-
-
-@pytest.mark.parametrize("seq_lens", [None, []])
-def test_no_sequences_is_no_column(seq_lens):
-    batch = SampleBatch(a=[1, 2, 3], seq_lens=seq_lens)
-    assert list(batch) == ["a"]
-    assert batch.max_seq_len is None
-
-
-def test_what_is_said_of_a_batch_is_kept_apart_from_its_columns():
-    batch = SampleBatch(
-        {"a": [1]}, _time_major=True, _max_seq_len=4, _zero_padded=True, _is_training=True, _num_grad_updates=2.5
-    )
-    assert list(batch) == ["a"]
-    said = (batch.time_major, batch.max_seq_len, batch.zero_padded, batch.is_training, batch.num_grad_updates)
-    assert said == (True, 4, True, True, 2.5)
+    for none in (None, []):
+        without = SampleBatch(a=[1, 2, 3], seq_lens=none)
+        assert (list(without), without.max_seq_len) == (["a"], None)
 
 
 class TestDones:
     FLAGS = {
         "both": ({"terminateds": [0, 1, 0], "truncateds": [0, 0, 1]}, [False, True, True]),
         "terminateds": ({"terminateds": np.array([0, 1, 0])}, [False, True, False]),
-        "truncateds": ({"truncateds": np.array([True, False, False])}, [True, False, False]),
         "tensors": ({"terminateds": torch.tensor([0, 1]), "truncateds": torch.tensor([1, 0])}, [True, True]),
         "a mixture": ({"terminateds": torch.tensor([0, 1]), "truncateds": np.array([1, 0])}, [True, True]),
     }
@@ -130,54 +112,32 @@ class TestDones:
         assert "dones" not in batch
         assert batch["dones"].dtype in (np.bool_, torch.bool)
 
-    def test_cannot_be_written_into(self):
-        batch = SampleBatch(terminateds=np.array([False, False]))
+    def test_cannot_be_written_or_set_and_may_be_missing(self):
         with pytest.raises(ValueError, match="read-only"):
-            batch["dones"][0] = True
-
-    @pytest.mark.parametrize(
-        "attempt",
-        [
-            lambda b: b.__setitem__("dones", [True]),
-            lambda b: b.update(dones=[True]),
-            lambda b: SampleBatch({"dones": [True]}),
-            lambda b: SampleBatch(dones=[True]),
-        ],
-    )
-    def test_cannot_be_set(self, attempt):
-        with pytest.raises(KeyError, match=r"it is computed; set 'terminateds' and 'truncateds'"):
-            attempt(SampleBatch(a=[1]))
-
-    def test_of_a_batch_without_flags_are_missing(self):
+            SampleBatch(terminateds=np.array([False, False]))["dones"][0] = True
+        batch = SampleBatch(a=[1])
+        setting = [
+            lambda: batch.__setitem__("dones", [True]),
+            lambda: batch.update(dones=[True]),
+            lambda: SampleBatch({"dones": [True]}),
+        ]
+        for attempt in setting:
+            with pytest.raises(KeyError, match=r"it is computed; set 'terminateds' and 'truncateds'"):
+                attempt()
         with pytest.raises(KeyError, match=r"neither 'terminateds' nor 'truncateds', but \['a'\]"):
-            SampleBatch(a=[1])["dones"]
-        assert SampleBatch(a=[1]).get("dones", 5) == 5
+            batch["dones"]
+        assert batch.get("dones", 5) == 5
 
 
-def test_a_column_that_is_not_there_cannot_be_read_or_deleted():
-    batch = SampleBatch(a=[1])
-    for attempt in (lambda: batch["b"], lambda: batch.__delitem__("b"), lambda: batch.columns(["a", "b"])):
-        with pytest.raises(KeyError, match="b"):
-            attempt()
-
-
-class TestEnvSteps:
-    def test_are_a_number_of_their_own_if_agents_shared_envs(self):
-        batch = SampleBatch(a=[1, 2, 3, 4])
-        batch.own_env_steps = 2
-        assert (batch.env_steps(), batch.agent_steps(), batch.count) == (2, 4, 4)
-
-    def test_are_kept_by_copies_added_up_and_lost_by_slicing(self):
-        batch = SampleBatch(a=[1, 2, 3, 4], terminateds=[0, 1, 0, 0])
-        batch.own_env_steps = 2
-        assert batch.copy().env_steps() == batch.copy(shallow=True).env_steps() == 2
-        assert pickle.loads(pickle.dumps(batch)).env_steps() == 2
-        assert batch.concat(batch).env_steps() == 4
-        assert batch.concat(SampleBatch(a=[1], terminateds=[0])).env_steps() == 3
-        assert batch.as_multi_agent().env_steps() == 2
-        assert [part.env_steps() for part in (batch[:3], batch.slice(0, 3), *batch.timeslices(3))] == [3, 3, 3, 1]
-        batch.own_env_steps = None
-        assert batch.env_steps() == 4
+def test_env_steps_of_several_agents_are_kept_by_copies_added_up_and_lost_by_slicing():
+    batch = SampleBatch(a=[1, 2, 3, 4], terminateds=[0, 1, 0, 0])
+    batch.own_env_steps = 2
+    assert (batch.env_steps(), batch.agent_steps(), batch.count) == (2, 4, 4)
+    assert batch.copy().env_steps() == batch.copy(shallow=True).env_steps() == batch.as_multi_agent().env_steps() == 2
+    assert pickle.loads(pickle.dumps(batch)).env_steps() == 2
+    assert batch.concat(batch).env_steps() == 4
+    assert batch.concat(SampleBatch(a=[1], terminateds=[0])).env_steps() == 3
+    assert [part.env_steps() for part in (batch[:3], batch.slice(0, 3), *batch.timeslices(3))] == [3, 3, 3, 1]
 
 
 UNEVEN = {
@@ -185,10 +145,7 @@ UNEVEN = {
     "a nested one": (SampleBatch(a=[1, 2, 3], b={"c": ([1], [1, 2, 3])}), r"a: 3, b/c/0: 1, b/c/1: 3"),
     "infos": (SampleBatch(a=[1, 2, 3], infos=[{}]), r"a: 3, infos: 1"),
     "states without sequences": (SampleBatch(a=[1, 2, 3], state_in_0=[1.0]), r"a: 3, state_in_0: 1"),
-    "sequences": (
-        SampleBatch(a=[1, 2, 3], seq_lens=[2, 2]),
-        r"a: 3; every column needs 4 rows, for 2 sequences",
-    ),
+    "sequences": (SampleBatch(a=[1, 2, 3], seq_lens=[2, 2]), r"a: 3; every column needs 4 rows, for 2 sequences"),
     "states": (
         SampleBatch(a=[1, 2, 3], state_in_0=[0.0], seq_lens=[2, 1]),
         r"a: 3, state_in_0: 1; every column needs 3 rows, for 2",
@@ -213,19 +170,18 @@ ON_ROWS = {
 }
 
 
-@pytest.mark.parametrize("operation", ON_ROWS)
 @pytest.mark.parametrize("name", UNEVEN)
-def test_columns_that_do_not_fit_are_refused_with_names_and_lengths(name, operation):
+def test_columns_that_do_not_fit_are_refused_with_names_and_lengths(name):
     batch, message = UNEVEN[name]
-    if operation == "right_zero_pad" and "seq_lens" not in batch:
-        message = "needs 'seq_lens'"
-    with pytest.raises(ValueError, match=message):
-        ON_ROWS[operation](batch)
+    for operation, act in ON_ROWS.items():
+        needs = operation == "right_zero_pad" and "seq_lens" not in batch
+        flags = {} if operation != "split_by_episode" else {"terminateds": np.zeros(len(batch["a"]))}
+        with pytest.raises(ValueError, match="needs 'seq_lens'" if needs else message.partition(";")[0]):
+            act(batch.like({**batch, **flags}))
 
 
 @pytest.mark.parametrize("batch", [episodes(), sequences(), sequences().right_zero_pad(4), SampleBatch()])
 def test_columns_that_fit_are_accepted(batch):
-    batch.check_lengths()
     batch["number"], batch["nothing"], batch["text"] = 3, None, "text"
     batch.check_lengths()
 
@@ -238,79 +194,52 @@ def test_time_major_sequences_cannot_be_taken_apart(take):
         take(batch)
 
 
-class TestCopies:
-    @pytest.mark.parametrize("make", [episodes, sequences])
-    def test_have_their_own_arrays_or_shallow_the_same(self, make):
-        batch = make()
-        batch["tensor"] = torch.arange(batch.count)
-        deep, shallow = batch.copy(), batch.copy(shallow=True)
-        assert plain(deep) == plain(shallow) == plain(batch)
-        for (_, a), (_, b), (_, c) in zip(_arrays(batch), _arrays(deep), _arrays(shallow), strict=True):
-            assert c is a
-            assert b is not a
-            assert not _share(a, b)
-
-    def test_keep_what_is_known_of_the_batch(self):
-        batch = SampleBatch({"a": [1]}, _time_major=True, _max_seq_len=4, _zero_padded=True, _num_grad_updates=2.5)
-        batch.set_training()
-        made = batch.copy()
-        for name in ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training"):
-            assert getattr(made, name) == getattr(batch, name)
+def test_copies_and_pickles_are_the_same_batch_and_only_shallow_ones_share_arrays():
+    columns = {**sequences(), "tensor": torch.arange(6)}
+    batch = SampleBatch(columns, **{f"_{name}": value for name, value in KNOWN.items()})
+    deep, shallow, sent = batch.copy(), batch.copy(shallow=True), pickle.loads(pickle.dumps(batch, protocol=2))
+    for made in (deep, shallow, sent):
+        assert (type(made), plain(made), known(made)) == (SampleBatch, plain(batch), KNOWN)
+        assert list(made) == list(batch)
+    for one, same, other in zip(_leaves(batch), _leaves(shallow), _leaves(deep), strict=True):
+        assert same is one
+        assert other is not one
+        if isinstance(one, torch.Tensor):
+            assert one.data_ptr() != other.data_ptr()
+        else:
+            assert not np.shares_memory(one, other)
 
 
-class TestPickles:
-    @pytest.mark.parametrize("protocol", [2, 4, 5])
-    def test_are_the_same_batch(self, protocol):
-        batch = sequences()
-        batch.zero_padded, batch.max_seq_len, batch.num_grad_updates, batch.time_major = False, 7, 1.5, False
-        batch.set_training()
-        made = pickle.loads(pickle.dumps(batch, protocol))
-        assert type(made) is SampleBatch
-        assert plain(made) == plain(batch)
-        for name in ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training", "count"):
-            assert getattr(made, name) == getattr(batch, name)
-
-    def test_hold_arrays_out_of_band(self):
-        batch = SampleBatch(
-            whole=np.zeros((1000, 4)),
-            part=np.zeros((2000, 4))[::2],
-            turned=np.zeros((4, 1000)).T,
-            nest={"a": np.zeros(1000)},
-        )
-        buffers = []
-        frame = pickle.dumps(batch, protocol=5, buffer_callback=buffers.append)
-        assert len(frame) < 2000
-        assert sum(len(buffer.raw()) for buffer in buffers) == 8 * (3 * 4000 + 1000)
-        made = pickle.loads(frame, buffers=buffers)
-        assert np.shares_memory(made["whole"], batch["whole"])
-        assert made["part"].shape == (1000, 4)
+def test_pickles_hold_arrays_out_of_band():
+    whole, part, turned = np.zeros((1000, 4)), np.zeros((2000, 4))[::2], np.zeros((4, 1000)).T
+    batch = SampleBatch(whole=whole, part=part, turned=turned, nest={"a": np.zeros(1000)})
+    buffers = []
+    frame = pickle.dumps(batch, protocol=5, buffer_callback=buffers.append)
+    assert len(frame) < 2000
+    assert sum(len(buffer.raw()) for buffer in buffers) == 8 * (3 * 4000 + 1000)
+    made = pickle.loads(frame, buffers=buffers)
+    assert np.shares_memory(made["whole"], batch["whole"])
+    assert made["part"].shape == (1000, 4)
 
 
 def test_bytes_are_those_of_all_leaves():
-    batch = SampleBatch(a=np.zeros(3), b={"c": torch.zeros(5)}, seq_lens=[1, 2])
-    assert batch.size_bytes() == 24 + 20 + 8
+    assert SampleBatch(a=np.zeros(3), b={"c": torch.zeros(5)}, seq_lens=[1, 2]).size_bytes() == 24 + 20 + 8
 
 
-def test_a_single_trajectory_is_not_done_before_its_end():
-    flags = {
-        (0, 0, 0): (True, False),
-        (0, 0, 1): (True, True),
-        (0, 1, 0): (False, False),
-        (1, 0, 1): (False, True),
-    }
-    for dones, (single, ended) in flags.items():
-        for column in ("terminateds", "truncateds"):
-            batch = SampleBatch({column: np.array(dones, dtype=bool)})
-            assert (batch.is_single_trajectory(), batch.is_terminated_or_truncated()) == (single, ended)
-            padded = SampleBatch({column: list(dones), "seq_lens": [2, 1]}).right_zero_pad(4)
-            assert (padded.is_single_trajectory(), padded.is_terminated_or_truncated()) == (single, ended)
+@pytest.mark.parametrize("column", ["terminateds", "truncateds"])
+@pytest.mark.parametrize(
+    ("dones", "single", "ended"),
+    [((0, 0, 0), True, False), ((0, 0, 1), True, True), ((0, 1, 0), False, False), ((1, 0, 1), False, True)],
+)
+def test_a_single_trajectory_is_not_done_before_its_end(column, dones, single, ended):
+    batch = SampleBatch({column: np.array(dones, dtype=bool), "seq_lens": [2, 1]})
+    for made in (batch[:], batch.right_zero_pad(4)):
+        assert (made.is_single_trajectory(), made.is_terminated_or_truncated()) == (single, ended)
 
 
-def _arrays(batch):
-    from swath.rollout_workers.batches.leaves import ARRAYS, leaves
-
-    return [pair for column in batch.values() for pair in leaves(column) if isinstance(pair[1], ARRAYS)]
-
-
-def _share(a, b):
-    return a.data_ptr() == b.data_ptr() if isinstance(a, torch.Tensor) else np.shares_memory(a, b)
+def _leaves(value):
+    if isinstance(value, dict | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    elif isinstance(value, np.ndarray | torch.Tensor):
+        yield value
