@@ -253,14 +253,13 @@ class Collector(InThisProcess):
         progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
         backend: where workers live: `"direct"` in this process; `"thread"`, `"process"` or `"ray"` build another
             class. `None` is `"direct"`, or `"process"` if `num_collectors` is given.
-        backend_options: further keywords of the class that is built.
+        backend_options: further keywords of the class that is built; they may also be given one by one.
         num_collectors: how many workers get a single source.
         sync: elsewhere, whether every batch has a share of every worker.
         return_same_td: `False`; batches own their memory.
         reset_when_done: `True`; an env that is done always begins another episode.
         use_buffers: has no effect; buffers are always used.
         extend_buffer: has no effect if `False`; a replay buffer is always extended.
-        **others: keywords of the class that is built elsewhere.
 
     Raises:
         TypeError: an argument of the wrong kind, both `policy` and `policy_factory`, a policy that cannot be called.
