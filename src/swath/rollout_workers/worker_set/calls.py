@@ -204,7 +204,7 @@ class Calls:
 
     def num_in_flight_async_reqs(self, tag: Any = None) -> int:
         """Asynchronous requests that are not answered; None: of all tags."""
-        return sum(not one.ticket.done for one in self._workers.tagged(None if tag is None else [tag]))
+        return len(self._workers.unanswered(None if tag is None else [tag]))
 
     def foreach_env_runner(self, func: Functions, **given: Any) -> list[Any]:
         """Another name of `foreach_worker`, whose `local_env_runner` and `remote_worker_ids` have RLlib's names."""
@@ -259,7 +259,7 @@ def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, o
     """
     wanted = group.tagged(tags)
     if timeout:
-        group.wait_while(lambda: [one for one in wanted if not one.ticket.done] or None, timeout)
+        group.wait_while(lambda: group.unanswered(tags) or None, timeout)
     else:
         group.poll(wanted)
     replies = []

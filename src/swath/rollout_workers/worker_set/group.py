@@ -114,6 +114,10 @@ class RolloutGroup(WorkerGroup):
         own = (FRAGMENT, CALL, FLUSHED, LATE)
         return [one for one in self.wanted() if (one.asked.tag not in own if tags is None else one.asked.tag in tags)]
 
+    def unanswered(self, tags: Collection[Any] | None = None) -> list[Request]:
+        """Those of these that are not answered."""
+        return [one for one in self.tagged(tags) if not one.ticket.done]
+
     def add(self, n: int) -> None:
         """Bring up more workers.
 

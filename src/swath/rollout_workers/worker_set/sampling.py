@@ -222,31 +222,31 @@ def collected(group: Workers, min_env_steps: int | None, timeout: float) -> list
     """
     shares, asked_before = len(group.ids()), group.last_number
 
-    def fragments(*, there: bool | None = None) -> list[Request]:
-        return [one for one in group.tagged([FRAGMENT]) if there is None or (one.reply is not None) is there]
+    def made() -> list[Request]:
+        return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
 
-    def is_enough(made: list[Request]) -> bool:
+    def is_enough(fragments: list[Request]) -> bool:
         if min_env_steps is None:
-            return len(made) >= shares
-        steps: int = sum(one.asked.steps for one in made)
+            return len(fragments) >= shares
+        steps: int = sum(one.asked.steps for one in fragments)
         return steps >= min_env_steps
 
     def awaited() -> list[Request] | None:
-        for request in [one for one in fragments() if one.answered]:
+        for request in [one for one in group.tagged([FRAGMENT]) if one.answered]:
             _open(group, request, asked_before)
-        if is_enough(fragments(there=True)):
+        if is_enough(made()):
             return None
-        while not is_enough(known := fragments()) and _ask(group, known):
+        while not is_enough(known := group.tagged([FRAGMENT])) and _ask(group, known):
             pass
-        return [*fragments(there=False), *group.overdue(group.fleet.up)]
+        return [*group.unanswered([FRAGMENT]), *group.overdue(group.fleet.up)]
 
     group.wait_while(awaited, timeout)
-    there, out = fragments(there=True), fragments(there=False)
+    there = made()
     if not is_enough(there):
-        group.set_overdue(out)
+        group.set_overdue(group.unanswered([FRAGMENT]))
     if there:
         return sorted(there, key=lambda one: (one.worker, one.number))
-    late = tuple(sorted({one.worker for one in out} or group.ids()))
+    late = tuple(sorted({one.worker for one in group.unanswered([FRAGMENT])} or group.ids()))
     why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
     raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
 
