@@ -11,6 +11,7 @@ from swath._version import __version__
 from swath.lazy import lazy
 
 if TYPE_CHECKING:
+    from swath.cli.parts import load_policy
     from swath.collectors.base import BaseCollector, DataCollectorBase
     from swath.collectors.collector import Collector
     from swath.collectors.multi import MultiAsyncCollector, MultiCollector, MultiSyncCollector
@@ -79,6 +80,7 @@ _HOME = {
     "RandomPolicy": "swath.rollout.policies.random",
     "RolloutWorker": "swath.rollout_workers.worker.worker",
     "WorkerSet": "swath.rollout_workers.worker_set.worker_set",
+    "load_policy": "swath.cli.parts",
     "split_trajectories": "swath.rollout.episodes.reshape",
     "compare": "swath.evaluation.result",
     "evaluate_policy": "swath.evaluation.evaluate_policy",
@@ -143,6 +145,7 @@ __all__ = [
     "__version__",
     "compare",
     "evaluate_policy",
+    "load_policy",
     "split_trajectories",
 ]
 

@@ -33,6 +33,16 @@ class Doubtful(Plain):
         return super()._look().astype(np.float64)
 
 
+class Wide(Plain):
+    """Observes as many numbers as it is made for."""
+
+    def __init__(self, width=2):
+        self.observation_space = gym.spaces.Box(0, 8, (width,), np.float32)
+
+    def _look(self):
+        return np.full(self.observation_space.shape, self._at, np.float32)
+
+
 class Drawn(Plain):
     """Can be looked at, if it is made for that."""
 
