@@ -52,27 +52,51 @@ def test_the_process_of_a_test_is_not_ended_by_what_it_plans(kind):
     env.step(0)
 
 
-def test_any_env_can_be_made_faulty():
+@pytest.mark.parametrize("kind", [CountingEnv, FaultyEnv])
+def test_any_env_can_be_made_faulty_and_goes_wrong_once(kind):
     faults = [
         Fault("raise", episode=0, step=2),
-        Fault("raise_at_reset", episode=1),
+        Fault("raise_at_reset", episode=1, times=2),
         Fault("nan", episode=1, step=1),
         Fault("nan_reward", episode=1, step=2),
         Fault("shape", episode=1, step=3),
         Fault("raise_at_close"),
     ]
-    env = FaultyEnv(gym.make("CartPole-v1"), faults, number=7)
+    cart_pole = kind is FaultyEnv
+    env = FaultyEnv(gym.make("CartPole-v1"), faults, number=7) if cart_pole else CountingEnv(7, LONG, faults)
     env.reset(seed=1)
     assert stepped(env, 2) == [1]
-    with pytest.raises(EnvBroke, match="env 7 raised at the reset of episode 1"):
-        env.reset()
+    assert env.mark == (7, 0, 1)
+    for _ in range(2):
+        with pytest.raises(EnvBroke, match="env 7 raised at the reset of episode 1"):
+            env.reset()
     env.reset()
     assert np.isnan(env.step(0)[0]).all()
     assert np.isnan(env.step(1)[1])
-    assert env.step(0)[0].shape == (5,)
-    assert env.step(1)[0].shape == (4,)
+    size = 4 if cart_pole else 3
+    assert env.step(0)[0].shape == (size + 1,)
+    assert env.step(1)[0].shape == (size,)
     with pytest.raises(EnvBroke, match="env 7 raised when it was closed"):
         env.close()
+    env.close()
+
+
+def test_only_floats_of_an_observation_become_nan():
+    env = CountingEnv(0, Counting("nested"), [Fault("nan", step=1)])
+    env.reset()
+    broken = env.step(0)[0]
+    assert np.isnan(broken["state"][0]).all()
+    assert broken["camera"]["left"].dtype == np.uint8
+
+
+def test_a_factory_numbers_its_envs_and_fails_as_planned():
+    envs = CountingEnvs(faults={1: [Fault("build_nothing")], 2: [Fault("raise_at_build")]})
+    assert envs().mark.env == 0
+    assert envs() is None
+    with pytest.raises(EnvBroke, match="env 2 could not be built"):
+        envs()
+    assert envs().mark.env == 3
+    assert [env.mark.env for env in envs.made] == [0, 3]
 
 
 # ---- lives

@@ -21,7 +21,6 @@ from swath.rollout.hosts.vector import VectorHost
 from swath.testing import OBSERVATIONS, Counting, CountingEnv, Script
 from swath.testing.envs import BasicMultiAgent
 
-MODES = list(AutoresetMode)
 NESTED_ACTIONS = spaces.Dict(
     {
         "y": spaces.Tuple((spaces.Discrete(3, start=-1), spaces.Dict({"p": spaces.MultiBinary([2, 2])}))),
@@ -36,80 +35,63 @@ ACTIONS = [
 ]
 
 
-def case(param):
-    mode, copy = param
-    return f"{mode.name}-{'copies' if copy else 'reuses'}"
-
-
-def counting_envs(counting, n=3):
+def envs(counting, n=3):
     return [CountingEnv(i, counting) for i in range(n)]
 
 
-class TestListOfEnvs(CountedHostContract):
-    @pytest.fixture(params=list(OBSERVATIONS))
-    def counting(self, request):
-        return Counting(observation=request.param)
-
-    @pytest.fixture
-    def make_host(self, counting):
-        return lambda: EnvListHost(counting_envs(counting))
-
-
-class TestListOfEnvsThatReuseTheirArrays(TestListOfEnvs):
-    @pytest.fixture(params=["vector", "nested"])
-    def counting(self, request):
-        return Counting(observation=request.param, in_place=True)
-
-
-class TestListOfEnvsInEveryActionSpace(TestListOfEnvs):
-    @pytest.fixture(params=ACTIONS, ids=str)
-    def counting(self, request):
-        return Counting(action_space=request.param)
-
-
-class TestBareEnv(CountedHostContract):
-    @pytest.fixture
-    def make_host(self, counting):
-        return lambda: EnvListHost(counting_envs(counting, 1), bare=True)
-
-
-class TestVectorEnv(CountedHostContract):
+def vector_env(mode, copy):
     """A vector env of our own, which stacks its last observations, and takes one seed for all."""
-
-    @pytest.fixture(params=["tuple", "nested"])
-    def counting(self, request):
-        return Counting(observation=request.param, action_space=NESTED_ACTIONS)
-
-    @pytest.fixture(params=[(MODES[1], True), *((mode, False) for mode in MODES)], ids=case)
-    def kind(self, request):
-        return request.param
-
-    @pytest.fixture
-    def make_host(self, counting, kind):
-        mode, copy = kind
-        return lambda: VectorHost(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy))
+    return lambda counting: VectorHost(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy))
 
 
-class TestSyncVectorEnv(TestVectorEnv):
+def sync_vector_env(mode, copy):
     """Gymnasium's, which keeps one last observation per env, and takes one seed per env."""
 
+    def make(counting):
+        fns = [lambda env=env: env for env in envs(counting)]
+        return VectorHost(SyncVectorEnv(fns, autoreset_mode=mode, copy=copy))
+
+    return make
+
+
+def a_list(counting):
+    return EnvListHost(envs(counting))
+
+
+IN_PLACE = [Counting(observation=name, in_place=True) for name in ("vector", "nested")]
+IN_VECTORS = [Counting(observation=name, action_space=NESTED_ACTIONS) for name in ("tuple", "nested")]
+WAYS = [(AutoresetMode.SAME_STEP, True), *((mode, False) for mode in AutoresetMode)]
+COUNTED = {
+    **{f"list of {name}": (a_list, Counting(observation=name)) for name in OBSERVATIONS},
+    **{f"list in place, {counting.observation}": (a_list, counting) for counting in IN_PLACE},
+    **{f"list, actions {space}": (a_list, Counting(action_space=space)) for space in ACTIONS},
+    "bare": (lambda counting: EnvListHost(envs(counting, 1), bare=True), Counting()),
+    **{
+        f"{kind.__name__} of {counting.observation}, {mode.name}, {copy=}": (kind(mode, copy), counting)
+        for kind in (vector_env, sync_vector_env)
+        for mode, copy in WAYS
+        for counting in IN_VECTORS
+    },
+    **{
+        f"sync_vector_env, actions {space}": (sync_vector_env(*WAYS[0]), Counting(action_space=space))
+        for space in ACTIONS
+        if space.shape != ()
+    },
+}
+
+
+class TestCountingEnvs(CountedHostContract):
+    @pytest.fixture(params=COUNTED)
+    def case(self, request):
+        return COUNTED[request.param]
+
     @pytest.fixture
-    def make_host(self, counting, kind):
-        def make():
-            fns = [lambda env=env: env for env in counting_envs(counting)]
-            return VectorHost(SyncVectorEnv(fns, autoreset_mode=kind[0], copy=kind[1]))
-
-        return make
-
-
-class TestSyncVectorEnvInEveryActionSpace(TestSyncVectorEnv):
-    @pytest.fixture(params=[space for space in ACTIONS if space.shape != ()], ids=str)
-    def counting(self, request):
-        return Counting(action_space=request.param)
+    def counting(self, case):
+        return case[1]
 
     @pytest.fixture
-    def kind(self):
-        return AutoresetMode.SAME_STEP, True
+    def make_host(self, case):
+        return partial(*case)
 
 
 class TestAsyncVectorEnv(CountedHostContract):
@@ -123,22 +105,17 @@ class TestAsyncVectorEnv(CountedHostContract):
 
     @pytest.fixture
     def make_host(self, counting):
-        def make():
-            return VectorHost(AsyncVectorEnv([lambda i=i: CountingEnv(i, counting) for i in range(2)]))
-
-        return make
+        return lambda: VectorHost(AsyncVectorEnv([partial(CountingEnv, i, counting) for i in range(2)]))
 
 
-class TestNativeCartPole(HostContract):
-    @pytest.fixture
-    def make_host(self):
-        return lambda: VectorHost(CartPoleVectorEnv(4))
-
-
-class TestCartPoleById(HostContract):
-    @pytest.fixture
-    def make_host(self):
-        return lambda: EnvListHost([gym.make("CartPole-v1") for _ in range(3)])
+class TestCartPole(HostContract):
+    @pytest.fixture(params=["native", "by id", "of Stable-Baselines3"])
+    def make_host(self, request):
+        return {
+            "native": lambda: VectorHost(CartPoleVectorEnv(4)),
+            "by id": lambda: EnvListHost([gym.make("CartPole-v1") for _ in range(3)]),
+            "of Stable-Baselines3": lambda: VecEnvHost(DummyVecEnv([Count] * 3)),  # by a stand-in
+        }[request.param]
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning")
@@ -166,14 +143,6 @@ class TestAtari(HostContract):
         ale = pytest.importorskip("ale_py.vector_env")
         options = {"max_num_frames_per_episode": 60, "noop_max": 5, "num_threads": 1}
         return lambda: VectorHost(ale.AtariVectorEnv("pong", 2, autoreset_mode=request.param, **options))
-
-
-class TestVecEnv(HostContract):
-    """Stable-Baselines3's interface, by a stand-in."""
-
-    @pytest.fixture
-    def make_host(self):
-        return lambda: VecEnvHost(DummyVecEnv([Count] * 3))
 
 
 class TestTorchRLEnvs(HostContract):
