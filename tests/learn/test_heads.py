@@ -32,26 +32,6 @@ def test_choices_come_as_often_as_the_softmax_says():
     assert chi_squared < 18.5  # a fair sampler exceeds it once in 1,000 seeds
 
 
-def test_the_mode_is_the_largest_logit():
-    action, log_prob = Categorical(3, start=10).mode(torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0]]))
-    assert action.tolist() == [11, 10]
-    assert torch.equal(log_prob, torch.tensor([[0.0, 2.0, 1.0], [5.0, 2.0, 1.0]]).log_softmax(-1).max(-1).values)
-
-
-def test_several_choices_are_independent_and_each_as_likely_as_its_logits_say():
-    torch.manual_seed(1)
-    head = MultiCategorical([2, 4])
-    out = torch.tensor([0.5, -0.5, 0.0, 1.0, 2.0, 3.0])
-    action, log_prob = head.sample(out.expand(50_000, 6))
-    assert action.shape == (50_000, 2)
-    first, second = Reference(logits=out[:2]), Reference(logits=out[2:])
-    expected = first.log_prob(action[:, 0]) + second.log_prob(action[:, 1])
-    torch.testing.assert_close(log_prob, expected, atol=1e-6, rtol=1e-6)
-    joint = torch.bincount(action[:, 0] * 4 + action[:, 1], minlength=8) / 50_000
-    torch.testing.assert_close(joint, torch.outer(first.probs, second.probs).flatten(), atol=0.01, rtol=0)
-    torch.testing.assert_close(head.entropy(out), first.entropy() + second.entropy())
-
-
 @pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
 def test_multi_choices_take_the_shape_and_the_start_of_their_space(lead):
     head = MultiCategorical([2, 2, 3, 3], shape=(2, 2), start=[5, 6, 7, 8])

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from torch import nn
 
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
-from swath.rollout_workers.policies.networks import Convolutions, DefaultNetwork
+from swath.rollout_workers.policies.networks import DefaultNetwork
 
 BOX = spaces.Box(-1, 1, (4,))
 
@@ -92,12 +92,3 @@ def test_any_observation_can_be_read(space, shared):
     assert (out.shape, value.shape) == ((3, 2), (3,))
     assert out.unique(dim=0).shape[0] > 1
     assert torch.equal(net.value(obs), value)
-
-
-def test_bytes_of_images_are_divided_by_255_and_floats_are_not():
-    pixels = torch.randint(0, 256, (2, 40, 40, 3), dtype=torch.uint8)
-    of_bytes = Convolutions((40, 40, 3), np.dtype(np.uint8))
-    of_floats = Convolutions((40, 40, 3), np.dtype(np.float32))
-    of_floats.load_state_dict(of_bytes.state_dict())
-    torch.testing.assert_close(of_bytes(pixels), of_floats(pixels / 255))
-    assert not torch.allclose(of_bytes(pixels), of_floats(pixels.float()))

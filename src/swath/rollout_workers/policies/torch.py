@@ -257,7 +257,10 @@ class TorchPolicy(Policy):
 
     def get_state(self) -> dict[str, Any]:
         """All that a policy needs to go on elsewhere, the optimiser's state too."""
-        return {**super().get_state(), "optimizer": _on_cpu(self.optimizer.state_dict())}
+        state = deepcopy(self.optimizer.state_dict())
+        for held in state["state"].values():
+            held.update({name: value.cpu() for name, value in held.items() if isinstance(value, Tensor)})
+        return {**super().get_state(), "optimizer": state}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `get_state` gave; without an `optimizer` in it that stays as it is.
@@ -338,15 +341,6 @@ class TorchPolicy(Policy):
     def _rate(self) -> float:
         """The learning rate of the next update."""
         return self.cur_lr if self.config["lr_schedule"] is not None else float(self.optimizer.param_groups[0]["lr"])
-
-
-def _on_cpu(state: Any) -> Any:
-    """A copy of an optimiser's state."""
-    if isinstance(state, dict):
-        return {key: _on_cpu(part) for key, part in state.items()}
-    if isinstance(state, list):
-        return [_on_cpu(part) for part in state]
-    return state.detach().to("cpu", copy=True) if isinstance(state, Tensor) else deepcopy(state)
 
 
 def _number(value: Any) -> Any:
