@@ -7,17 +7,9 @@ from uneven_env import UnevenEnv as CoinEnv
 
 from swath.evaluation.evaluate_policy import played as played_here
 from swath.evaluation.result import EvalResult, episodes_of
+from swath.evaluation.setting import Setting, SettingRequest
 
 __all__ = ["LONG", "SHORT", "CoinEnv"]
-
-
-class EndlessEnv(CoinEnv):
-    """Never ends."""
-
-    def reset(self, *, seed=None, options=None):
-        answer = super().reset(seed=seed)
-        self.length = 10**9
-        return answer
 
 
 class FaultyEnv(CoinEnv):
@@ -50,5 +42,5 @@ def expected(seed):
 
 
 def evaluate_once(policy, env, request, num_envs=None):
-    runner = played_here(policy, env, request, num_envs)
+    runner = played_here(Setting(SettingRequest(env, num_envs, policy, borrows=True)), request)
     return EvalResult({}, episodes_of(runner.rows), seeding=runner.seeding)

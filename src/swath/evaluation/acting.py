@@ -121,7 +121,6 @@ class Predictor:
 
     def begin(self, envs: Sequence[int]) -> None:
         """Episodes begin in these envs."""
-        self.starts = self.starts.copy()
         self.starts[list(envs)] = True
 
     def rewind(self) -> None:

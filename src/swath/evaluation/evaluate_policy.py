@@ -145,7 +145,8 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     )
     require_free(env)
     watchers = [] if callback is None else [_showing(callback, actor)]
-    episodes = episodes_of(played(actor, env, request, num_envs, watchers, render=render, warn=warn).rows)
+    setting = Setting(SettingRequest(env, num_envs, actor, borrows=True))
+    episodes = episodes_of(played(setting, request, watchers, render=render, warn=warn).rows)
     returns, lengths = episodes["returns"].copy(), episodes["lengths"].tolist()
     with np.errstate(invalid="ignore"):
         mean, std = float(returns.mean()), float(returns.std())
@@ -155,17 +156,14 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
 
 
 def played(
-    policy: Any,
-    env: Any,
+    setting: Setting,
     request: EvalRequest,
-    num_envs: int | None = None,
     watchers: Sequence[Watcher] = (),
     *,
     render: bool = False,
     warn: bool = False,
 ) -> Runner:
-    """Play one round in the calling thread. Envs that are built here are closed; see `evaluate_policy` for the rest."""
-    setting = Setting(SettingRequest(env, num_envs, policy, borrows=True))
+    """Play one round in the calling thread, and close the setting; see `evaluate_policy` for the rest."""
     device, seed, until = setting.device, request.seed, monotonic() + request.timeout_s
     try:
         host_env = setting.host.env
