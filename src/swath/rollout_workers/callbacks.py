@@ -112,29 +112,17 @@ def listeners(callbacks: DefaultCallbacks, event: str) -> tuple[Listener, ...]:
     return () if getattr(method, "__func__", None) is getattr(DefaultCallbacks, event) else (method,)
 
 
-def make_callbacks(
-    callbacks_class: Callable[[], DefaultCallbacks] | Sequence[Callable[[], DefaultCallbacks]] | None = None,
-    functions: Mapping[str, Listener | Sequence[Listener]] | None = None,
-) -> DefaultCallbacks:
-    """One object for all that a config names, with instances of its own.
-
-    Args:
-        callbacks_class: a class, or several, called in their order.
-        functions: by event a function, or several, called behind the classes' methods.
+def callbacks_of(config: AlgorithmConfig) -> DefaultCallbacks:
+    """One object for all that a config names, with instances of its own: classes in their order, then functions.
 
     Raises:
         TypeError: a class that is not derived from `DefaultCallbacks`.
     """
-    parts = [_instance(kind) for kind in _listed(callbacks_class)]
-    listening = {event: _listed(given) for event, given in (functions or {}).items()}
+    parts = [_instance(kind) for kind in _listed(config.callbacks_class)]
+    listening = {event: _listed(given) for event, given in config.callback_functions.items()}
     if listening or len(parts) > 1:
         return CombinedCallbacks(parts, listening)
     return parts[0] if parts else DefaultCallbacks()
-
-
-def callbacks_of(config: AlgorithmConfig) -> DefaultCallbacks:
-    """One object for all that a config names; see `make_callbacks`."""
-    return make_callbacks(config.callbacks_class, config.callback_functions)
 
 
 def _instance(kind: Callable[[], Any]) -> DefaultCallbacks:

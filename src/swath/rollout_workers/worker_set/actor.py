@@ -49,25 +49,30 @@ class Answer(NamedTuple):
 
 
 class RolloutActor(Member):
-    """Answers the requests of a set. While it cannot take what is new it does nothing else.
+    """A life of a remote worker: answers the requests of a set. While it cannot take what is new it does nothing else.
 
     Args:
-        worker: a `RolloutWorker`.
+        make: see `build_worker`.
+        logdir: likewise.
         name: which life of which worker.
+        num_workers: how many there are.
         hang_timeout_s: after which a request is late; None: never.
-        path: of the file for stacks of requests that hang; None: the standard error of the process.
     """
 
-    def __init__(self, worker: Any, name: Name, hang_timeout_s: float | None, path: Path | None) -> None:
-        self._worker, self._who = worker, described(name)
-        self._version, self._is_new = 0, True
+    def __init__(
+        self, make: WorkerMaker, logdir: str | None, name: Name, num_workers: int, hang_timeout_s: float | None
+    ) -> None:
+        self._worker = build_worker(make, logdir, name.worker, num_workers, life=name.life)
+        self._who, self._version, self._is_new = described(name), 0, True
         self._pending: dict[str, Any] = {}
         self._refused: bytes | None = None
-        self._dump_after_s, self._path = (hang_timeout_s or 0.0) * EARLIER, path
+        self._dump_after_s = (hang_timeout_s or 0.0) * EARLIER
+        self._path: Path | None = None
         self._stacks: IO[Any] | None = sys.__stderr__ if hang_timeout_s else None
-        if hang_timeout_s and path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._stacks = path.open("a")
+        if hang_timeout_s and logdir is not None:
+            self._path = Path(logdir, f"worker_{name.worker}", f"stacks_of_life_{name.life}.txt")
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._stacks = self._path.open("a")
 
     def answer(self, update: Update | None, method: str, args: Any, kwargs: Mapping[str, Any] | None) -> Any:
         """Take what is new, and call a method; `Unfit` until it can be taken."""
@@ -163,15 +168,6 @@ def build_worker(
     if life:
         worker.begin_life(life)
     return worker
-
-
-def build_actor(
-    make: WorkerMaker, logdir: str | None, name: Name, num_workers: int, hang_timeout_s: float | None
-) -> RolloutActor:
-    """A life of a remote worker."""
-    worker = build_worker(make, logdir, name.worker, num_workers, life=name.life)
-    path = None if logdir is None else Path(logdir, f"worker_{name.worker}", f"stacks_of_life_{name.life}.txt")
-    return RolloutActor(worker, name, hang_timeout_s, path)
 
 
 def called(worker: Any, func: Callable[..., Any] | str, keywords: Mapping[str, Any]) -> Any:

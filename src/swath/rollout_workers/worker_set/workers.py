@@ -17,9 +17,9 @@ from swath.rollout_workers.worker_set.actor import (
     POLICY,
     REMOVED,
     WEIGHTS,
+    RolloutActor,
     SharedWeights,
     WorkerMaker,
-    build_actor,
     build_worker,
 )
 from swath.rollout_workers.worker_set.group import RolloutGroup
@@ -314,7 +314,7 @@ class Workers(RolloutGroup):
             resources["resources"] = dict(config.custom_resources_per_env_runner)
         hang_timeout_s = None if is_inline else config.env_runner_hang_timeout_s
         number = max(name.worker, self._number)
-        build = partial(build_actor, self._make, self._logdir, name, number, hang_timeout_s)
+        build = partial(RolloutActor, self._make, self._logdir, name, number, hang_timeout_s)
         return Job(build, name, max(1, int(config.num_cpus_per_env_runner)), resources=resources)
 
 
