@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from collector_toys import BOX, Always, Counts, WithValue, collector, counting, first_batch
-from gymnasium import spaces
+from collector_toys import Always, Counts, WithValue, collector, counting, first_batch
 from gymnasium.vector import AutoresetMode
 
 from counting_vector import CountingVectorEnv
@@ -140,22 +139,6 @@ def test_all_that_a_policy_answers_is_kept_but_private_entries():
     added = entries(batch).keys() - PLAIN.keys()
     assert added == {"action_log_prob", ("deep", "logits")}
     assert batch["deep", "logits"].dtype == torch.bfloat16
-
-
-def test_outputs_of_a_tuple_are_named_by_out_keys_or_numbered():
-    batch = first_batch(policy=WithValue())
-    assert entries(batch).keys() - PLAIN.keys() == {"action_log_prob", "state_value"}
-    assert torch.equal(batch["state_value"], batch["observation"].sum(-1, keepdim=True) + 1)
-    batch = first_batch(policy=lambda observation: tuple(WithValue()(observation)))
-    assert entries(batch).keys() - PLAIN.keys() == {"output1", "output2"}
-
-
-def test_random_actions_fill_their_space():
-    like = Counting(action_space=spaces.Dict({"a": BOX, "b": spaces.Discrete(2, start=5)}))
-    batch = first_batch(CountingEnvs(like), envs_per_worker=2, frames_per_batch=200)
-    assert batch["action", "a"].shape == (2, 100, 2)
-    assert batch["action", "a"].abs().max() <= 1
-    assert set(batch["action", "b"].unique().tolist()) == {5, 6}
 
 
 def owned(batch):

@@ -3,7 +3,7 @@ code runs there, and is up at once."""
 
 import pytest
 import torch
-from fleet_toys import AT_ONCE, IDS, MASK, VERSION, Level, drawn, level, made_by
+from fleet_toys import AT_ONCE, IDS, VERSION, Level, drawn, level, made_by
 from gymnasium import spaces
 
 import ray_cluster
@@ -193,11 +193,6 @@ def test_weights_reach_the_innermost_workers_under_their_version(build, inside):
 # ---- control calls, hooks, state
 
 
-def check_whole(batch):
-    assert batch.numel() == 40
-    assert MASK not in batch.keys(include_nested=True)
-
-
 @pytest.mark.parametrize("inside", INSIDE)
 def test_what_is_saved_is_restored_in_lives_of_its_own(build, inside):
     collector = build(inside, policy=Level(1), seed=3)
@@ -264,19 +259,6 @@ def test_a_life_of_an_actor_begins_behind_all_lives_of_its_workers(build, tmp_pa
     batches += drawn(collector, 2)
     check_lives(batches, WIDE)
     assert collector.stats("both")["worker_1/life"] == 2
-
-
-@pytest.mark.parametrize("how", ["reset", "restart"])
-@pytest.mark.parametrize("inside", INSIDE)
-def test_an_env_that_raises_is_reset_or_its_worker_replaced(build, inside, how, tmp_path):
-    script = lives(tmp_path, {1: [[Fault("raise", step=4)], []]})
-    collector = build(inside, sources=script.sources(2), on_env_error=how)
-    batches = drawn(collector, 3)
-    stats = collector.stats()
-    for batch in batches:
-        check_whole(batch)
-    assert (stats["env_errors"], stats["restarts"]) == (1, how == "restart")
-    assert collector.collection.group.fleet.restarts == (how == "restart" and inside == "one")
 
 
 # ---- arguments

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from collector_toys import LONG, Counts, collector, counting
+from collector_toys import LONG, collector, counting
 from gymnasium.vector import AutoresetMode
 
 from counting_vector import CountingVectorEnv
@@ -200,12 +200,3 @@ def test_episodes_begin_with_the_reset_of_construction():
         assert [env.seeds for env in envs.made] == [[None], [None]]
         made.next()
         assert [env.seeds for env in envs.made] == [[None], [None]]
-
-
-def test_a_recurrent_policy_forgets_where_all_is_reset():
-    with collector(CountingEnvs(LONG), Counts(), envs_per_worker=2) as made:
-        made.next()
-        made.reset([0])
-        batch = made.next()
-    assert batch["hidden"][:, 0, 0].tolist() == [0, 5]
-    assert batch["is_init"][:, 0, 0].tolist() == [True, False]

@@ -2,7 +2,6 @@
 
 import json
 from collections import OrderedDict
-from dataclasses import replace
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ from fleet_toys import (
     made_by,
 )
 
-from swath.errors import Closed, WorkerLate
+from swath.errors import Closed
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
 from swath.testing.checks import life_of
 from toys import Gate
@@ -89,18 +88,6 @@ def test_a_reset_during_a_draw_is_obeyed_by_it(gate):
         assert collector.stats()["frames_discarded"] == 20
 
 
-@pytest.mark.parametrize("place", ["inline", "process"])
-def test_set_seed_begins_the_same_data_anew(place):
-    with fleet(backend=place, seed=4) as collector:
-        first = drawn(collector, 2)
-        following = collector.set_seed(4)
-        again = drawn(collector, 2)
-        assert collector.set_seed(4) == following
-    for one, other in zip(first, again, strict=True):
-        assert torch.equal(one["action"], other["action"])
-        assert not torch.equal(one["observation"][..., 1], other["observation"][..., 1])
-
-
 def test_a_worker_that_is_away_while_seeds_are_set_begins_with_them(tmp_path, gate):
     first = tmp_path / "first"
 
@@ -155,24 +142,6 @@ def test_who_is_coming_back_is_waited_for(tmp_path):
         drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
         assert collector.get_distant_attr("worker_idx") == [0, 1]
         assert collector.map_fn("life", [(), ()]) == [1, 0]
-
-
-def test_who_does_not_come_back_in_time_is_late(gate, tmp_path):
-    first = tmp_path / "first"
-
-    def comes_back_slowly():
-        if first.exists():
-            gate.go_through()
-        first.touch()
-        return CountingEnv(0, LONG, [Fault("exit", step=2)])
-
-    with fleet("async", [comes_back_slowly, CountingEnvs(LONG, first=1)], envs_per_worker=1) as collector:
-        drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
-        workers = collector.collection.group.fleet
-        workers.survival = replace(workers.survival, fragment_timeout_s=0.05)
-        with pytest.raises(WorkerLate, match=r"workers \[0\] did not come back within 0.05 s") as caught:
-            collector.get_distant_attr("worker_idx")
-        assert caught.value.workers == (0,)
 
 
 def test_as_part_of_a_larger_collector_ids_and_seeds_are_its_own():

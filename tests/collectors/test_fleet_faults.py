@@ -92,16 +92,6 @@ def test_asynchronous_collection_serves_the_others_while_a_worker_comes_back(tmp
     check_lives(batches, LONG)
 
 
-def test_many_deaths_of_all_workers_lose_nothing(tmp_path):
-    script = {worker: [[Fault("kill", step=2 + worker)], {1: [Fault("exit", step=6)]}] * 2 for worker in range(3)}
-    with fleet(sources=lives(tmp_path, script, 3), frames_per_batch=30, prefetch=1) as collector:
-        batches = drawn(collector, 8)
-        stats = collector.stats()
-    check_lives(batches, LONG)
-    assert stats["restarts"] == 12
-    assert stats["frames"] == 240
-
-
 # ---- and cannot be replaced
 
 
@@ -194,15 +184,6 @@ def test_a_worker_that_cannot_be_replaced_ends_the_run_by_default(tmp_path):
     assert (cause.worker, cause.life, cause.exit) == (1, 0, 3)
 
 
-def test_max_total_counts_the_restarts_of_all(tmp_path):
-    script = {worker: [[Fault("exit", step=3)]] * 3 for worker in (0, 1)}
-    options = {"restarts": Restarts(5, max_total=2, backoff_s=0.0)}
-    with fleet(sources=lives(tmp_path, script), **options) as collector:
-        with pytest.raises(FleetFailed):
-            collector.next()
-        assert collector.stats()["restarts"] == 2
-
-
 # ---- placement
 
 
@@ -239,18 +220,6 @@ def test_with_min_workers_it_joins_later(kind, gate):
     check_lives(batches, LONG)
     assert None not in seeds
     assert len(set(seeds)) == 2
-
-
-def test_who_joins_later_and_cannot_be_joined_with_the_others_is_not_wanted(gate):
-    sources = [CountingEnvs(LONG), slow_to_begin(gate, 1, observation="image")]
-    options = {"envs_per_worker": 1, "placement_timeout_s": 2, "min_workers": 1, "restarts": NEVER}
-    with pytest.warns(UserWarning, match="the others begin without them"):
-        collector = fleet(sources=sources, **options)
-    with collector:
-        gate.open()
-        batches = drawn(collector, 3)
-        assert collector.stats()["workers_lost"] == 1
-    assert {batch.shape for batch in batches} == {(2, 1, 10)}
 
 
 # ---- replacements that fail

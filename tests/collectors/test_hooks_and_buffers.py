@@ -3,10 +3,8 @@
 import pytest
 import torch
 from collector_toys import Memory, collector, counting, first_batch
-from tensordict import TensorDict
 from torch import nn
 
-from swath import MultiStep
 from swath.testing import CountingEnvs
 
 
@@ -52,20 +50,6 @@ def test_the_order_is_split_postproc_private_entries_hook_and_hand_out():
     assert not [key for key in batch.keys(include_nested=True) if "_secret" in key]
 
 
-def test_writing_comes_last():
-    log = Log()
-    with collector(
-        postproc=log.postproc, pre_collect_hook=log.before, post_collect_hook=log.after, replay_buffer=log
-    ) as made:
-        made.next()
-    assert [call if isinstance(call, str) else call[0] for call in log.calls] == [
-        "before",
-        "postproc",
-        "after",
-        "extend",
-    ]
-
-
 def test_what_postproc_returns_is_delivered_and_frames_are_counted_before():
     with collector(postproc=lambda td: td[:, :2], total_frames=20) as made:
         batches = list(made)
@@ -93,11 +77,6 @@ def test_a_postproc_module_is_moved_to_the_batchs_device_once(device, moves):
     with collector(postproc=module, storing_device=device, total_frames=30) as made:
         assert len(list(made)) == 3
     assert module.moves == moves
-
-
-def test_compact_observations_leave_nothing_for_multi_step():
-    with collector(postproc=MultiStep(gamma=0.5, n_steps=2), compact_obs=True) as made, pytest.raises(KeyError):
-        made.next()
 
 
 def test_a_postproc_that_forgets_to_return_is_told_so():
@@ -131,16 +110,6 @@ def test_private_observations_are_not_delivered():
 
 
 # ---- replay buffers
-
-
-def test_a_fragment_is_one_write():
-    buffer = Memory()
-    with collector(replay_buffer=buffer, total_frames=30) as made:
-        made.next()
-        assert [td.shape for td in buffer.written] == [(2, 5)]
-        list(made)
-    assert [td.shape for td in buffer.written] == [(2, 5)] * 3
-    assert all(isinstance(td, TensorDict) for td in buffer.written)
 
 
 @pytest.mark.parametrize("options", [{}, {"track_traj_ids": False}])

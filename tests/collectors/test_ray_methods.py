@@ -256,23 +256,6 @@ def test_ids_and_seeds_follow_the_index_of_the_whole(build):
     assert collector.set_seed(3) == derive(3, "next")
 
 
-def test_properties_are_lists_where_actors_may_differ(build):
-    collector = build(storing_device=["cpu", None], total_frames=-5)
-    assert collector.storing_device == [torch.device("cpu"), None]
-    assert collector.env_device == [torch.device("cpu")] * 2
-    assert len(collector.device) == len(collector.policy_device) == 2
-    assert (collector.num_workers, collector.num_collectors) == (2, 2)
-    assert (collector.frames_per_batch, collector.requested_frames_per_batch) == (24, 24)
-    assert (collector.frames_per_batch_worker(), collector.frames_per_batch_worker(1)) == (12, 12)
-    assert collector.total_frames == -1
-    assert bool(collector) is True
-    with pytest.raises(TypeError, match=r"no len\(\)"):
-        len(collector)
-    with pytest.raises(NotImplementedError):
-        collector.fake_tensordict()
-    assert len(build(total_frames=50)) == 3
-
-
 def test_a_closed_collector_says_so(build):
     made = build()
     made.shutdown()

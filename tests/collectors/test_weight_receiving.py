@@ -2,16 +2,14 @@
 
 import copy
 import pickle
-import threading
 from contextlib import contextmanager
 
 import pytest
 import torch
-from collector_toys import Always, Memory, Signalling, collector
-from tensordict import TensorDict
+from collector_toys import Always, Signalling, collector
 from weight_toys import EVERYWHERE, VERSION, acted, multi, multi_async, weights
 
-from swath import NoWeightSyncScheme, SharedMemWeightSyncScheme, VanillaWeightUpdater
+from swath import NoWeightSyncScheme, SharedMemWeightSyncScheme
 
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 EITHER = pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
@@ -55,13 +53,6 @@ def test_without_any_source_nothing_happens(make):
     with make(policy_factory=Always) as made:
         assert made.receive_weights() is None
         assert made.policy_version == 0
-
-
-def test_without_an_argument_an_updater_is_the_first_source():
-    updater = VanillaWeightUpdater(weight_getter=lambda: weights(2), policy_weights=TensorDict(weights(0)))
-    with multi(Always(1), weight_updater=updater) as made:
-        made.receive_weights()
-        assert shown(made) == ([2], [1])
 
 
 @EITHER
@@ -182,19 +173,6 @@ def test_an_id_can_be_a_path_and_all_that_is_new_is_one_version(make):
                 made.update_policy_weights_(net, model_id=PATH)
 
 
-@pytest.mark.parametrize("order", [["policy", "policy.nets"], ["policy.nets", "policy"]], ids=str)
-@EITHER
-def test_what_one_receiver_raises_loses_nothing_of_the_others_and_is_raised_once(make, order):
-    with sending(policy=TwoNets()) as full, sending(policy=TwoNets(), model_id=PATH) as part:
-        receivers = {"policy": copy.copy(full), "policy.nets": copy.copy(part)}
-        with make(policy=TwoNets(), weight_recv_schemes={name: receivers[name] for name in order}) as made:
-            full.send(TwoNets().state_dict() | weights(2))
-            part.send(torch.nn.Linear(1, 1))
-            with pytest.raises(KeyError, match="do not fit"):
-                made.next()
-            assert shown(made) == ([2], [1])
-
-
 def test_chains_of_collectors_need_no_further_call():
     with (
         sending() as first,
@@ -224,27 +202,6 @@ def test_in_background_mode_the_newest_is_taken_for_every_batch(sender):
         buffer.permit(10**6)
 
 
-def test_an_error_of_receiving_in_background_mode_is_kept():
-    with sending() as sender:
-        made = collector(policy=Always(1), replay_buffer=Memory(), weight_recv_schemes={"policy": copy.copy(sender)})
-    with made:
-        made.start()
-        made._background._thread.join(60)
-        with pytest.raises(RuntimeError, match="no copy of one"):
-            made.update_policy_weights_(weights(2))
-
-
-def test_threads_that_receive_at_once_take_each_publication_once(sender):
-    with multi(Always(1), weight_recv_schemes={"policy": copy.copy(sender)}) as made:
-        sender.send(weights(2))
-        threads = [threading.Thread(target=made.receive_weights) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert made.policy_version == 1
-
-
 # ---- through a worker's handle
 
 
@@ -266,21 +223,6 @@ def test_they_count_as_newest_for_staleness():
         made.map_fn("update_policy_weights_", [(weights(2),)])
         assert acted(made) == [(2, -1)]
         assert made.stats()["batches_dropped"] == 0
-
-
-def test_a_workers_models_are_set_all_or_nothing():
-    with multi(TwoNets(), workers=1, frames_per_batch=2) as made:
-        linear = {"weight": torch.full((1, 1), 5.0), "bias": torch.full((1,), 5.0)}
-        both = {"policy": TwoNets().state_dict() | weights(2), "policy.nets[1]": linear}
-        wrong = {**both, "policy.nets[1]": weights(1)}
-        with pytest.raises(KeyError, match="nothing was changed"):
-            made.map_fn("update_policy_weights_", list_of_kwargs=[{"weights_dict": wrong}])
-        assert acted(made) == [(1, 0)]
-        made.map_fn("update_policy_weights_", list_of_kwargs=[{"weights_dict": both}])
-        assert acted(made) == [(2, -1)]
-        assert made.getattr_policy("nets[1].bias").item() == 5
-        made.map_fn("update_policy_weights_", list_of_kwargs=[{"weights": linear, "model_id": "policy.nets[0]"}])
-        assert made.getattr_policy("nets[0].bias").item() == 5
 
 
 def test_a_worker_wants_weights():

@@ -220,17 +220,6 @@ def test_a_push_is_one_version_for_however_many_workers():
             made.update_policy_weights_({0: weights(0), 1: weights(1)})
 
 
-def test_weights_that_an_updater_changes_from_worker_to_worker_are_each_workers_own():
-    class Adds(Recording):
-        def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
-            server_weights["weight"].add_(worker_id)
-            super()._sync_weights_with_worker(worker_id=worker_id, server_weights=server_weights)
-
-    with multi(Always(1), weight_updater=Adds) as made:
-        made.update_policy_weights_(weights(1))
-        assert acted(made) == [(1, 1), (2, 1)]
-
-
 def test_a_second_collector_is_refused_while_the_first_lives():
     updater, first = Minimal(), collector(policy=Always(1))
     updater.register_collector(first)
@@ -246,16 +235,6 @@ def test_a_second_collector_is_refused_while_the_first_lives():
         assert updater.collector is updater.collectors is None
         other.weight_updater = updater
         assert updater.collector is other
-
-
-@pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
-def test_an_updater_of_another_collector_is_refused_by_the_constructor_and_nothing_is_left(make):
-    updater = Minimal()
-    with (
-        collector(policy=Always(1), weight_updater=updater),
-        pytest.raises(RuntimeError, match="serves another collector"),
-    ):
-        make(policy=Always(1), weight_updater=updater)
 
 
 @pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])

@@ -4,14 +4,13 @@ import copy
 
 import pytest
 import torch
-from collector_toys import LONG, Always, InThread, Stepping, WithValue, collector
+from collector_toys import Always, InThread, Stepping, WithValue, collector
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 from weight_toys import VERSION, acted, multi, weights
 
 from swath.errors import WorkerLate
-from swath.testing import CountingEnvs
 
 EITHER = pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
 
@@ -165,24 +164,6 @@ def test_weights_from_a_hook_before_the_fragment_are_those_that_act():
     assert bool((batch[VERSION] == 1).all())
 
 
-def test_weights_from_within_a_fragment_act_after_it():
-    class Updates(Always):
-        def forward(self, observation):
-            if made is not None and made.policy_version == 0 and not self.seen[0]:
-                self.seen[0] = 1
-                made.update_policy_weights_(two())
-            return super().forward(observation)
-
-    made, policy = None, Updates(1)
-    made = collector(CountingEnvs(LONG), policy, envs_per_worker=2)
-    with made:
-        one, other = made.next(), made.next()
-    assert one["action"].unique().tolist() == [1]
-    assert one[VERSION].unique().tolist() == [0]
-    assert other["action"].unique().tolist() == [2]
-    assert other[VERSION].unique().tolist() == [1]
-
-
 def test_weights_from_another_thread_act_after_the_running_fragment():
     env, policy = Stepping(at=3), Always(1)
     with collector(env, policy, frames_per_batch=6) as made:
@@ -201,19 +182,6 @@ def test_weights_from_another_thread_act_after_the_running_fragment():
         assert batch[VERSION].unique().tolist() == [0]
         assert policy.weight == 0
         assert made.next()[VERSION].unique().tolist() == [2]
-
-
-def test_an_update_with_the_users_own_module_takes_no_training_back():
-    env, policy = Stepping(at=3), Always(1)
-    with collector(env, policy, frames_per_batch=6) as made:
-        drawing = InThread(made.next)
-        assert env.inside.wait(60)
-        made.update_policy_weights_(policy)
-        with torch.no_grad():
-            policy.weight.fill_(2)
-        env.released.set()
-        drawing.join()
-        assert policy.weight == 2
 
 
 def test_a_copy_forced_by_policy_device_is_renewed_by_an_update(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from collector_toys import BOX, Always, InThread, Mode, collector, first_batch
 from gymnasium import spaces
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from tensordict.nn import (
     ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
@@ -16,7 +16,7 @@ from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 
 from counting_vector import CountingVectorEnv
-from swath import Collector, ExplorationType, RandomPolicy
+from swath import Collector, ExplorationType
 from swath.errors import NoEffectWarning
 from swath.testing import Counting, CountingEnv, CountingEnvs
 
@@ -106,57 +106,6 @@ def test_collectors_that_draw_in_two_threads_never_see_each_others_exploration()
 
 
 # ---- forms
-
-
-def by_name(place, image):
-    assert place.shape == (2, 3)
-    assert image.dtype == torch.uint8
-    return ACTION
-
-
-def by_name_with_an_option(place, gain=2.0, image=None):
-    assert image is not None
-    assert gain == 2.0
-    return ACTION
-
-
-def of_all(entries):
-    assert set(entries) == {"place", "image"}
-    return ACTION
-
-
-def of_td(td):
-    assert isinstance(td, TensorDictBase)
-    assert td.batch_size == (2,)
-    return TensorDict({"action": ACTION}, batch_size=[2])
-
-
-def in_place(tensordict):
-    tensordict["action"] = ACTION
-
-
-def annotated(whatever: TensorDictBase):
-    return whatever.set("action", ACTION)
-
-
-def of_dict(place):
-    return {"action": ACTION, "extra": place}
-
-
-def of_array(place):
-    return ACTION.numpy()
-
-
-class InKeys(nn.Module):
-    in_keys = ("place", "image")
-
-    def forward(self, one, other):
-        assert (one.shape, other.dtype) == ((2, 3), torch.uint8)
-        return ACTION
-
-
-FORMS = [by_name, by_name_with_an_option, of_all, of_td, in_place, annotated, of_dict, of_array]
-FORMS += [InKeys(), None, RandomPolicy()]
 
 
 def test_a_trusted_policy_gets_the_tensordict_whatever_its_signature():
@@ -250,15 +199,13 @@ def test_actions_are_neither_clipped_nor_rescaled():
 
 
 def test_a_random_policy_obeys_the_action_mask():
-    class Masked(CountingEnv):
+    class Masked(gym.ObservationWrapper):
         def __init__(self):
-            super().__init__(0, Counting(observation="vector"))
+            super().__init__(CountingEnv(0, Counting(observation="vector")))
             self.observation_space = spaces.Dict({"x": self.observation_space, "action_mask": spaces.MultiBinary(3)})
 
-        def _observe(self):
-            allowed = np.zeros(3, np.int8)
-            allowed[self.mark.step % 3] = 1
-            return {"x": np.zeros(3, np.float32), "action_mask": allowed}
+        def observation(self, observation):
+            return {"x": observation, "action_mask": np.eye(3, dtype=np.int8)[int(observation[2]) % 3]}
 
     batch = first_batch(Masked)
     assert torch.equal(batch["action"], batch["action_mask"].argmax(-1))

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from swath.errors import Closed, WorkerLate
+from swath.errors import Closed
 from swath.group.gate import Gate
 
 
@@ -55,29 +55,6 @@ class Held:
         self.thread.join()
 
 
-def test_what_is_left_is_done_at_once_if_nothing_runs(gate):
-    done = []
-    gate.soon(lambda: done.append(1))
-    assert done == [1]
-
-
-def test_what_is_left_during_a_fragment_is_done_right_after_it_in_order(gate):
-    done = []
-    with gate.collecting():
-        gate.soon(lambda: done.append(1))
-        gate.soon(lambda: done.append(2))
-        assert done == []
-    assert done == [1, 2]
-
-
-def test_what_is_left_by_another_thread_is_done_by_the_fragments(gate):
-    held, done = Held(gate), []
-    gate.soon(lambda: done.append(threading.current_thread()))
-    assert done == []
-    held.release()
-    assert done[0] is not threading.current_thread()
-
-
 def test_what_is_left_in_the_last_moment_is_done_all_the_same(gate):
     class Lock:
         """Somebody comes between the last look and the release."""
@@ -98,15 +75,6 @@ def test_what_is_left_in_the_last_moment_is_done_all_the_same(gate):
     with gate.collecting():
         pass
     assert done == [1]
-
-
-def test_a_control_call_is_late_if_the_fragment_does_not_end(gate):
-    held = Held(gate)
-    with pytest.raises(WorkerLate, match=r"after 0\.01 s: the fragment in progress did not end") as caught:
-        pass_through(gate)
-    assert (caught.value.deadline, caught.value.workers) == (0.01, (0,))
-    held.release()
-    pass_through(gate)
 
 
 def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
@@ -132,17 +100,6 @@ def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
     calling.join()
     collecting.join()
     assert order[0] == "control"
-
-
-def test_a_fragment_that_does_not_end_in_time_closes_by_itself(gate):
-    held, closed = Held(gate), []
-    with pytest.raises(WorkerLate, match="has not returned within"):
-        gate.close(0.01, lambda: closed.append(1))
-    assert gate.halted
-    assert not gate.closed
-    held.release()
-    assert closed == [1]
-    assert gate.closed
 
 
 def test_waiting_calls_hear_of_the_closing(gate):
