@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 # The constraints pin torch exactly: where a CPU wheel of that version is offered, that is the one pip takes.
 INSTALL = -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test coverage lint bench docs
+.PHONY: help demo test coverage lint bench docs dist
 
 help:  ## say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ bench: $(VENV)/.has-dev  ## measure everything beside the peers, and write docs/
 docs: $(VENV)/.has-docs  ## build the documentation into site/
 	@echo "mkdocs: docs/ to site/"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+dist: $(VENV)/.has-dev  ## build a wheel and a source archive into dist/
+	@$(BIN)/python -m build --outdir dist .
 
 $(VENV)/.has-%: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing swath[$*] into $(VENV)"
