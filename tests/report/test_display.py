@@ -76,6 +76,7 @@ def test_the_facts_are_a_few_lines():
         "restarts 1",
         "ValueError: no",
     ]
+    assert fact_lines({**facts, "seconds_evaluating": 0.5}, {})[2] == "waiting 25 %, evaluating 12 %"
     alone = ["100 frames, 25 frames/s", "return -, length -", "collecting 25 %", "version 3"]
     assert fact_lines(ALONE, {}) == alone
     assert fact_lines({"frames": 0}, {}) == ["0 frames, 0 frames/s", "return -, length -", "version 0"]

@@ -15,23 +15,10 @@ from cyclopts import Parameter
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from swath.cli import options
 from swath.cli.failure import FAILED, INTERRUPTED, OK, UsageError, broken_off, command_line, refusing
 from swath.cli.folder import require_folder
 from swath.cli.naming import env_named
-from swath.cli.options import (
-    FILES,
-    INLINE,
-    OPTIONS,
-    PROCESS,
-    Count,
-    Text,
-    Words,
-    backend_named,
-    place_words,
-    read_values,
-    require_in_range,
-    starting,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +36,7 @@ class Setting(NamedTuple):
     envs: int | None
 
     def __str__(self) -> str:
-        return place_words(self.workers, self.envs, self.place)
+        return options.place_words(self.workers, self.envs, self.place)
 
 
 def read_counts(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
@@ -61,7 +48,8 @@ def read_counts(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
 
 
 Counts = Annotated[
-    tuple[int, ...], Parameter(group=OPTIONS, show_default=False, converter=read_counts, n_tokens=1, negative="")
+    tuple[int, ...],
+    Parameter(group=options.OPTIONS, show_default=False, converter=read_counts, n_tokens=1, negative=""),
 ]
 
 
@@ -69,15 +57,15 @@ def bench(
     env: str,
     /,
     *,
-    policy: Text | None = None,
-    backends: Annotated[str, Parameter(group=OPTIONS)] = "inline,process",
+    policy: options.Text | None = None,
+    backends: Annotated[str, Parameter(group=options.OPTIONS)] = "inline,process",
     workers: Counts = (),
     envs: Counts = (1, 4, 8, 16),
-    batch: Count = 2048,
-    rounds: Count = 3,
-    seconds: Annotated[float, Parameter(group=OPTIONS)] = 1.0,
-    env_kwargs: Words | None = None,
-    out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
+    batch: options.Count = 2048,
+    rounds: options.Count = 3,
+    seconds: Annotated[float, Parameter(group=options.OPTIONS)] = 1.0,
+    env_kwargs: options.Words | None = None,
+    out: Annotated[Path | None, Parameter(group=options.FILES, show_default=False)] = None,
 ) -> int:
     """Measure how many frames per second an env and a policy make, in many settings, and name the best.
 
@@ -97,10 +85,10 @@ def bench(
         env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
         out: File for the figures, in CSV.
     """
-    require_in_range({"batch": batch, "rounds": rounds})
-    places = [backend_named(name.strip()) for name in backends.split(",")]
-    kwargs = read_values(env_kwargs or {})
-    make, console = env_named(env, kwargs), starting()
+    options.require_in_range({"batch": batch, "rounds": rounds})
+    places = [options.backend_named(name.strip()) for name in backends.split(",")]
+    kwargs = options.read_values(env_kwargs or {})
+    make, console = env_named(env, kwargs), options.starting()
     import torch
 
     from swath.cli.parts import actor_named
@@ -114,16 +102,18 @@ def bench(
         one.close()
     if out is not None:
         require_folder(out.parent)
+    counts = workers or [number for number in (1, 2, 4, 8) if number <= (os.cpu_count() or 1)]
     settings = [
         Setting(place, count, size)
         for place in places
-        for count in ((1,) if place == INLINE else workers or [n for n in (1, 2, 4, 8) if n <= (os.cpu_count() or 1)])
+        for count in ((1,) if place == options.INLINE else counts)
         for size in ((None,) if is_vector_env(one) else envs)
     ]
     rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
     failures: dict[Setting, str] = {}
     code = OK
-    kept = closing(backend(PROCESS)) if PROCESS in places else nullcontext()  # what new processes are forked from
+    # What new processes are forked from is kept from one setting to the next.
+    kept = closing(backend(options.PROCESS)) if options.PROCESS in places else nullcontext()
     try:
         with kept, console.status("") as status:
             for turn, setting in enumerate(settings * rounds):

@@ -25,23 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from swath.cli import parts
 from swath.cli.evaluate import eval_table
 from swath.cli.failure import OK, UsageError, broken_off, command_line, optional, refusing
 from swath.cli.folder import RunFolder, find_checkpoint, held, new_folder
 from swath.cli.logs import open_logs, require_extras
-from swath.cli.parts import (
-    Progress,
-    collector_of,
-    device_named,
-    film_episode,
-    fitting,
-    judge_of,
-    network_for,
-    open_run,
-    spaces_of,
-    versions,
-    with_weights,
-)
 from swath.cli.stop import HINT, StopRequest
 from swath.cli.train import NONE, RunConfig
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
@@ -99,7 +87,7 @@ class Moment:
         judged: whether an evaluation of it was asked for.
     """
 
-    progress: Progress
+    progress: parts.Progress
     metrics: dict[str, float]
     state: dict[str, Any] | None = None
     judged: bool = False
@@ -120,15 +108,17 @@ class Run:
     def __init__(self, config: RunConfig, saved: Saved | None, stack: ExitStack) -> None:
         require_extras(config.log)
         torch.set_num_threads(config.threads)
-        spaces, root = spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
-        self.config, self.progress = config, Progress() if saved is None else saved.progress
-        self.policy = network_for(config.env, spaces, derive(root, "policy")).to(device_named(config.device))
+        spaces, root = parts.spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
+        self.config, self.progress = config, parts.Progress() if saved is None else saved.progress
+        self.policy = parts.network_for(config.env, spaces, derive(root, "policy")).to(
+            parts.device_named(config.device)
+        )
         self.learner = PPO(self.policy, learner_config(config, spaces, derive(root, "global")))
-        self.judge = None if config.eval_backend == NONE else stack.enter_context(judge_of(config, self.policy))
+        self.judge = None if config.eval_backend == NONE else stack.enter_context(parts.judge_of(config, self.policy))
         step = config.envs * config.workers
         batch = ceil(min(config.batch, config.frames) / step) * step
         self.collector = stack.enter_context(
-            collector_of(
+            parts.collector_of(
                 config,
                 self.policy,
                 frames_per_batch=batch,
@@ -138,9 +128,9 @@ class Run:
         )
         if saved is not None:
             state, _ = saved.state, saved.give_weights(self.policy, config.env)
-            with fitting(saved.file, f"{config.env} as it is here"):
+            with parts.fitting(saved.file, f"{config.env} as it is here"):
                 self.learner.load_state_dict(state["learner"])
-                self.collector.load_state_dict(with_weights(state["collector"], self.policy.state_dict()))
+                self.collector.load_state_dict(parts.with_weights(state["collector"], self.policy.state_dict()))
                 torch.set_rng_state(state["random_state"])
         done = self.progress.frames
         self._resume_at = None if saved is None else done
@@ -182,7 +172,7 @@ class Run:
             if self.is_finished and self.config.video and not stop.requested:
                 display.doing("filming an episode")
                 with optional(display.say, "film"):  # it must not cost a run
-                    film_episode(self.config, self.policy, folder.video)
+                    parts.film_episode(self.config, self.policy, folder.video)
         return OK if self.is_finished else stop.exit_code
 
     def _loop(self, stop: StopRequest) -> None:
@@ -239,9 +229,9 @@ class Run:
             "config": vars(self.config),
             "policy": dict(self.policy.state_dict()),
             "learner": self.learner.state_dict(),
-            "collector": with_weights(self.collector.state_dict(), None),  # they are the same as "policy"
+            "collector": parts.with_weights(self.collector.state_dict(), None),  # they are the same as "policy"
             "random_state": torch.get_rng_state(),
-            "versions": versions(),
+            "versions": parts.versions(),
         }
         self._add(Moment(replace(self.progress), metrics, deepcopy(state), judged and self.judge is not None))
 
@@ -312,7 +302,7 @@ class Run:
             "evaluation": evaluation,
             "best_evaluation": _finite(progress.best),
             "config": vars(self.config),
-            "versions": versions(),
+            "versions": parts.versions(),
         }
         with replacing(self.folder.summary) as draft:
             draft.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
@@ -337,7 +327,7 @@ def run_training(
     saved = None
     if path is not None:
         with refusing(""):
-            saved = open_run(find_checkpoint(path))
+            saved = parts.open_run(find_checkpoint(path))
             config, done = saved.config.changed(given), saved.progress.frames
         if done >= config.frames:
             raise UsageError(f"--resume {path}: {done:,} of {config.frames:,} frames are done; give more with --frames")
@@ -371,7 +361,7 @@ def _conclude(run: Run, console: Console) -> None:
         console.print(f"to evaluate it: {command_line('eval', folder)}", soft_wrap=True)
 
 
-def save_run(path: Path, state: dict[str, Any], progress: Progress) -> None:
+def save_run(path: Path, state: dict[str, Any], progress: parts.Progress) -> None:
     """Write a checkpoint: the state of a moment, and the progress then."""
     save_checkpoint(path, {**state, "progress": progress.to_dict()})
 

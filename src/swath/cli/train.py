@@ -8,34 +8,21 @@ from typing import Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
+from swath.cli import options
 from swath.cli.failure import UsageError
 from swath.cli.folder import find_checkpoint
 from swath.cli.logs import logs_named
 from swath.cli.naming import env_named
-from swath.cli.options import (
-    EVALUATION,
-    FILES,
-    PROCESS,
-    RAY,
-    THREAD,
-    Collecting,
-    Words,
-    Workers,
-    flag,
-    read_count,
-    read_values,
-    starting,
-)
 
 NONE = "none"
-JUDGES = (THREAD, PROCESS, RAY, NONE)
+JUDGES = (options.THREAD, options.PROCESS, options.RAY, NONE)
 """Where evaluations run."""
 
 OF_THE_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed", "ppo")
 """What a resumed run cannot change."""
 
 
-class TrainOptions(Workers, total=False):
+class TrainOptions(options.Workers, total=False):
     """Options of `swath train`; those that were not given are not there.
 
     Attributes:
@@ -62,16 +49,16 @@ class TrainOptions(Workers, total=False):
             [default: tensorboard, if it is installed]
     """
 
-    ppo: Words
-    eval_every: Annotated[int, Parameter(group=EVALUATION, converter=read_count)]
-    eval_episodes: Annotated[int, Parameter(group=EVALUATION, converter=read_count)]
-    eval_backend: Annotated[str, Parameter(group=EVALUATION)]
-    video: Annotated[bool, Parameter(group=FILES)]
-    log: Annotated[str, Parameter(group=FILES)]
+    ppo: options.Words
+    eval_every: Annotated[int, Parameter(group=options.EVALUATION, converter=options.read_count)]
+    eval_episodes: Annotated[int, Parameter(group=options.EVALUATION, converter=options.read_count)]
+    eval_backend: Annotated[str, Parameter(group=options.EVALUATION)]
+    video: Annotated[bool, Parameter(group=options.FILES)]
+    log: Annotated[str, Parameter(group=options.FILES)]
 
 
 @dataclass(frozen=True)
-class RunConfig(Collecting):
+class RunConfig(options.Collecting):
     """The options of one run, checked in one place and kept with every checkpoint.
 
     Attributes:
@@ -89,7 +76,7 @@ class RunConfig(Collecting):
 
     eval_every: int | None = None
     eval_episodes: int = 20
-    eval_backend: str = THREAD
+    eval_backend: str = options.THREAD
     video: bool = True
     log: str | None = None
     ppo: dict[str, Any] = field(default_factory=dict)
@@ -115,7 +102,7 @@ class RunConfig(Collecting):
         for name in OF_THE_RUN:
             now, want = getattr(changed, name), getattr(self, name)
             if now != want:
-                raise UsageError(f"{flag(name)} {now} is {want} in the run that --resume names; leave it out")
+                raise UsageError(f"{options.flag(name)} {now} is {want} in the run that --resume names; leave it out")
         return changed
 
     @classmethod
@@ -135,9 +122,9 @@ def train(
     env: str | None = None,
     /,
     *,
-    out: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
-    resume: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
-    **options: Unpack[TrainOptions],
+    out: Annotated[Path | None, Parameter(group=options.FILES, show_default=False)] = None,
+    resume: Annotated[Path | None, Parameter(group=options.FILES, show_default=False)] = None,
+    **given: Unpack[TrainOptions],
 ) -> int:
     """Train PPO on an env and leave curve, film, metrics and checkpoints behind.
 
@@ -151,19 +138,19 @@ def train(
         resume: Go on with a run: its folder or a checkpoint. Weights, optimiser, schedule and counters go on where they
             were; simulators are not saved, episodes begin anew.
     """
-    given: dict[str, Any] = {**options, **({} if env is None else {"env": env})}
+    asked: dict[str, Any] = {**given, **({} if env is None else {"env": env})}
     for name in ("ppo", "env_kwargs"):
-        if name in given:
-            given[name] = read_values(given[name])
+        if name in asked:
+            asked[name] = options.read_values(asked[name])
     config = None
-    if resume is None:
-        if env is None:
-            raise UsageError("train: name an env, such as: swath train CartPole-v1")
-        config = RunConfig(**given)
-        env_named(env, config.env_kwargs)
-    else:
+    if resume is not None:
         find_checkpoint(resume)
-    console = starting()
+    elif env is None:
+        raise UsageError("train: name an env, such as: swath train CartPole-v1")
+    else:
+        config = RunConfig(**asked)
+        env_named(env, config.env_kwargs)
+    console = options.starting()
     from swath.cli.run import run_training
 
-    return run_training(console, config, resume, given, out)
+    return run_training(console, config, resume, asked, out)

@@ -152,6 +152,8 @@ def fact_lines(facts: Mapping[str, Any], losses: Mapping[str, float]) -> list[st
     of_total = f" of {total:,} frames ({100 * min(frames / total, 1):.0f} %)" if total else " frames"
     left = f", {duration(max(total - frames, 0) / fps)} left" if total and fps else ""
     during = "waiting" if "workers" in facts else "collecting"  # in this process a draw is the collecting itself
+    judged = facts.get("seconds_evaluating")
+    judging = f", evaluating {100 * judged / seconds:.0f} %" if seconds and judged else ""
     weights = f"version {facts.get('policy_version', 0):,}"
     if "workers" in facts:
         weights += f", {facts.get('staleness', 0):,} behind, {facts['workers_alive']} of {facts['workers']} workers"
@@ -159,7 +161,7 @@ def fact_lines(facts: Mapping[str, Any], losses: Mapping[str, float]) -> list[st
         f"{frames:,}{of_total}, {fps:,.0f} frames/s{left}",
         f"return {number(facts.get('episode_return', nan))}, length {number(facts.get('episode_length', nan))}",
         *([", ".join(f"{name} {number(value)}" for name, value in losses.items())] if losses else []),
-        *([f"{during} {100 * min(waiting / seconds, 1):.0f} %"] if seconds else []),
+        *([f"{during} {100 * min(waiting / seconds, 1):.0f} %{judging}"] if seconds else []),
         weights,
         *(f"{name.replace('_', ' ')} {facts[name]:,}" for name in TROUBLE if facts.get(name)),
         *([str(facts["error"])] if facts.get("error") else []),
