@@ -6,20 +6,21 @@ recorded actions ──▶ an env of one's own ──▶ compared with the recor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium import spaces
 from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_key, as_tuple
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
-from swath.rollout.spaces import Array, action_leaves, observation_leaves
-from swath.testing.counting import Counting, Script, leaf_spaces, read, reward_of
+from swath.rollout.spaces import Array, action_leaves, observation_leaves, splitter
+from swath.testing.counting import Counting, Script, read, reward_of
 from swath.testing.faults import Mark
 
 _OF_THE_STEP = (REWARD, DONE, TERMINATED, TRUNCATED)
@@ -136,44 +137,28 @@ def check_by_hand(env: gym.Env[Any, Any], seed: int | None, frames: TensorDictBa
         AssertionError: the first difference.
     """
 
-    def check(key: Key, by_hand: Any) -> None:
+    def check(t: int, key: Key, by_hand: Any) -> None:
         recorded = frames[key][t].numpy()
         assert np.array_equal(recorded, by_hand, equal_nan=recorded.dtype.kind == "f"), (
             f"step {t}: {key!r} is {by_hand} by hand, recorded {recorded}"
         )
 
-    def check_observation(*under: str) -> None:
+    def check_observation(t: int, *under: str) -> None:
         for leaf in observation_leaves(env.observation_space):
-            check((*under, *as_tuple(leaf.key)), np.asarray(_part(observation, leaf.path)).astype(leaf.dtype))
+            by_hand = np.asarray(reduce(getitem, leaf.path, observation))
+            check(t, (*under, *as_tuple(leaf.key)), by_hand.astype(leaf.dtype))
 
+    actions = splitter(env.action_space)([frames[leaf.key].numpy() for leaf in action_leaves(env.action_space)])
     observation, _ = env.reset(seed=seed)
-    for t in range(len(frames)):
-        check_observation()
-        actions = iter([frames[leaf.key][t].numpy() for leaf in action_leaves(env.action_space)])
-        observation, reward, terminated, truncated, _ = env.step(_assembled(env.action_space, actions))
-        check_observation(NEXT)
+    for t, action in enumerate(actions):
+        check_observation(t)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        check_observation(t, NEXT)
         values = {REWARD: np.float32(reward), TERMINATED: terminated, TRUNCATED: truncated}
         for name, value in {**values, DONE: terminated or truncated}.items():
-            check((NEXT, name), [value])
+            check(t, (NEXT, name), [value])
         if terminated or truncated:
             observation, _ = env.reset()
-
-
-def _part(observation: Any, path: Sequence[Any]) -> Any:
-    for part in path:
-        observation = observation[part]
-    return observation
-
-
-def _assembled(space: spaces.Space[Any], values: Iterator[Array]) -> Any:
-    """The leaves of an action as an env of this space takes it."""
-    if isinstance(space, spaces.Dict):
-        return {name: _assembled(part, values) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_assembled(part, values) for part in space.spaces)
-    if isinstance(space, spaces.Discrete):
-        return space.dtype.type(next(values))
-    return np.asarray(next(values)).astype(space.dtype)
 
 
 # Of counting envs: no frame is lost, repeated, changed or mixed with another
@@ -181,14 +166,12 @@ def _assembled(space: spaces.Space[Any], values: Iterator[Array]) -> Any:
 
 def marks_of(td: TensorDictBase, counting: Counting, *, following: bool = False) -> Array:
     """The marks `[*B, T, 3]` that the observations of a batch say; all leaves must say the same."""
-    space = counting.observation_space
-    said: dict[Key, Array] = {}
-    for leaf, part in zip(observation_leaves(space), leaf_spaces(space), strict=True):
-        said[leaf.key] = read(part, td[(NEXT, *as_tuple(leaf.key)) if following else leaf.key])
-    first, is_valid = next(iter(said.values())), valid(td)
-    for key, values in said.items():
-        same = (values == first)[is_valid].all()
-        assert same, f"{key!r} says another mark than {next(iter(said))!r}: rows were mixed"
+    under = (NEXT,) if following else ()
+    leaves = observation_leaves(counting.observation_space)
+    first, *others = (read(leaf.space, td[(*under, *as_tuple(leaf.key))]) for leaf in leaves)
+    for leaf, marks in zip(leaves[1:], others, strict=True):
+        same = (marks == first)[valid(td)].all()
+        assert same, f"{leaf.key!r} says another mark than {leaves[0].key!r}: rows were mixed"
     return first
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import getitem
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import gymnasium as gym
@@ -56,15 +58,6 @@ OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     ),
 }
 """Spaces that hold marks, by name; what is composed of their leaves by Dict and Tuple holds marks too."""
-
-
-def leaf_spaces(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
-    """The leaves of a space, in the order of its batch entries."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            yield from leaf_spaces(part)
-    else:
-        yield space
 
 
 def write(space: spaces.Space[Any], mark: Mark) -> Any:
@@ -265,7 +258,7 @@ class CountingEnv(GoesWrong, gym.Env[Any, Any]):
             raise RuntimeError(f"env {mark.env} was stepped before a reset, or after the end of {self.mark}")
         if not self.action_space.contains(action):
             raise TypeError(f"env {mark.env} got the action {action!r}; {self.action_space} wants another")
-        reward = reward_of(mark, [_follow(action, leaf.path) for leaf in action_leaves(self.action_space)])
+        reward = reward_of(mark, [reduce(getitem, leaf.path, action) for leaf in action_leaves(self.action_space)])
         flags = self.plan.flags if mark.step == self.plan.length else (False, False)
         if any(flags):
             self.plan = None
@@ -327,12 +320,6 @@ def reward_of(mark: Mark | Sequence[int], action: Sequence[Any]) -> float:
     env, episode, step = (int(part) for part in mark)
     said = zlib.crc32(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in action))
     return (31 * env + 7 * episode + step + said) % 1024 / 8
-
-
-def _follow(value: Any, path: Iterable[Any]) -> Array:
-    for part in path:
-        value = value[part]
-    return np.asarray(value)
 
 
 def _overwritten(kept: Array, fresh: Any) -> Any:

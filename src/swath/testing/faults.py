@@ -55,13 +55,6 @@ class Fault:
         if self.kind not in get_args(_Step):
             raise ValueError(f"{self}: every is for what goes wrong in steps: {', '.join(get_args(_Step))}")
 
-    @property
-    def most(self) -> float:
-        """How often it happens at most."""
-        if self.times is None:
-            return 1 if self.every is None else float("inf")
-        return self.times
-
 
 Faults: TypeAlias = Mapping[int, Sequence[Fault]]
 """Faults by env number."""
@@ -76,21 +69,22 @@ class Mishaps:
     """
 
     def __init__(self, faults: Iterable[Fault], home: int | None = None) -> None:
-        self._left = {index: (fault, fault.most) for index, fault in enumerate(faults) if fault.most > 0}
+        self._left: list[list[Any]] = []
+        for fault in faults:
+            once = 1 if fault.every is None else float("inf")
+            self._left.append([fault, once if fault.times is None else fault.times])
         self._home = os.getpid() if home is None else home
         self._steps = 0
 
     def due(self, kind: Kind, episode: int = 0, step: int = 1) -> bool:
         """Whether this goes wrong now; if so, it has then gone wrong once more."""
-        for index, (fault, left) in self._left.items():
-            if fault.every is None:
-                is_now = (fault.episode, fault.step) == (episode, step)
-            else:
+        for each in self._left:
+            fault, left = each
+            is_now = (fault.episode, fault.step) == (episode, step) and fault.every is None
+            if fault.every is not None:
                 is_now = step > 0 and self._steps % fault.every == 0
-            if fault.kind == kind and is_now:
-                self._left[index] = (fault, left - 1)
-                if left == 1:
-                    del self._left[index]
+            if left > 0 and fault.kind == kind and is_now:
+                each[1] -= 1
                 return True
         return False
 

@@ -10,8 +10,9 @@ from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import Rules, Stage, go_on, steps
 from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.seeding import PrivateStreams
+from swath.rollout.spaces import observation_leaves
 from swath.rollout.until import StepLimit
-from swath.testing.counting import Counting, Mark, Script, leaf_spaces, read, reward_of
+from swath.testing.counting import Counting, Mark, Script, read, reward_of
 
 
 class HostContract:
@@ -212,6 +213,7 @@ def _equal(one, other):
 
 
 def _marks(counting, leaves):
-    said = [read(space, leaf) for space, leaf in zip(leaf_spaces(counting.observation_space), leaves, strict=True)]
+    parts = zip(observation_leaves(counting.observation_space), leaves, strict=True)
+    said = [read(part.space, leaf) for part, leaf in parts]
     assert all((marks == said[0]).all() for marks in said), "leaves of one observation say different marks"
     return [Mark(*row.tolist()) for row in said[0]]
