@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Self
 
 from swath.group.stats import viewed
@@ -62,14 +61,10 @@ class WorkerSet(Sampling, Calls, SetPolicies):
 
     @with_options(SetOptions)
     def __init__(self, options: SetOptions) -> None:
-        own = options.settings
-        kind: Callable[..., Any] = self.worker_class or RolloutWorker
-        made_of = {"env_creator": options.creator, "validate_env": options.validate_env, "config": own}
-        make = partial(kind, **made_of, default_policy_class=options.default_policy_class)
-        self._callbacks = callbacks_of(own)
+        self._callbacks = callbacks_of(options.settings)
         self.kept_episodes: list[RolloutMetrics] = []
         self.kept_batches = []
-        self._workers = Workers(make, own, options.backend, options.logdir, self._report_returned)
+        self._workers = Workers(self.worker_class or RolloutWorker, options, self._report_returned)
         if options.builds:
             try:
                 self._workers.begin(wants_local=options.wants_local)

@@ -23,6 +23,7 @@ from swath.rollout_workers.worker_set.actor import (
     build_worker,
 )
 from swath.rollout_workers.worker_set.group import RolloutGroup
+from swath.rollout_workers.worker_set.options import SetOptions
 from swath.workers.base import Job
 from swath.workers.create import backend
 from swath.workers.local import InlineBackend
@@ -54,10 +55,8 @@ class Workers(RolloutGroup):
     """The workers of one set, and what those that come later begin with.
 
     Args:
-        make: a worker's class, with what all workers of the set are made of.
-        config: the settings.
-        place: where remote workers live; None: on Ray, if it is up in this process, else in processes.
-        logdir: workers write to folders in it; None: nothing is written.
+        kind: what a worker is.
+        options: of the set.
         report: called with the ids of workers that came back.
 
     Attributes:
@@ -68,18 +67,14 @@ class Workers(RolloutGroup):
         stopped: nothing lives any more.
     """
 
-    def __init__(
-        self,
-        make: WorkerMaker,
-        config: AlgorithmConfig,
-        place: str | None,
-        logdir: str | None,
-        report: Callable[[list[int]], None],
-    ) -> None:
+    def __init__(self, kind: WorkerMaker, options: SetOptions, report: Callable[[list[int]], None]) -> None:
+        config = options.settings
         super().__init__(config, InlineBackend(), self._job)
+        made_of = {"env_creator": options.creator, "validate_env": options.validate_env, "config": config}
+        self._make = partial(kind, **made_of, default_policy_class=options.default_policy_class)
         self.local: Any = None
         self.shared, self.seen, self.returned = dict[str, Any](), dict[str, Any](), list[int]()
-        self._make, self._place, self._logdir, self._report = make, place, logdir, report
+        self._place, self._logdir, self._report = options.backend, options.logdir, report
         self._number, self._version = config.num_env_runners, 0
         self.stopped = self._begun = self._has_remote = False
 
