@@ -42,20 +42,12 @@ def compute_gae_for_sample_batch(
     Which estimate is made is read from the policy's `gamma`, `lambda`, `use_gae` and `use_critic`.
     """
     compute_bootstrap_value(sample_batch, policy)
-    shape = np.shape(sample_batch[ColumnNames.VF_PREDS])
-    how = Estimator.of(policy.config)
-    compute_advantages(
-        sample_batch,
-        np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1],
-        how.gamma,
-        how.lambda_,
-        how.use_gae,
-        how.use_critic,
-        rewards=np.ravel(sample_batch[ColumnNames.REWARDS]),
-        vf_preds=np.ravel(sample_batch[ColumnNames.VF_PREDS]),
-    )
+    shape, how = np.shape(sample_batch[ColumnNames.VF_PREDS]), Estimator.of(policy.config)
+    flat = {name: np.ravel(sample_batch[name]) for name in (ColumnNames.REWARDS, ColumnNames.VF_PREDS)}
+    last = np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1]
+    compute_advantages(flat, last, how.gamma, how.lambda_, how.use_gae, how.use_critic)
     for name in (Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS):
-        sample_batch[name] = sample_batch[name].reshape(shape)
+        sample_batch[name] = flat[name].reshape(shape)
     return sample_batch
 
 
@@ -134,7 +126,10 @@ def adjust_nstep(n_step: int, gamma: float, batch: MutableMapping[str, Any]) -> 
     reached = np.minimum(np.arange(len(rewards)) + n_step, len(rewards)) - 1
     for name in (ColumnNames.NEXT_OBS, *flags):
         batch[name] = map_nest(lambda column: np.asarray(column)[reached], batch[name])
-    batch[ColumnNames.REWARDS] = _summed_ahead(rewards, n_step, gamma)
+    total = np.array(rewards, dtype=np.result_type(rewards, np.float32))
+    for ahead in range(1, min(n_step, len(rewards))):
+        total[:-ahead] += gamma**ahead * rewards[ahead:]
+    batch[ColumnNames.REWARDS] = total
 
 
 def _behind_the_last_row(batch: SampleBatch, policy: Any) -> SampleBatch:
@@ -142,13 +137,6 @@ def _behind_the_last_row(batch: SampleBatch, policy: Any) -> SampleBatch:
     always = (ColumnNames.OBS, *filter(is_state_in, batch))
     views = {**{name: ViewRequirement() for name in always}, **policy.view_requirements}
     return batch.get_single_step_input_dict(views, index="last")
-
-
-def _summed_ahead(rewards: Array, n_step: int, gamma: float) -> Array:
-    total = np.array(rewards, dtype=np.result_type(rewards, np.float32))
-    for ahead in range(1, min(n_step, len(rewards))):
-        total[:-ahead] += gamma**ahead * rewards[ahead:]
-    return total
 
 
 def _number(value: Any) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from swath.rollout_workers.batches.concat import concat
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.batches.rows import concat
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 
 Batch = SampleBatch | MultiAgentBatch

@@ -12,8 +12,8 @@ from swath.options import count
 from swath.rollout_workers.batches.columns import refused_attribute
 from swath.rollout_workers.batches.leaves import Array, as_array
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames
+from swath.rollout_workers.batches.rows import sequences_of
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.batches.sequences import sequences_of
 
 _SORTED_BY = (ColumnNames.EPS_ID, ColumnNames.T, ColumnNames.AGENT_INDEX)
 

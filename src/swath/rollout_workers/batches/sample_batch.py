@@ -12,7 +12,6 @@ from tensordict import TensorDict, TensorDictBase
 
 from swath.options import count
 from swath.rollout_workers.batches.columns import Columns
-from swath.rollout_workers.batches.concat import concat
 from swath.rollout_workers.batches.leaves import Array, Leaf, as_array, rows_of, take
 from swath.rollout_workers.batches.names import (
     DEFAULT_POLICY_ID,
@@ -21,9 +20,10 @@ from swath.rollout_workers.batches.names import (
     is_state_in,
     state_out_of,
 )
-from swath.rollout_workers.batches.sequences import (
+from swath.rollout_workers.batches.rows import (
     Sequences,
     check_lengths,
+    concat,
     lengths_like,
     sequences_of,
     states_before,

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from swath.rollout_workers.batches.concat import concat
 from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.batches.rows import concat
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.policies.ranks import gathered
 from swath.rollout_workers.policy import Policy
