@@ -37,7 +37,7 @@ class Policy(ABC):
 
     Attributes:
         view_requirements: which optional columns it reads, see `swath.rollout_workers.policy_views`.
-        global_timestep: steps sampled for it by all workers, as far as it was told.
+        global_timestep: steps sampled for it by all workers, as far as it is known here.
         num_grad_updates: how often its weights were updated by gradients.
         distributed_world_size: how many ranks average their gradients.
         callbacks: whose `on_learn_on_batch` is called; the worker sets it.
@@ -149,7 +149,12 @@ class Policy(ABC):
             ValueError: neither `obs` nor `input_dict`.
         """
         if input_dict is None:
-            input_dict = _input(obs, state, prev_action, prev_reward, info)
+            if obs is None:
+                raise ValueError("compute_single_action() needs obs or input_dict")
+            states = {f"{STATE_IN}{i}": part for i, part in enumerate(state or ())}
+            before = {ColumnNames.PREV_ACTIONS: prev_action, ColumnNames.PREV_REWARDS: prev_reward}
+            given = {ColumnNames.OBS: obs, **before, ColumnNames.INFOS: info, **states}
+            input_dict = {name: value for name, value in given.items() if value is not None}
         rows = {name: [value] if name == ColumnNames.INFOS else _as_rows(value) for name, value in input_dict.items()}
         episodes = None if episode is None else [episode]
         actions, states_out, extra = self.compute_actions_from_input_dict(rows, explore, timestep, episodes)
@@ -267,7 +272,7 @@ class Policy(ABC):
         return 0
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
-        """Hear of the `timestep` of all workers and, if given, the `num_grad_updates`."""
+        """Take the `timestep` of all workers and, if given, the `num_grad_updates`."""
         self.global_timestep = int(global_vars["timestep"])
         updates = global_vars.get("num_grad_updates")
         if updates is not None:
@@ -296,20 +301,6 @@ def states_in(columns: Mapping[str, Any]) -> list[Any]:
     """The states among columns, in their order."""
     count = sum(name.startswith(STATE_IN) for name in columns)
     return [columns[f"{STATE_IN}{i}"] for i in range(count)]
-
-
-def _input(obs: Any, state: Sequence[Any] | None, prev_action: Any, prev_reward: Any, info: Any) -> dict[str, Any]:
-    """Columns of what was given."""
-    if obs is None:
-        raise ValueError("compute_single_action() needs obs or input_dict")
-    given = {
-        ColumnNames.OBS: obs,
-        ColumnNames.PREV_ACTIONS: prev_action,
-        ColumnNames.PREV_REWARDS: prev_reward,
-        ColumnNames.INFOS: info,
-        **{f"{STATE_IN}{i}": part for i, part in enumerate(state or ())},
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _as_rows(value: Any) -> Any:
