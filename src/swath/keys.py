@@ -58,13 +58,14 @@ def keys_of(name: str, given: Any) -> list[Key]:
         TypeError: something else.
         ValueError: an empty list.
     """
-    keys = [key if isinstance(key, tuple) else (key,) for key in (given if isinstance(given, list) else [given])]
+    keys = list(given) if isinstance(given, list) else [given]
     if not keys:
         raise ValueError(f"{name}=[] reads nothing; give at least one key, e.g. ('next', 'reward')")
     for key in keys:
-        if not key or not all(isinstance(part, str) for part in key):
+        parts = key if isinstance(key, tuple) else (key,)
+        if not parts or not all(isinstance(part, str) for part in parts):
             raise TypeError(f"{name} has {key!r}; a key is a string or a tuple of strings, e.g. ('next', 'reward')")
-    return [*map(as_key, keys)]
+    return [as_key(as_tuple(key)) for key in keys]
 
 
 def nested(items: Iterable[tuple[Key, Any]]) -> dict[str, Any]:

@@ -32,18 +32,15 @@ def pushing(env=None):
     return TensorDictModule(push, KEYS, ["action"])
 
 
-def first_observation(env, *, weights=None, times=1, factory=pushing, **options):
-    """What the policy saw first, in each evaluation."""
+def watching():
+    """What the policy saw first, in each evaluation; and the `metrics_fn` that notes it."""
     seen = []
 
     def measure(batch):
         seen.append(float(batch["observation"][0, 0, 0]))
         return {}
 
-    with Evaluator(env, policy_factory=factory, num_trajectories=3, metrics_fn=measure, **options) as evaluator:
-        for _ in range(times):
-            evaluator.evaluate(weights_dict=weights)
-    return seen
+    return seen, measure
 
 
 def normalised(env):
@@ -81,7 +78,11 @@ def test_statistics_of_an_env_creator_are_shared_with_training_and_not_sent():
 def test_statistics_that_are_sent_arrive_on_every_copy_and_are_used_as_they_are(place, layout):
     env = trained()
     weights = {"env.transform[1]": env.transform[1]}
-    seen = first_observation(counting, weights=weights, times=2, backend=place, **layout)
+    seen, measure = watching()
+    options = {"num_trajectories": 3, "metrics_fn": measure, "backend": place}
+    with Evaluator(counting, policy_factory=pushing, **options, **layout) as evaluator:
+        for _ in range(2):
+            evaluator.evaluate(weights_dict=weights)
     assert seen == [pytest.approx(normalised(env), rel=1e-5)] * 2
 
 
@@ -100,12 +101,7 @@ def test_statistics_of_another_shape_are_refused_and_leave_the_old_ones():
         return TransformedEnv(GymEnv("CartPole-v1"), VecNormV2(in_keys=KEYS))
 
     env, other = trained(alone), cartpole()
-    seen = []
-
-    def measure(batch):
-        seen.append(float(batch["observation"][0, 0, 0]))
-        return {}
-
+    seen, measure = watching()
     with Evaluator(alone, policy_factory=pushing, num_trajectories=1, metrics_fn=measure) as evaluator:
         evaluator.evaluate(weights_dict={"env.transform": env.transform})
         with pytest.raises(ValueError, match=r"env\.transform.*shape"):
@@ -126,12 +122,7 @@ def test_envs_that_are_built_anew_after_an_error_have_what_was_sent():
     def make():
         return TransformedEnv(Failing(), VecNormV2(in_keys=KEYS, decay=0.9))
 
-    env, seen = trained(alone), []
-
-    def measure(batch):
-        seen.append(float(batch["observation"][0, 0, 0]))
-        return {}
-
+    env, (seen, measure) = trained(alone), watching()
     with Evaluator(make, policy_factory=pushing, num_trajectories=1, metrics_fn=measure) as evaluator:
         evaluator.evaluate(weights_dict={"env.transform": env.transform})
         Failing.fails = True

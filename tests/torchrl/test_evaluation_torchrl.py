@@ -118,14 +118,6 @@ def test_sub_envs_that_end_sooner_do_not_count_more_often():
     assert result["eval/episode_length"] == (SHORT + LONG) / 2
 
 
-@pytest.mark.parametrize("make", [Coin, lambda: SerialEnv(3, partial(Coin, endless=True))], ids=["single", "batch"])
-def test_max_steps_ends_episodes_whatever_the_env_counts(make):
-    result = evaluated(make, still(), num_trajectories=10, max_steps=2)
-    assert result.lengths.tolist() == [2] * 10
-    assert result.truncated.all()
-    assert not result.terminated.any()
-
-
 class Untruncated(Coin):
     """Knows of no truncation."""
 
@@ -139,10 +131,15 @@ class Untruncated(Coin):
 
 @pytest.mark.parametrize(
     ("make", "num_envs"),
-    [(partial(Coin, endless=True), 2), (Untruncated, 2), (partial(SerialEnv, 2, Untruncated), None)],
-    ids=["single", "untruncated", "batch-untruncated"],
+    [
+        (partial(Coin, endless=True), 2),
+        (Untruncated, 2),
+        (partial(SerialEnv, 3, partial(Coin, endless=True)), None),
+        (partial(SerialEnv, 2, Untruncated), None),
+    ],
+    ids=["single", "untruncated", "batch", "batch-untruncated"],
 )
-def test_a_cut_shows_as_truncated_in_the_trajectories(make, num_envs):
+def test_max_steps_cuts_and_shows_as_truncated_in_the_trajectories(make, num_envs):
     seen = []
 
     def measure(batch):
@@ -151,7 +148,9 @@ def test_a_cut_shows_as_truncated_in_the_trajectories(make, num_envs):
 
     result = evaluated(make, still(), num_envs=num_envs, max_steps=4, metrics_fn=measure)
     flags = seen[0]["next"]
-    assert result["eval/rows"] == 7
+    assert result.lengths.tolist() == [4] * result["eval/rows"] == [4] * 7
+    assert result.truncated.all()
+    assert not result.terminated.any()
     for name in ("truncated", "done"):
         assert flags[name][..., 0].tolist() == [[False] * 3 + [True]] * 7
     assert seen[0]["collector", "traj_ids"][:, 0].tolist() == list(range(7))
@@ -205,8 +204,7 @@ def test_an_episode_without_root_flags_ends_when_all_flags_read_are_set():
 
 
 @pytest.mark.parametrize("cell", [lstm, gru])
-@pytest.mark.parametrize("n", [None, 3])
-def test_a_recurrent_policy_begins_each_episode_anew(cell, n):
+def test_a_recurrent_policy_begins_each_episode_anew(cell):
     _, policy = cell(2)
-    alone = evaluated(Coin, policy)
-    assert evaluated(Coin, policy, num_envs=n).returns.tolist() == alone.returns.tolist()
+    alone, several = (evaluated(Coin, policy, num_envs=n) for n in (None, 3))
+    assert several.returns.tolist() == alone.returns.tolist()
