@@ -5,10 +5,10 @@ import os
 import weakref
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from sampling_toys import counting_worker, made_of
+from checklist_toys import SMALL, bare, learner
+from sampling_toys import counting_worker
 
 from swath.rollout_workers import (
     AlgorithmConfig,
@@ -17,29 +17,10 @@ from swath.rollout_workers import (
     get_global_worker,
 )
 from swath.rollout_workers.policies.pg import PGTorchPolicy
-from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.testing.counting import CountingEnvs
 from swath.testing.envs import BasicMultiAgent, MockEnv
 from swath.testing.faults import EnvBroke, Fault
-
-SMALL = {"model": {"fcnet_hiddens": [8]}, "rollout_fragment_length": 10}
-
-
-def cartpole() -> Any:
-    """The env."""
-    return gym.make("CartPole-v1")
-
-
-def learner(**settings: Any) -> RolloutWorker:
-    """A worker that can learn."""
-    return made_of(cartpole, PPOTorchPolicy, **{**SMALL, "seed": 3, **settings})
-
-
-def bare(**arguments: Any) -> RolloutWorker:
-    """A worker without envs."""
-    space = gym.spaces.Discrete(2)
-    return RolloutWorker(default_policy_class=RandomPolicy, spaces={"default_policy": (space, space)}, **arguments)
 
 
 def test_sub_envs_are_made_each_with_a_context_of_its_own_then_validated_and_shown():

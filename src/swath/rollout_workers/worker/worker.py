@@ -73,7 +73,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
         own.validate()
         if options.num_workers is not None:
             self.num_workers = options.num_workers
-        self.worker_index, self.recreated_worker = options.worker_index, options.recreated_worker
+        self.worker_index, self.recreated_worker = int(options.worker_index), options.recreated_worker
         self.env_creator, self.default_policy_class = options.env_creator, options.default_policy_class
         self.last_batch: Batch | None = None
         self.envs: Envs | None = None
