@@ -5,53 +5,15 @@ from pathlib import Path
 import pytest
 from cli_toys import TINY
 
-from swath.cli.failure import BrokenOffError, UsageError, broken_off, optional, refusing
-from swath.cli.parts import fitting
+from swath.cli.failure import BrokenOffError, broken_off, optional
 from swath.errors import FleetFailed
 from swath.evaluators import Evaluator
-
-
-def noted(error):
-    error.add_note("raised by env 3 (seed 7)")
-    return error
-
-
-@pytest.mark.parametrize("error", [ValueError, OSError, ImportError])
-def test_what_goes_wrong_while_preparing_becomes_one_line(error):
-    with pytest.raises(UsageError, match=r"^two lines$"), refusing(""):
-        raise error("two\n  lines")
-
-
-@pytest.mark.parametrize("context", [refusing(""), fitting(Path("a.safetensors"), "Env-v0")])
-def test_what_an_env_raised_while_preparing_stays_what_it_is(context):
-    with pytest.raises(ValueError, match="level 3"), context:
-        raise noted(ValueError("level 3"))
-
-
-def test_spaces_and_checkpoints_that_do_not_fit_are_one_line():
-    with pytest.raises(UsageError, match=r"^Env-v0: no space$"), refusing("Env-v0: ", TypeError):
-        raise TypeError("no space")
-    with (
-        pytest.raises(UsageError, match=r"a\.safetensors does not fit Env-v0: why"),
-        fitting("a.safetensors", "Env-v0"),
-    ):
-        raise RuntimeError("why")
 
 
 @pytest.mark.parametrize("error", [OSError, MemoryError, FloatingPointError, FleetFailed])
 def test_what_ends_a_run_from_outside_is_one_line_with_the_way_to_go_on(error):
     with pytest.raises(BrokenOffError, match=r"^no room; that goes on$"), broken_off("Env-v0", lambda: "that goes on"):
         raise error("no\n room")
-
-
-def test_what_an_env_raised_is_told_with_env_seed_way_on_and_its_traceback():
-    with pytest.raises(BrokenOffError) as end, broken_off("Env-v0", lambda: "that goes on"):
-        raise noted(OSError("simulator gone"))
-    line, *trace = str(end.value).splitlines()
-    way_on = "that goes on; `swath doctor Env-v0` looks at the env alone"
-    assert line == f"OSError: simulator gone; raised by env 3 (seed 7); {way_on}"
-    assert trace[0] == "Traceback (most recent call last):"
-    assert any('raise noted(OSError("simulator gone"))' in one for one in trace)
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,6 @@ def test_ctrl_c_in_an_evaluation_is_one_line(swath, scripted, interrupting):
     assert swath("eval", "runs/Scripted-v0-seed0") == (130, [], ["swath: interrupted"])
 
 
-def test_more_episodes_than_stored_stand_alone(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
-    _, out, _ = swath("eval", RUN / "best.safetensors", "--episodes", "3")
-    assert rows(out)["episodes"] == ["3"]
-    assert "every episode as stored" not in out
-
-
 def test_a_policy_that_differs_from_the_stored_one_is_noticed(swath):
     swath("train", "CartPole-v1", *TINY, "--no-video")
     state = load_checkpoint(RUN / "checkpoint.safetensors")

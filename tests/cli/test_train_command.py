@@ -293,6 +293,7 @@ class Unserved(gym.Env):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--workers", "2", "--backend", "thread"], "--workers 2 is 1 in the run that --resume names; leave it out"),
         (["--envs", "3"], "--envs 3 is 2 in the run that --resume names; leave it out"),
         (["Pendulum-v1"], "ENV Pendulum-v1 is CartPole-v1 in the run that --resume names; leave it out"),
         ([], "--resume runs/CartPole-v1-seed0: 256 of 256 frames are done; give more with --frames"),

@@ -60,20 +60,6 @@ def test_a_resumed_run_goes_on_with_its_workers(swath):
     assert swath("eval", RUN)[1][-1] == "every episode as stored"
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (["--workers", "3"], "--workers 3 is 2 in the run that --resume names; leave it out"),
-        (["--backend", "process"], "--backend process is thread in the run that --resume names; leave it out"),
-        (["--backend", "moon"], "--backend moon must be one of inline, thread, process, ray"),
-    ],
-)
-def test_a_resumed_run_keeps_its_workers(given, message, swath):
-    swath("train", "CartPole-v1", *TINY, *TWO, "--no-video")
-    code, _, err = swath("train", "--resume", RUN, "--frames", "512", *given)
-    assert (code, err) == (2, ["swath: " + message])
-
-
 def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(swath, monkeypatch):
     save, draw = module.save_run, ManyWorkers._draw
     saved = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import warnings
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -173,11 +174,13 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
     for name, value in names.items():
         os.environ.setdefault(name, value)
     make = env_named(config.env, config.env_kwargs)
-    with closing(make_env(Source(make))) as env:
-        modes = env.metadata.get("render_modes") or ()
-    if "rgb_array" not in modes:
-        raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'; its metadata have {list(modes)}")
-    drawn = make_env(Source(make, {"render_mode": "rgb_array"}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they were printed when the first env was made
+        with closing(make_env(Source(make))) as env:
+            modes = env.metadata.get("render_modes") or ()
+        if "rgb_array" not in modes:
+            raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'; its metadata have {list(modes)}")
+        drawn = make_env(Source(make, {"render_mode": "rgb_array"}))
     with closing(drawn), VideoWriter(path, fps_of(drawn) or 30) as film:
 
         def shoot(*_: object) -> None:
