@@ -95,19 +95,6 @@ def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processe
             assert same(here.sample(), there.sample())
 
 
-def test_all_workers_act_with_the_local_workers_weights():
-    with made() as workers:
-        first, *others = workers.foreach_worker("get_weights")
-        assert all(same(first["default_policy"], other["default_policy"]) for other in others)
-        policy = workers.local_worker().get_policy()
-        policy.set_weights({name: value + 1 for name, value in policy.get_weights().items()})
-        version = workers.sync_weights(global_vars={"timestep": 20})
-        assert set(workers.sample()["policy_version"]) == {version}
-        first, *others = workers.foreach_worker("get_weights")
-        assert all(same(first["default_policy"], other["default_policy"]) for other in others)
-        assert [told["timestep"] for told in workers.foreach_worker("get_global_vars")] == [20] * 3
-
-
 def test_a_policy_object_is_the_like_of_itself_in_all_workers(warm_processes):
     with made(backend="process") as workers:
         first = workers.local_worker().get_policy()
@@ -149,14 +136,6 @@ def test_filters_equal_one_that_has_seen_each_observation_once():
         assert filters[0].n >= sum(pushed)
         for own in filters[1:]:
             np.testing.assert_allclose(own.mean, filters[0].mean, rtol=1e-6)
-
-
-def test_metrics_of_all_workers_are_collected():
-    with made(rollout_fragment_length=100) as workers:
-        workers.sample()
-        found = collect_metrics(workers)
-        assert found["episodes_this_iter"] > 2
-        assert found["episode_len_mean"] > 0
 
 
 def test_metrics_of_the_others_are_kept_when_a_worker_raises():

@@ -100,12 +100,6 @@ def test_arrays_in_infos_are_the_callers_own_too(warm_processes, backend):
             assert info["seen"][[0, -1]].tolist() == [row % STEPS + 1.0, row % STEPS + 100_000.0]
 
 
-def test_inline_and_processes_give_the_same(warm_processes):
-    with inline() as here, in_processes(Play()) as there:
-        for _ in range(2):
-            assert rows(here.sample()) == rows(there.sample())
-
-
 def test_the_peers_function_is_a_face_of_it():
     with inline() as workers:
         assert isinstance(synchronous_parallel_sample(worker_set=workers), SampleBatch)
