@@ -13,6 +13,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
@@ -81,6 +82,7 @@ class Tower(nn.Module):
         leaves = plain_leaves(space, "observation")
         self._paths = [leaf.path for leaf in leaves]
         is_image = isinstance(space, spaces.Box) and len(space.shape) == 3
+        self._is_vector = len(leaves) == 1 and len(leaves[0].shape) == 1 and leaves[0].dtype == np.float32
         self._encoder: Convolutions | VectorEncoder = (
             Convolutions(leaves[0].shape, leaves[0].dtype) if is_image else VectorEncoder(leaves, standardise=False)
         )
@@ -89,5 +91,6 @@ class Tower(nn.Module):
 
     def forward(self, obs: Any, *, quick: bool = False) -> Tensor:
         """What the last layer gives, `[n, outputs]`."""
-        features = self._encoder.forward(*(reduce(getitem, path, obs) for path in self._paths))
-        return self.layers.forward(features, quick=quick)
+        if not self._is_vector:
+            obs = self._encoder.forward(*(reduce(getitem, path, obs) for path in self._paths))
+        return self.layers.forward(obs, quick=quick)
