@@ -8,7 +8,6 @@ import pytest
 import torch
 from collector_toys import Memory
 from fleet_toys import (
-    IDS,
     KINDS,
     LONG,
     PLACES,
@@ -111,16 +110,6 @@ def test_the_others_collect_the_row_of_a_worker_that_is_gone_in_turn(place, tmp_
     check_lives(batches, LONG)
     assert (stats["workers_lost"], stats["restarts"], stats["workers"], stats["workers_alive"]) == (1, 0, 3, 2)
     assert stats["worker_1/state"] == "gone"
-
-
-def test_a_row_that_others_collect_keeps_its_size(tmp_path):
-    sources = lives(tmp_path, {2: [[Fault("exit", step=10)]]}, 3)
-    options = {"restarts": NEVER, "min_workers": 1, "frames_per_batch": [4, 10, 16], "cat_results": -1}
-    with fleet(sources=sources, **options) as collector:
-        batches = drawn(collector, 5)
-    assert {batch.shape for batch in batches} == {(2, 15)}
-    check_lives(batches, LONG)
-    assert {int(batch[IDS][0, -1]) >> 47 for batch in batches[1:]} == {0, 1}
 
 
 def test_asynchronous_collection_goes_on_without_a_worker_that_is_gone(tmp_path):

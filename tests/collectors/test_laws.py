@@ -25,7 +25,7 @@ FAULTS = st.dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(faults=FAULTS, n=st.integers(1, 3), t=st.integers(1, 8), mode=st.sampled_from(["raise", "reset", "restart"]))
 def test_law_1_and_2_batches_are_full_and_no_frame_comes_twice_whatever_breaks(faults, n, t, mode):
     envs = CountingEnvs(counting(3, 5, 1, 4), faults)

@@ -13,7 +13,7 @@ from swath import RayCollector
 from swath.collectors import ray_collector as face
 from swath.errors import Closed, PlacementFailed
 from swath.seeds import derive
-from swath.testing import ENDLESS, Counting, CountingEnvs, EnvBroke, Fault, Lives, Script, check_lives, same_data
+from swath.testing import ENDLESS, Counting, CountingEnvs, EnvBroke, Fault, Script, check_lives, same_data
 from toys import Gate
 
 WIDE = Counting(action_space=spaces.Discrete(1000), script=Script(lengths=(ENDLESS,)))
@@ -136,15 +136,6 @@ def test_those_that_are_not_ready_in_time_are_not_added(build, tmp_path):
     gate.open()
     assert collector.num_collectors == 2
     assert collector.next().shape == (2, 2, 6)
-
-
-def test_added_actors_are_replaced_as_others_are(build, tmp_path):
-    source = Lives(tmp_path, {0: [[Fault("exit", every=9, times=1)], []]}, 2, WIDE).sources(1)[0]
-    collector = build(seed=1)
-    collector.add_collectors(source, 2)
-    drawn(collector, 6)
-    stats = collector.stats("both")
-    assert (stats["restarts"], stats["worker_2/life"]) == (1, 1)
 
 
 def test_added_actors_have_seeds_of_their_own_and_as_if_they_had_been_there(build):

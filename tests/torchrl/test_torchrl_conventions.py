@@ -4,18 +4,15 @@ import pytest
 import torch
 import torchrl.collectors
 import torchrl_toys as toys
-from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
+from tensordict.nn import TensorDictModuleBase
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import (
-    Compose,
     EnvCreator,
     GymEnv,
     InitTracker,
     ParallelEnv,
     SerialEnv,
-    StepCounter,
     TransformedEnv,
-    VecNorm,
 )
 from torchrl_differences import differences
 from torchrl_toys import Answer, Counting, push
@@ -68,26 +65,6 @@ def test_recurrent_state_is_supplied_where_the_env_lacks_a_primer():
         assert torch.equal(bare[key], data[key]), key
 
 
-def test_the_state_of_a_transform_can_be_reached_while_collecting():
-    def make():
-        return TransformedEnv(Counting(), Compose(VecNorm(["observation"]), StepCounter()))
-
-    with Collector(make, frames_per_batch=8) as collector:
-        norm = collector.env.transform[0]
-        before = norm.loc["observation"].clone()
-        next(iter(collector))
-        assert norm.loc["observation"] > before
-
-
-@pytest.mark.parametrize("storing_device", [None, "cpu"])
-def test_a_batch_has_a_device_where_env_and_policy_were_given_the_same_one(storing_device):
-    stored = None if storing_device is None else torch.device(storing_device)
-    cpu = torch.device("cpu")
-    given = [({}, stored), ({"device": "cpu"}, cpu), ({"env_device": "cpu", "policy_device": "cpu"}, cpu)]
-    for options, expected in [*given, ({"env_device": "cpu"}, stored), ({"policy_device": "cpu"}, stored)]:
-        assert first(Counting, pushing(), storing_device=storing_device, **options).device == expected, options
-
-
 def test_a_replay_buffer_of_torchrls_holds_what_would_have_been_delivered():
     held, delivered = (ReplayBuffer(storage=LazyTensorStorage(64, ndim=2)) for _ in range(2))
     for buffer, target in ((held, held), (delivered, None)):
@@ -134,15 +111,6 @@ class Sees(TensorDictModuleBase):
     def forward(self, tensordict):
         self.device = tensordict.device
         return tensordict.set("action", push(tensordict["observation"]))
-
-
-@pytest.mark.parametrize("key", ["_secret", ("out", "_secret"), ("_out", "secret")])
-def test_private_entries_of_a_policy_are_not_delivered(key):
-    policy = TensorDictSequential(pushing(), TensorDictModule(lambda x: x, ["observation"], [key]))
-    batch = first(Counting, policy)
-    keys = [(key,) if isinstance(key, str) else key for key in batch.keys(True, True)]
-    assert not [key for key in keys if any(part.startswith("_") for part in key)]
-    assert "action" in batch
 
 
 def test_set_truncated_marks_the_last_step_also_where_flags_are_nested():

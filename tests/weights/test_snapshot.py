@@ -138,28 +138,6 @@ def test_buffers_that_are_no_state_travel_where_they_fit(form):
     assert target.cache.tolist() == [2.0] * 3
 
 
-def test_empty_tensors_and_scalars_travel():
-    class Odd(nn.Module):
-        def __init__(self, value):
-            super().__init__()
-            self.none = nn.Parameter(torch.empty(0, 3))
-            self.one = nn.Parameter(torch.tensor(value))
-            self.register_buffer("flags", torch.empty(0, dtype=torch.bool))
-
-    target = Odd(0.0)
-    apply(travelled(take(Odd(4.0), Manifest.of(target))), target)
-    assert target.one == 4.0
-
-
-def test_strided_and_channels_last_weights_keep_their_layout():
-    source = nn.Conv2d(2, 3, 2)
-    target = nn.Conv2d(2, 3, 2).to(memory_format=torch.channels_last)
-    stride = target.weight.stride()
-    apply(take({"weight": source.weight.transpose(2, 3), "bias": source.bias}, Manifest.of(target)), target)
-    assert torch.equal(target.weight, source.weight.transpose(2, 3))
-    assert target.weight.stride() == stride
-
-
 UNFIT = {
     "another shape": (
         lambda: nn.Sequential(nn.Linear(3, 5), Noted()),

@@ -89,21 +89,32 @@ def test_a_backend_that_nobody_holds_ends_its_workers(drive):
     assert_all_end(fds)
 
 
-def test_a_program_needs_no_main_guard_and_is_not_run_again(drive):
-    driver = drive(
-        """
+def test_a_program_needs_no_main_guard_is_not_run_again_and_its_forks_leave_its_workers_alone(drive):
+    driver = drive("""
 class Mine(ToyWorker):
     def whose(self):
         return __name__, offset
 
 offset = 12
 worker = backend.spawn(job(Mine))
-say(ask(backend, worker, "whose"), type(ask(backend, worker, "run", lambda: worker_of_mine())) is Mine)
-""".replace("worker_of_mine()", "Mine()")
-    )
+say(ask(backend, worker, "whose"), type(ask(backend, worker, "run", lambda: Mine())) is Mine)
+pid = os.fork()
+if pid == 0:
+    try:
+        backend.call(workers[0], "add", 1)
+    except RuntimeError as error:
+        say(error)
+    backend.close()
+    sys.exit(0)
+os.waitpid(pid, 0)
+say(ask(backend, workers[0], "add", 1))
+""")
     output, errors = driver.communicate(timeout=PATIENCE_S)
     assert errors == ""
-    assert output.splitlines()[1:] == ["('__main__', 12) True"]
+    _, own, refusal, answer = output.splitlines()
+    assert own == "('__main__', 12) True"
+    assert "a fork; make others here" in refusal
+    assert answer == "1"
 
 
 def test_interrupting_the_driver_from_the_keyboard_leaves_the_workers_alone(drive):
@@ -131,26 +142,6 @@ backend.close()
     assert (output, errors) == ("None 1\n", "")
 
 
-def test_a_fork_of_the_driver_leaves_its_workers_alone(drive):
-    driver = drive("""
-pid = os.fork()
-if pid == 0:
-    try:
-        backend.call(workers[0], "add", 1)
-    except RuntimeError as error:
-        say(error)
-    backend.close()
-    sys.exit(0)
-os.waitpid(pid, 0)
-say(ask(backend, workers[0], "add", 1))
-""")
-    output, errors = driver.communicate(timeout=PATIENCE_S)
-    assert errors == ""
-    _, refusal, answer = output.splitlines()
-    assert "a fork; make others here" in refusal
-    assert answer == "1"
-
-
 def test_workers_end_with_their_driver_although_a_fork_of_it_lives_on(drive):
     driver = drive(
         """
@@ -167,7 +158,8 @@ os.kill(os.getpid(), signal.SIGKILL)
         os.killpg(driver.pid, signal.SIGKILL)
 
 
-def test_a_dead_fork_server_takes_its_workers_along_and_the_next_spawn_begins_another(drive):
+def test_a_dead_fork_server_takes_its_workers_along_and_the_next_spawn_begins_another(drive, tmp_path):
+    (tmp_path / "deadly.py").write_text("import os; os._exit(9)")
     driver = drive("""
 server = ask(backend, workers[0], "run", os.getppid)
 os.kill(server, signal.SIGKILL)
@@ -176,25 +168,17 @@ for worker in workers:
 again = backend.spawn(job(life=1))
 say(ask(backend, again, "run", os.getppid) != server)
 backend.close()
+backend = ProcessBackend(preload=["deadly"])
+say(result_of_end(backend, backend.spawn(job())))
 """)
     fds = processes_of(driver)
     assert_all_end(fds)
     output, errors = driver.communicate(timeout=PATIENCE_S)
+    assert errors == ""
+    *said, of_a_server_that_cannot_begin = output.splitlines()
     lost = "worker {} (life 0) was lost with the process that starts workers, which was killed by SIGKILL"
-    assert output.splitlines() == [lost.format(0), lost.format(1), "True"]
-    assert errors == ""
-
-
-def test_a_fork_server_that_cannot_begin_loses_its_workers(drive, tmp_path):
-    (tmp_path / "deadly.py").write_text("import os; os._exit(9)")
-    driver = drive("""
-backend.close()
-backend = ProcessBackend(preload=["deadly"])
-say(result_of_end(backend, backend.spawn(job())))
-""")
-    output, errors = driver.communicate(timeout=PATIENCE_S)
-    assert "starts workers, which ended with exit code 9" in output
-    assert errors == ""
+    assert said == [lost.format(0), lost.format(1), "True"]
+    assert "starts workers, which ended with exit code 9" in of_a_server_that_cannot_begin
 
 
 def test_the_fork_server_ends_with_the_last_backend(drive):

@@ -97,14 +97,6 @@ def test_episodes_complete_at_one_step_come_by_worker_then_env():
     ]
 
 
-def test_rows_of_different_workers_are_never_joined():
-    td = batch([[F, F, T]])
-    assembler = EpisodeAssembler()
-    assembler.add({0: td[:, :2]})
-    assembler.add({1: td[:, 2:]})
-    assert actions(assembler.take(1)) == [[3]]
-
-
 def test_an_episode_whose_rest_is_lost_is_dropped_and_counted():
     whole = batch([[F, F, F, F], [F, F, F, T]], cut=[[F, F, T, F], [F, F, F, F]])
     assembler = EpisodeAssembler()

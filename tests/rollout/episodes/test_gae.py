@@ -5,13 +5,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from made_batches import batch, batches
-from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 
 from swath.rollout.episodes.gae import GAE, discounted_sum, generalized_advantage
 from swath.rollout.episodes.nstep import MultiStep
-from swath.rollout.episodes.reshape import segment_ends, split_trajectories
+from swath.rollout.episodes.reshape import split_trajectories
 
 F, T = False, True
 
@@ -103,12 +102,6 @@ def test_whatever_stands_in_masked_frames_reaches_no_other_frame(td):
     torch.testing.assert_close(module(broken)["advantage"], module(td.clone())["advantage"], rtol=0, atol=0)
 
 
-def test_masked_frames_are_not_shown():
-    td, value = batch([[F, T, F, F]], valid=[[T, T, F, F]]), Value()
-    GAE(gamma=0.9, lmbda=0.8, value_network=value)(td)
-    assert value.shown == [2 + 1]
-
-
 def test_states_under_next_that_no_frame_acts_in_are_evaluated_themselves():
     td = MultiStep(0.9, 2)(batch([[F, F, F, T]]))
     out = GAE(gamma=0.9, lmbda=0.0, value_network=Value())(td)
@@ -143,14 +136,6 @@ def test_the_network_may_be_a_tensordict_module_or_read_named_entries():
         assert torch.equal(out["advantage"], expected["advantage"])
 
 
-def test_entries_of_agents_may_be_inputs():
-    td = batch([[F, T, F]])
-    for where in (td, td["next"]):
-        where["agents"] = TensorDict({"observation": where["observation"].unsqueeze(-2)}, [1, 3, 1])
-    network = TensorDictModule(Value(flat=True), in_keys=[("agents", "observation")], out_keys=["state_value"])
-    assert torch.equal(run_with(network, td)["advantage"], run_with(Value())["advantage"])
-
-
 def test_is_init_is_false_in_the_state_reached():
     seen = []
 
@@ -162,13 +147,6 @@ def test_is_init_is_false_in_the_state_reached():
     td["is_init"] = torch.tensor([[[T], [F], [T]]])
     run_with(TensorDictModule(value, in_keys=["observation", "is_init"], out_keys=["state_value"]), td)
     assert seen == [[T, F, T, F, F]]
-
-
-def test_the_module_trains_the_users_network_and_moves_with_it():
-    network = Value()
-    module = GAE(gamma=0.9, lmbda=0.8, value_network=network)
-    assert list(module.parameters()) == list(network.parameters())
-    assert "gamma=0.9, lmbda=0.8, average_gae=False" in repr(module)
 
 
 @pytest.mark.parametrize(("gamma", "lmbda"), [(1.1, 0.9), (-0.1, 0.9), (0.9, 2), (0.9, float("nan"))])
@@ -235,9 +213,3 @@ def test_the_value_of_an_end_state_is_never_read():
         lmbda=1.0,
     )
     assert out.tolist() == [[1.0, 0.0]]
-
-
-def test_segments_end_at_done_at_another_id_beside_masked_frames_and_with_the_row():
-    td = batch([[F, T, F, F, F, F]], cut=[[F, F, T, F, F, F]], valid=[[T, T, T, T, F, T]])
-    assert segment_ends(td)[0].tolist() == [[F, T, T, T, T, T]]
-    assert segment_ends(batch([[F, T, F, F]], with_ids=False))[0].tolist() == [[F, T, F, T]]

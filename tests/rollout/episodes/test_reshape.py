@@ -32,13 +32,6 @@ def test_each_run_of_one_id_becomes_a_row(td):
             assert not out[key][i, length:].any()
 
 
-@given(batches(masked=True))
-def test_what_split_gives_holds_all_valid_frames_in_their_order(td):
-    out = split_trajectories(td)
-    kept = out[out["collector", "mask"]].exclude(("collector", "mask"))
-    assert (kept == td[td["collector", "mask"]].exclude(("collector", "mask"))).all()
-
-
 @given(batches(masked=True), st.booleans())
 def test_splitting_does_not_change_the_input(td, as_nested):
     before = td.clone()
@@ -140,12 +133,6 @@ def test_entries_that_change_their_shape_are_refused_by_name():
     frames = [TensorDict({"graph": torch.zeros(n), "traj_ids": ids[n]}, []) for n in (0, 1)]
     with pytest.raises(ValueError, match="'graph' changes its shape"):
         split_trajectories(lazy_stack(frames))
-
-
-def test_dimensions_of_inner_tensordicts_are_kept():
-    td = batch([[F, T, F], [F, F, F]])
-    td["agents"] = TensorDict({"observation": torch.rand(2, 3, 5, 2)}, [2, 3, 5])
-    assert list(split_trajectories(td)["agents"].batch_size) == [3, 3, 5]
 
 
 def joined(episodes, layout):

@@ -56,15 +56,6 @@ def test_no_policy_means_random_actions():
     assert set(answered(RandomPolicy(spaces.Discrete(1, start=2)), spec)["action"]) == {2}
 
 
-def test_a_function_of_one_parameter_gets_the_only_observation():
-    seen = Seen(torch.zeros(3, dtype=torch.int64))
-    spec = spec_of()
-    policy = bound(seen, spec)
-    policy(observed(spec, 1))
-    assert isinstance(seen.calls[-1], torch.Tensor)
-    np.testing.assert_array_equal(seen.calls[-1], observed(spec, 1)[0])
-
-
 def test_a_function_of_one_parameter_gets_a_nested_dict_of_several_observations():
     seen = Seen(torch.zeros(3, dtype=torch.int64))
     spec = spec_of(SEVERAL)
@@ -170,29 +161,6 @@ def test_a_probabilistic_module_picks_actions_as_the_exploration_type_says(explo
     expected = Normal(torch.from_numpy(mean), 1.0).log_prob(torch.from_numpy(outputs["action"]))
     got = outputs["action_log_prob"]
     assert np.allclose(got, expected.numpy() if got.ndim == 2 else expected.sum(-1).numpy(), atol=1e-5)
-
-
-@pytest.mark.parametrize("exploration", ALL)
-def test_a_plain_policy_gets_the_exploration_type_if_it_takes_it(exploration):
-    given = []
-
-    class Plain(nn.Module):
-        in_keys = ["observation"]
-
-        def forward(self, x, exploration_type):
-            given.append(exploration_type)
-            return x[..., 0].long()
-
-    def by_name(observation, *, exploration_type=None):
-        return Plain()(observation, exploration_type)
-
-    def single(whatever, exploration_type):
-        return Plain()(whatever, exploration_type)
-
-    for policy in (Plain(), by_name, single):
-        assert bound(policy, exploration=exploration).explores
-    assert given == [exploration] * 3
-    assert not bound(lambda observation: observation[..., 0].long(), exploration=exploration).explores
 
 
 # ---- what fits nowhere
@@ -356,17 +324,6 @@ def test_another_output_without_a_row_per_env_is_an_error(value, error, message)
 
 
 # ---- memory and gradients
-
-
-def test_a_dtype_that_numpy_lacks_stays_a_tensor():
-    def policy(x):
-        return {"action": x[..., 0].long(), "value": x[..., 1].bfloat16()}
-
-    for bare in (False, True):
-        spec = spec_of(bare=bare)
-        value = answered(policy, spec)["value"]
-        assert value.dtype == torch.bfloat16
-        assert value.shape == (spec.num_envs,)
 
 
 def test_bfloat16_actions_become_float32_for_env_and_batch():

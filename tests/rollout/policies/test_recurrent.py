@@ -109,24 +109,6 @@ def test_a_bare_env_has_a_state_without_env_dimension():
     assert (step["h"].tolist(), step["is_init"].tolist()) == ([[0]], [[True]])
 
 
-def test_several_states_also_of_dtypes_that_numpy_lacks():
-    def policy(observation, a, b):
-        a = torch.zeros(3, 2, dtype=torch.bfloat16) if a is None else a
-        b = torch.zeros(3, dtype=torch.int64) if b is None else b
-        return b % 2, a + 0.5, b + 1
-
-    policy.in_keys = ["observation", "a", ("deep", "b")]
-    policy.out_keys = ["action", ("next", "a"), ("next", "deep", "b")]
-    spec = spec_of()
-    bound = bind(policy, spec, observed(spec), Binding())
-    assert bound.keys == ("action", ("next", "a"), ("next", "deep", "b"), "a", ("deep", "b"))
-    bound(observed(spec)), bound(observed(spec))
-    leaves = bound(observed(spec))
-    assert leaves[3].dtype == torch.bfloat16
-    assert leaves[3].tolist() == [[1.0, 1.0]] * 3
-    assert leaves[4].tolist() == [2, 2, 2]
-
-
 def test_a_state_that_the_policy_does_not_write_is_a_key_error():
     class Forgetful(Counter):
         out_keys = ["action", "h"]
@@ -150,13 +132,6 @@ def test_a_policy_that_cannot_begin_without_state_is_told_why():
     with pytest.raises(TypeError) as caught:
         Played(policy)
     assert "does not write ['h']; a recurrent policy gets None for them in its first call" in caught.value.__notes__[0]
-
-
-def test_another_policy_takes_over_the_memory():
-    one, other = Played(Counter()), Played(Counter())
-    one.step(), one.step()
-    other.policy.take_over(one.policy)
-    assert other.step()["h"][:, 0].tolist() == [2] * 3
 
 
 def test_random_steps_in_its_place_leave_its_outputs_zero_and_its_memory_true():
