@@ -287,7 +287,7 @@ def read(host: Host, reward_keys: Any, done_keys: Any) -> list[Key]:
     read = []
     for name, given, written in (("reward_keys", reward_keys, rewarded), ("done_keys", done_keys, flags)):
         paths, there = [*map(as_tuple, keys_of(name, given))], [*map(under_next, written)]
-        missing = [path for path in paths if path not in there]
+        missing = [as_key(path) for path in paths if path not in there]
         if missing:
             raise KeyError(f"{name} has {missing}, which the env does not write; it writes {there}")
         read.append([path[1:] for path in paths])

@@ -25,6 +25,7 @@ from swath.evaluation.acting import Predicts
 from swath.evaluation.env_parts import change, frozen, has_moments, moments_of, parts_at, paths_of
 from swath.options import count
 from swath.rollout.hosts.base import Host, close_broken, closed_on_failure, first_of
+from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, build, is_env_instance, make_env
 from swath.rollout.hosts.torchrl import Fitting, is_torchrl_env
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
@@ -109,14 +110,16 @@ class SettingRequest:
         if size % n or (True in instances and size != n):
             wanted = f"{n}" if True in instances else f"a multiple of {n}"
             raise ValueError(f"num_envs={size} for a list of {n} envs; it must be {wanted}, or None")
-        turns = cycle(sources)
+        turns, kinds = cycle(sources), set[tuple[bool, bool]]()
 
         def make() -> Any:
             source = next(turns)
             env = source.env if source.is_instance else make_env(source)
-            if is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
-                close_broken(env)
-                raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs")
+            kinds.add((is_torchrl_env(env), is_parallel_env(env)))
+            if len(kinds) > 1 or is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
+                if not source.is_instance:
+                    close_broken(env)
+                raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs of one kind")
             return env
 
         return Source(make, {}, size, "num_envs")
