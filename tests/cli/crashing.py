@@ -15,7 +15,7 @@ from pathlib import Path
 import gymnasium as gym
 from told_env import ID, Told, require_whole
 
-import swath.cli.collect  # noqa: F401  once, and not in every fork
+import swath.cli.run  # noqa: F401  once, and not in every fork
 from swath.cli.app import run
 from swath.report.datasets import open_dataset
 

@@ -6,6 +6,7 @@ import torch
 from cli_toys import EVALUATED, TINY
 
 import ray_cluster
+import swath.cli.run  # noqa: F401  what it imports is not to be imported while actors are lent
 from swath.cli.doctor import ask
 from swath.report.checkpoint import load_checkpoint
 from swath.report.datasets import open_dataset
