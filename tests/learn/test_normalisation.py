@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath.learn.normalisation import Standardise
+from swath.learn.encoders import Standardise
 
 
 @settings(deadline=None, max_examples=30)

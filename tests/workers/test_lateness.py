@@ -3,7 +3,7 @@
 from math import inf
 from weakref import ref
 
-from swath.workers.lateness import Lateness
+from swath.workers.lives import Lateness
 from swath.workers.outcome import Value
 from swath.workers.tickets import Name, Ticket
 

@@ -27,8 +27,8 @@ from swath.rollout_workers.filters.base import Filter as Filter
 from swath.rollout_workers.filters.base import NoFilter as NoFilter
 from swath.rollout_workers.filters.mean_std import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
 from swath.rollout_workers.filters.mean_std import MeanStdFilter as MeanStdFilter
+from swath.rollout_workers.filters.mean_std import RunningStat as RunningStat
 from swath.rollout_workers.filters.mean_std import get_filter as get_filter
-from swath.rollout_workers.filters.running_stat import RunningStat as RunningStat
 from swath.rollout_workers.filters.sharing import FilterManager as FilterManager
 from swath.rollout_workers.metrics import RolloutMetrics as RolloutMetrics
 from swath.rollout_workers.metrics import collect_episodes as collect_episodes

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import TypeAlias
 
 from swath.errors import Closed, FleetFailed, PlacementFailed, SwathError, WorkerLate, WorkerLost
@@ -21,8 +22,60 @@ from swath.workers import fleet_state
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.fleet_state import FleetState
 from swath.workers.hosting import described
-from swath.workers.lateness import Lateness
 from swath.workers.tickets import Name, Ticket
+
+
+class Lateness:
+    """Calls to all workers, and which are late.
+
+    Args:
+        patience: seconds that a call may take; `None` for any time.
+
+    Attributes:
+        due_at: when to look for late ones, at the latest; seconds of `time.monotonic`.
+    """
+
+    def __init__(self, patience: float | None) -> None:
+        self.due_at = inf
+        self._patience = inf if patience is None else patience
+        self._calls: dict[Name, deque[tuple[Ticket, bool]]] = {}  # oldest first, with whether they are timed
+        self._free: dict[Name, float] = {}  # since when there has been nothing older to do
+
+    def begun(self, name: Name, since: float) -> None:
+        """A worker is up, and can begin with what it was asked before."""
+        self._free[name] = since
+        self.due_at = min(self.due_at, since + self._patience)
+
+    def called(self, ticket: Ticket, *, timed: bool) -> None:
+        """A call was sent."""
+        self.answered(ticket.name)
+        self._calls.setdefault(ticket.name, deque()).append((ticket, timed))
+        if timed:
+            self.due_at = min(self.due_at, ticket.sent + self._patience)
+
+    def answered(self, name: Name) -> None:
+        """Let go of answered calls of a worker."""
+        calls = self._calls.get(name)
+        while calls and (settled := calls[0][0].settled) is not None:
+            self._free[name] = settled
+            calls.popleft()
+
+    def ended(self, name: Name) -> None:
+        """A life is over, and nobody late any more."""
+        self._calls.pop(name, None)
+        self._free.pop(name, None)
+
+    def late(self, now: float) -> list[Ticket]:
+        """The calls that have taken too long."""
+        begun = {}
+        for name, calls in self._calls.items():
+            self.answered(name)
+            if any(timed for _, timed in calls):
+                ticket, _ = calls[0]
+                begun[ticket] = max(ticket.sent, self._free.get(name, inf))
+        self.due_at = min(begun.values(), default=inf) + self._patience
+        return [ticket for ticket, since in begun.items() if since + self._patience <= now]
+
 
 MakeJob: TypeAlias = Callable[[Name], Job]
 News: TypeAlias = fleet_state.Ready | fleet_state.Died | fleet_state.GiveUp
