@@ -20,8 +20,6 @@ import cloudpickle
 import pytest
 from _pytest.terminal import TerminalReporter
 
-_ABSENT = object()
-
 Table: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Modules of the other library, names in them, what takes their place."""
 
@@ -46,7 +44,7 @@ class Shim:
     def __init__(self, plugin: str, library: str, extra: str) -> None:
         self._plugin, self._library, self._extra = plugin, library, extra
         self._missing: ModuleNotFoundError | None = None
-        self._before: list[tuple[Any, str, Any]] = []
+        self._patch = pytest.MonkeyPatch()
         self.swapped: list[str] = []
 
     def is_installed(self, module: str) -> bool:
@@ -65,28 +63,19 @@ class Shim:
             ModuleNotFoundError: a module of the table is not there.
         """
         with warnings.catch_warnings(action="ignore"):
-            modules = {name: import_module(name) for name in table}
-        for module, names in table.items():
-            for name, ours in names.items():
-                home = ours.__module__ if ours.__module__.startswith("swath.testing") else "swath"
-                self.swapped.append(f"{module}.{name} was {home}.{ours.__name__}")
-                self._set(modules[module], name, ours)
+            modules = {name: import_module(name) for name in table}  # all before any of their names is ours
+            for module, names in table.items():
+                for name, value in names.items():
+                    home = value.__module__ if value.__module__.startswith("swath.testing") else "swath"
+                    self.swapped.append(f"{module}.{name} was {home}.{value.__name__}")
+                    self._patch.setattr(modules[module], name, value, raising=False)
         for owner, attributes in lent.items():
             for name, value in attributes.items():
-                self._set(owner, name, value)
+                self._patch.setattr(owner, name, value, raising=False)
 
     def undo(self) -> None:
         """Put everything back; twice is fine."""
-        while self._before:
-            owner, name, value = self._before.pop()
-            if value is _ABSENT:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
-
-    def _set(self, owner: Any, name: str, value: Any) -> None:
-        self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
-        setattr(owner, name, value)
+        self._patch.undo()
 
     def pytest_configure(self) -> None:
         """Refuse a test run whose plugin could not do its work.
