@@ -22,6 +22,8 @@ from torchrl.envs import (
 from torchrl.modules.tensordict_module.exploration import RandomPolicy as RandomOfTorchRL
 
 from swath import Collector, RandomPolicy
+from swath.errors import NonFinite
+from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 
@@ -203,6 +205,24 @@ def test_seeds_reach_the_env_and_repeat_the_data():
         first = next(iter(collector))
         collector.set_seed(5)
         assert torch.equal(next(iter(collector))["action"], first["action"])
+
+
+def test_an_error_of_a_reset_names_its_env():
+    class Broken(Clock):
+        def _reset(self, tensordict=None, **_):
+            raise ArithmeticError("no clock")
+
+    with pytest.raises(EnvRaised):
+        host_of(Broken).reset_all()
+
+
+def test_values_that_are_not_finite_are_found():
+    with pytest.raises(NonFinite, match="action"):
+        drawn(Clock, lambda clock: clock * float("nan"), check_finite=True)
+
+
+def test_no_observations_under_next_if_compact():
+    assert ("next", "clock") not in drawn(Clock, compact_obs=True).keys(include_nested=True)
 
 
 def test_an_env_of_gymnasium_renders_through_the_host():
