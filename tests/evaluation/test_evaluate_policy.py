@@ -120,6 +120,13 @@ def test_a_mean_that_is_not_above_the_threshold_is_an_assertion_error_with_both_
         )
 
 
+def test_instances_that_do_not_fit_together_are_refused_and_left_open():
+    mine = Walk()
+    with pytest.raises(ValueError, match="twice"):
+        evaluate_policy(two, [mine, mine])
+    assert not mine.closed
+
+
 def test_instances_are_borrowed_and_what_it_built_is_closed():
     mine = Walk()
     evaluate_policy(two, mine, 3)

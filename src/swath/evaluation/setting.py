@@ -122,7 +122,7 @@ class SettingRequest:
                 raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs of one kind")
             return env
 
-        return Source(make, {}, size, "num_envs")
+        return Source(make, {}, size, "num_envs", lends=True in instances)
 
 
 class Setting:

@@ -38,12 +38,14 @@ class Source:
         kwargs: keywords for the id or callable, or for the makers of a batched env that has not built its envs yet.
         copies: how many envs to step together; `None` takes the source as it is.
         copies_name: the user's name for that number, for messages.
+        lends: what the callable gives is not ours to close if it does not fit together.
     """
 
     env: Any
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     copies: int | None = None
     copies_name: str = "envs_per_worker"
+    lends: bool = False
 
     def __post_init__(self) -> None:
         if self.copies is not None:
@@ -90,7 +92,7 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
             return _envs(source, fitting, anew[0], anew)
 
     again = None if source.is_instance else make
-    with closed_on_failure(mine):
+    with closed_on_failure([] if source.lends else mine):
         if is_vector_env(first):
             if source.copies is not None:
                 raise _batched_already(source, first, f"{first.num_envs} envs")
