@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from swath.evaluation.keeping import Keeper
+from swath.evaluation.reporting import Keeper
 from swath.evaluation.result import EvalResult, episodes_of
 from swath.evaluators import Evaluator
 from swath.testing import Counting, CountingEnv, Script
@@ -23,16 +23,16 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import torch
 from test_keeping import scored
-from swath.evaluation import keeping
+from swath.evaluation import reporting
 
 def half(path, text):
     path.write_bytes(text[:10].encode())
     os.kill(os.getpid(), signal.SIGKILL)
 
-keeper = keeping.Keeper("best.safetensors", "eval")
+keeper = reporting.Keeper("best.safetensors", "eval")
 keeper.keep(scored(1.0), {"policy": {"w": torch.tensor([1.0])}})
 if sys.argv[2] == "weights":
-    keeping.save_file = lambda tensors, path, **about: half(Path(path), "half of it")
+    reporting.save_file = lambda tensors, path, **about: half(Path(path), "half of it")
 else:
     Path.write_text = half
 keeper.keep(scored(2.0), {"policy": {"w": torch.tensor([2.0])}})

@@ -10,10 +10,9 @@ from typing import Any, Self
 
 from tensordict import TensorDict
 
-from swath.evaluation.keeping import keeper_of
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.queue import EvalQueue
-from swath.evaluation.reporting import Reporter
+from swath.evaluation.reporting import Reporter, keeper_of
 from swath.evaluation.request import step_of
 from swath.evaluation.result import EvalResult
 from swath.evaluation.service import EvaluationService
