@@ -1,10 +1,12 @@
 """How much a sampler of several agents hands out, of what type, and how rows are counted and numbered."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from agent_toys import Counter, Troupe
 
-from swath.rollout_workers import MultiAgentBatch, SampleBatch
+from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, SampleBatch
 from swath.testing.envs import BasicMultiAgent, MockEnv, RoundRobinMultiAgent, SometimesZeroAgentsMultiAgent
 
 TWO = {"p0": Counter, "p1": Counter}
@@ -145,36 +147,45 @@ def test_memory_stays_flat_over_many_calls_of_an_endless_episode():
             return step
 
     troupe = Troupe(lambda: Endless(3), rollout_fragment_length=10)
-    for _ in range(20):
+    held = []
+    tracemalloc.start()
+    for _ in range(60):
         assert troupe.sample().count == 30
-    (role,) = troupe.envs.sampler.parts.company.roles
-    assert role.count == 6  # what each agent sees, and what it saw before
+        troupe.policy_map["default_policy"].asked.clear()
+        held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert held[-1] - held[19] < 10_000
 
 
 def test_starting_over_gives_up_running_episodes():
     troupe = Troupe(lambda: BasicMultiAgent(2), rollout_fragment_length=10)
     first = troupe.sample()
-    troupe.envs.sampler.start_over()
-    second = troupe.sample()
+    second = troupe.sample(force_reset=True)
     assert second["t"].tolist() == [*range(10)] * 2
     assert set(first["eps_id"]) != set(second["eps_id"])
-    whole = Troupe(lambda: BasicMultiAgent(2), 1, rollout_fragment_length=5, batch_mode="complete_episodes")
+
+
+def test_whole_episodes_that_are_given_up_are_discarded_and_counted():
+    class Tired(DefaultCallbacks):
+        steps = 0
+
+        def on_episode_step(self, **kwargs):
+            self.steps += 1
+            if self.steps == 25 + 7:
+                raise RuntimeError("tired")
+
+    settings = {"rollout_fragment_length": 5, "batch_mode": "complete_episodes"}
+    whole = Troupe(lambda: BasicMultiAgent(2), callbacks=Tired(), **settings)
     whole.sample()
-    for _ in range(7):
-        whole.envs.sampler._step(_source(whole.envs.sampler))
-    whole.envs.sampler.start_over()
+    with pytest.raises(RuntimeError, match="tired"):
+        whole.sample()
+    batch = whole.sample(force_reset=True)
     assert whole.counts.discarded == 7
-    assert whole.sample()["t"].tolist() == [*range(25)] * 2
-
-
-def _source(sampler):
-    from swath.rollout.loop import steps
-
-    return steps(sampler.parts.host, sampler.parts.actor, sampler._stage, sampler._rules)
+    assert batch["t"].tolist() == [*range(25)] * 2
 
 
 def test_an_episode_that_does_not_end_is_warned_of_once_where_whole_ones_are_handed_out(monkeypatch):
-    monkeypatch.setattr("swath.rollout_workers.sampling.finishing.LONG", 20)
+    monkeypatch.setattr("swath.rollout_workers.sampling.watching.LONG", 20)
     troupe = Troupe(lambda: BasicMultiAgent(2), 2, rollout_fragment_length=1, batch_mode="complete_episodes")
     with pytest.warns(UserWarning, match="sub-env [01] has lasted 21 steps") as warned:
         troupe.sample()

@@ -81,7 +81,7 @@ def test_whatever_fails_sizes_are_exact_and_no_row_is_lost(trial: int):
     with worker:
         batches, raised = sampled(worker, raises=not settings["restart_failed_sub_environments"])
         counters, told, asked = worker.counters, worker.get_metrics(), sum(worker.get_policy().asked)
-        waiting = sum(worker.envs.sampler.waiting.rows)
+        waiting = worker.envs.sampler.waiting
     whole = settings["batch_mode"] == "complete_episodes"
     assert all(len(batch) >= size if whole else len(batch) == size for batch in batches)
     rows: dict[int, list[Any]] = {}

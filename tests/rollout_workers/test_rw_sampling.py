@@ -264,7 +264,7 @@ def test_vector_envs_of_all_modes_push_each_observation_once(mode: Any):
     with vector_worker(mode, Foreseen, observation_filter="MeanStdFilter") as worker:
         for _ in range(4):
             worker.sample()
-        pushed, waiting = worker.filters["default_policy"].rs.n, sum(worker.envs.sampler.waiting.rows)
+        pushed, waiting = worker.filters["default_policy"].rs.n, worker.envs.sampler.waiting
         episodes = sum(env.mark.episode + 1 for env in worker.env.envs)
     unseen = sum(env.mark.step == 0 for env in worker.env.envs) if mode is gym.vector.AutoresetMode.SAME_STEP else 0
     assert pushed == 4 * B * F + waiting + episodes - unseen

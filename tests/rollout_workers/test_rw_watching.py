@@ -1,5 +1,7 @@
 """Episodes as callbacks and policies see them while they run."""
 
+import gc
+import weakref
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +11,6 @@ from sampling_toys import Foreseen, counting_worker, made_of
 from swath.rollout_workers import DefaultCallbacks, Episode
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
-from swath.rollout_workers.sampling.memory import States
 from swath.testing.counting import Counting, Script
 from swath.testing.envs import MockEnv3, VectorizedMockEnv
 
@@ -21,10 +22,12 @@ class Noting(DefaultCallbacks):
 
     def __init__(self) -> None:
         self.notes: list[Any] = []
+        self.episodes: list[Any] = []
 
     def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
         """Note it."""
         self.notes.append(("created", kwargs["env_index"], episode.length))
+        self.episodes.append(episode)
         episode.user_data["seen"] = []
 
     def on_episode_start(self, *, episode: Any, **kwargs: Any) -> None:
@@ -65,7 +68,7 @@ def test_callbacks_are_called_in_order_with_sums_of_the_moment():
 def test_an_episode_goes_on_over_calls_and_knows_what_was_handed_out():
     with made_of(lambda: MockEnv3(7), RandomPolicy, callbacks_class=Noting, **ONE) as worker:
         worker.sample()
-        (episode,) = worker.envs.sampler.parts.watch.episodes
+        episode = worker.callbacks.episodes[-1]
         assert (episode.length, episode.active_env_steps) == (5, 0)
         worker.sample()
         assert episode.length == 7
@@ -73,22 +76,27 @@ def test_an_episode_goes_on_over_calls_and_knows_what_was_handed_out():
 
 
 def test_episodes_are_forgotten_once_their_last_row_is_handed_out():
-    settings = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 10, "callbacks_class": Noting}
+    made: weakref.WeakSet[Any] = weakref.WeakSet()
+    listening = {"on_episode_created": lambda *, episode, **_: made.add(episode)}
+    settings = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 10, "callback_functions": listening}
     with made_of(lambda: VectorizedMockEnv(4, 3), RandomPolicy, **settings) as worker:
         for _ in range(60):
             worker.sample()
-            assert len(worker.envs.sampler.parts.watch._by_id) <= 3 * (10 // 4 + 2)
+            gc.collect()
+            assert len(made) <= 3 * (10 // 4 + 2)
 
 
 class Curious(Foreseen):
     """Is shown episodes."""
 
     looks_at_episodes = True
+    ids: list[int]
 
     def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
         """Note how long the episodes are."""
         assert all(isinstance(episode, Episode) for episode in kwargs["episodes"])
         assert [episode.length for episode in kwargs["episodes"]] == obs_batch[:, 2].tolist()
+        self.ids = [episode.episode_id for episode in kwargs["episodes"]]
         return super().compute_actions(obs_batch, state_batches, **kwargs)
 
 
@@ -96,8 +104,7 @@ def test_a_policy_that_looks_at_episodes_is_shown_one_per_row():
     worker, _ = counting_worker(Counting(script=Script((3, 5, 1, 4))), policy=Curious)
     with worker:
         batch = worker.sample()
-        ids = [episode.episode_id for episode in worker.envs.sampler.parts.watch.episodes]
-    assert ids == batch["eps_id"].reshape(3, -1)[:, -1].tolist()
+    assert worker.get_policy().ids == batch["eps_id"].reshape(3, -1)[:, -1].tolist()
 
 
 class ByDict(Foreseen):
@@ -203,12 +210,3 @@ def test_advantages_of_a_whole_batch_are_those_of_its_chunks():
         assert at_once["truncateds"].any()
         for name in at_once:
             np.testing.assert_allclose(at_once[name], by_chunk[name], rtol=1e-5, atol=1e-5, err_msg=name)
-
-
-def test_states_that_a_policy_keeps_are_not_written_into():
-    states = States([np.zeros(2)], 3)
-    kept = np.ones((3, 2))
-    states.leaves = states.flat([kept])
-    states.begin([1])
-    assert kept.sum() == 6
-    assert states.leaves[0].tolist() == [[1, 1], [0, 0], [1, 1]]

@@ -1,8 +1,8 @@
 """How a rollout worker fills its batches, out of what the library's one loop steps.
 
-    hosts ──────▶ rollout.loop ─▶ rollout.buffer ─▶ blocks [B, T, …] ─▶ results      metrics of episodes that ended
-    policy ─▶ actor ───┘                               │
-                                                       └─▶ waiting ─▶ taken ─▶ columns ─▶ finishing ─▶ batch
+    envs ──▶ slot hosts ──▶ rollout.loop ──▶ sampler ──▶ transitions ──▶ batches ──▶ post_processor
+    policies ──▶ policy_rows ──┘                             progress: how much is handed out
 
-`sampler` joins them. `watching` is there only where callbacks or policies look at episodes while they run.
+A slot is an agent in an env. What a policy sees and answers is kept as rows; a transition is a few numbers, among them
+the rows acted on and reached. `watching` calls the callbacks that take episodes.
 """

@@ -1,298 +1,404 @@
-"""Collects what a call of `sample()` hands out: steps until there is enough, then takes it.
+"""Collects what a call of `sample()` hands out: steps until there is enough, then makes batches of it.
 
-    missing? ──▶ steps() ──▶ block ──▶ metrics, waiting rows ──▶ … ──▶ taken ──▶ finished batch
+    steps() ─▶ slots: paid, ended ─▶ transitions ─▶ … ─▶ those before the cuts ─▶ batches
+       ▲                                                            │
+    policies: rows of what they see and answer ◀── rows that nobody refers to any more make room
 
-A block ends where the call does, or where something raises: no row is lost, and each has the version that made it.
+No transition is lost where something raises, and each has the version of the policy that made it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from swath.rollout.episodes.ids import TrajectoryIds
-from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.failures import VoidRows
 from swath.rollout.hosts.base import ArrayHost, EnvRaised
-from swath.rollout.loop import Rules, Stage, Step, go_on, steps
-from swath.rollout.spaces import Array
+from swath.rollout.loop import Rules, Stage, Step, steps
+from swath.rollout.spaces import Array, Leaves
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.episode import LONE_AGENT
-from swath.rollout_workers.hosts.processing import blank
+from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
-from swath.rollout_workers.sampling.actor import PolicyActor
-from swath.rollout_workers.sampling.block import Block, Label, Writer
-from swath.rollout_workers.sampling.columns import Taken
-from swath.rollout_workers.sampling.finishing import Finisher, LongEpisodes, count_failures, noted
-from swath.rollout_workers.sampling.waiting import Run, Waiting
-from swath.rollout_workers.sampling.watching import Watch
-
-
-@dataclass(frozen=True)
-class Quota:
-    """What a call hands out.
-
-    Attributes:
-        length: F, steps of a fragment.
-        fragments: N, how many of them.
-        whole_episodes: not fragments, but at least as many steps in whole episodes.
-    """
-
-    length: int
-    fragments: int
-    whole_episodes: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Steps of a call."""
-        return self.length * self.fragments
-
+from swath.rollout_workers.perf_stats import PerfStats
+from swath.rollout_workers.sampling.batches import BatchMaker, Info
+from swath.rollout_workers.sampling.lone_agents import LoneAgents
+from swath.rollout_workers.sampling.many_agents import ManyAgents
+from swath.rollout_workers.sampling.policy_rows import PolicyRows
+from swath.rollout_workers.sampling.post_processor import PostProcessor
+from swath.rollout_workers.sampling.progress import Progress, Quota
+from swath.rollout_workers.sampling.slot_host import SlotHost
+from swath.rollout_workers.sampling.slots import NONE, Slots, Transitions, records_at
+from swath.rollout_workers.sampling.watching import EpisodeCallbacks, LongEpisodes, metrics_of, noted
+from swath.rollout_workers.worker.policies import Policies
 
 T = TypeVar("T")
 
+_ROWS = ("row", "acted", "before")
+_WHERE = ("step", "env", "episode", "agent")
+
 
 @dataclass(frozen=True)
-class SamplerParts:
-    """What a sampler is made of.
+class Context:
+    """What a sampler gets of its worker.
 
     Attributes:
-        host: the envs, with observations as the policy sees them.
+        worker: the worker.
+        policies: its policies.
+        mapping: which policy acts for an agent of a new episode.
         failures: what becomes of envs that raise.
-        actor: the policy.
-        finisher: makes batches of rows.
-        ids: gives trajectory ids.
+        callbacks: who is called with episodes.
+        episode_ids: those that were never given before.
+        unroll_ids: likewise, of chunks.
         log: of metrics.
-        clip: what becomes of rewards; None: nothing.
-        watch: of episodes, where somebody looks at them.
+        perf: times the steps.
     """
 
-    host: ArrayHost
+    worker: Any
+    policies: Policies
+    mapping: Callable[[], Callable[..., str]]
     failures: VoidRows
-    actor: PolicyActor
-    finisher: Finisher
-    ids: TrajectoryIds
+    callbacks: EpisodeCallbacks
+    post: PostProcessor
+    episode_ids: Iterator[int]
+    unroll_ids: Iterator[int]
     log: MetricsLog
-    clip: Callable[[Array], Array] | None = None
-    watch: Watch | None = None
+    perf: PerfStats
 
 
 class Sampler:
-    """Collects from B envs of one agent each. Used by one thread at a time.
+    """Collects from B envs. Used by one thread at a time.
 
     Args:
-        parts: what it is made of.
-        quota: what a call hands out.
+        host: the envs.
+        context: what there is beside.
+        lone: the id of the policy that acts in all envs, which have one agent each; None: they have several.
+        counts: what was done before, to go on with.
 
     Attributes:
         counts: what was done.
+        quota: what a call hands out.
     """
 
-    def __init__(self, parts: SamplerParts, quota: Quota) -> None:
-        n = parts.host.spec.num_envs
-        self.parts, self.quota, self.counts = parts, quota, SamplerCounts()
-        self.waiting = Waiting(n)
-        self._sums = EpisodeSums(n, 2)
-        self._stage = Stage(blank(parts.host), list(range(n)))
-        begin = go_on if parts.watch is None else self._create
-        self._rules = Rules(StepLimit.of(parts.host.spec), begin, parts.failures)
-        self._running, self._complete = EpisodeSums(n, 0), 0
+    quota: Quota
+
+    def __init__(self, host: ArrayHost, context: Context, lone: str | None, counts: SamplerCounts) -> None:
+        n = host.spec.num_envs
+        self.counts, self._context, self._lone = counts, context, lone
+        self._slots, self._progress, self._transitions = Slots(n), Progress(n), Transitions()
+        self._slots.waiting = self._waiting
+        self._policies: dict[int, PolicyRows] = {}
+        self._host: SlotHost = (
+            ManyAgents(host, self._slots, context.perf, self._rows_of)
+            if lone is None
+            else LoneAgents(
+                host, self._slots, context.perf, self._rows_of(lone), self._transitions, self._progress.clocks
+            )
+        )
+        self._acting = Acting(self._host, self._slots, context.perf, self._announce)
+        self._stage = Stage([], list(range(n)))
+        self._rules = Rules(StepLimit.of(host.spec), self._begin, context.failures)
+        self._created: set[int] = set()
+        self._episodes: dict[int, Episode] = {}
+        self._maker = BatchMaker(context.post, self._episodes, self._infos_of, context.unroll_ids)
         self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
-        self._noting = parts.watch is not None or parts.actor.wants.needs_notes
 
-    def sample(self, version: int, complete: Callable[[SampleBatch, int], T]) -> T:
-        """Hand out what is made of a batch, which is empty if nothing of it is to be trained on.
+    def sample(self, version: int, explore: bool | None, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
+        """Hand out what is made of batches by policy id; there is none of a policy without rows.
 
         Args:
-            version: of the policy.
-            complete: is given the batch, and how many env steps it is from; what it returns is handed out.
+            version: of the policies.
+            explore: whether actions are sampled; None: as the settings of each policy say.
+            complete: is given the batches, and how many env steps they are from; what it returns is handed out.
 
         Raises:
-            Exception: what an env, the policy, a filter or a callback raised, as its own type with a note. Rows that
-                were made are handed out by the next call, which goes on from there; only what fails while a batch is
-                made of rows loses those.
+            Exception: what an env, a policy, a filter or a callback raised, as its own type with a note. Transitions
+                that were made are handed out by the next call, which goes on from there; only what fails while a batch
+                is made of them loses those.
         """
-        while n_steps := self._missing():
-            self._collect(n_steps, version)
-        taken = Taken(self._take())
-        try:
-            batch = complete(self.parts.finisher.finish(taken), taken.count)
-        except BaseException:
-            self.counts.discarded += taken.count
-            raise
-        self.counts.env_steps += taken.count
-        self.counts.agent_steps += taken.count
-        self._handed_out()
-        return batch
+        self._let_go_of_replaced()
+        self._acting.version, self._acting.explore = version, explore
+        source = steps(self._host, self._acting, self._stage, self._rules)
+        while (cuts := self._progress.cuts(self.quota, len(self._transitions))) is None:
+            try:
+                for _ in range(self._progress.missing(self.quota)):
+                    self._step(source)
+            except EnvRaised as raised:
+                self._raise(raised)
+                source = steps(self._host, self._acting, self._stage, self._rules)
+        return self._handed_out(cuts, complete)
+
+    @property
+    def waiting(self) -> int:
+        """Env steps that were made, and not handed out yet."""
+        return self._progress.waiting
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of others."""
-        parts = self.parts
-        everyone = range(parts.host.spec.num_envs)
-        for env in everyone:
-            self._give_up(env)
-        parts.failures.start_over()
-        parts.ids.begin()
-        self._stage.due = list(everyone)
-        if parts.watch is not None:
-            parts.watch.start_over(parts.ids.next_id)
+        for env in range(self._host.spec.num_envs):
+            if env not in self._stage.due:
+                self._give_up(env)
+        self._context.failures.start_over()
+        self._created.clear()
+        self._stage.due = list(range(self._host.spec.num_envs))
 
     def discard_waiting(self) -> None:
-        """Rows that wait are not handed out any more."""
-        self.counts.discarded += sum(self.waiting.rows)
-        self.waiting = Waiting(self.parts.host.spec.num_envs)
-        self._running, self._complete = EpisodeSums(self.parts.host.spec.num_envs, 0), 0
+        """What waits is not handed out any more."""
+        self.counts.discarded += self._progress.waiting
+        self._progress.hand_out(self._progress.clocks.copy())
 
-    def _missing(self) -> int:
-        """How many steps to make next."""
-        if not self.quota.whole_episodes:
-            return self.waiting.missing(self.quota.fragments, self.quota.length)
-        return 0 if sum(self.waiting.finished) >= self.quota.rows else self.quota.length
+    def _rows_of(self, policy: str | int) -> PolicyRows:
+        """The rows of a policy, by its id those of the policy that has it now."""
+        if isinstance(policy, int):
+            return self._policies[policy]
+        for rows in self._policies.values():
+            if rows.policy_id == policy:
+                return rows
+        number = max(self._policies, default=-1) + 1
+        self._policies[number] = PolicyRows(self._context.policies, policy, number)
+        return self._policies[number]
 
-    def _take(self) -> list[Run]:
-        if self.quota.whole_episodes:
-            return self.waiting.take_finished()
-        return self.waiting.take_fragments(self.quota.fragments, self.quota.length)
+    def _let_go_of_replaced(self) -> None:
+        """Where another policy has got the id to which agents are bound, their episodes are discarded."""
+        now, table = self._context.policies.map, self._slots.table
+        for rows in [
+            each for each in self._policies.values() if now.get(each.policy_id, each.policy) is not each.policy
+        ]:
+            bound = np.unique(table["env"][table["policy"] == rows.number]).tolist()
+            for env in bound:
+                if env not in self._stage.due:
+                    self._discard(env)
+            self._stage.due = sorted({*self._stage.due, *bound})
+            self._transitions.take(self._transitions.table["policy"] == rows.number)
+            del self._policies[rows.number]
 
-    def _collect(self, n_steps: int, version: int) -> None:
-        """Make at most so many steps; what was made waits, also if something raises."""
+    def _step(self, source: Iterator[Step]) -> None:
+        """Make a step of all envs; what it led to is written before anything is raised."""
+        context = self._context
+        self._failed_at.clear()
+        context.perf.step()
         try:
-            self._make_block(n_steps, version)
-        except EnvRaised as raised:
-            failures = self.parts.failures
-            fatal, failures.fatal = failures.fatal, None
-            if failures.lost:
-                self.start_over()
-            if fatal is not None:
-                raise self._noted(raised) from raised.cause.__cause__
-
-    def _make_block(self, n_steps: int, version: int) -> None:
-        self._complete, self._failed_at = sum(self.waiting.finished), {}
-        writer: Writer | None = None
-        try:
-            for step in self._steps(n_steps):
-                writer = writer or Writer(step, n_steps)
-                writer.write(step)
-                enough = self._enough(step)
-                self._after(step)
-                if enough:
-                    break
+            self._write(next(source))
+            context.perf.lap("env_wait")
         finally:
-            if writer is not None:
-                label = Label(self.parts.ids, self.parts.clip, version, self.parts.actor.layout)
-                self._keep(writer.seal(label))
-            self._count(self.parts.failures.take_raised())
+            self._count(context.failures.take_raised())
+        if context.failures.fatal is not None:
+            raise context.failures.fatal
 
-    def _steps(self, n_steps: int) -> Iterator[Step]:
-        """That many steps, some of them timed."""
-        parts = self.parts
-        source = steps(parts.host, parts.actor, self._stage, self._rules)
-        for _ in range(n_steps):
-            parts.actor.laps.step()
-            yield next(source)
-            parts.actor.laps.lap("env_wait")
+    def _raise(self, raised: EnvRaised) -> None:
+        """Raise what an env has raised, with a note of where, unless that is allowed."""
+        failures = self._context.failures
+        fatal, failures.fatal = failures.fatal, None
+        if failures.lost:
+            self.start_over()
+        if fatal is not None:
+            seed, step = self._host.seed_of(raised.env), self._failed_at.pop(raised.env, None)
+            raise noted(raised, seed, step) from raised.cause.__cause__
 
-    def _after(self, step: Step) -> None:
-        """A step is written: call who asked for it, and raise a failure that is not allowed."""
-        parts = self.parts
-        if self._noting:
-            reward = step.reward.astype(np.float32)
-            reward = reward if parts.clip is None else parts.clip(reward)
-            parts.actor.note(step, reward)
-            if parts.watch is not None:
-                parts.watch.stepped(step, reward)
-        if parts.failures.raised:
-            self._count(parts.failures.take_raised())
-        if parts.failures.fatal is not None:
-            raise parts.failures.fatal
+    def _write(self, step: Step) -> None:
+        """Write down what a step led to, then call who wants to be called."""
+        context, slots = self._context, self._slots
+        slots.infos[slots.steps] = step.info
+        ids = self._host.settle(step)
+        if len(ids):
+            self._close(ids)
+        slots.steps += 1
+        stepped: Any = slice(None) if not step.void else np.delete(np.arange(len(slots.lengths)), step.void)
+        slots.lengths[stepped] += 1
+        self._progress.clocks[stepped] += 1
+        over = step.ended.envs.tolist()
+        for env in step.void:
+            if env in over:
+                over.remove(env)
+                self._failed_at[env] = int(slots.lengths[env])
+                self._give_up(env)
+        self.counts.episodes += len(over)
+        for env in over:
+            self._progress.over[env] = self._progress.clocks[env]
+            if self.quota.by_agents:
+                self._progress.agents_over += self._waiting(env, self._episode(env).episode_id)[1]
+        try:
+            if context.callbacks.listens("on_episode_step"):
+                context.callbacks("on_episode_step", np.arange(len(slots.lengths))[stepped].tolist(), slots.episodes)
+            context.callbacks("on_episode_end", over, slots.episodes)
+        finally:  # callbacks may have added to what is reported
+            if over:
+                context.log.add([metrics_of(self._episode(env), context.perf.get()) for env in over])
+        if self.quota.whole:
+            self._long.note(slots.lengths, self.quota.length)
 
-    def _enough(self, step: Step) -> bool:
-        """Whether the call can end here, where it hands out whole episodes."""
-        if not self.quota.whole_episodes:
-            return False
-        self._running.count_step(void=step.void)
-        if step.ended:
-            self._complete += int(self._running.lengths[step.ended.without(step.void).envs].sum())
-            self._running.begin(step.ended.envs)
-        return self._complete >= self.quota.rows
+    def _close(self, ids: Array) -> None:
+        """The transitions of these slots have ended, with what they were paid up to now."""
+        table = self._slots.table
+        records = records_at(table, ids)
+        envs, raw = records["env"], records["unpaid"]
+        reward = raw
+        for rows in self._policies.values():
+            if rows.clip is not None:
+                reward = np.where(records["policy"] == rows.number, rows.clip(raw), reward)
+        records["clock"], records["t"] = self._progress.clocks[envs], self._slots.lengths[envs]
+        records["reward"] = reward
+        self._transitions.append(records)
+        table["count"][ids] += 1
+        table["total"][ids] += reward
+        table["raw"][ids] += raw
+        table["paid"][ids], table["unpaid"][ids] = reward, 0
+        table["before"][ids], table["acted"][ids] = records["acted"], NONE
 
-    def _keep(self, block: Block) -> None:
-        """A block is made: note what ended in it, and let its rows wait."""
-        self._tell(block)
-        for env, t in block.failed:
-            self._end_before(block, env, t)
-        self.waiting.add(block)
-        if self.quota.whole_episodes:
-            self._warn_of_long_episodes()
-
-    def _end_before(self, block: Block, env: int, t: int) -> None:
-        """An env failed at this step: its episode ended with the row before, or is not handed out at all."""
-        self._failed_at[env] = int(block.counts[env, t])
-        if self.quota.whole_episodes:
-            trajectory = int(block.ids[env, t])
-            self.counts.discarded += block.discard(env, trajectory) + self.waiting.drop_last(env, trajectory)
-        elif t:
-            block.cut(env, t - 1)
-        else:
-            self.waiting.cut_last(env)
-
-    def _give_up(self, env: int) -> None:
-        if self.quota.whole_episodes:
-            self.counts.discarded += self.waiting.drop_open(env)
-            self._running.begin([env])
-        else:
-            self.waiting.cut_last(env)
-
-    def _create(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
-        assert self.parts.watch is not None
-        self.parts.watch.create(envs)
+    def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
+        """Episodes are about to begin in these envs."""
+        context = self._context
+        for env in envs:
+            if env not in self._created:
+                episode = Episode(
+                    next(context.episode_ids),
+                    env,
+                    self._slots,
+                    policy_map=context.policies.map,
+                    policy_mapping_fn=context.mapping(),
+                    worker=context.worker,
+                )
+                self._slots.begin(env, episode)
+                self._host.enter(episode)
+                self._episodes[episode.episode_id] = episode
+                self._created.add(env)
+                context.callbacks("on_episode_created", [env], self._slots.episodes)
         return envs, None
 
-    def _tell(self, block: Block) -> None:
-        """Keep the metrics of episodes that ended by themselves."""
-        rows = block.rows
-        ended = self._sums.count_fragment(
-            block.reward, rows.reward, counts=block.counts, last=rows.last, valid=rows.valid
-        )
-        ids = block.ids[ended.envs, ended.steps]
-        columns = (column.tolist() for column in (ended.envs, ids, ended.lengths, *ended.returns))
-        self.counts.episodes += len(ids)
-        self.parts.log.add([self._metrics(*row) for row in zip(*columns, strict=True)])
+    def _announce(self, env: int) -> None:
+        """The policies are about to be asked for the first step of an episode."""
+        self._created.discard(env)
+        self._context.callbacks("on_episode_start", [env], self._slots.episodes)
 
-    def _metrics(self, env: int, trajectory: int, length: int, reward: float, raw_reward: float) -> RolloutMetrics:
-        episode = None if self.parts.watch is None else self.parts.watch.episode(trajectory)
-        return RolloutMetrics(
-            length,
-            reward,
-            {(LONE_AGENT, self.parts.finisher.policy_id): reward},
-            custom_metrics={} if episode is None else episode.custom_metrics,
-            perf_stats=self.parts.actor.laps.get(),
-            hist_data={} if episode is None else episode.hist_data,
-            media={} if episode is None else episode.media,
-            episode_reward_raw=raw_reward,
-            env_index=env,
-        )
+    def _episode(self, env: int) -> Episode:
+        episode = self._slots.episodes[env]
+        assert episode is not None
+        return episode
+
+    def _give_up(self, env: int) -> None:
+        """An episode ends before its time: with its last good row, or, where only whole ones count, without a trace."""
+        if self.quota.whole:
+            self._discard(env)
+            return
+        self._host.flush()
+        table, episode = self._transitions.table, self._episode(env)
+        for slot in episode.slots.values():
+            record = self._slots.table[slot]
+            if not record["over"]:
+                mine = np.flatnonzero((table["episode"] == episode.episode_id) & (table["agent"] == record["agent"]))
+                table["truncated"][mine[-1:]] = True
+                record["over"], record["acted"] = True, NONE
+
+    def _discard(self, env: int) -> None:
+        """All that is here of the running episode of an env is not handed out."""
+        self._host.flush()
+        episode = self._episode(env)
+        self._transitions.take(self._transitions.table["episode"] == episode.episode_id)
+        self.counts.discarded += self._progress.discard(env, episode.total_env_steps)
+
+    def _handed_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
+        """What is made of all that lies before the cuts."""
+        self._host.flush()
+        table, env_steps = self._transitions.table, int((cuts - self._progress.handed).sum())
+        taken = self._transitions.take(table["clock"] < cuts[table["env"]])
+        self._progress.hand_out(cuts)
+        try:
+            batches = self._maker.make(list(self._policies.values()), taken)
+            n_rows = sum(batch.count for batch in batches.values())
+            whole = complete(batches, env_steps)
+        except BaseException:
+            self.counts.discarded += env_steps
+            raise
+        finally:
+            self._make_room()
+        self.counts.env_steps += env_steps
+        self.counts.agent_steps += n_rows
+        return whole
+
+    def _make_room(self) -> None:
+        """Forget rows, infos, episodes and policies to which nothing refers any more."""
+        slots, waiting = self._slots.table, self._transitions.table
+        for number, rows in list(self._policies.items()):
+            acting, wait = slots["policy"] == number, waiting["policy"] == number
+            if not (acting.any() or wait.any() or rows.policy_id in self._context.policies.map):
+                del self._policies[number]
+                continue
+            referring = [(table[name], which) for table, which in ((slots, acting), (waiting, wait)) for name in _ROWS]
+            moved = rows.keep(np.concatenate([field[which] for field, which in referring]))
+            for field, which in referring:
+                field[which] = moved[field[which]]
+        said = {*waiting["step"].tolist(), *slots["step"].tolist()}
+        for step in [step for step in self._slots.infos if step not in said]:
+            del self._slots.infos[step]
+        needed = {*waiting["episode"].tolist(), *(each.episode_id for each in self._slots.episodes if each)}
+        for episode in [each for each in self._episodes if each not in needed]:
+            del self._episodes[episode]
+
+    def _waiting(self, env: int, episode: int) -> tuple[int, int]:
+        """How many env steps, and how many transitions, of a running episode were not handed out yet."""
+        self._host.flush()
+        waits = int(self._progress.clocks[env] - self._progress.handed[env])
+        agent_steps = int(np.count_nonzero(self._transitions.table["episode"] == episode))
+        return min(int(self._slots.lengths[env]), waits), agent_steps
+
+    def _infos_of(self, records: Array) -> list[Info]:
+        """What the envs said to the agents of these transitions when they ended."""
+        return [
+            self._host.info_in(self._slots.infos[step], env, self._episodes[episode].get_agents()[agent])
+            for step, env, episode, agent in zip(*(records[name].tolist() for name in _WHERE), strict=True)
+        ]
 
     def _count(self, raised: list[tuple[int, Exception]]) -> None:
         """Count what envs have raised, and call `on_episode_end` of their episodes."""
-        count_failures(raised, self.counts, self.parts.log)
-        if self.parts.watch is not None:
-            for env, error in raised:
-                self.parts.watch.failed(env, error)
+        self.counts.faulty += len(raised)
+        if not raised:
+            return
+        self._context.log.add(
+            RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error)) for env, error in raised
+        )
+        for env, error in raised:
+            self._context.callbacks("on_episode_end", [env], {env: error})
 
-    def _handed_out(self) -> None:
-        watch = self.parts.watch
-        if watch is not None:
-            watch.board.hand_out()
-            watch.forget({int(i) for run in self.waiting for i in set(run.block.ids[run.env, run.start : run.stop])})
 
-    def _warn_of_long_episodes(self) -> None:
-        for env, rows in enumerate(self._running.lengths.tolist()):
-            self._long.note(env, rows, self.quota.length)
+class Acting:
+    """The policies as the loop's actor: each is asked once per step, for all slots that act next.
 
-    def _noted(self, raised: EnvRaised) -> Exception:
-        return noted(raised, self.parts.host.seed_of(raised.env), self._failed_at.pop(raised.env, None))
+    Args:
+        host: the envs.
+        slots: who acts.
+        perf: times the steps.
+        announce: called for each env in which an episode has begun, before policies are asked.
+
+    Attributes:
+        explore: whether actions are sampled; None: as the settings of each policy say.
+        version: of the weights.
+    """
+
+    def __init__(self, host: SlotHost, slots: Slots, perf: PerfStats, announce: Callable[[int], None]) -> None:
+        self.explore: bool | None = None
+        self.version = 0
+        self._host, self._slots, self._perf, self._announce = host, slots, perf, announce
+        self._begun: list[int] = []
+
+    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
+        """Actions as the host takes them. Where one policy raises, no agent has acted."""
+        self._perf.lap("env_wait")
+        while self._begun:
+            self._announce(self._begun.pop(0))
+        return self._host.act(self.version, self.explore)
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes have begun in these envs; what is remembered of agents is in their slots."""
+        for env in envs:
+            episode = self._slots.episodes[env]
+            if episode is not None and not episode.has_begun:
+                episode.has_begun = True
+                self._begun.append(env)
+
+    def rewind(self) -> None:
+        """Never asked for: the hosts of rollout workers make no step twice."""
+        raise RuntimeError("the steps of a rollout worker are not taken back")

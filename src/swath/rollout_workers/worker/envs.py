@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import count
 from typing import Any, TypeAlias
 
 from swath.options import Restarts
-from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS, TrajectoryIds
+from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.failures import VoidRows
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout_workers.actions import ActionProcessor, reward_clip
+from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.policy_spec import everything_to_default, mapper
 from swath.rollout_workers.config.spaces import env_space
 from swath.rollout_workers.episode import LONE_AGENT
-from swath.rollout_workers.filters.base import NoFilter
-from swath.rollout_workers.hosts.processing import ProcessingHost
-from swath.rollout_workers.hosts.seating import SeatingHost
 from swath.rollout_workers.metrics import MetricsLog, SamplerCounts
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv
-from swath.rollout_workers.nests import template_of
 from swath.rollout_workers.perf_stats import PerfStats
-from swath.rollout_workers.preprocessors import NoPreprocessor
-from swath.rollout_workers.sampling.actor import PolicyActor, Surface
-from swath.rollout_workers.sampling.asking import Wants
-from swath.rollout_workers.sampling.chunks import UnrollIds
-from swath.rollout_workers.sampling.finishing import Finisher
-from swath.rollout_workers.sampling.multi_agent.company import AgentsActor, Company
-from swath.rollout_workers.sampling.multi_agent.finishing import Finisher as AgentsFinisher
-from swath.rollout_workers.sampling.multi_agent.progress import Plan, Progress
-from swath.rollout_workers.sampling.multi_agent.recorder import Recorder
-from swath.rollout_workers.sampling.multi_agent.role import Equipment, Role
-from swath.rollout_workers.sampling.multi_agent.sampler import MultiAgentParts, MultiAgentSampler
-from swath.rollout_workers.sampling.multi_agent.seats import Play
 from swath.rollout_workers.sampling.post_processor import PostProcessor
-from swath.rollout_workers.sampling.sampler import Quota, Sampler, SamplerParts
-from swath.rollout_workers.sampling.watching import Scene, Watch
+from swath.rollout_workers.sampling.progress import Quota
+from swath.rollout_workers.sampling.sampler import Context, Sampler
+from swath.rollout_workers.sampling.watching import EpisodeCallbacks
 from swath.rollout_workers.worker.env_making import EnvMaker, host_of, shown
 from swath.rollout_workers.worker.policies import Policies
 from swath.rollout_workers.worker.process import Seeds
@@ -95,21 +79,18 @@ class Envs:
         TypeError: spaces of another kind.
     """
 
-    sampler: Sampler | MultiAgentSampler
+    sampler: Sampler
 
     def __init__(self, envs: list[Any], maker: EnvMaker, life: int, seeds: Seeds | None) -> None:
         self.maker, self.log = maker, MetricsLog()
         self._worker, self._config = maker.worker, maker.worker.config
         self._timer = PerfStats()
-        self._plays: dict[int, Play] = {}
         self._has_agents = isinstance(envs[0], MultiAgentEnv)
-        self.host: ArrayHost = (
-            SeatingHost(envs, self._plays, self._role_of, self._timer) if self._has_agents else host_of(envs, maker)
-        )
+        self.host: ArrayHost = MultiAgentHost(envs) if self._has_agents else host_of(envs, maker)
         self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
         self.view = EnvView(self.host, self.spaces)
         self._renewals = [0] * self.host.spec.num_envs
-        alone = isinstance(self.host, EnvListHost | SeatingHost)
+        alone = isinstance(self.host, EnvListHost | MultiAgentHost)
         self.failures = VoidRows(self._restarts(), self._renew if alone else None, self._new_seed)
         self._policies: Policies | None = None
         self._checked_mapping: Any = None
@@ -134,8 +115,8 @@ class Envs:
     def begin_life(self, life: int, seeds: Seeds | None) -> None:
         """Go on as in this life: other ids and seeds, and new episodes in all envs."""
         n, index = self.host.spec.num_envs, self._worker.worker_index
-        self._seeds, self._ids = seeds, TrajectoryIds(n, worker=index, life=life)
-        self._unrolls = UnrollIds((index << WORKER_BITS) + (life << LIFE_BITS))
+        first = (index << WORKER_BITS) + (life << LIFE_BITS)
+        self._seeds, self._episode_ids, self._unroll_ids = seeds, count(first), count(first)
         self.failures.start_over()
         self.failures.seed(None if seeds is None else seeds.first(n))
         if self._policies is not None:
@@ -166,109 +147,58 @@ class Envs:
             force_reset: new episodes begin in all envs.
         """
         assert self._policies is not None, "act_with comes first"
-        if isinstance(self.sampler, Sampler):
+        if not self._has_agents:
             self._sample_with_another(self._policies)
-        sampler = self.sampler
         if force_reset:
-            sampler.start_over()
-        if isinstance(sampler, MultiAgentSampler):
-            sampler.plan = self._plan()
-            sampler.parts.actor.explore = explore
-            return sampler.sample(version, complete)
-        sampler.quota = self._quota()
-        policy_id = sampler.parts.finisher.policy_id
-        sampler.parts.actor.explore = self._policies.setting(policy_id, "explore") if explore is None else explore
-        return sampler.sample(
-            version, lambda batch, n_steps: complete({policy_id: batch} if batch.count else {}, n_steps)
-        )
+            self.sampler.start_over()
+        self.sampler.quota = self._quota()
+        return self.sampler.sample(version, explore, complete)
 
     def _sample_with_another(self, policies: Policies) -> None:
         """If the policy that acts was removed, another one acts in new episodes; it must be the one that is mapped."""
-        assert isinstance(self.sampler, Sampler)
-        before, acting = self.sampler, self.sampler.parts.finisher
-        if policies.map.get(acting.policy_id) is not acting.policy and policies.map:
-            before.start_over()
-            before.discard_waiting()
-            self._sample_with(policies, before.counts)
+        if policies.map.get(self._lone[0]) is not self._lone[1] and policies.map:
+            self.sampler.start_over()
+            self.sampler.discard_waiting()
+            self._sample_with(policies, self.sampler.counts)
         if policies.mapping is everything_to_default or policies.mapping is self._checked_mapping:
             return
-        policy_id = next(iter(policies.map), acting.policy_id)
         mapped = mapper(policies.mapping)(LONE_AGENT, None, worker=self._worker)
-        if mapped != policy_id:
+        if mapped != self._lone[0]:
             raise KeyError(
-                f"policy_mapping_fn gave {mapped!r} for agent {LONE_AGENT!r}; in an env with one agent {policy_id!r} "
-                "acts, the first policy"
+                f"policy_mapping_fn gave {mapped!r} for agent {LONE_AGENT!r}; in an env with one agent "
+                f"{self._lone[0]!r} acts, the first policy"
             )
         self._checked_mapping = policies.mapping
 
     def _sample_with(self, policies: Policies, counts: SamplerCounts) -> None:
         """Make a sampler that goes on to count where another one was."""
-        self.sampler = self._agents_sampler(policies) if self._has_agents else self._lone_sampler(policies)
-        self.sampler.counts = counts
-
-    def _lone_sampler(self, policies: Policies) -> Sampler:
-        """The sampler of the first policy, which acts in all envs."""
-        policy_id, policy = next(iter(policies.map.items()))
-        setting, current_filter = partial(policies.setting, policy_id), policies.filter_of(policy_id)
-        host, preprocessor = self.host, policies.preprocessors[policy_id]
-        if not (isinstance(preprocessor, NoPreprocessor) and isinstance(current_filter(), NoFilter)):
-            host = ProcessingHost(host, preprocessor, current_filter, self._timer)
-        quota, wants = self._quota(), Wants.of(policy)
-        self._ids.begin()
-        scene = self._scene(policies, lambda: lambda *_, **__: policy_id)
-        post = PostProcessor(listeners(policies.callbacks, "on_postprocess_trajectory"), self._worker, policies.map)
-        watch: Watch | None = None
-        if wants.episodes or scene.is_watched or post.is_chunk_by_chunk(policy):
-            watch = Watch(scene, host.spec.num_envs, self._ids.next_id, host.info_of)
-        episode = None if watch is None else watch.episode
-        seen = preprocessor.observation_space
-        finisher = Finisher(policy_id, policy, wants, template_of(seen), self._unrolls, post, episode)
-        surface = Surface(host.spec, seen, _processor(host.spec.action_space, setting))
-        actor = PolicyActor(policy, surface, self._timer, host.info_of, watch, setting("explore"))
-        clip = reward_clip(setting("clip_rewards"))
-        return Sampler(SamplerParts(host, self.failures, actor, finisher, self._ids, self.log, clip, watch), quota)
-
-    def _agents_sampler(self, policies: Policies) -> MultiAgentSampler:
-        """The sampler of all policies, each of which acts for the agents that are mapped to it."""
-        self._plays.clear()
-        scene, progress = self._scene(policies, lambda: mapper(policies.mapping)), Progress(self.host.spec.num_envs)
-        post = PostProcessor(listeners(policies.callbacks, "on_postprocess_trajectory"), self._worker, policies.map)
-        parts = MultiAgentParts(
-            host=self.host,
-            failures=self.failures,
-            actor=AgentsActor(self._timer.lap),
-            company=Company(scene, partial(_equipment, policies), self._plays, count(self._ids.next_id)),
-            recorder=Recorder(progress),
-            finisher=AgentsFinisher(self._unrolls, post),
-            log=self.log,
-            laps=self._timer,
-            scene=scene,
+        lone: str | None = None
+        if not self._has_agents:
+            self._lone = next(iter(policies.map.items()))
+            lone = self._lone[0]
+        context = Context(
+            self._worker,
+            policies,
+            lambda: mapper(policies.mapping) if lone is None else lambda *_, **__: lone,
+            self.failures,
+            EpisodeCallbacks(self._worker, self._sub_env, self.view, policies.map),
+            PostProcessor(listeners(policies.callbacks, "on_postprocess_trajectory"), self._worker, policies.map),
+            self._episode_ids,
+            self._unroll_ids,
+            self.log,
+            self._timer,
         )
-        return MultiAgentSampler(parts, self._plan(), progress)
-
-    def _plan(self) -> Plan:
-        """When a batch of several agents is complete, as the config says now."""
-        length = self._config.get_rollout_fragment_length(self._worker.worker_index)
-        return Plan.of(self._config, length, self.host.spec.num_envs)
+        self.sampler = Sampler(self.host, context, lone, counts)
+        self.sampler.quota = self._quota()
 
     def _quota(self) -> Quota:
-        """When a batch of lone agents is complete, as the config says now."""
-        wanted, n = self._config.num_envs_per_env_runner, self.host.spec.num_envs
-        if wanted > n:
-            raise ValueError(f"num_envs_per_env_runner={wanted}, but the vector env has {n} sub-envs")
-        length = self._config.get_rollout_fragment_length(self._worker.worker_index)
-        return Quota(length, wanted, self._config.batch_mode == "complete_episodes")
-
-    def _scene(self, policies: Policies, mapping: Callable[[], Callable[..., str]]) -> Scene:
-        return Scene(self._worker, policies.callbacks, policies.map, mapping, self._sub_env, self.view)
+        """When a batch is complete, as the config says now."""
+        index, n = self._worker.worker_index, self.host.spec.num_envs
+        return Quota.of(self._config, index, n, many_agents=self._has_agents)
 
     def _sub_env(self, number: int) -> Any:
         envs = self.shown
         return envs[number] if number < len(envs) else None
-
-    def _role_of(self, policy_id: str) -> Role:
-        assert isinstance(self.sampler, MultiAgentSampler)
-        return self.sampler.parts.company.role_of(policy_id)
 
     def _restarts(self) -> Restarts | None:
         config = self._config
@@ -280,7 +210,7 @@ class Envs:
 
     def _renew(self, env: int) -> None:
         """Make one sub-env anew."""
-        assert isinstance(self.host, EnvListHost | SeatingHost)
+        assert isinstance(self.host, EnvListHost | MultiAgentHost)
         self.host.renew(env, lambda: self.maker.make(env))
 
     def _new_seed(self, env: int) -> int | None:
@@ -288,23 +218,3 @@ class Envs:
         self._renewals[env] += 1
         n = self.host.spec.num_envs
         return None if self._seeds is None else self._seeds.renewed(env, n, self._renewals[env])
-
-
-def _processor(space: Any, setting: Callable[[str], Any]) -> ActionProcessor:
-    return ActionProcessor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions"))
-
-
-def _equipment(policies: Policies, policy_id: str) -> Equipment:
-    """What there is for a policy."""
-    space, setting = policies.specs[policy_id].action_space, partial(policies.setting, policy_id)
-    assert space is not None
-    return Equipment(
-        policy_id,
-        policies.map[policy_id],
-        space,
-        policies.preprocessors[policy_id],
-        policies.filter_of(policy_id),
-        _processor(space, setting),
-        partial(setting, "explore"),
-        reward_clip(setting("clip_rewards")),
-    )

@@ -1,0 +1,322 @@
+"""What a policy has seen and answered, as rows; and how it is asked.
+
+An observation is kept once: the transition that led to it and the one that begins with it refer to the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from swath.rollout.spaces import Array, Leaves, action_leaves, packer
+from swath.rollout_workers.actions import ActionProcessor, answered_actions, reward_clip
+from swath.rollout_workers.batches.leaves import as_array, object_array
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.filters.base import NoFilter
+from swath.rollout_workers.nests import has_empty, leaves_of, map_nest, nest_of, template_of
+from swath.rollout_workers.policy import Actions, states_in
+from swath.rollout_workers.policy_views import BEFORE, WantedColumns
+from swath.rollout_workers.preprocessors import NoPreprocessor
+from swath.rollout_workers.sampling.slots import NONE, Slots
+from swath.rollout_workers.worker.policies import Policies
+
+_FIRST_ROOM = 64
+_BY_COLUMNS, _BY_DICT = "compute_actions", "compute_actions_from_input_dict"
+
+
+Form: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
+"""Shape and dtype of a row."""
+
+
+class Columns:
+    """Arrays `[n, …]` that are written some rows at a time, and whose room is used again."""
+
+    def __init__(self) -> None:
+        self._columns: Leaves = []
+        self._room = 0
+
+    def write(self, rows: slice | Array, stop: int, leaves: Leaves) -> None:
+        """Put values in the place of rows, all of which are below `stop`."""
+        if stop > self._room or not self._columns:
+            self._reserve(stop, leaves)
+        for column, leaf in zip(self._columns, leaves, strict=True):
+            column[rows] = leaf
+
+    def take(self, rows: Array) -> Leaves:
+        """Copies of rows."""
+        return [column.take(rows, axis=0) for column in self._columns]
+
+    def keep(self, rows: Array) -> None:
+        """Only these rows, in rising order, stay as the first ones; the others are written over."""
+        there = rows[rows < self._room]
+        for column in self._columns:
+            column[: len(there)] = column[there]
+
+    def _reserve(self, stop: int, like: Leaves) -> None:
+        room, old = max(stop, 2 * self._room, _FIRST_ROOM), self._columns
+        self._columns = [np.zeros((room, *leaf.shape[1:]), leaf.dtype) for leaf in old or like]
+        for column, before in zip(self._columns, old, strict=bool(old)):
+            column[: self._room] = before
+        self._room = room
+
+
+@dataclass(frozen=True)
+class Wants:
+    """What a policy asks for.
+
+    Attributes:
+        by_dict: it is asked with one dict of columns, else with arguments.
+        seen: optional columns that are shown to it.
+        kept: optional columns that its batches have.
+        episodes: it is shown `Episode` objects.
+    """
+
+    by_dict: bool
+    seen: frozenset[str]
+    kept: frozenset[str]
+    episodes: bool
+
+    @classmethod
+    def of(cls, policy: Any) -> Wants:
+        """What a policy's class and `view_requirements` say.
+
+        Raises:
+            ValueError: it requires a view that there is not.
+        """
+        columns = WantedColumns.of(policy.view_requirements)
+        first = next(name for base in type(policy).__mro__ for name in (_BY_COLUMNS, _BY_DICT) if name in vars(base))
+        return cls(first == _BY_DICT, columns.input, columns.batch, bool(getattr(policy, "looks_at_episodes", True)))
+
+
+class PolicyRows:
+    """One policy with all that is kept of what it has seen and answered.
+
+    Args:
+        policies: those of the worker.
+        policy_id: which of them it is.
+        number: by which slots refer to it.
+
+    Attributes:
+        policy: it.
+        clip: what becomes of rewards; None: nothing.
+        wants: how it is asked, and which optional columns it reads.
+        processor: of actions.
+        count: how many observations are kept.
+
+    Raises:
+        ValueError: it requires a view that is not served, or begins with states that are empty.
+    """
+
+    def __init__(self, policies: Policies, policy_id: str, number: int) -> None:
+        setting, spec = partial(policies.setting, policy_id), policies.specs[policy_id]
+        space = spec.action_space
+        assert space is not None
+        self.policy_id, self.policy, self.number, self.space = policy_id, policies.map[policy_id], number, space
+        self.preprocessor, self._filter = policies.preprocessors[policy_id], policies.filter_of(policy_id)
+        self.clip = reward_clip(setting("clip_rewards"))
+        self.processor = ActionProcessor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions"))
+        self.wants = Wants.of(self.policy)
+        self.count = 0
+        self._explores = partial(setting, "explore")
+        self._pack = packer(self.preprocessor.leaves)
+        self._changes_nothing = isinstance(self.preprocessor, NoPreprocessor)
+        self._seen = template_of(self.preprocessor.observation_space)
+        self.acted, self._action = action_leaves(space), template_of(space)
+        self._initial = _initial_states(self.policy)
+        self._observations = Columns()
+        self._answers = Columns()
+        self._forms: list[Form] = []
+        self._layout: dict[str, Any] = {}
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it is shown what it has answered before."""
+        return bool(self._initial or self.wants.seen.intersection(BEFORE))
+
+    def packed(self, raw: Sequence[Any]) -> Leaves:
+        """Observations as envs return them, as leaves `[n, …]`.
+
+        Raises:
+            Exception: whatever comes of observations that are not of the policy's space.
+        """
+        leaves = self._pack(raw)
+        for error in self.preprocessor.strays(leaves).values():
+            raise error
+        return leaves
+
+    def filtered(self, raw: Leaves) -> Leaves:
+        """Observations, none of which is a stray, as the policy sees them.
+
+        Raises:
+            Exception: what the filter raised.
+        """
+        kept = self._filter()
+        if self._changes_nothing and isinstance(kept, NoFilter):
+            return raw
+        seen = self.preprocessor.transform_members(raw)
+        try:
+            return leaves_of(kept(seen), self._seen)
+        except Exception as error:
+            error.add_note(f"raised by the observation filter of {self.policy_id!r}")
+            raise
+
+    def keep_observed(self, leaves: Leaves) -> int:
+        """Keep what the policy sees: the first of the rows."""
+        start, stop = self.count, self.count + len(leaves[0])
+        self._observations.write(slice(start, stop), stop, leaves)
+        self.count = stop
+        return start
+
+    def keep_answered(self, rows: slice | Array, leaves: Leaves) -> None:
+        """Keep what the policy answered to observations."""
+        self._answers.write(rows, self.count, leaves)
+
+    def ask(self, leaves: Leaves, slots: Slots, ids: Array, before: Array, explore: bool | None) -> Leaves:
+        """Let the policy answer observations of these slots: leaves of actions, then of all else.
+
+        Args:
+            leaves: of the observations.
+            slots: who acts.
+            ids: of those who observed it.
+            before: the rows of what they acted on before.
+            explore: whether actions are sampled; None: as the policy's settings say.
+
+        Raises:
+            ValueError: an answer that has not one row per slot, or does not fit those before.
+            Exception: what the policy raised.
+        """
+        columns = {ColumnNames.OBS: nest_of(self._seen, leaves)}
+        if self._initial:
+            columns |= self.states(before)
+        for name in self.wants.seen:
+            columns[name] = self._optional(name, slots, ids, before)
+        episodes = [slots.episodes[env] for env in slots.table["env"][ids].tolist()] if self.wants.episodes else None
+        answer, states, extras = self._asked(columns, episodes, self._explores() if explore is None else explore)
+        if len(states) != len(self._initial):
+            raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
+        actions = answered_actions(type(self.policy).__name__, self.acted, answer, len(ids))
+        if states:
+            extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
+        return [*actions, *self._flat(extras, len(ids))]
+
+    def observed(self, rows: Array) -> Any:
+        """Observations, `[n, …]`."""
+        return nest_of(self._seen, self.observation_leaves(rows))
+
+    def observation_leaves(self, rows: Array) -> Leaves:
+        """The leaves of observations."""
+        return self._observations.take(rows)
+
+    def answered(self, rows: Array) -> dict[str, Any]:
+        """The columns of what the policy answered to the observations in these rows."""
+        leaves = iter(self._answers.take(rows))
+        return {name: nest_of(template, leaves) for name, template in self._layout.items()}
+
+    def states(self, before: Array) -> dict[str, Any]:
+        """The columns of states before an answer, if the one before that was to these rows."""
+        return {
+            f"{STATE_IN}{i}": self._after(before, f"{STATE_OUT}{i}", state) for i, state in enumerate(self._initial)
+        }
+
+    def actions_at(self, before: Array) -> Any:
+        """The actions in these rows, `[n, …]`; zeros for no row."""
+        none = nest_of(self._action, [np.zeros(leaf.shape, leaf.dtype) for leaf in self.acted])
+        return self._after(before, ColumnNames.ACTIONS, none)
+
+    def keep(self, needed: Array) -> Array:
+        """Keep these rows only: where each row is from now on, and `NONE` at the end."""
+        kept = np.unique(needed[needed >= 0])
+        moved = np.full(self.count + 1, NONE)
+        moved[kept] = np.arange(len(kept))
+        self._observations.keep(kept)
+        self._answers.keep(kept)
+        self.count = len(kept)
+        return moved
+
+    def _asked(self, columns: dict[str, Any], episodes: list[Any] | None, explore: bool) -> Actions:
+        """What the policy answers to columns, by the one of its two methods that its class defines."""
+        how = {"explore": explore, "timestep": self.policy.global_timestep, "episodes": episodes}
+        answer: Actions
+        if self.wants.by_dict:
+            answer = self.policy.compute_actions_from_input_dict(SampleBatch(columns), **how)
+            return answer
+        answer = self.policy.compute_actions(
+            columns[ColumnNames.OBS],
+            states_in(columns),
+            prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),
+            prev_reward_batch=columns.get(ColumnNames.PREV_REWARDS),
+            info_batch=columns.get(ColumnNames.INFOS),
+            **how,
+        )
+        return answer
+
+    def _flat(self, answered: dict[str, Any], n_rows: int) -> Leaves:
+        """The leaves of what was answered beside actions, in the order of the first answer."""
+        misfits = f"answers of the policy {self.policy_id!r} do not fit those before"
+        if not self._layout:
+            self._layout = {ColumnNames.ACTIONS: self._action, **answered}
+        if len(answered) != len(self._layout) - 1 or not answered.keys() <= self._layout.keys():
+            named = f"nested differently: {[*answered]}; before they were {[*self._layout][1:]}"
+            raise ValueError(f"{misfits}: {named}")
+        leaves: Leaves = []
+        for name, template in self._layout.items():
+            for part in leaves_of(answered[name], template) if name in answered else ():
+                leaf = as_array(part)
+                if leaf.shape[:1] != (n_rows,):
+                    raise ValueError(f"the policy answered an array of shape {leaf.shape} to {n_rows} observations")
+                leaves.append(leaf)
+        forms = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
+        if forms != self._forms and not _hold(self._forms, forms):
+            now, before = ([(shape, str(dtype)) for shape, dtype in each] for each in (forms, self._forms))
+            raise ValueError(f"{misfits}: arrays of shapes and dtypes {now} per row; before they were {before}")
+        self._forms = self._forms or forms
+        return leaves
+
+    def _after(self, rows: Array, name: str, default: Any) -> Any:
+        """A column of what was answered in rows; the default for no row."""
+        missing = rows == NONE
+        if missing.all():
+            return map_nest(lambda leaf: np.repeat(leaf[None], len(rows), axis=0), default)
+        column = self.answered(np.where(missing, 0, rows))[name]
+        if missing.any():
+            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, default)
+        return column
+
+    def _optional(self, name: str, slots: Slots, ids: Array, before: Array) -> Any:
+        if name == ColumnNames.PREV_ACTIONS:
+            return self.actions_at(before)
+        if name == ColumnNames.PREV_REWARDS:
+            return np.where(before == NONE, np.float32(0), slots.table["paid"][ids])
+        if name == ColumnNames.ENV_ID:
+            return slots.table["env"][ids]
+        agents = [slots.agents[slot] for slot in ids.tolist()]
+        if name == ColumnNames.AGENT_ID:
+            return object_array(agents)
+        return [slots.info_of(env, agent) for env, agent in zip(slots.table["env"][ids].tolist(), agents, strict=True)]
+
+
+def _hold(first: Sequence[Form], now: Sequence[Form]) -> bool:
+    """Whether arrays of the first forms take these; float32 may follow float64, a float never an integer."""
+    if not first:
+        return True
+    if [shape for shape, _ in first] != [shape for shape, _ in now]:
+        return False
+    return all(np.can_cast(given, kept, "same_kind") for (_, kept), (_, given) in zip(first, now, strict=True))
+
+
+def _initial_states(policy: Any) -> list[Any]:
+    """The states with which episodes begin.
+
+    Raises:
+        ValueError: one is an empty structure, or has one in it.
+    """
+    initial = policy.get_initial_state()
+    for state in initial:
+        if has_empty(state):
+            raise ValueError(f"get_initial_state() gives {state!r}; begin with arrays of the shapes of later states")
+    return [map_nest(as_array, state) for state in initial]
