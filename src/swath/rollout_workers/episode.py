@@ -161,8 +161,8 @@ class Episode:
     def _each(self, name: str) -> list[Any]:
         """A field of each agent's record."""
         table = self._table if self._all is None else self._all.table
-        values: list[Any] = table[name][[*self.slots.values()]].tolist()
-        return values
+        field = table[name]
+        return [field[slot].item() for slot in self.slots.values()]
 
     def _ended(self, agent_id: Any, how: str) -> bool:
         return agent_id in self.slots and bool(self._each(how)[[*self.slots].index(agent_id)])

@@ -29,7 +29,8 @@ class Made(NamedTuple):
         reached: leaves that the step led to.
         step: the step.
         reward: after clipping.
-        t, clock: steps of the episode, and of the env, before this one.
+        clock: steps of the env before this one.
+        begun: the same, when its episode began.
         episode: trajectory ids.
         version: of the weights.
     """
@@ -39,8 +40,8 @@ class Made(NamedTuple):
     reached: Leaves
     step: Step
     reward: Array
-    t: Array
     clock: Array
+    begun: Array
     episode: Array
     version: int
 
@@ -68,8 +69,8 @@ class LoneAgents(SlotHost):
         self._now = [np.zeros((n, *leaf.shape), leaf.dtype) for leaf in plain_leaves(space, "observation")]
         self._rows, self._transitions, self._clocks = rows, transitions, clocks
         self._made: list[Made] = []
+        self._episodes, self._starts = np.zeros((2, n), np.int64)
         self._answer: tuple[Leaves, Leaves, int] = ([], [], 0)
-        self._remembers = rows.remembers
         slots.info_of = lambda env, _: inner.info_of(env)
 
     def enter(self, episode: Episode) -> None:
@@ -78,13 +79,15 @@ class LoneAgents(SlotHost):
         before, paid = table["before"][env], table["paid"][env]  # of steps that are not flushed yet
         self.slots.take(episode, LONE_AGENT, self._rows.number)
         table["before"][env], table["paid"][env] = before, paid
-        self._episodes = self.slots.table["episode"].copy()
+        self._episodes, self._starts = table["episode"].copy(), self._starts.copy()
+        self._starts[env] = self._clocks[env]
 
     def act(self, version: int, explore: bool | None) -> Leaves:
         """The actions of all envs, also of those that will ignore them."""
-        if self._remembers:
+        before = _NOBODY
+        if self._rows.remembers:
             self.flush()
-        before = np.where(self.slots.lengths > 0, self.slots.table["before"], NONE)
+            before = np.where(self.slots.lengths > 0, self.slots.table["before"], NONE)
         leaves = self._rows.ask(self._now, self.slots, self._everyone, before, explore)
         self._perf.lap("inference")
         self._answer = self._now, [leaf.copy() for leaf in leaves], version
@@ -96,20 +99,26 @@ class LoneAgents(SlotHost):
 
     def settle(self, step: Step) -> Array:
         """Each env that made a transition has paid its agent."""
-        table, ids, ended = self.slots.table, self._everyone, step.ended
+        table, ended, clip = self.slots.table, step.ended, self._rows.clip
         raw = step.reward.astype(np.float32)
-        reward = raw if self._rows.clip is None else self._rows.clip(raw)
-        times = self.slots.lengths.copy(), self._clocks.copy()
+        reward = raw if clip is None else clip(raw)
         seen, answered, version = self._answer
-        self._made.append(Made(seen, answered, self._now, step, reward, *times, self._episodes, version))
+        self._made.append(
+            Made(seen, answered, self._now, step, reward, self._clocks.copy(), self._starts, self._episodes, version)
+        )
+        stepped: Any = slice(None)
         if step.void:
-            ids, ended = np.delete(ids, step.void), ended.without(step.void)
-        table["count"][ids] += 1
-        table["total"][ids] += reward[ids]
-        table["raw"][ids] += raw[ids]
+            stepped, ended = np.delete(self._everyone, step.void), ended.without(step.void)
+        table["count"][stepped] += 1
+        table["total"][stepped] += reward[stepped]
+        if clip is not None:
+            table["raw"][stepped] += raw[stepped]
         if ended:
-            table["terminated"][ended.envs], table["truncated"][ended.envs] = ended.terminated, ended.truncated
-            table["over"][ended.envs] = True
+            envs = ended.envs
+            table["terminated"][envs], table["truncated"][envs] = ended.terminated, ended.truncated
+            table["over"][envs] = True
+            if clip is None:
+                table["raw"][envs] = table["total"][envs]
         return _NOBODY
 
     def flush(self) -> None:
@@ -134,8 +143,9 @@ class LoneAgents(SlotHost):
         for i, envs in ends:  # what the next step began with is the observation of another episode
             records["row"][i, envs] = np.arange(extra, extra + len(envs))
             extra += len(envs)
-        for name in ("reward", "t", "clock", "episode"):
+        for name in ("reward", "clock", "episode"):
             records[name] = [getattr(each, name) for each in made]
+        records["t"] = records["clock"] - [each.begun for each in made]
         records["version"] = [[each.version] for each in made]
         steps = self.slots.steps - len(made)
         records["step"] = np.arange(steps, self.slots.steps)[:, None]
@@ -153,7 +163,8 @@ class LoneAgents(SlotHost):
         records["before"][records["t"] == 0], records["paid"][records["t"] == 0] = NONE, 0
         valid = np.ones(records.shape, np.bool_)
         for i, each in enumerate(made):
-            valid[i, list(each.step.void)] = False
+            if each.step.void:
+                valid[i, list(each.step.void)] = False
         flat = records.reshape(-1)
         self._transitions.append(flat if valid.all() else records_at(flat, np.flatnonzero(valid)))
 

@@ -32,7 +32,7 @@ from swath.rollout_workers.sampling.post_processor import PostProcessor
 from swath.rollout_workers.sampling.progress import Progress, Quota
 from swath.rollout_workers.sampling.slot_host import SlotHost
 from swath.rollout_workers.sampling.slots import NONE, Slots, Transitions, records_at
-from swath.rollout_workers.sampling.watching import EpisodeCallbacks, LongEpisodes, metrics_of, noted
+from swath.rollout_workers.sampling.watching import WATCHED, EpisodeCallbacks, LongEpisodes, metrics_of, noted
 from swath.rollout_workers.worker.policies import Policies
 
 T = TypeVar("T")
@@ -98,6 +98,10 @@ class Sampler:
                 host, self._slots, context.perf, self._rows_of(lone), self._transitions, self._progress.clocks
             )
         )
+        looked_at = [
+            rows.wants.episodes or context.post.is_chunk_by_chunk(rows.policy) for rows in self._policies.values()
+        ]
+        self._slots.watched = lone is None or any(map(context.callbacks.listens, WATCHED)) or any(looked_at)
         self._acting = Acting(self._host, self._slots, context.perf, self._announce)
         self._stage = Stage([], list(range(n)))
         self._rules = Rules(StepLimit.of(host.spec), self._begin, context.failures)

@@ -46,12 +46,21 @@ SLOT = np.dtype(
 )
 
 
-def of_episode(env: int, episode: int, agent: int, policy: int) -> Array:
+_FIELDS = SLOT.names or ()
+
+
+def of_episode(env: int, episode: int, agent: int, policy: int) -> tuple[int, ...]:
     """The record of an agent that begins to act."""
-    record = np.zeros((), SLOT)
-    record["env"], record["episode"], record["agent"], record["policy"] = env, episode, agent, policy
-    record["row"] = record["step"] = record["acted"] = record["before"] = NONE
-    return record
+    begun = {
+        "env": env,
+        "episode": episode,
+        "agent": agent,
+        "policy": policy,
+        "row": NONE,
+        "acted": NONE,
+        "before": NONE,
+    }
+    return tuple(begun.get(name, 0) for name in _FIELDS)
 
 
 class Slots:
@@ -69,6 +78,7 @@ class Slots:
         infos: by the number of the step, what the envs said with it.
         said: what an env said last to each agent of the running episode.
         info_of: what an env said to an agent with its latest observation.
+        watched: whether episodes may be looked at when others have begun.
         waiting: how many env steps, and how many transitions, of an episode were not handed out yet.
     """
 
@@ -83,6 +93,7 @@ class Slots:
         self.episodes: list[Episode | None] = [None] * num_envs
         self.lengths = np.zeros(num_envs, np.int64)
         self.steps = 0
+        self.watched = True
         self.infos: dict[int, Any] = {}
         self._free = list(range(num_envs))[::-1]
 
@@ -90,8 +101,7 @@ class Slots:
         """An episode is about to begin."""
         before = self.episodes[env]
         if before is not None:
-            gone = before.keep()
-            self.leave(gone)
+            self.leave(before.keep() if self.watched else [*before.slots.values()])
         self.episodes[env] = episode
         self.lengths[env] = 0
 
