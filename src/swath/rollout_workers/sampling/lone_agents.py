@@ -126,47 +126,49 @@ class LoneAgents(SlotHost):
         if not self._made:
             return
         made, self._made = self._made, []
+        records, table = np.zeros((len(made), len(self._everyone)), SLOT), self.slots.table
+        records["env"], records["policy"] = self._everyone, self._rows.number
+        records["acted"], records["row"] = self._kept(made)
+        for name in ("reward", "clock", "episode"):
+            records[name] = [getattr(each, name) for each in made]
+        records["t"] = records["clock"] - [each.begun for each in made]
+        records["version"] = [[each.version] for each in made]
+        records["step"] = np.arange(self.slots.steps - len(made), self.slots.steps)[:, None]
+        for name, now in (("before", "acted"), ("paid", "reward")):
+            records[name][0], records[name][1:] = table[name], records[now][:-1]
+            table[name] = records[now][-1]
+        begins = records["t"] == 0
+        records["before"][begins], records["paid"][begins] = NONE, 0
+        valid = np.ones(records.shape, np.bool_)
+        for i, each in enumerate(made):
+            ended = each.step.ended
+            if ended:
+                records["terminated"][i, ended.envs], records["truncated"][i, ended.envs] = (
+                    ended.terminated,
+                    ended.truncated,
+                )
+            if each.step.void:
+                valid[i, list(each.step.void)] = False
+        flat = records.reshape(-1)
+        self._transitions.append(flat if valid.all() else records_at(flat, np.flatnonzero(valid)))
+
+    def _kept(self, made: list[Made]) -> tuple[Array, Array]:
+        """Keep what the policy saw and answered: the rows acted on, and those that were reached, `[T, B]`."""
         rows, n, last = self._rows, len(self._everyone), made[-1]
         ends = [(i, each.step.ended.envs) for i, each in enumerate(made[:-1]) if each.step.ended]
         seen = [[*leaves] for leaves in zip(*(each.seen for each in made), last.reached, strict=True)]
-        for i, envs in ends:
+        for i, envs in ends:  # the next step began with the observation of another episode
             for leaves, reached in zip(seen, made[i].reached, strict=True):
                 leaves.append(reached[envs])
         first, size = rows.keep_observed([np.concatenate(leaves) for leaves in seen]), n * len(made)
         answered = [np.concatenate(leaves) for leaves in zip(*(each.answered for each in made), strict=True)]
         rows.keep_answered(slice(first, first + size), answered)
-        records = np.zeros((len(made), n), SLOT)
-        records["env"], records["policy"] = self._everyone, rows.number
-        records["acted"] = first + np.arange(size).reshape(-1, n)
-        records["row"] = records["acted"] + n
-        extra = first + size + n
-        for i, envs in ends:  # what the next step began with is the observation of another episode
-            records["row"][i, envs] = np.arange(extra, extra + len(envs))
+        acted = first + np.arange(size).reshape(-1, n)
+        after, extra = acted + n, first + size + n
+        for i, envs in ends:
+            after[i, envs] = np.arange(extra, extra + len(envs))
             extra += len(envs)
-        for name in ("reward", "clock", "episode"):
-            records[name] = [getattr(each, name) for each in made]
-        records["t"] = records["clock"] - [each.begun for each in made]
-        records["version"] = [[each.version] for each in made]
-        steps = self.slots.steps - len(made)
-        records["step"] = np.arange(steps, self.slots.steps)[:, None]
-        for i, each in enumerate(made):
-            if each.step.ended:
-                envs = each.step.ended.envs
-                records["terminated"][i, envs], records["truncated"][i, envs] = (
-                    each.step.ended.terminated,
-                    each.step.ended.truncated,
-                )
-        table = self.slots.table
-        for name, now in (("before", "acted"), ("paid", "reward")):
-            records[name][0], records[name][1:] = table[name], records[now][:-1]
-            table[name] = records[now][-1]
-        records["before"][records["t"] == 0], records["paid"][records["t"] == 0] = NONE, 0
-        valid = np.ones(records.shape, np.bool_)
-        for i, each in enumerate(made):
-            if each.step.void:
-                valid[i, list(each.step.void)] = False
-        flat = records.reshape(-1)
-        self._transitions.append(flat if valid.all() else records_at(flat, np.flatnonzero(valid)))
+        return acted, after
 
     def said(self, env: int) -> Mapping[Any, Mapping[str, Any]]:
         """What the env said with its latest observation."""
