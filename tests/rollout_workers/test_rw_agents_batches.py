@@ -149,12 +149,12 @@ def test_memory_stays_flat_over_many_calls_of_an_endless_episode():
     troupe = Troupe(lambda: Endless(3), rollout_fragment_length=10)
     held = []
     tracemalloc.start()
-    for _ in range(60):
+    for _ in range(220):
         assert troupe.sample().count == 30
         troupe.policy_map["default_policy"].asked.clear()
         held.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
-    assert held[-1] - held[19] < 10_000
+    assert held[-1] - held[19] < 100_000
 
 
 def test_starting_over_gives_up_running_episodes():

@@ -1,1 +1,5 @@
-"""The host that only rollout workers need: that of the sub-envs of a user's own `VectorEnv`."""
+"""Hosts that only rollout workers need.
+
+own_vector   the sub-envs of a user's own `VectorEnv`
+slot_host    envs whose observations become rows of policies
+"""

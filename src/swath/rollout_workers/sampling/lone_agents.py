@@ -12,9 +12,9 @@ from swath.rollout.hosts.returned import info_of
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves, plain_leaves
 from swath.rollout_workers.episode import LONE_AGENT, Episode
+from swath.rollout_workers.hosts.slot_host import SlotHost
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
-from swath.rollout_workers.sampling.slot_host import SlotHost
 from swath.rollout_workers.sampling.slots import NONE, SLOT, Slots, Transitions, records_at
 
 _NOBODY = np.empty(0, np.int64)

@@ -14,9 +14,9 @@ from swath.rollout.hosts.returned import info_of
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves, splitter
 from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.hosts.slot_host import SlotHost
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
-from swath.rollout_workers.sampling.slot_host import SlotHost
 from swath.rollout_workers.sampling.slots import NONE, Slots
 
 _BEGUN: dict[str, ByAgent] = {TERMINATEDS: {ALL: False}, TRUNCATEDS: {ALL: False}}

@@ -18,10 +18,11 @@ import numpy as np
 from swath.rollout.failures import VoidRows
 from swath.rollout.hosts.base import ArrayHost, EnvRaised
 from swath.rollout.loop import Rules, Stage, Step, steps
-from swath.rollout.spaces import Array, Leaves
+from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.hosts.slot_host import Acting, SlotHost
 from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
 from swath.rollout_workers.perf_stats import PerfStats
 from swath.rollout_workers.sampling.batches import BatchMaker, Info
@@ -30,7 +31,6 @@ from swath.rollout_workers.sampling.many_agents import ManyAgents
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.post_processor import PostProcessor
 from swath.rollout_workers.sampling.progress import Progress, Quota
-from swath.rollout_workers.sampling.slot_host import SlotHost
 from swath.rollout_workers.sampling.slots import NONE, Slots, Transitions, records_at
 from swath.rollout_workers.sampling.watching import WATCHED, EpisodeCallbacks, LongEpisodes, metrics_of, noted
 from swath.rollout_workers.worker.policies import Policies
@@ -54,7 +54,7 @@ class Context:
         episode_ids: those that were never given before.
         unroll_ids: likewise, of chunks.
         log: of metrics.
-        perf: times the steps.
+        laps: times the steps.
     """
 
     worker: Any
@@ -66,7 +66,7 @@ class Context:
     episode_ids: Iterator[int]
     unroll_ids: Iterator[int]
     log: MetricsLog
-    perf: PerfStats
+    laps: PerfStats
 
 
 class Sampler:
@@ -92,17 +92,17 @@ class Sampler:
         self._slots.waiting = self._waiting
         self._policies: dict[int, PolicyRows] = {}
         self._host: SlotHost = (
-            ManyAgents(host, self._slots, context.perf, self._rows_of)
+            ManyAgents(host, self._slots, context.laps, self._rows_of)
             if lone is None
             else LoneAgents(
-                host, self._slots, context.perf, self._rows_of(lone), self._transitions, self._progress.clocks
+                host, self._slots, context.laps, self._rows_of(lone), self._transitions, self._progress.clocks
             )
         )
         looked_at = [
             rows.wants.episodes or context.post.is_chunk_by_chunk(rows.policy) for rows in self._policies.values()
         ]
         self._slots.watched = lone is None or any(map(context.callbacks.listens, WATCHED)) or any(looked_at)
-        self._acting = Acting(self._host, self._slots, context.perf, self._announce)
+        self._acting = Acting(self._host, self._slots, context.laps, self._announce)
         self._stage = Stage([], list(range(n)))
         self._rules = Rules(StepLimit.of(host.spec), self._begin, context.failures)
         self._created: set[int] = set()
@@ -184,10 +184,10 @@ class Sampler:
         """Make a step of all envs; what it led to is written before anything is raised."""
         context = self._context
         self._failed_at.clear()
-        context.perf.step()
+        context.laps.step()
         try:
             self._write(next(source))
-            context.perf.lap("env_wait")
+            context.laps.lap("env_wait")
         finally:
             self._count(context.failures.take_raised())
         if context.failures.fatal is not None:
@@ -231,7 +231,7 @@ class Sampler:
             context.callbacks("on_episode_end", over, slots.episodes)
         finally:  # callbacks may have added to what is reported
             if over:
-                context.log.add([metrics_of(self._episode(env), context.perf.get()) for env in over])
+                context.log.add([metrics_of(self._episode(env), context.laps.get()) for env in over])
         if self.quota.whole:
             self._long.note(slots.lengths, self.quota.length)
 
@@ -366,43 +366,3 @@ class Sampler:
         )
         for env, error in raised:
             self._context.callbacks("on_episode_end", [env], {env: error})
-
-
-class Acting:
-    """The policies as the loop's actor: each is asked once per step, for all slots that act next.
-
-    Args:
-        host: the envs.
-        slots: who acts.
-        perf: times the steps.
-        announce: called for each env in which an episode has begun, before policies are asked.
-
-    Attributes:
-        explore: whether actions are sampled; None: as the settings of each policy say.
-        version: of the weights.
-    """
-
-    def __init__(self, host: SlotHost, slots: Slots, perf: PerfStats, announce: Callable[[int], None]) -> None:
-        self.explore: bool | None = None
-        self.version = 0
-        self._host, self._slots, self._perf, self._announce = host, slots, perf, announce
-        self._begun: list[int] = []
-
-    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
-        """Actions as the host takes them. Where one policy raises, no agent has acted."""
-        self._perf.lap("env_wait")
-        while self._begun:
-            self._announce(self._begun.pop(0))
-        return self._host.act(self.version, self.explore)
-
-    def begin(self, envs: Sequence[int]) -> None:
-        """Episodes have begun in these envs; what is remembered of agents is in their slots."""
-        for env in envs:
-            episode = self._slots.episodes[env]
-            if episode is not None and not episode.has_begun:
-                episode.has_begun = True
-                self._begun.append(env)
-
-    def rewind(self) -> None:
-        """Never asked for: the hosts of rollout workers make no step twice."""
-        raise RuntimeError("the steps of a rollout worker are not taken back")

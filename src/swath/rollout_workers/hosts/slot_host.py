@@ -10,7 +10,7 @@ whose observations it was given have.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -107,3 +107,43 @@ class SlotHost(ABC):
         for env, error in self._observe(envs, None).items():
             raise EnvRaised(env, error) from error
         return []
+
+
+class Acting:
+    """The policies as the loop's actor: each is asked once per step, for all slots that act next.
+
+    Args:
+        host: the envs.
+        slots: who acts.
+        perf: times the steps.
+        announce: called for each env in which an episode has begun, before policies are asked.
+
+    Attributes:
+        explore: whether actions are sampled; None: as the settings of each policy say.
+        version: of the weights.
+    """
+
+    def __init__(self, host: SlotHost, slots: Slots, perf: PerfStats, announce: Callable[[int], None]) -> None:
+        self.explore: bool | None = None
+        self.version = 0
+        self._host, self._slots, self._perf, self._announce = host, slots, perf, announce
+        self._begun: list[int] = []
+
+    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
+        """Actions as the host takes them. Where one policy raises, no agent has acted."""
+        self._perf.lap("env_wait")
+        while self._begun:
+            self._announce(self._begun.pop(0))
+        return self._host.act(self.version, self.explore)
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes have begun in these envs; what is remembered of agents is in their slots."""
+        for env in envs:
+            episode = self._slots.episodes[env]
+            if episode is not None and not episode.has_begun:
+                episode.has_begun = True
+                self._begun.append(env)
+
+    def rewind(self) -> None:
+        """Never asked for: the hosts of rollout workers make no step twice."""
+        raise RuntimeError("the steps of a rollout worker are not taken back")
