@@ -71,8 +71,8 @@ GONE_NAMES = {
     **dict.fromkeys(("compress", "pack", "pack_if_needed", "unpack", "is_compressed"), "savez_compressed"),
 }
 GONE_OF_BATCHES = {
-    "compress": "savez_compressed",
-    **dict.fromkeys(("decompress_if_needed", "pack_if_needed"), "leave it out"),
+    **dict.fromkeys(("compress", "pack_if_needed"), "savez_compressed"),
+    "decompress_if_needed": "leave it out",
     "set_get_interceptor": r"call to_device\(\) for tensors",
     **dict.fromkeys(("accessed_keys", "added_keys", "deleted_keys"), "name the columns you need"),
 }

@@ -237,7 +237,7 @@ def test_states_are_kept_by_agent_begin_anew_with_episodes_and_come_in_sequences
         (lambda n: np.zeros(n + 1, int), "answered actions of shape"),
         (lambda n: np.zeros((n, 2), int), "answered actions of shape"),
         (lambda n: (np.zeros(n, int), [], {"asked": np.zeros(n + 1)}), "answered an array of shape"),
-        (lambda n: (np.zeros(n, int), [], {"new": np.zeros(n)}), "do not fit those before: nested differently"),
+        (lambda n: (np.zeros(n, int), [], {"asked": np.zeros(n), "new": np.zeros(n)}), "do not fit those before: nested differently"),
         (lambda n: (np.zeros(n, int), [np.zeros(n)], {}), "answered 1 states; its initial ones are"),
     ],
 )
@@ -246,7 +246,7 @@ def test_an_answer_unlike_the_first_is_refused(answer, text):
         def compute_actions(self, obs_batch, state_batches=None, **given):
             self.asked.append(0)
             n = len(obs_batch)
-            given = answer(n) if len(self.asked) == 2 else np.zeros(n, int)
+            given = answer(n) if len(self.asked) == 2 else (np.zeros(n, int), [], {"asked": np.zeros(n)})
             return given if isinstance(given, tuple) else (given, [], {})
 
     troupe = Troupe(Spaced, policies={"default_policy": Odd}, rollout_fragment_length=4)

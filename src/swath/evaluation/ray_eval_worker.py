@@ -137,7 +137,7 @@ class RayEvalWorker:
             dump_video=False,
         )
         at = _address(name, NAMESPACE if namespace is None else namespace)
-        worker._open(options, at, joins=True)  # noqa: SLF001  it is of this class
+        cls._open(worker, options, at, joins=True)
         return worker
 
     def _open(self, options: EvaluatorOptions, at: tuple[str, str] | None, *, joins: bool = False) -> None:
