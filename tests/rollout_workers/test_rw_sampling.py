@@ -1,5 +1,7 @@
 """What `sample()` hands out: which rows, in which order, under which names; and how often it asks the policy."""
 
+import gc
+import tracemalloc
 from typing import Any
 
 import gymnasium as gym
@@ -506,3 +508,38 @@ def test_metrics_of_episodes_that_span_calls_are_whole():
     assert [metrics.episode_length for metrics in told] == [7] * 10
     assert {metrics.episode_reward for metrics in told} == {float(sum(range(8)))}
     assert [metrics.env_index for metrics in told] == [0, 1] * 5
+
+
+class Lasting(gym.Env[Any, Any]):
+    """Shows 4 kB a step; every eighth never ends, the others after 10 steps."""
+
+    observation_space = gym.spaces.Box(0, 1, (1000,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    made = stepped = 0
+
+    def __init__(self) -> None:
+        self.number, Lasting.made = Lasting.made, Lasting.made + 1
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.t = 0
+        return np.zeros(1000, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        Lasting.stepped += 1
+        return np.zeros(1000, np.float32), 0.0, self.number % 8 > 0 and self.t == 10, False, {}
+
+
+def test_of_an_episode_that_whole_batches_wait_for_only_its_own_rows_are_kept():
+    settings = {"num_envs_per_env_runner": 8, "rollout_fragment_length": 10, "batch_mode": "complete_episodes"}
+    with made_of(Lasting, **settings) as worker:
+        worker.sample()
+        tracemalloc.start()
+        for _ in range(20):
+            assert worker.sample().count >= 80
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        waiting = Lasting.stepped - worker.counters["env_steps_sampled"]
+    assert waiting > 200
+    assert held < 4 * 4_000 * waiting

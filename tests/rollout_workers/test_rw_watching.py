@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from sampling_toys import Foreseen, counting_worker, made_of
 
 from swath.rollout_workers import DefaultCallbacks, Episode
@@ -194,6 +195,29 @@ def test_a_policy_that_post_processes_gets_chunk_by_chunk_and_may_return_fewer_r
     assert batch.count == sum(after for _, after in seen) == batch["mine"].sum()
     assert "returned" in batch
     assert batch.env_steps() == 12
+
+
+class Scoring(DefaultCallbacks):
+    """Counts the rows of an episode's chunks."""
+
+    def on_postprocess_trajectory(self, *, episode: Any, postprocessed_batch: Any, **kwargs: Any) -> None:
+        """Count them."""
+        episode.custom_metrics["rows"] = episode.custom_metrics.get("rows", 0) + postprocessed_batch.count
+
+    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+        """All are counted."""
+        episode.hist_data["at_end"] = [(episode.length, episode.custom_metrics["rows"])]
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_what_is_noted_of_chunks_is_there_when_their_episode_ends(mode: str) -> None:
+    settings = {**ONE, "num_envs_per_env_runner": 2, "callbacks_class": Scoring, "batch_mode": mode}
+    with made_of(lambda: MockEnv3(7), RandomPolicy, **settings) as worker:
+        for _ in range(5):
+            worker.sample()
+        told = worker.get_metrics()
+        assert len(told) == worker.counters["episodes"] > 4
+    assert [metrics.hist_data["at_end"] for metrics in told] == [[(7, 7)]] * len(told)
 
 
 def test_advantages_of_a_whole_batch_are_those_of_its_chunks():

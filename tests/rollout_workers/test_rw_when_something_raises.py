@@ -13,7 +13,7 @@ import pytest
 from agent_toys import Counter, Troupe
 from sampling_toys import Foreseen, counting_worker, made_of
 
-from swath.rollout_workers import DefaultCallbacks
+from swath.rollout_workers import DefaultCallbacks, PPOTorchPolicy
 from swath.testing.counting import Counting, CountingEnv, Script
 from swath.testing.envs import BasicMultiAgent
 from swath.testing.faults import EnvBroke, Fault
@@ -91,6 +91,18 @@ def policy(method):
     return make
 
 
+def critic(**settings):
+    """One whose values cannot be computed."""
+    raising = _Raising(2)
+
+    class Other(PPOTorchPolicy):
+        def compute_values(self, input_dict):
+            raising()
+            return super().compute_values(input_dict)
+
+    return counting_worker(COUNTING, policy=Other, **settings)[0]
+
+
 def callback(event, at=2):
     """One that raises."""
 
@@ -116,6 +128,7 @@ ROWS = {
     "on_episode_step": Row(callback("on_episode_step"), Once),
     "on_episode_end": Row(callback("on_episode_end"), Once),
     "postprocess_trajectory": Row(policy("postprocess_trajectory"), Once, discarded=B * F),
+    "values of open ends": Row(critic, Once, discarded=B * F),
     "on_postprocess_trajectory": Row(callback("on_postprocess_trajectory"), Once, discarded=B * F),
     "on_sample_end": Row(callback("on_sample_end", at=1), Once, discarded=B * F),
 }

@@ -9,7 +9,7 @@ No transition is lost where something raises, and each has the version of the po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -110,6 +110,7 @@ class Sampler:
         self._maker = BatchMaker(context.post, self._episodes, self._infos_of, context.unroll_ids)
         self._long = LongEpisodes()
         self._failed_at: dict[int, int] = {}
+        self._ended: list[tuple[int, Episode]] = []
 
     def sample(self, version: int, explore: bool | None, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """Hand out what is made of batches by policy id; there is none of a policy without rows.
@@ -228,12 +229,24 @@ class Sampler:
         try:
             if context.callbacks.listens("on_episode_step"):
                 context.callbacks("on_episode_step", np.arange(len(slots.lengths))[stepped].tolist(), slots.episodes)
-            context.callbacks("on_episode_end", over, slots.episodes)
-        finally:  # callbacks may have added to what is reported
-            if over:
-                context.log.add([metrics_of(self._episode(env), context.laps.get()) for env in over])
+        finally:
+            self._ended += [(env, self._episode(env)) for env in over]
+            if not context.post.listeners:  # else when their rows were post-processed
+                self._end(set())
         if self.quota.whole:
             self._long.note(slots.lengths, self.quota.length)
+
+    def _end(self, waiting: Collection[int]) -> None:
+        """Call `on_episode_end` of the episodes that have ended, but for those that wait; then report them."""
+        ended = [(env, episode) for env, episode in self._ended if episode.episode_id not in waiting]
+        self._ended = [(env, episode) for env, episode in self._ended if episode.episode_id in waiting]
+        context = self._context
+        try:
+            for env, episode in ended:
+                context.callbacks("on_episode_end", [env], {env: episode})
+        finally:  # callbacks may have added to what is reported
+            if ended:
+                context.log.add([metrics_of(episode, context.laps.get()) for _, episode in ended])
 
     def _close(self, ids: Array) -> None:
         """The transitions of these slots have ended, with what they were paid up to now."""
@@ -312,6 +325,7 @@ class Sampler:
         self._progress.hand_out(cuts)
         try:
             batches = self._maker.make(list(self._policies.values()), taken)
+            self._end({*self._transitions.table["episode"].tolist()})
             n_rows = sum(batch.count for batch in batches.values())
             whole = complete(batches, env_steps)
         except BaseException:
