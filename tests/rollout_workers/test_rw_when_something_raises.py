@@ -93,7 +93,7 @@ def policy(method):
 
 def critic(**settings):
     """One whose values cannot be computed."""
-    raising = _Raising(2)
+    raising = _Raising(1)
 
     class Other(PPOTorchPolicy):
         def compute_values(self, input_dict):
