@@ -4,9 +4,8 @@ import torch
 from gymnasium import spaces
 
 from swath.learn import NetworkConfig, PPOConfig, default_config, make_policy
-from swath.learn.gaussian import Gaussian
-from swath.learn.heads import Categorical, MultiCategorical
-from swath.learn.images import ImageEncoder
+from swath.learn.encoders import ImageEncoder
+from swath.learn.heads import Categorical, Gaussian, MultiCategorical
 
 BOX = spaces.Box(-1, 1, (3,))
 PIXELS = spaces.Box(0, 255, (4, 84, 84), np.uint8)

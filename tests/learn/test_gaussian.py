@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from swath.learn.gaussian import Gaussian
+from swath.learn.heads import Gaussian
 
 INF = math.inf
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from swath.learn.images import Convolutions, ImageEncoder
+from swath.learn.encoders import Convolutions, ImageEncoder
 
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84), (96, 64, 3), (1, 36, 36)])

@@ -11,8 +11,6 @@ from torch import nn
 from swath import ExplorationType
 from swath.learn import NetworkPolicy
 from swath.learn.heads import Categorical
-from swath.learn.networks import MLP
-from swath.learn.value import ValueNet
 
 SPACES = [
     TWO,
@@ -45,7 +43,6 @@ def test_evaluate_gives_what_acting_gave_with_gradients_for_every_parameter(spac
         action, acted = policy(observation)
     log_prob, entropy, value = policy.evaluate((observation,), action)
     torch.testing.assert_close(log_prob, acted, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(policy.log_prob((observation,), action), log_prob)
     torch.testing.assert_close(policy.value((observation,)), value)
     assert entropy.shape == value.shape == (7,)
     (log_prob + entropy + value).sum().backward()
@@ -63,22 +60,12 @@ def test_only_random_exploration_draws():
     assert not torch.equal(*drawn)
 
 
-def test_the_state_value_comes_along_if_asked_for():
-    critic = ValueNet(MLP([3, 1]))
-    policy, observation = NetworkPolicy(MLP([3, 2]), Categorical(2), critic=critic, with_value=True), torch.randn(5, 3)
-    _, _, value = policy(observation)
-    assert policy.out_keys == ["action", "action_log_prob", "state_value"]
-    assert torch.equal(value, critic(observation).unsqueeze(-1))
-
-
 def test_without_a_critic_it_acts_but_knows_no_values():
     policy, observation = NetworkPolicy(nn.Linear(3, 2), Categorical(2)), torch.randn(5, 3)
     assert policy(observation)[0].shape == (5,)
     policy.update_encoder((observation,))
     with pytest.raises(ValueError, match="no critic"):
         policy.value((observation,))
-    with pytest.raises(ValueError, match="no critic"):
-        NetworkPolicy(nn.Linear(3, 2), Categorical(2), with_value=True)
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])

@@ -19,7 +19,6 @@ BAD = [
     ("clip", None, "above 0 and finite"),
     ("learning_rate", True, "above 0 and finite"),
     ("entropy_coef", "0.1", "0 or more and finite"),
-    ("normalise_advantage", 3, "true or false"),
 ]
 
 

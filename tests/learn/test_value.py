@@ -1,7 +1,6 @@
 import torch
 
-from swath.learn.networks import MLP
-from swath.learn.value import ValueNet
+from swath.learn.networks import MLP, ValueNet
 
 
 def test_values_stay_what_they_were_when_the_figures_move():

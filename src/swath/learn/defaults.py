@@ -9,14 +9,11 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from swath.learn.config import PPOConfig
-from swath.learn.encoders import Encoder, VectorEncoder
-from swath.learn.gaussian import Gaussian
-from swath.learn.heads import Head, choices_of
-from swath.learn.images import SMALLEST, ImageEncoder, channels_first
-from swath.learn.networks import MLP, activation_named
+from swath.learn.encoders import SMALLEST, Encoder, ImageEncoder, VectorEncoder, channels_first
+from swath.learn.heads import Gaussian, Head, choices_of
+from swath.learn.networks import MLP, ValueNet, activation_named
 from swath.learn.policy import NetworkPolicy
-from swath.learn.value import ValueNet
+from swath.learn.ppo import PPOConfig
 from swath.rollout.spaces import Leaf, observation_leaves
 
 _POLICY_GAIN = 0.01

@@ -37,6 +37,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """What may stand between two layers; each may overwrite its argument."""
 
 _HIDDEN_GAIN = 2**0.5
+_SMALLEST_STD = 1e-4
 
 
 class MLP(nn.Module):
@@ -106,3 +107,45 @@ def activation_named(name: str) -> Callable[[Tensor], Tensor]:
     if name not in ACTIVATIONS:
         raise ValueError(f"activation={name!r} is none of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
+
+
+class ValueNet(nn.Module):
+    """A value function `[*B, D]` to `[*B]` whose network works in units of the returns' running mean and std.
+
+    Where these change, the last layer is rescaled so that the values stay what they were (van Hasselt et al., "Learning
+    values across many orders of magnitude", 2016).
+
+    Args:
+        network: with one output.
+        memory: about how many updates the running figures look back.
+    """
+
+    mean: Tensor
+    std: Tensor
+    updates: Tensor
+
+    def __init__(self, network: MLP, memory: int = 10) -> None:
+        super().__init__()
+        self.network, self.memory = network, memory
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("std", torch.ones(()))
+        self.register_buffer("updates", torch.zeros(()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Values `[*B]` in the reward's own units."""
+        return torch.addcmul(self.mean, self.std, self.network(features).squeeze(-1))
+
+    @torch.no_grad()
+    def update(self, returns: Tensor) -> None:
+        """Move the figures towards those of these returns, values unchanged."""
+        self.updates += 1
+        share = (1 / self.updates).clamp(min=1 / self.memory)
+        delta = returns.mean() - self.mean
+        old = torch.where(self.updates == 1, 0.0, self.std**2)
+        variance = (1 - share) * (old + share * delta**2) + share * returns.var(correction=0)
+        mean, std = self.mean + share * delta, variance.sqrt().clamp(min=_SMALLEST_STD)
+        weight, bias = self.network.last_layer
+        weight.mul_(self.std / std)
+        bias.copy_((self.std * bias + self.mean - mean) / std)
+        self.mean.copy_(mean)
+        self.std.copy_(std)

@@ -8,7 +8,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf, isfinite
+from numbers import Real
 from typing import Any, TypeAlias
 
 import torch
@@ -17,8 +20,6 @@ from torch import Tensor, nn
 
 from swath import keys
 from swath.keys import NEXT, Key, under_next
-from swath.learn.config import PPOConfig
-from swath.learn.losses import Weighing, explained_variance, surrogate_loss
 from swath.learn.policy import NetworkPolicy
 from swath.rollout.episodes.gae import GAE
 
@@ -28,7 +29,69 @@ Rows: TypeAlias = dict[Key, Tensor]
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
 """What each minibatch reports; `update` gives their means."""
 
-_ADAM_EPSILON = 1e-5
+_RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
+    ("total_frames epochs minibatch_size", "a whole number, 1 or more", lambda x: isinstance(x, int) and x >= 1),
+    ("learning_rate clip clip_value max_grad_norm", "above 0 and finite", lambda x: 0 < x < inf),
+    ("value_coef entropy_coef", "0 or more and finite", lambda x: 0 <= x < inf),
+    ("gamma gae_lambda final_lr_fraction", "between 0 and 1", lambda x: 0 <= x <= 1),
+)
+"""Which settings must be what."""
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Settings of `PPO`; `swath.learn.default_config` picks those that suit an action space.
+
+    Attributes:
+        total_frames: frames of the whole training, over which `learning_rate` falls linearly; `None`: it stays.
+        learning_rate: of Adam, at the start.
+        final_lr_fraction: what is left of `learning_rate` at `total_frames`.
+        gamma: discount.
+        gae_lambda: λ of generalised advantage estimation.
+        clip: how far the ratio of probabilities may leave 1.
+        clip_value: how far, in units of the returns' std, a value may leave its old one; `None`: no limit.
+        epochs: how often each frame is used.
+        minibatch_size: about how many frames make one gradient; the batch is cut into equal parts.
+        value_coef: weight of the value loss, which is in units of the returns' std.
+        entropy_coef: weight of the entropy bonus.
+        max_grad_norm: the gradient is shortened to this norm.
+        normalise_advantage: whether the advantages of a batch get mean 0 and std 1.
+        seed: of the order in which frames are used.
+
+    Raises:
+        ValueError: a setting outside its range; the message says which.
+    """
+
+    total_frames: int | None = None
+    learning_rate: float = 1e-3
+    final_lr_fraction: float = 0.0
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    clip: float = 0.2
+    clip_value: float | None = None
+    epochs: int = 10
+    minibatch_size: int = 256
+    value_coef: float = 0.5
+    entropy_coef: float = 0.0
+    max_grad_norm: float = 0.5
+    normalise_advantage: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for names, wanted, fits in _RULES:
+            for name in names.split():
+                value = getattr(self, name)
+                if value is None and name in ("total_frames", "clip_value"):
+                    continue
+                if isinstance(value, bool) or not isinstance(value, Real) or not fits(value):
+                    raise ValueError(f"PPOConfig: {name}={value!r} must be {wanted}")
+
+    def remaining(self, frames: int) -> float:
+        """Share of `learning_rate` that is left after so many frames."""
+        if self.total_frames is None:
+            return 1.0
+        left = max(0.0, 1 - frames / self.total_frames)
+        return self.final_lr_fraction + (1 - self.final_lr_fraction) * left
 
 
 class PPO:
@@ -48,7 +111,7 @@ class PPO:
         self.policy, self.config = policy, config or PPOConfig()
         self.critic = policy.require_critic()
         self.frames, self.updates = 0, 0
-        self._adam = torch.optim.Adam(policy.parameters(), self.config.learning_rate, eps=_ADAM_EPSILON, fused=True)
+        self._adam = torch.optim.Adam(policy.parameters(), self.config.learning_rate, eps=1e-5, fused=True)
         self._generator = torch.Generator().manual_seed(self.config.seed)
 
     def __repr__(self) -> str:
@@ -84,17 +147,17 @@ class PPO:
         self.updates += 1
         self.frames += len(rows[keys.LOG_PROB])
         losses = dict(zip(STATISTICS, means, strict=True))
-        _require_finite(losses, self.updates)
+        if bad := {name: value for name, value in losses.items() if not isfinite(value)}:
+            raise FloatingPointError(
+                f"after update {self.updates} {bad}: lower learning_rate, or look for observations and rewards that "
+                "are not finite with Collector(check_finite=True)"
+            )
         return losses | {"explained_variance": explained, "learning_rate": rate}
 
     def state_dict(self) -> dict[str, Any]:
         """What `update` needs to go on exactly, beside the policy's own `state_dict`: tensors and plain values."""
-        return {
-            "adam": self._adam.state_dict(),
-            "generator": self._generator.get_state(),
-            "frames": self.frames,
-            "updates": self.updates,
-        }
+        counts = {"frames": self.frames, "updates": self.updates}
+        return {"adam": self._adam.state_dict(), "generator": self._generator.get_state(), **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from where `state_dict` was taken; load the policy's weights beside it.
@@ -117,41 +180,25 @@ class PPO:
 
     def _step(self, rows: Rows) -> Tensor:
         """One gradient; returns `STATISTICS`."""
-        config = self.config
+        config, std = self.config, self.critic.std
         log_prob, entropy, value = self.policy.evaluate([rows[key] for key in self.policy.in_keys], rows[keys.ACTION])
         log_ratio = log_prob - rows[keys.LOG_PROB]
-        weighing = Weighing(config.clip, config.value_coef, config.entropy_coef)
-        loss = surrogate_loss(log_ratio, rows[keys.ADVANTAGE], self._value_loss(value, rows), entropy, weighing)
-        self._adam.zero_grad()
-        torch.autograd.backward(loss.total)
-        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm)
-        self._adam.step()
-        return torch.stack([loss.policy, loss.value, loss.entropy, *_drift(log_ratio, config.clip), norm]).detach()
-
-    def _value_loss(self, value: Tensor, rows: Rows) -> Tensor:
-        std, limit = self.critic.std, self.config.clip_value
+        policy_loss = clipped_surrogate(log_ratio, rows[keys.ADVANTAGE], config.clip).mean()
         old, target = rows[keys.STATE_VALUE], rows[keys.VALUE_TARGET]
         error = (value - target).square()
-        if limit is not None:
-            near = old + (value - old).clamp(-limit * std, limit * std)
+        if config.clip_value is not None:
+            near = old + (value - old).clamp(-config.clip_value * std, config.clip_value * std)
             error = torch.maximum(error, (near - target).square())
-        return 0.5 * error / std.square()
-
-
-@torch.no_grad()
-def _drift(log_ratio: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """How far the policy has moved: an estimate of the KL divergence that is never negative, and the share clipped."""
-    excess = log_ratio.expm1()
-    return (excess - log_ratio).mean(), (excess.abs() > clip).to(log_ratio.dtype).mean()
-
-
-def _require_finite(losses: dict[str, float], updates: int) -> None:
-    bad = {name: value for name, value in losses.items() if not abs(value) < float("inf")}
-    if bad:
-        raise FloatingPointError(
-            f"after update {updates} {bad}: lower learning_rate, or look for observations and rewards that are "
-            "not finite with Collector(check_finite=True)"
-        )
+        value_loss, entropy = (0.5 * error / std.square()).mean(), entropy.mean()
+        loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
+        self._adam.zero_grad()
+        torch.autograd.backward(loss)
+        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), config.max_grad_norm)
+        self._adam.step()
+        with torch.no_grad():
+            excess = log_ratio.expm1()  # `excess - log_ratio` estimates the KL divergence and is never negative
+            drift = (excess - log_ratio).mean(), (excess.abs() > config.clip).to(log_ratio.dtype).mean()
+            return torch.stack([policy_loss, value_loss, entropy, *drift, norm])
 
 
 class _Critic(nn.Module):
@@ -176,12 +223,8 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> 
     mask = batch.get(keys.MASK, None)
     if mask is not None and not mask.any():
         raise ValueError(f"batch of shape {list(batch.shape)} has no frame to learn from: all are masked")
-    estimate = GAE(
-        gamma=config.gamma,
-        lmbda=config.gae_lambda,
-        value_network=_Critic(policy),
-        average_gae=config.normalise_advantage,
-    )
+    critic, average = _Critic(policy), config.normalise_advantage
+    estimate = GAE(gamma=config.gamma, lmbda=config.gae_lambda, value_network=critic, average_gae=average)
     needed = [keys.ACTION, keys.LOG_PROB, *((NEXT, name) for name in (keys.REWARD, keys.DONE, keys.TERMINATED))]
     needed += [key for entry in policy.in_keys for key in (entry, under_next(entry))]
     needed += [key for key in (keys.MASK, keys.TRAJ_IDS) if key in batch.keys(include_nested=True)]
@@ -189,3 +232,28 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> 
     flat = flat if mask is None else flat[flat[keys.MASK]]
     numbers = (keys.LOG_PROB, keys.STATE_VALUE, keys.ADVANTAGE, keys.VALUE_TARGET)
     return {key: flat[key] for key in (*policy.in_keys, keys.ACTION)} | {key: flat[key].reshape(-1) for key in numbers}
+
+
+Mean = Callable[[Tensor], Tensor]
+"""Makes a scalar of `[N]`; it may leave out rows that are padding."""
+
+
+def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """The policy's loss `[N]` (Schulman et al., 2017, eq. 7).
+
+    Args:
+        log_ratio: log-probability of the actions now, less that when they were chosen.
+        advantage: of the actions.
+        clip: how far the ratio of probabilities may leave 1.
+    """
+    ratio = log_ratio.exp()
+    return -torch.minimum(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip))
+
+
+@torch.no_grad()
+def explained_variance(target: Tensor, value: Tensor, mean: Mean = torch.mean) -> Tensor:
+    """Share of the targets' variance that the values explain, at least -1; 0 where the targets are all alike."""
+    variance = mean((target - mean(target)).square())
+    error = target - value
+    rest = mean((error - mean(error)).square())
+    return torch.where(variance > 0, (1 - rest / variance).clamp(min=-1), 0.0)

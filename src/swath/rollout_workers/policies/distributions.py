@@ -20,8 +20,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from swath.learn.gaussian import DiagGaussian
-from swath.learn.heads import Categorical, MultiCategorical, choices_of
+from swath.learn.heads import Categorical, DiagGaussian, MultiCategorical, choices_of
 
 ActionHead: TypeAlias = Categorical | MultiCategorical | DiagGaussian
 

@@ -18,8 +18,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from swath.learn.encoders import VectorEncoder
-from swath.learn.images import Convolutions
+from swath.learn.encoders import Convolutions, VectorEncoder
 from swath.learn.networks import MLP, orthogonal
 from swath.rollout.spaces import plain_leaves
 

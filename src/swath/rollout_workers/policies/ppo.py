@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from swath.learn.losses import Weighing, explained_variance, surrogate_loss
+from swath.learn.ppo import clipped_surrogate, explained_variance
 from swath.rollout_workers.advantages import Estimator
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
@@ -63,28 +64,25 @@ class PPOTorchPolicy(TorchPolicy):
         return self.kl_coeff
 
     def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
-        """The clipped surrogate loss; see `swath.learn.losses.surrogate_loss`."""
+        """The clipped surrogate loss with a divergence penalty (Schulman et al., 2017, eq. 7 to 9)."""
         out, value, _ = self.run_model(model, train_batch)
         now, before = (dist_class(given, model) for given in (out, train_batch[ColumnNames.ACTION_DIST_INPUTS]))
         config, target, mean = self.config, train_batch[ColumnNames.VALUE_TARGETS], self.valid_mean(train_batch)
-        critic = value if config["use_critic"] else None
         log_ratio = now.logp(train_batch[ColumnNames.ACTIONS]) - train_batch[ColumnNames.ACTION_LOGP]
-        error = None if critic is None else (critic - target).square().clamp(0, config["vf_clip_param"])
-        kl_coeff = self.kl_coeff if config["use_kl_loss"] else 0.0
-        weighing = Weighing(config["clip_param"], config["vf_loss_coeff"], self.entropy_coeff, kl_coeff)
-        advantage, entropy, kl = train_batch[ColumnNames.ADVANTAGES], now.entropy(), before.kl(now)
-        loss = surrogate_loss(log_ratio, advantage, error, entropy, weighing, kl, mean)
-        self._stats = {
-            "total_loss": loss.total.detach(),
-            "policy_loss": loss.policy,
-            "vf_loss": loss.value,
-            "vf_explained_var": 0.0 if critic is None else explained_variance(target, critic, mean),
-            "kl": loss.kl,
-            "entropy": loss.entropy,
-            "entropy_coeff": self.entropy_coeff,
-            "cur_kl_coeff": self.kl_coeff,
-        }
-        return loss.total
+        policy_loss = mean(clipped_surrogate(log_ratio, train_batch[ColumnNames.ADVANTAGES], config["clip_param"]))
+        entropy, kl = mean(now.entropy()), mean(before.kl(now))
+        value_loss = explained = torch.zeros_like(entropy)
+        if config["use_critic"] and value is not None:
+            value_loss = mean((value - target).square().clamp(0, config["vf_clip_param"]))
+            explained = explained_variance(target, value, mean)
+        loss: Tensor = policy_loss + config["vf_loss_coeff"] * value_loss - self.entropy_coeff * entropy
+        if config["use_kl_loss"]:
+            loss = loss + self.kl_coeff * kl
+        parts = {"policy_loss": policy_loss, "vf_loss": value_loss, "vf_explained_var": explained, "kl": kl}
+        parts |= {"total_loss": loss, "entropy": entropy}
+        self._stats = {name: part.detach() for name, part in parts.items()}
+        self._stats |= {"entropy_coeff": self.entropy_coeff, "cur_kl_coeff": self.kl_coeff}
+        return loss
 
     def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  the signature of every policy
         """The parts of the loss as means, and the weights of the parts."""

@@ -19,7 +19,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from swath.learn.gaussian import DiagGaussian
+from swath.learn.heads import DiagGaussian
 from swath.rollout_workers.actions import as_answered
 from swath.rollout_workers.advantages import Estimator
 from swath.rollout_workers.batches.leaves import as_array
