@@ -26,8 +26,8 @@ BAD = {
         TypeError,
         "give a dict of schemes",
     ),
-    "no scheme": ({"weight_sync_schemes": {"policy": "shared"}}, TypeError, "give schemes by model id"),
-    "no id": ({"weight_recv_schemes": {0: SharedMemWeightSyncScheme()}}, TypeError, "give schemes by model id"),
+    "no scheme": ({"weight_sync_schemes": {"policy": "shared"}}, TypeError, "schemes by model id"),
+    "no id": ({"weight_recv_schemes": {0: SharedMemWeightSyncScheme()}}, TypeError, "schemes by model id"),
     "an updater too": (
         {"weight_sync_schemes": {}, "weight_updater": lambda: None},
         TypeError,

@@ -12,7 +12,7 @@ from torch import nn
 import ray_cluster
 from swath.weights.channel import Channel
 from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import apply
+from swath.weights.snapshot import fitting
 from swath.workers.base import Job
 from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.packing import owned, pack, unpack
@@ -70,7 +70,7 @@ class Reader:
         """Take an update; what is there then."""
         if update is not None:
             for snapshot in update.opened().values():
-                apply(snapshot, self.model)
+                fitting(snapshot, self.model)()
             self.version = update.version
         return Seen(self.version, self.model.values())
 
@@ -224,7 +224,7 @@ class ChannelContract:
             model = Filled()
             newest = readers.channel.newest(worker, "policy")
             assert newest is not None
-            apply(newest[1], model)
+            fitting(newest[1], model)()
             assert model.values() == {value}
         assert readers.share.open == 2
 

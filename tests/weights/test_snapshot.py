@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import apply
+from swath.weights.snapshot import fitting
 from swath.workers.packing import pack, unpack
 
 
@@ -83,7 +83,7 @@ def test_what_travelled_is_applied_from_memory_that_cannot_be_written():
     parameters = list(target.parameters())
     snapshot = travelled(take(source, Manifest.of(target)))
     assert not any(buffer.flags.writeable for buffer in snapshot.buffers.values())
-    apply(snapshot, target)
+    fitting(snapshot, target)()
     assert all_equal(source, target)
     assert all(mine is before for mine, before in zip(target.parameters(), parameters, strict=True))
     target[0].weight.data.fill_(9)
@@ -97,7 +97,7 @@ def test_shared_parameters_are_in_it_once_under_whatever_name_they_come():
         snapshot = take(dict.fromkeys(names, weight), manifest)
         assert snapshot.nbytes == 16
         target = tied()
-        apply(snapshot, target)
+        fitting(snapshot, target)()
         assert bool((target[1].weight == 7).all())
         assert target[1].weight is target[0].weight
 
@@ -110,9 +110,9 @@ def test_a_model_without_weights_has_no_snapshot():
 
 def test_statistics_without_parameters_travel():
     source, target = Statistics(3.0), Statistics()
-    apply(take(source, Manifest.of(target)), target)
+    fitting(take(source, Manifest.of(target)), target)()
     assert target.mean.tolist() == [3.0, 3.0]
-    apply(take({}, Manifest.of(target)), target)
+    fitting(take({}, Manifest.of(target)), target)()
     assert target.mean.tolist() == [3.0, 3.0], "buffers may be missing"
 
 
@@ -120,7 +120,7 @@ def test_statistics_without_parameters_travel():
 def test_extra_state_alone_travels_and_is_each_receivers_own(note):
     source, target = nn.Sequential(Noted(note)), nn.Sequential(Noted("before"))
     snapshot = take(source, Manifest.of(target))
-    apply(snapshot, target)
+    fitting(snapshot, target)()
     assert str(target[0].note) == str(note)
     if isinstance(note, dict):
         target[0].note["deep"].append(2)
@@ -130,11 +130,11 @@ def test_extra_state_alone_travels_and_is_each_receivers_own(note):
 @pytest.mark.parametrize("form", [lambda m: m, TensorDict.from_module], ids=["a module", "a TensorDict"])
 def test_buffers_that_are_no_state_travel_where_they_fit(form):
     target = Cached()
-    apply(take(form(Cached(2.0)), Manifest.of(target)), target)
+    fitting(take(form(Cached(2.0)), Manifest.of(target)), target)()
     assert target.cache.tolist() == [2.0] * 3
-    apply(take(form(Cached(5.0, size=4)), Manifest.of(target)), target)
+    fitting(take(form(Cached(5.0, size=4)), Manifest.of(target)), target)()
     assert target.cache.tolist() == [2.0] * 3, "a cache of another size stays"
-    apply(take(nn.Linear(2, 2), Manifest.of(target)), target)
+    fitting(take(nn.Linear(2, 2), Manifest.of(target)), target)()
     assert target.cache.tolist() == [2.0] * 3
 
 
@@ -156,7 +156,7 @@ def test_a_snapshot_of_another_model_changes_nothing(make, error, message):
     target = make()
     before = [value.clone() for value in target.parameters()]
     with pytest.raises(error, match=message):
-        apply(snapshot, target)
+        fitting(snapshot, target)()
     assert all(map(torch.equal, target.parameters(), before))
 
 

@@ -13,20 +13,13 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 Models: TypeAlias = Mapping[str, Any]
 """Snapshots by model id, or whatever else the workers of a service take; `None` for a model without weights."""
 
 Life: TypeAlias = tuple[int, int]
 """Which worker, and which of its lives."""
-
-
-class Shared(Protocol):
-    """A value that was put where all workers can read it; its memory goes when nobody holds it any more."""
-
-    def open(self) -> Any:
-        """The value."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +32,7 @@ class Update:
     """
 
     version: int
-    models: Mapping[str, Shared]
+    models: Mapping[str, Any]
 
     def opened(self) -> dict[str, Any]:
         """The snapshots, to be read while the request is answered."""
@@ -53,33 +46,22 @@ class _Mark(NamedTuple):
     version: int
 
 
-class _Entry(NamedTuple):
-    serial: int
-    shared: Shared
-
-
-class _Sent(NamedTuple):
-    """The newest that a worker was sent, and in which life."""
-
-    life: int
-    mark: _Mark
-
-
 class Channel:
     """Versioned weights for the workers of one service. Any thread may use it.
 
     Args:
-        share: puts a value where all workers can read it.
+        share: puts a value where all workers can read it; what that gives has a method `open`, and the memory goes when
+            nobody holds it any more.
     """
 
-    def __init__(self, share: Callable[[Any], Shared]) -> None:
+    def __init__(self, share: Callable[[Any], Any]) -> None:
         self._share = share
         self._lock = threading.RLock()  # not held while something is copied
         self._newest = _Mark(0, 0)
         self._marks: dict[int | None, _Mark] = {None: self._newest}  # here and below `None` is for all workers
-        self._entries: dict[int | None, dict[str, _Entry]] = {None: {}}
+        self._entries: dict[int | None, dict[str, tuple[int, Any]]] = {None: {}}  # serial numbers, and what is shared
         self._built_with: dict[int, int] = {}
-        self._sent: dict[int, _Sent] = {}
+        self._sent: dict[int, tuple[int, _Mark]] = {}  # the newest that a worker was sent, and in which life
 
     @property
     def version(self) -> int:
@@ -113,7 +95,7 @@ class Channel:
             self.withdraw(given.get(None, {}))
             for who, each in given.items():
                 self._marks[who] = mark
-                entries = {name: _Entry(serial, shared[id(one)]) for name, one in each.items()}
+                entries = {name: (serial, shared[id(one)]) for name, one in each.items()}
                 self._entries.setdefault(who, {}).update(entries)
             return mark.version
 
@@ -133,16 +115,16 @@ class Channel:
         """
         worker, number = life
         with self._lock:
-            before = self._sent.get(worker, _Sent(number, _Mark(0, 0)))
-            since = before.mark.serial if before.life == number else 0
+            before = sent_life, sent = self._sent.get(worker, (number, _Mark(0, 0)))
+            since = sent.serial if sent_life == number else 0
             newest = self._newest_for(worker)
             if newest.serial <= since:
                 yield None
                 return
             since = max(since, self._built_with.get(worker, 0))
-            self._sent[worker] = _Sent(number, newest)
+            self._sent[worker] = number, newest
             try:
-                fresh = {name: one.shared for name, one in self._meant(worker).items() if one.serial > since}
+                fresh = {name: shared for name, (at, shared) in self._meant(worker).items() if at > since}
                 yield Update(newest.version, fresh)
             except BaseException:
                 self._sent[worker] = before
@@ -157,8 +139,7 @@ class Channel:
 
     def version_of(self, worker: int) -> int:
         """What the worker runs when it has answered all it was sent; 0 before it was sent any."""
-        sent = self._sent.get(worker)
-        return sent.mark.version if sent else 0
+        return self._sent[worker][1].version if worker in self._sent else 0
 
     def version_for(self, worker: int) -> int:
         """The newest that is meant for the worker."""
@@ -171,8 +152,8 @@ class Channel:
         `None` if there is nothing, or nothing later than `seen`.
         """
         with self._lock:
-            entry = self._meant(worker).get(model_id)
-        return None if entry is None or entry.serial <= seen else (entry.serial, copy.deepcopy(entry.shared.open()))
+            serial, shared = self._meant(worker).get(model_id, (0, None))
+        return (serial, copy.deepcopy(shared.open())) if shared is not None and serial > seen else None
 
     def keeps_own(self, worker: int) -> None:
         """A worker was added whose lives are built with weights of its own, which stay until the next publication."""
@@ -185,15 +166,8 @@ class Channel:
             self._entries.pop(worker, None)
             self._sent.pop(worker, None)
 
-    def lost(self, life: Life) -> None:
-        """What this life was sent did not arrive; it is sent again."""
-        worker, number = life
-        with self._lock:
-            if worker in self._sent and self._sent[worker].life == number:
-                del self._sent[worker]
-
     def _newest_for(self, worker: int) -> _Mark:
         return max(self._marks[None], self._marks.get(worker, self._marks[None]))
 
-    def _meant(self, worker: int | None) -> dict[str, _Entry]:
+    def _meant(self, worker: int | None) -> dict[str, tuple[int, Any]]:
         return {**self._entries[None], **self._entries.get(worker, {})}

@@ -42,6 +42,10 @@ class Weight:
     required: bool
     loose: bool = False
 
+    def __str__(self) -> str:
+        """What it is, in words."""
+        return f"{self.dtype} {self.shape}"
+
     def takes(self, name: str, value: torch.Tensor) -> bool:
         """Whether a value fits; false for one that is left out.
 
@@ -51,10 +55,9 @@ class Weight:
         casts = self.dtype == value.dtype or (self.dtype.is_floating_point and value.dtype.is_floating_point)
         fits = casts and self.shape == tuple(value.shape)
         if not (fits or self.loose):
-            raise ValueError(
-                f"weight {name} has shape {tuple(value.shape)} and dtype {value.dtype}, the policy's has {self.shape} "
-                f"and {self.dtype}; nothing was changed"
-            )
+            given = f"{tuple(value.shape)} and dtype {value.dtype}"
+            wanted = f"{self.shape} and {self.dtype}"
+            raise ValueError(f"weight {name} has shape {given}, the policy's has {wanted}; nothing was changed")
         return fits
 
 
@@ -92,9 +95,7 @@ class Manifest:
             state = set(model.state_dict(keep_vars=True))
         elif not wanted:
             wanted = state
-        first: dict[int, str] = {}
-        for name, value in tensors.items():
-            first.setdefault(id(value), name)
+        first = {id(value): name for name, value in reversed(tensors.items())}
         weights = {
             name: Weight(tuple(value.shape), value.dtype, required and name in wanted, name not in state)
             for name, value in tensors.items()
@@ -121,9 +122,8 @@ class Manifest:
         if missing or unknown:
             ways = [way for way in _renamed(theirs) if not any(self._misfit(way))]
             if len(ways) != 1:
-                raise KeyError(
-                    f"weights do not fit the policy: missing {missing}, unknown {unknown}; nothing was changed"
-                )
+                misfit = f"missing {missing}, unknown {unknown}"
+                raise KeyError(f"weights do not fit the policy: {misfit}; nothing was changed")
             theirs = ways[0]
         once = {self.aliases.get(name, name): value for name, value in theirs.items()}
         return {name: value for name, value in once.items() if is_extra(name) or self.weights[name].takes(name, value)}
@@ -132,11 +132,10 @@ class Manifest:
         """A snapshot of weights that fit, of all or of some, in the dtypes of the model."""
         sizes: dict[torch.dtype, int] = {}
         places: dict[str, Place] = {}
-        for name in weights:
-            if not is_extra(name):
-                wanted = self.weights[name]
-                places[name] = Place(wanted.dtype, sizes.get(wanted.dtype, 0), wanted.shape)
-                sizes[wanted.dtype] = places[name].start + prod(wanted.shape)
+        for name in (name for name in weights if not is_extra(name)):
+            wanted = self.weights[name]
+            places[name] = Place(wanted.dtype, sizes.get(wanted.dtype, 0), wanted.shape)
+            sizes[wanted.dtype] = places[name].start + prod(wanted.shape)
         buffers = {dtype: np.empty(size * dtype.itemsize, np.uint8) for dtype, size in sizes.items()}
         extras = {name: own_extra(value) for name, value in weights.items() if is_extra(name)}
         snapshot = Snapshot(places, buffers, extras)
@@ -146,12 +145,12 @@ class Manifest:
 
     def difference(self, other: Manifest) -> str:
         """What the other has in another way, in words; empty if the two are the same."""
-        for name in sorted({*self.weights, *other.weights}):
-            mine, theirs = self.weights.get(name), other.weights.get(name)
-            if mine != theirs:
-                return f"weight {name} is {_described(theirs)}, not {_described(mine)}"
-        names = {name for name, _ in {*self.aliases.items()} ^ {*other.aliases.items()}} | (self.extras ^ other.extras)
-        return f"{min(names)} is shared, or there, in one of them only" if names else ""
+        mine, theirs = ({**one.aliases, **one.weights, **dict.fromkeys(one.extras, "there")} for one in (self, other))
+        names = (name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
+        differing = next(names, None)
+        if differing is None:
+            return ""
+        return f"weight {differing} is {theirs.get(differing, 'missing')}, not {mine.get(differing, 'missing')}"
 
     def _misfit(self, theirs: Flat) -> tuple[list[str], list[str]]:
         """Names that are missing, and names that are unknown here."""
@@ -205,8 +204,8 @@ def plan(target: Any, source: Any, *, required: bool = True) -> Callable[[], Non
     """
     manifest, held = Manifest.of(target, required=required), entries(target)
     fitted = manifest.fitted(source)
-    weights = {name: value for name, value in fitted.items() if not _is_same_memory(held[name].value, value)}
-    return fitting(manifest.copied(weights), target)
+    own = {name for name, value in fitted.items() if _memory(held[name].value) == _memory(value) != ()}
+    return fitting(manifest.copied({name: value for name, value in fitted.items() if name not in own}), target)
 
 
 def _renamed(theirs: Flat) -> Iterator[Flat]:
@@ -219,12 +218,6 @@ def _renamed(theirs: Flat) -> Iterator[Flat]:
         yield {_PREFIX * depth + name: value for name, value in theirs.items()}
 
 
-def _described(weight: Weight | None) -> str:
-    return "missing" if weight is None else f"{weight.dtype} {weight.shape}"
-
-
-def _is_same_memory(mine: Any, theirs: Any) -> bool:
-    if not (isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor)):
-        return False
-    forms = [(one.shape, one.stride(), one.dtype, one.data_ptr()) for one in (mine, theirs)]
-    return forms[0] == forms[1] and mine.data_ptr() != 0
+def _memory(value: Any) -> tuple[Any, ...]:
+    """Where a tensor's numbers are, and how they lie there; nothing for extra state."""
+    return (value.shape, value.stride(), value.dtype, value.data_ptr()) if isinstance(value, torch.Tensor) else ()

@@ -108,18 +108,15 @@ class WeightSyncScheme:
             TypeError: `context` is no collector.
             ValueError: two sources, or another model than before.
         """
-        for name, value in (("devices", devices), ("num_workers", num_workers)):
-            if value is not None:
-                warn_of_no_effect(f"{name}={value}", "a collector knows where its workers are")
+        if (devices, num_workers) != (None, None):
+            warn_of_no_effect(f"{devices=}, {num_workers=}", "a collector knows where its workers are")
         if self._read is not None or self.initialized_on_receiver:
             raise RuntimeError("this scheme is a receiver; make another one to send with")
         if model is not None and weights is not None:
             raise ValueError("model and weights are both given; a scheme has one source of weights")
         served = model_id or self.model_id or POLICY
         if self.model_id not in (None, served):
-            raise ValueError(
-                f"this scheme serves {self.model_id!r} and cannot serve {served!r}, too; make one for each"
-            )
+            raise ValueError(f"this scheme serves {self.model_id!r} and cannot serve {served!r}; make one for each")
         if context is not None:
             if self.context not in (None, context):
                 raise RuntimeError("this scheme serves another collector; make one for each")
@@ -222,13 +219,7 @@ class WeightSyncScheme:
             raise ValueError("inplace=False: a collector copies values into the tensors that it has; leave it out")
         self._outlet(serves=self.initialized_on_receiver).publish({self.model_id: weights})
 
-    def prepare_weights(
-        self,
-        weights: Any,
-        model_id: str,  # noqa: ARG002  for those who override it
-        strategy: WeightStrategy,  # noqa: ARG002
-        context: Any = None,  # noqa: ARG002
-    ) -> Any:
+    def prepare_weights(self, weights: Any, model_id: str, strategy: WeightStrategy, context: Any = None) -> Any:  # noqa: ARG002
         """Map weights before the snapshot is taken. May be overridden; here they stay as they are."""
         return weights
 
@@ -292,9 +283,7 @@ class WeightSyncScheme:
         for outlet in list(OUTLETS.values()):
             if outlet.key == key:
                 return outlet, model_id
-        raise RuntimeError(
-            f"this scheme is no copy of one that a collector of this process sends with: {BY_COLLECTORS}"
-        )
+        raise RuntimeError(f"this is no copy of a scheme that a collector of this process sends with: {BY_COLLECTORS}")
 
 
 class RayWeightSyncScheme(WeightSyncScheme):
@@ -311,22 +300,6 @@ class RayWeightSyncScheme(WeightSyncScheme):
             warn_of_no_effect(f"backend={backend!r}", "weights travel by Ray's object store")
 
 
-class MultiProcessWeightSyncScheme(WeightSyncScheme):
-    """Serves one model; `send` waits for the workers unless `sync=False`.
-
-    Args:
-        strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
-        sync: whether `send` waits until the collector's workers run the weights.
-    """
-
-    def __init__(self, strategy: Form = "tensordict", sync: bool = True) -> None:
-        super().__init__(strategy)
-        self.sync = sync
-
-
-MultiProcessedWeightSyncScheme = MultiProcessWeightSyncScheme
-
-
 class SharedMemWeightSyncScheme(WeightSyncScheme):
     """Serves one model; `send` waits for the workers unless `sync=False`.
 
@@ -338,8 +311,22 @@ class SharedMemWeightSyncScheme(WeightSyncScheme):
 
     def __init__(self, strategy: Form = "tensordict", sync: bool = True, per_worker_weights: bool = False) -> None:
         super().__init__(strategy)
-        self.sync = sync
-        self.per_worker_weights = per_worker_weights
+        self.sync, self.per_worker_weights = sync, per_worker_weights
+
+
+class MultiProcessWeightSyncScheme(SharedMemWeightSyncScheme):
+    """Serves one model; `send` waits for the workers unless `sync=False`.
+
+    Args:
+        strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
+        sync: whether `send` waits until the collector's workers run the weights.
+    """
+
+    def __init__(self, strategy: Form = "tensordict", sync: bool = True) -> None:
+        super().__init__(strategy, sync)
+
+
+MultiProcessedWeightSyncScheme = MultiProcessWeightSyncScheme
 
 
 class NoWeightSyncScheme(WeightSyncScheme):
@@ -373,11 +360,9 @@ def require_schemes(name: str, schemes: Any) -> dict[str, WeightSyncScheme]:
     """
     if schemes is None:
         return {}
-    if not isinstance(schemes, Mapping):
-        raise TypeError(f"{name} is of type {type(schemes).__name__}; give a dict of schemes by model id")
-    for model_id, scheme in schemes.items():
-        if not (isinstance(model_id, str) and isinstance(scheme, WeightSyncScheme)):
-            raise TypeError(f"{name} has {model_id!r}: {scheme!r}; give schemes by model id, as 'policy'")
+    given = schemes.items() if isinstance(schemes, Mapping) else [(None, schemes)]
+    if not all(isinstance(model_id, str) and isinstance(scheme, WeightSyncScheme) for model_id, scheme in given):
+        raise TypeError(f"{name}={schemes!r}: give a dict of schemes by model id, as 'policy'")
     if len({id(scheme) for scheme in schemes.values()}) < len(schemes):
         raise ValueError(f"{name} has one scheme for several models; make one for each")
     return dict(schemes)

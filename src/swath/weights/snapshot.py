@@ -85,11 +85,9 @@ def flat_weights(source: Any) -> Flat:
 def renew(target: Any) -> None:
     """Put copies in the place of all tensors, so that who holds the old ones sees no further change."""
     for name, (holder, key, value) in entries(target).items():
-        if is_extra(name):
-            continue
-        if isinstance(holder, nn.Module):
+        if isinstance(holder, nn.Module) and not is_extra(name):
             value.data = value.data.clone()
-        else:
+        elif not is_extra(name):
             holder[key] = value.detach().clone()
 
 
@@ -155,11 +153,6 @@ class Snapshot:
         return all(np.array_equal(buffer, other.buffers[dtype]) for dtype, buffer in self.buffers.items())
 
 
-def apply(snapshot: Snapshot, model: Any) -> None:
-    """Copy the values into a model's own tensors; see `fitting`. Where that raises nothing has changed."""
-    fitting(snapshot, model)()
-
-
 def fitting(snapshot: Snapshot, model: Any) -> Callable[[], None]:
     """Check that a snapshot fits; the function that applies it, while the snapshot's memory is there.
 
@@ -176,11 +169,8 @@ def fitting(snapshot: Snapshot, model: Any) -> Callable[[], None]:
     if missing:
         raise KeyError(f"the model has no {', '.join(missing)}; it has {sorted(held)}; nothing was changed")
     for name, place in snapshot.places.items():
-        if place.shape != tuple(held[name].value.shape):
-            raise ValueError(
-                f"weight {name} has shape {place.shape}, the model's has {tuple(held[name].value.shape)}; nothing was "
-                "changed"
-            )
+        if place.shape != (shape := tuple(held[name].value.shape)):
+            raise ValueError(f"weight {name} has shape {place.shape}, the model's has {shape}; nothing was changed")
 
     def copy_in() -> None:
         with torch.no_grad():
@@ -196,21 +186,15 @@ def _walk(source: Any, prefix: str) -> Iterator[tuple[str, Entry]]:
     for key, value in source.items():
         if not isinstance(key, str):
             raise TypeError(f"weights have the key {key!r}; names of weights are strings")
-        if key == EXTRA_STATE:
-            yield prefix + _EXTRA, Entry(source, key, _unwrapped(value))
+        if key == EXTRA_STATE:  # a TensorDict keeps dicts as TensorDicts
+            extra = value.data if is_non_tensor(value) else value
+            yield prefix + _EXTRA, Entry(source, key, extra.to_dict() if isinstance(extra, TensorDictBase) else extra)
         elif isinstance(value, torch.Tensor) or is_extra(key):
             yield prefix + key, Entry(source, key, value)
         elif isinstance(value, TensorDictBase | Mapping):
             yield from _walk(value, f"{prefix}{key}.")
         else:
             raise TypeError(f"weight {prefix}{key} is of type {type(value).__name__}; it must be a tensor")
-
-
-def _unwrapped(extra: Any) -> Any:
-    """Extra state as its module gave it, also out of a TensorDict, which keeps dicts as TensorDicts."""
-    if is_non_tensor(extra):
-        return extra.data
-    return extra.to_dict() if isinstance(extra, TensorDictBase) else extra
 
 
 def own_extra(extra: Any) -> Any:

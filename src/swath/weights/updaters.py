@@ -9,6 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -29,7 +30,6 @@ class WeightUpdaterBase(ABC):
     """
 
     _collector: Callable[[], Any] | None = None
-    _hooks: list[Callable[[], Any]] | None = None
 
     @classmethod
     def from_policy(cls, policy: Any) -> Self | None:  # noqa: ARG003  for those who override it
@@ -90,12 +90,10 @@ class WeightUpdaterBase(ABC):
         """The collector in a list, or `None`."""
         return None if self.collector is None else [self.collector]
 
-    @property
+    @cached_property
     def post_hooks(self) -> list[Callable[[], Any]]:
         """What is called after each push, without arguments, in order, in the thread that pushes."""
-        if self._hooks is None:
-            self._hooks = []
-        return self._hooks
+        return []
 
     def register_post_hook(self, hook: Callable[[], Any]) -> None:
         """Call this after each push, too; what it raises leaves `push_weights`, when the weights are out."""
@@ -130,9 +128,8 @@ class WeightUpdaterBase(ABC):
             return TensorDict.from_module(policy_or_weights).data
         if isinstance(policy_or_weights, TensorDictBase | dict):
             return policy_or_weights
-        raise TypeError(
-            f"weights are of type {type(policy_or_weights).__name__}; pass a module, a TensorDict, or a dict of tensors"
-        )
+        kind = type(policy_or_weights).__name__
+        raise TypeError(f"weights are of type {kind}; pass a module, a TensorDict, or a dict of tensors")
 
     def _skip_update(self, worker_id: Any) -> bool:  # noqa: ARG002  for those who override it
         """Whether this worker gets nothing this time. May be overridden."""
