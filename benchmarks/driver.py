@@ -23,14 +23,14 @@ from swath.collectors.delivery import Shaper
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.joining import Joiner
 from swath.collectors.messages import Description, Head, Tally
-from swath.collectors.plan import Automatic, FragmentPlan, Renewal
+from swath.collectors.plan import Automatic, Budget, FragmentPlan, Renewal
 from swath.collectors.service import CollectorService
 from swath.collectors.tracker import FragmentTracker
 from swath.group.gate import Gate
 from swath.group.gather import AsReady
 from swath.group.group import WorkerGroup
 from swath.group.stats import Counters
-from swath.options import Budget, Survival
+from swath.options import Survival
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
 from swath.weights.channel import Channel

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, nan
 from numbers import Real
 from threading import TIMEOUT_MAX
 from typing import Any, Literal, get_args
-
-from swath.errors import warn
 
 OnEnvError = Literal["raise", "reset", "restart"]
 TrajFormat = Literal["padded", "cat"]
@@ -30,18 +28,6 @@ def count(name: str, value: object, *, least: int | None = 1) -> int:
     return number
 
 
-def optional_count(name: str, value: object) -> int | None:
-    """`None`, 0 and negative numbers mean no limit.
-
-    Raises:
-        ValueError: it is not an integer.
-    """
-    if value is None:
-        return None
-    number = count(name, value, least=None)
-    return number if number > 0 else None
-
-
 def seconds(name: str, value: object) -> float:
     """A time to wait, as a number that every wait of the system takes.
 
@@ -59,94 +45,6 @@ def one_of(name: str, value: str, allowed: Any) -> None:
     choices = get_args(allowed)
     if value not in choices:
         raise ValueError(f"{name}={value!r} must be one of {', '.join(map(repr, choices))}")
-
-
-@dataclass(frozen=True)
-class Budget:
-    """How much to collect.
-
-    Attributes:
-        frames_per_batch: frames asked for per batch.
-        total_frames: lower bound of the frames of a run; `None` for no end.
-        init_random_frames: frames to collect with random actions first.
-    """
-
-    frames_per_batch: int
-    total_frames: int | None = None
-    init_random_frames: int = 0
-
-    def __post_init__(self) -> None:
-        count("frames_per_batch", self.frames_per_batch)
-
-    @classmethod
-    def asked(cls, frames_per_batch: object, total_frames: object, init_random_frames: object) -> Budget:
-        """From the faces' arguments, where `None` and negative numbers mean no end."""
-        total = None if total_frames is None else count("total_frames", total_frames, least=None)
-        return cls(
-            count("frames_per_batch", frames_per_batch),
-            None if total is None or total < 0 else total,
-            optional_count("init_random_frames", init_random_frames) or 0,
-        )
-
-    def warn_if_rounded(self, batch_frames: int) -> None:
-        """Say so if batches have more frames than were asked for."""
-        if batch_frames != self.frames_per_batch:
-            warn(
-                f"frames_per_batch={self.frames_per_batch} is not shared evenly by workers and their envs; "
-                f"batches have {batch_frames} frames"
-            )
-
-    def random_batches(self, batch_frames: int) -> int:
-        """How many of the first batches are random."""
-        return -(-self.init_random_frames // batch_frames)
-
-
-@dataclass(frozen=True)
-class Entries:
-    """What a batch holds beyond the plain entries.
-
-    Attributes:
-        track_ids: trajectory ids.
-        track_version: the second pair of version entries.
-        compact_obs: no observations under `"next"`.
-    """
-
-    track_ids: bool = True
-    track_version: bool = False
-    compact_obs: bool = False
-
-
-@dataclass(frozen=True)
-class Trajectories:
-    """How batches are made of episodes.
-
-    Attributes:
-        split: one row per trajectory in each batch.
-        per_batch: batches of this many complete episodes.
-        per_write: episodes per write to a replay buffer; `None` for all that are complete.
-        layout: `"padded"` (also `None`) or `"cat"`.
-    """
-
-    split: bool = False
-    per_batch: int | None = None
-    per_write: int | None = None
-    layout: TrajFormat | None = None
-
-    def __post_init__(self) -> None:
-        if self.layout not in (None, *get_args(TrajFormat)):
-            raise ValueError(f"traj_format={self.layout!r} must be 'padded' or 'cat'")
-        for name, value in (("trajs_per_batch", self.per_batch), ("trajs_per_write", self.per_write)):
-            if value is not None:
-                count(name, value)
-        for name, given in (("trajs_per_write", self.per_write), ("traj_format", self.layout)):
-            if self.per_batch is None and given is not None:
-                raise ValueError(f"{name}={given!r} needs trajs_per_batch; set it, or leave {name} out")
-        if self.per_batch is not None and self.split:
-            raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
-
-    def least(self, *, writing: bool) -> int:
-        """How many complete episodes a batch, or a write to a replay buffer, waits for."""
-        return (self.per_write if writing else self.per_batch) or 1
 
 
 @dataclass(frozen=True)
@@ -244,27 +142,3 @@ class Survival:
         """A deadline as its user knows it, for messages: `name=value`."""
         value: float | None = getattr(self, setting)
         return f"{self.names.get(setting, setting)}={'None' if value is None else f'{value:g}'}"
-
-
-@dataclass(frozen=True)
-class Hooks:
-    """Functions of the user that are called around a fragment.
-
-    Attributes:
-        postproc: turns a batch into the batch that is delivered.
-        before: called before each fragment.
-        after: called with what is delivered.
-    """
-
-    postproc: Callable[[Any], Any] | None = None
-    before: Callable[[], Any] | None = None
-    after: Callable[[Any], Any] | None = None
-
-    def __post_init__(self) -> None:
-        for name, hook in (
-            ("postproc", self.postproc),
-            ("pre_collect_hook", self.before),
-            ("post_collect_hook", self.after),
-        ):
-            if hook is not None and not callable(hook):
-                raise TypeError(f"{name} is of type {type(hook).__name__}; it must be callable or None")

@@ -1,21 +1,11 @@
 """Weight sync schemes, under the name that TorchRL has for their package."""
 
-from swath.weights.schemes import (
-    MultiProcessedWeightSyncScheme,
-    MultiProcessWeightSyncScheme,
-    NoWeightSyncScheme,
-    RayWeightSyncScheme,
-    SharedMemWeightSyncScheme,
-    WeightSyncScheme,
-)
-from swath.weights.strategy import WeightStrategy
+# ruff: noqa: PLC0414  names that are handed on, as type checkers want them
 
-__all__ = [
-    "MultiProcessWeightSyncScheme",
-    "MultiProcessedWeightSyncScheme",
-    "NoWeightSyncScheme",
-    "RayWeightSyncScheme",
-    "SharedMemWeightSyncScheme",
-    "WeightStrategy",
-    "WeightSyncScheme",
-]
+from swath.weights.schemes import MultiProcessedWeightSyncScheme as MultiProcessedWeightSyncScheme
+from swath.weights.schemes import MultiProcessWeightSyncScheme as MultiProcessWeightSyncScheme
+from swath.weights.schemes import NoWeightSyncScheme as NoWeightSyncScheme
+from swath.weights.schemes import RayWeightSyncScheme as RayWeightSyncScheme
+from swath.weights.schemes import SharedMemWeightSyncScheme as SharedMemWeightSyncScheme
+from swath.weights.schemes import WeightSyncScheme as WeightSyncScheme
+from swath.weights.strategy import WeightStrategy as WeightStrategy

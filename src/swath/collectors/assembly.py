@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from swath.collectors.delivery import Shaper
+from swath.collectors.delivery import Hooks, Shaper
 from swath.collectors.jobs import WorkerJobs, frozen_request
 from swath.collectors.joining import Joiner
 from swath.collectors.messages import Description
@@ -22,7 +22,6 @@ from swath.group.gather import AsReady, InOrder
 from swath.group.group import Call, WorkerGroup
 from swath.group.local import LocalChannel, LocalFleet
 from swath.group.stats import Counters
-from swath.options import Hooks
 from swath.rollout.episodes.ids import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel

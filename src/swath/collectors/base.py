@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 from swath.collectors.assembly import move_fleet, seed_all
 from swath.collectors.background import Background
 from swath.collectors.checks import whole_number, worker_index
-from swath.collectors.delivery import Drawn
+from swath.collectors.delivery import Drawn, Hooks
 from swath.collectors.messages import Description
 from swath.collectors.paths import call_at, follow
 from swath.collectors.request import CollectorRequest
@@ -23,7 +23,7 @@ from swath.collectors.status import status_line
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.worker_request import Seeding
 from swath.group.stats import viewed
-from swath.options import Hooks, seconds
+from swath.options import seconds
 from swath.report.progress import Progress
 from swath.seeds import derive
 

@@ -72,3 +72,15 @@ def with_method(name: str, value: Any, method: str) -> Any:
     if value is not None and not callable(getattr(value, method, None)):
         raise TypeError(f"{name} is of type {type(value).__name__} without {method}(); give it that method")
     return value
+
+
+def optional_count(name: str, value: object) -> int | None:
+    """`None`, 0 and negative numbers mean no limit.
+
+    Raises:
+        ValueError: it is not an integer.
+    """
+    if value is None:
+        return None
+    number = count(name, value, least=None)
+    return number if number > 0 else None

@@ -16,6 +16,7 @@ from swath.collectors.assembly import assemble_here
 from swath.collectors.background import Background
 from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, BaseCollector, end_quietly
 from swath.collectors.checks import one_source, with_method
+from swath.collectors.delivery import Hooks
 from swath.collectors.dispatch import built_elsewhere, require_direct
 from swath.collectors.messages import Description, signature_of
 from swath.collectors.options import AnyOptions, CollectorOptions, WorkerOptions
@@ -30,7 +31,7 @@ from swath.collectors.worker_request import never
 from swath.group.group import Call
 from swath.group.local import LocalFleet
 from swath.nearest import with_options
-from swath.options import Hooks, count, seconds
+from swath.options import count, seconds
 from swath.report.progress import as_progress
 from swath.rollout.hosts.base import first_of
 from swath.weights.snapshot import POLICY

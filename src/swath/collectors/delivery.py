@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -16,12 +16,66 @@ from tensordict import TensorDict, TensorDictBase
 from swath.errors import noted, warn
 from swath.group.stats import Counters
 from swath.keys import MASK, TRAJ_IDS, is_private
-from swath.options import Hooks, Trajectories, TrajFormat
+from swath.options import TrajFormat, count
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.tensordicts import drop_private
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """How batches are made of episodes.
+
+    Attributes:
+        split: one row per trajectory in each batch.
+        per_batch: batches of this many complete episodes.
+        per_write: episodes per write to a replay buffer; `None` for all that are complete.
+        layout: `"padded"` (also `None`) or `"cat"`.
+    """
+
+    split: bool = False
+    per_batch: int | None = None
+    per_write: int | None = None
+    layout: TrajFormat | None = None
+
+    def __post_init__(self) -> None:
+        if self.layout not in (None, *get_args(TrajFormat)):
+            raise ValueError(f"traj_format={self.layout!r} must be 'padded' or 'cat'")
+        for name, value in (("trajs_per_batch", self.per_batch), ("trajs_per_write", self.per_write)):
+            if value is not None:
+                count(name, value)
+        for name, given in (("trajs_per_write", self.per_write), ("traj_format", self.layout)):
+            if self.per_batch is None and given is not None:
+                raise ValueError(f"{name}={given!r} needs trajs_per_batch; set it, or leave {name} out")
+        if self.per_batch is not None and self.split:
+            raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
+
+    def least(self, *, writing: bool) -> int:
+        """How many complete episodes a batch, or a write to a replay buffer, waits for."""
+        return (self.per_write if writing else self.per_batch) or 1
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions of the user that are called around a fragment.
+
+    Attributes:
+        postproc: turns a batch into the batch that is delivered.
+        before: called before each fragment.
+        after: called with what is delivered.
+    """
+
+    postproc: Callable[[Any], Any] | None = None
+    before: Callable[[], Any] | None = None
+    after: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        names = {"postproc": self.postproc, "pre_collect_hook": self.before, "post_collect_hook": self.after}
+        for name, hook in names.items():
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} is of type {type(hook).__name__}; it must be callable or None")
 
 
 class Part(NamedTuple):

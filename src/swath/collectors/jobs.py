@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from swath.collectors.delivery import Hooks
 from swath.collectors.messages import Description
 from swath.collectors.remote import PUBLIC, build_remote
 from swath.collectors.replay import Writers
 from swath.collectors.tracker import WorkerRecord
 from swath.collectors.worker_request import Frozen, Seeding, WorkerRequest
-from swath.options import Hooks
 from swath.rollout.policies.random import RandomPolicy
 from swath.workers.base import Job
 from swath.workers.tickets import Name

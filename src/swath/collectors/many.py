@@ -15,6 +15,7 @@ import torch
 from swath.collectors.assembly import assemble_fleet
 from swath.collectors.background import Background
 from swath.collectors.base import BaseCollector, end_quietly
+from swath.collectors.delivery import Hooks
 from swath.collectors.messages import Description
 from swath.collectors.paths import paired
 from swath.collectors.request import CollectorRequest
@@ -22,7 +23,6 @@ from swath.collectors.status import facts_of
 from swath.collectors.weight_settings import WeightSettings
 from swath.errors import Closed
 from swath.group.group import Call
-from swath.options import Hooks
 from swath.report.progress import as_progress
 from swath.workers.garbage import GarbageWatch
 

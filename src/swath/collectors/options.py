@@ -19,21 +19,12 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from swath.collectors.checks import check_peers_knobs, whole_number, with_method, worker_index
+from swath.collectors.checks import check_peers_knobs, optional_count, whole_number, with_method, worker_index
+from swath.collectors.delivery import Hooks, Trajectories
+from swath.collectors.plan import Budget
 from swath.errors import warn_of_no_effect
-from swath.options import (
-    RESTARTS,
-    Budget,
-    Entries,
-    Hooks,
-    OnEnvError,
-    Restarts,
-    Survival,
-    Trajectories,
-    TrajFormat,
-    one_of,
-    optional_count,
-)
+from swath.options import RESTARTS, OnEnvError, Restarts, Survival, TrajFormat, count, one_of
+from swath.rollout.fragment import Entries
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration_type
 
@@ -265,8 +256,10 @@ class LocalOptions(LocalWorker, SharedOptions):
     def budget(self) -> Budget:
         """How much to collect."""
         frames = self.frames_per_batch
-        total = sum(frames) if isinstance(frames, list | tuple) else frames
-        return Budget.asked(total, self.total_frames, self.init_random_frames)
+        per_batch = count("frames_per_batch", sum(frames) if isinstance(frames, list | tuple) else frames)
+        end = None if self.total_frames is None else count("total_frames", self.total_frames, least=None)
+        randomly = optional_count("init_random_frames", self.init_random_frames) or 0
+        return Budget(per_batch, None if end is None or end < 0 else end, randomly)
 
 
 @dataclass(frozen=True, kw_only=True)

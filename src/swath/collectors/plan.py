@@ -10,10 +10,11 @@ import numpy as np
 
 from swath.collectors.messages import FragmentRequest
 from swath.collectors.tracker import FragmentTracker, head_of
+from swath.errors import warn
 from swath.group.gather import Plan
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
-from swath.options import Budget, count
+from swath.options import count
 from swath.weights.channel import Life
 from swath.workers.base import Watched
 
@@ -102,6 +103,33 @@ class Share(NamedTuple):
 
     frames: int
     randomly: bool
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much to collect.
+
+    Attributes:
+        frames_per_batch: frames asked for per batch.
+        total_frames: lower bound of the frames of a run; `None` for no end.
+        init_random_frames: frames to collect with random actions first.
+    """
+
+    frames_per_batch: int
+    total_frames: int | None = None
+    init_random_frames: int = 0
+
+    def warn_if_rounded(self, batch_frames: int) -> None:
+        """Say so if batches have more frames than were asked for."""
+        if batch_frames != self.frames_per_batch:
+            warn(
+                f"frames_per_batch={self.frames_per_batch} is not shared evenly by workers and their envs; "
+                f"batches have {batch_frames} frames"
+            )
+
+    def random_batches(self, batch_frames: int) -> int:
+        """How many of the first batches are random."""
+        return -(-self.init_random_frames // batch_frames)
 
 
 @dataclass

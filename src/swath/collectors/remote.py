@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from swath.collectors.delivery import Hooks
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
 from swath.collectors.paths import follow
 from swath.collectors.replay import ReplayWriter
@@ -21,7 +22,6 @@ from swath.collectors.saving import load_worker, save_worker
 from swath.collectors.worker import Worker
 from swath.collectors.worker_request import Seeding, WorkerRequest, thawed
 from swath.errors import noted
-from swath.options import Hooks
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import first_of

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
-from swath.collectors.delivery import valid_frames
+from swath.collectors.delivery import Hooks, valid_frames
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally
 from swath.collectors.multi import LocalMultiCollector
 from swath.collectors.paths import follow
@@ -22,7 +22,6 @@ from swath.collectors.responding import Responder
 from swath.collectors.saving import LIFE, WEIGHTS
 from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.keys import TRAJ_IDS, VERSION
-from swath.options import Hooks
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.seeds import fresh_root

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from swath.collectors.delivery import Part, Shaper, WholeEpisodes
+from swath.collectors.delivery import Hooks, Part, Shaper, Trajectories, WholeEpisodes
 from swath.collectors.messages import Head, Written
 from swath.errors import noted
 from swath.group.stats import Counters
-from swath.options import Hooks, Trajectories
 from swath.rollout.episodes.statistics import EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
 from swath.workers.outcome import frozen

@@ -16,7 +16,7 @@ from typing import Any
 from swath.collectors.delivery import Delivery, Drawn, Part, Polls, Shaper, WholeEpisodes
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.joining import Joiner
-from swath.collectors.plan import FragmentPlan
+from swath.collectors.plan import Budget, FragmentPlan
 from swath.collectors.tracker import FragmentTracker, head_of
 from swath.errors import FleetFailed, PayloadLost, noted
 from swath.group.gate import Gate
@@ -24,7 +24,6 @@ from swath.group.gather import Gather
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
 from swath.group.stats import Counters
-from swath.options import Budget
 from swath.rollout.episodes.statistics import joined
 
 

@@ -12,10 +12,11 @@ import cloudpickle
 import torch
 from torch import nn
 
+from swath.collectors.delivery import Hooks
 from swath.collectors.messages import Description
 from swath.collectors.options import WorkerOptions
 from swath.collectors.replay import WriteRequest
-from swath.options import Hooks, count
+from swath.options import count
 from swath.rollout.hosts.base import EnvRaised, Host, HostSpec
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.binding import from_factory

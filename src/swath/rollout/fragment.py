@@ -11,11 +11,25 @@ import torch
 from tensordict import TensorDict
 
 from swath.keys import FLAGS, MASK, NEXT, REWARD, STEP_COUNT, TIME, TRACKED_VERSION, TRAJ_IDS, VERSION, Key, under_next
-from swath.options import Entries
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.statistics import EpisodeArray, EpisodeSums
 from swath.rollout.spaces import Array
 from swath.rollout.tensordicts import TensorDictRows
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What a batch holds beyond the plain entries.
+
+    Attributes:
+        track_ids: trajectory ids.
+        track_version: the second pair of version entries.
+        compact_obs: no observations under `"next"`.
+    """
+
+    track_ids: bool = True
+    track_version: bool = False
+    compact_obs: bool = False
 
 
 @dataclass(frozen=True)
