@@ -23,7 +23,6 @@ from swath.rollout.episodes.ids import NO_TRAJECTORY
 from swath.rollout.episodes.reshape import Frames, Piece, join, segment_ends, stretches_of
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import TensorDictSpec
-from swath.rollout.hosts.tensordict import groups_of
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
 from swath.rollout.tensordicts import TensorDictBuffer, TensorDictRows
@@ -93,11 +92,10 @@ class Recording:
 
 def _show_cuts(batch: TensorDictBase, rows: TensorDictRows) -> None:
     """Envs that know of no truncation get a flag for it beside their others: an evaluation may cut their episodes."""
-    for group in groups_of(rows.spec.flags):
-        if TRUNCATED in group:
+    flags = rows.spec.flags
+    for parents, beside in {as_tuple(key)[:-1]: key for key in flags}.items():
+        if (*parents, TRUNCATED) in map(as_tuple, flags):
             continue
-        beside = next(iter(group.values()))
-        *parents, _ = as_tuple(beside)
         like, cut = batch.get(under_next(beside)), torch.from_numpy(rows.truncated)
         ones = [1] * (like.ndim - batch.ndim)
         batch.set((NEXT, *parents, TRUNCATED), cut.reshape(*batch.shape, *ones).to(like.device).expand_as(like).clone())

@@ -33,7 +33,7 @@ from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import ArraySpec, EnvRaised, Host, HostSpec, Seeding, TensorDictSpec
 from swath.rollout.hosts.returned import info_of
-from swath.rollout.hosts.tensordict import SideBySide, StepReader, TensorDictHost, mean_of
+from swath.rollout.hosts.tensordict import StepReader, TensorDictHost, mean_of
 from swath.rollout.loop import Rules, Stage, Step, steps
 from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
@@ -235,7 +235,7 @@ class Runner:
         return (total, length) if is_cut or not self._monitored else None
 
     def _own_score(self, slot: int) -> Score:
-        return float(self.sums.returns[0, slot]), int(self.sums.lengths[slot])
+        return float(self.sums.returns[slot]), int(self.sums.lengths[slot])
 
     def _book(self, slot: int, score: Score, flags: tuple[bool, bool]) -> None:
         episode = self.playing[slot]
@@ -293,7 +293,7 @@ def read(host: Host, reward_keys: Any, done_keys: Any) -> list[Key]:
         read.append([path[1:] for path in paths])
     if isinstance(spec, ArraySpec):
         return []
-    assert isinstance(host, TensorDictHost | SideBySide)
+    assert isinstance(host, TensorDictHost)
     host.reader = StepReader(spec, *([as_key(path) for path in paths] for paths in read))
     sums = [(*path[:-1], f"episode_{path[-1]}") for path in read[0]]  # where `RewardSum` keeps them
     return [as_key(path) for path in sums] if {*sums} <= {as_tuple(key) for key in spec.observed} else []

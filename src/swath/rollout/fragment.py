@@ -85,7 +85,7 @@ class Fragment:
     def ended(self, sums: EpisodeSums) -> EpisodeArray:
         """The episodes that end in it, given the sums of those that were running before it."""
         rows = self.rows
-        return sums.count_fragment(rows.reward, counts=self.counts, last=rows.last, valid=rows.valid).under(self.ids)
+        return sums.count_fragment(rows.reward, self.ids, self.counts, rows.last, rows.valid)
 
     def to_tensordict(self, layout: Layout) -> Any:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""

@@ -133,7 +133,7 @@ class TensorDictBuffer:
 
 def blank_step(spec: TensorDictSpec, acted: TensorDictBase) -> TensorDictBase:
     """A step of zeros: what a policy has written into a first observation, with what a step adds to it."""
-    blank = spec.imagine().to(acted.device) if acted.device is not None else spec.imagine().clear_device_()
+    blank = spec.host.imagine().to(acted.device) if acted.device is not None else spec.host.imagine().clear_device_()
     return _zero(blank.update(acted))
 
 

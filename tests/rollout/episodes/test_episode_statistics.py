@@ -9,10 +9,9 @@ from swath.rollout.episodes.ids import TrajectoryIds
 from swath.rollout.episodes.statistics import REMEMBERED, EpisodeLog, EpisodeSums
 
 
-def ended(sums, ids, rewards, last, valid=None):
+def ended(sums, ids, reward, last, valid=None):
     """The episodes that end in the next fragment."""
-    given, counts = ids.label(last, valid)
-    return sums.count_fragment(*rewards, counts=counts, last=last, valid=valid).under(given)
+    return sums.count_fragment(reward, *ids.label(last, valid), last, valid)
 
 
 class ByHand:
@@ -54,7 +53,7 @@ def test_means_are_those_of_a_loop_by_hand(num_envs, steps, rnd):
         if rng.random() < 0.3:  # all envs were reset before this fragment
             ids.begin()
             hand.forget()
-        log.add(ended(sums, ids, [reward], last))
+        log.add(ended(sums, ids, reward, last))
         hand.add(reward, last, None)
         assert log.finished == len(hand.returns)
         assert log.mean_return == mean(hand.returns)
@@ -74,7 +73,7 @@ def test_rows_that_are_no_transitions_do_not_count(num_envs, n, seed):
             valid[:, t] = ~before
             last[:, t] = (rng.random(num_envs) < 0.3) & valid[:, t]
             before = last[:, t]
-        log.add(ended(sums, ids, [reward], last, valid))
+        log.add(ended(sums, ids, reward, last, valid))
         hand.add(reward, last, valid)
     assert log.finished == len(hand.returns)
     assert log.mean_return == mean(hand.returns)
@@ -83,7 +82,7 @@ def test_rows_that_are_no_transitions_do_not_count(num_envs, n, seed):
 
 def test_each_episode_has_its_trajectory_in_the_order_of_ends():
     last = np.array([[False, True, False], [True, False, True]])
-    made = ended(EpisodeSums(2), TrajectoryIds(2), [np.ones((2, 3))], last)
+    made = ended(EpisodeSums(2), TrajectoryIds(2), np.ones((2, 3)), last)
     assert made.tolist() == [(1, 1.0, 1), (0, 2.0, 2), (2, 2.0, 2)]
 
 
@@ -91,25 +90,24 @@ def test_each_episode_has_its_trajectory_in_the_order_of_ends():
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(0, 2**31))
 def test_fragments_and_single_steps_give_the_same_sums(num_envs, n, seed):
     rng = np.random.default_rng(seed)
-    whole, stepped, ids = EpisodeSums(num_envs, 2), EpisodeSums(num_envs, 2), TrajectoryIds(num_envs)
+    whole, stepped, ids = EpisodeSums(num_envs), EpisodeSums(num_envs), TrajectoryIds(num_envs)
     for _ in range(3):
-        rewards = rng.integers(0, 9, (2, num_envs, n)).astype(np.float32)
+        reward = rng.integers(0, 9, (num_envs, n)).astype(np.float32)
         valid = rng.random((num_envs, n)) < 0.8
         last = (rng.random((num_envs, n)) < 0.3) & valid
         if rng.random() < 0.3:
             ids.begin()
             stepped.begin(range(num_envs))
-        _, counts = ids.label(last, valid)
-        made = whole.count_fragment(*rewards, counts=counts, last=last, valid=valid)
-        found = []
+        given, counts = ids.label(last, valid)
+        made, found = whole.count_fragment(reward, given, counts, last, valid), []
         for t in range(n):
             stepped.begin(np.flatnonzero(valid[:, t] & (counts[:, t] == 0)))
-            stepped.count_step(*rewards[..., t], void=np.flatnonzero(~valid[:, t]))
-            found += [(env, t, *stepped.returns[:, env], stepped.lengths[env]) for env in np.flatnonzero(last[:, t])]
-        assert list(zip(made.envs, made.steps, *made.returns, made.lengths, strict=True)) == found
+            stepped.count_step(reward[:, t], void=np.flatnonzero(~valid[:, t]))
+            found += [(given[env, t], stepped.returns[env], stepped.lengths[env]) for env in np.flatnonzero(last[:, t])]
+        assert made.tolist() == found
 
 
 def test_what_is_not_finite_stays_in_its_episode():
     reward, last = np.array([[np.nan, 1, 1, np.inf, 1, 1]]), np.array([[False, True, True, False, True, False]])
-    made = ended(EpisodeSums(1), TrajectoryIds(1), [reward], last)
+    made = ended(EpisodeSums(1), TrajectoryIds(1), reward, last)
     np.testing.assert_array_equal(made["total"], [np.nan, 1, np.inf])

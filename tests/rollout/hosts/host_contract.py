@@ -174,7 +174,7 @@ def opened(make_host):
 def _sampler(host):
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
-        return lambda leaves: [spec.draw(leaves[0].copy())]
+        return lambda leaves: [host.draw(leaves[0].copy())]
     if not spec.observation:  # several agents
         return lambda leaves: [[dict.fromkeys(seen, 0) for seen in leaves[0]]]
     draw = RandomPolicy().sampler(spec.action_space, spec.num_envs)

@@ -96,10 +96,7 @@ class GAE(nn.Module):
                 raise ValueError(f"{name}={number} is not in [0, 1]")
         if isinstance(value_network, TensorDictModuleBase) and STATE_VALUE not in value_network.out_keys:
             raise ValueError(f"value_network writes {list(value_network.out_keys)}; it must write {STATE_VALUE!r}")
-        self.gamma = gamma
-        self.lmbda = lmbda
-        self.average_gae = average_gae
-        self.value_network = value_network
+        self.gamma, self.lmbda, self.average_gae, self.value_network = gamma, lmbda, average_gae, value_network
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Writes the three entries into the batch and returns it.
@@ -112,11 +109,9 @@ class GAE(nn.Module):
         reward, terminated = (per_frame(tensordict, under_next(name)) for name in (REWARD, TERMINATED))
         reward = reward.masked_fill(~valid, 0)  # whatever stands there, a NaN too, must not reach other frames
         with torch.no_grad():
-            values = state_values(self.value_network, tensordict, ends, valid)
-            value, after = (each.to(reward.dtype) for each in values)
-            advantage = generalized_advantage(
-                reward, value, after, terminated, ends, gamma=self.gamma, lmbda=self.lmbda
-            )
+            value, after = (each.to(reward.dtype) for each in _values(self.value_network, tensordict, ends, valid))
+            factors = {"gamma": self.gamma, "lmbda": self.lmbda}
+            advantage = generalized_advantage(reward, value, after, terminated, ends, **factors)
         target = value + advantage
         if self.average_gae:
             spread = advantage[valid].std(correction=0).clamp_min(_SMALLEST_SCALE)
@@ -130,61 +125,35 @@ class GAE(nn.Module):
         return f"gamma={self.gamma}, lmbda={self.lmbda}, average_gae={self.average_gae}"
 
 
-def state_values(network: nn.Module, td: TensorDictBase, ends: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """The values of the states acted in and of those reached, in one call of the network.
+def _values(network: nn.Module, td: TensorDictBase, ends: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """The values of the states acted in and of those reached, `[*B, T]` both, in one call of the network.
 
-    The network is used as it is: the caller decides about gradients, mode and device.
-
-    Args:
-        network: a TensorDict module that writes `"state_value"`; or a module from observation to value, `[N, …]` to
-            `[N, 1]` or `[N]`, given the entries `in_keys` if it has that attribute.
-        td: a batch `[*B, T]`.
-        ends: the frames behind which nothing goes on (`segment_ends`), `[*B, T]` bool.
-        valid: the frames that count, `[*B, T]` bool; the others are not shown and their values are 0.
-
-    Returns:
-        `V(s)` and `V(next s)`, each `[*B, T]`; the second means nothing where a frame is not valid.
-
-    Raises:
-        KeyError: an input of the network is not in the batch, or not under `"next"`.
-        RuntimeError: the network gave something other than one number per state.
+    Where a frame is not valid, its states are not shown; the first value is 0 there, the second means nothing.
     """
     keys: Sequence[Key] = getattr(network, "in_keys", (OBSERVATION,))
-    here = TensorDict({key: td[key] for key in keys}, batch_size=td.batch_size, device=td.device)
-    there = TensorDict({key: _reached(td, key) for key in keys}, batch_size=td.batch_size, device=td.device)
-    own = (ends | _differs(here, there)) & valid
-    acted = here.reshape(ends.numel()) if bool(valid.all()) else here[valid]
-    answer = _evaluate(network, torch.cat([acted, there[own]]), keys)
-    value = answer.new_zeros(ends.shape).masked_scatter_(valid, answer[: len(acted)])
-    next_value = value.view(-1).roll(-1).view(ends.shape).masked_scatter_(own, answer[len(acted) :])
-    return value, next_value
-
-
-def _reached(td: TensorDictBase, key: Key) -> Tensor:
-    entry: Tensor | None = td.get(under_next(key), None)
-    if entry is None and key == IS_INIT:
-        return torch.zeros_like(td[key])
-    if entry is None:
-        raise KeyError(f"no entry {under_next(key)!r} to evaluate the state reached by; collect with compact_obs=False")
-    return entry
-
-
-def _differs(here: TensorDictBase, there: TensorDictBase) -> Tensor:
-    """Frames whose state reached is not the one that the frame behind acts in, `[*B, T]` bool; False in the last."""
-    differs = torch.zeros(here.batch_size, dtype=torch.bool, device=here.device)
-    reached, acted = there[..., :-1], here[..., 1:]
-    for key in there.keys(include_nested=True, leaves_only=True):
-        differs[..., :-1] |= (reached[key] != acted[key]).unsqueeze(-1).flatten(here.ndim).any(-1)
-    return differs
-
-
-def _evaluate(network: nn.Module, states: TensorDictBase, keys: Sequence[Key]) -> Tensor:
-    """One value per state `[N]`."""
+    here = {key: td[key] for key in keys}
+    there = {key: td.get(under_next(key), None) for key in keys}
+    rows = [slice(None)] * (ends.ndim - 1)
+    own = ends.clone()  # frames that lead to a state which is not that of the next frame
+    for key in keys:
+        if there[key] is None and key == IS_INIT:
+            there[key] = torch.zeros_like(here[key])
+        elif there[key] is None:
+            raise KeyError(f"no {under_next(key)!r} to evaluate the state reached by; collect with compact_obs=False")
+        differ = there[key][*rows, :-1] != here[key][*rows, 1:]
+        own[..., :-1] |= differ.unsqueeze(-1).flatten(ends.ndim).any(-1)
+    own &= valid
+    n_acted, n_states = int(valid.sum()), int(valid.sum() + own.sum())
+    shown = {key: torch.cat([here[key][valid], there[key][own]]) for key in keys}
     if isinstance(network, TensorDictModuleBase):
-        answer: Tensor = network(states)[STATE_VALUE]
+        answer = network(TensorDict(shown, batch_size=[n_states], device=td.device))[STATE_VALUE]
     else:
-        answer = network(*(states[key] for key in keys))
-    if answer.numel() != len(states):
-        shape, n = list(answer.shape), len(states)
-        raise RuntimeError(f"value_network gave shape {shape} for {n} states; give one number per state, {[n, 1]}")
-    return answer.reshape(-1)
+        answer = network(*shown.values())
+    if answer.numel() != n_states:
+        shape = list(answer.shape)
+        raise RuntimeError(
+            f"value_network gave shape {shape} for {n_states} states; give one number per state, {[n_states, 1]}"
+        )
+    answer = answer.reshape(-1)
+    value = answer.new_zeros(ends.shape).masked_scatter_(valid, answer[:n_acted])
+    return value, value.view(-1).roll(-1).view(ends.shape).masked_scatter_(own, answer[n_acted:])

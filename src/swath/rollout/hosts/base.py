@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 import torch
 from gymnasium import spaces
-from tensordict import TensorDictBase
 
 from swath.keys import TRUNCATED, Key, as_tuple
 from swath.rollout.spaces import Array, Leaf, Leaves
@@ -83,13 +82,11 @@ class TensorDictSpec:
     Attributes, beside those that `ArraySpec` has too:
         observed: keys of the observation entries, nested ones too.
         acted: keys of the action entries.
-        carried: keys of the entries that the env reads back, beside the action.
         rewarded: keys of the reward entries.
         done: the end flags that count: of groups below one with flags of its own there are none.
         flags: all end flags.
-        draw: writes random actions into a TensorDict.
-        imagine: a TensorDict of zeros as a step leaves it, without what the policy writes.
-        env: the env itself, for policies that take their action spec from it.
+        host: steps them; `host.draw` writes random actions into a TensorDict, `host.imagine` makes one of zeros as a
+            step leaves it, without what the policy writes.
         alone: as in `ArraySpec`.
         seeding: as in `ArraySpec`.
     """
@@ -98,13 +95,10 @@ class TensorDictSpec:
     batch_shape: tuple[int, ...]
     observed: tuple[Key, ...]
     acted: tuple[Key, ...]
-    carried: tuple[Key, ...]
     rewarded: tuple[Key, ...]
     done: tuple[Key, ...]
     flags: tuple[Key, ...]
-    draw: Callable[[TensorDictBase], TensorDictBase]
-    imagine: Callable[[], TensorDictBase]
-    env: Callable[[], Any]
+    host: Any = None
     alone: bool = False
     seeding: Seeding = "layout"
     resettable: ClassVar[bool] = True
@@ -114,7 +108,7 @@ class TensorDictSpec:
     @property
     def device(self) -> torch.device | None:
         """Where the env is, if it says so; one without a device is on the CPU."""
-        found: torch.device | None = getattr(self.env(), "device", torch.device("cpu"))
+        found: torch.device | None = getattr(first_of(self.host.env), "device", torch.device("cpu"))
         return found
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,12 +20,11 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict, TensorDictBase
 
-from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, Key, as_tuple, is_private, nested
-from swath.rollout.hosts.base import Make, TensorDictSpec
+from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, as_tuple, is_private, nested
+from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.returned import bad_answer
-from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.policies.random import RandomPolicy
-from swath.rollout.spaces import Array, Leaf, action_leaves, observation_leaves, packer, splitter, structured
+from swath.rollout.spaces import Array, action_leaves, observation_leaves, packer, splitter, structured
 
 PRESENT = "mask"
 """Which agents of a group are there, `[…, n_agents]`."""
@@ -61,7 +60,6 @@ class Group:
     Attributes:
         observation: leaves of one agent's observation.
         action: leaves of one agent's action.
-        sample: draws random action leaves `[n_agents, …]`, given the action mask if there is one.
 
     Raises:
         TypeError: a space that is not served.
@@ -75,32 +73,31 @@ class Group:
             raise ValueError(f"agents {list(agents)} form the group {name!r}, which no group can be called")
         if PRESENT in [leaf.key for leaf in self.observation]:
             raise ValueError(f"observations of {agents[0]!r} have an entry {PRESENT!r}; rename it in the env")
-        self._pack = packer(self.observation)
+        self._pack, self._split = packer(self.observation), splitter(action_space)
         self._blank = structured(observation_space, (np.zeros(leaf.shape, leaf.dtype) for leaf in self.observation))
-        self._split = splitter(action_space)
-        self.sample = RandomPolicy().sampler(action_space, len(agents))
-
-    def below(self, key: Key) -> Key:
-        """The key of an entry of this group."""
-        return (self.name, *as_tuple(key))
+        self._sample = RandomPolicy().sampler(action_space, len(agents))
 
     def packed(self, observations: ByAgent) -> dict[str, Any]:
         """Entries `[n_agents, …]`; zeros for agents that have no observation."""
         seen = self._pack([observations.get(agent, self._blank) for agent in self.agents])
         return nested((leaf.key, torch.from_numpy(rows)) for leaf, rows in zip(self.observation, seen, strict=True))
 
-    def actions(self, made: TensorDictBase, there: Collection[Any]) -> dict[Any, Any]:
-        """The actions of agents that are there, of a TensorDict that a policy has written into."""
-        each = self._split([self._read(made, leaf) for leaf in self.action])
-        return {agent: action for agent, action in zip(self.agents, each, strict=True) if agent in there}
+    def actions(self, made: TensorDictBase) -> zip[tuple[Any, Any]]:
+        """Each agent with its action, of a TensorDict that a policy has written into."""
+        leaves, n = list[Array](), len(self.agents)
+        for leaf in self.action:
+            key = (self.name, *as_tuple(leaf.key))
+            leaves.append(made.get(key).numpy(force=True))
+            if leaves[-1].shape != (n, *leaf.shape):
+                got, wanted = leaves[-1].shape, (n, *leaf.shape)
+                raise ValueError(f"the policy's {key} has shape {got}; {n} agents want {wanted}")
+        return zip(self.agents, self._split(leaves), strict=True)
 
-    def _read(self, made: TensorDictBase, leaf: Leaf) -> Any:
-        key = self.below(leaf.key)
-        value = made.get(key)
-        got, wanted = tuple(value.shape), (len(self.agents), *leaf.shape)
-        if got != wanted:
-            raise ValueError(f"the policy's {key} has shape {got}; {len(self.agents)} agents want {wanted}")
-        return value.detach().cpu().numpy()
+    def draw(self, root: TensorDictBase) -> None:
+        """Write random actions, which obey the mask if there is one."""
+        drawn = self._sample(root.get((self.name, ACTION_MASK), None))
+        for leaf, array in zip(self.action, drawn, strict=True):
+            root.set((self.name, *as_tuple(leaf.key)), torch.from_numpy(array))
 
 
 def agent_groups(env: Any) -> tuple[Group, ...]:
@@ -120,40 +117,56 @@ def agent_groups(env: Any) -> tuple[Group, ...]:
     groups: dict[str, Group] = {}
     for name, members in named.items():
         pairs = [(env.observation_space(agent), env.action_space(agent)) for agent in members]
-        if all(pair == pairs[0] for pair in pairs) and (members == [name] or name not in members):
-            groups[name] = Group(name, members, *pairs[0])
-        else:  # they differ, or one of them has just that name
-            groups |= {
-                str(agent): Group(str(agent), [agent], *pair) for agent, pair in zip(members, pairs, strict=True)
-            }
+        together = all(pair == pairs[0] for pair in pairs) and (members == [name] or name not in members)
+        for group in (
+            [members] if together else [[agent] for agent in members]
+        ):  # they differ, or one has just that name
+            own = name if together else str(group[0])
+            groups[own] = Group(own, group, *pairs[members.index(group[0])])
     if sum(len(group.agents) for group in groups.values()) < len(agents):
         raise ValueError(f"agents {[*agents]} form several groups of one name; rename them in the env")
     return tuple(groups.values())
 
 
-class ZooHost(TensorDictHost):
+class ZooEnv:
     """A `ParallelEnv`.
 
     Args:
         env: the env.
-        make: builds another one; `None` for an instance of the user's.
         max_steps: with so many steps all agents that are left are truncated; `None` for no limit, and no count.
+
+    Attributes:
+        env: the env.
+        spec: what it looks like.
+        kind: in what envs side by side must agree: its name, and its value.
+        resets: episodes that end do not begin anew by themselves.
 
     Raises:
         TypeError, ValueError: agents or spaces that are not served.
     """
 
-    def __init__(self, env: Any, make: Make | None = None, max_steps: int | None = None) -> None:
-        self._max_steps = max_steps
-        self._groups = agent_groups(env)
+    resets = False
+
+    def __init__(self, env: Any, max_steps: int | None = None) -> None:
+        self.env, self.close, self._max_steps, self._groups = env, env.close, max_steps, agent_groups(env)
         self._steps = 0
-        self._there = set[Any]()
-        self._terminated, self._truncated = set[Any](), set[Any]()
-        kind = [(group.name, group.agents, group.observation, group.action) for group in self._groups]
-        super().__init__(env, make, self._make_spec(), ("agents or spaces", kind))
+        self._there, self._terminated, self._truncated = set[Any](), set[Any](), set[Any]()
+        groups = self._groups
+        self.kind = ("agents or spaces", [(each.name, each.agents, each.observation, each.action) for each in groups])
+        seen = [(g.name, *as_tuple(key)) for g in groups for key in (*(leaf.key for leaf in g.observation), PRESENT)]
+        self.spec = TensorDictSpec(
+            num_envs=1,
+            batch_shape=(),
+            observed=(*seen, *(() if max_steps is None else (STEP_COUNT,))),
+            acted=tuple((group.name, *as_tuple(leaf.key)) for group in groups for leaf in group.action),
+            rewarded=tuple((group.name, REWARD) for group in groups),
+            done=FLAGS,
+            flags=(*FLAGS, *((group.name, flag) for group in groups for flag in FLAGS)),
+            seeding="episode",
+        )
 
     def begin(self, seeds: Sequence[int | None] | None) -> TensorDict:
-        """Begin an episode."""
+        """Begin an episode: the root."""
         answer = self.env.reset(seed=None if seeds is None else seeds[0])
         try:
             observations, _ = answer
@@ -163,48 +176,40 @@ class ZooHost(TensorDictHost):
         except Exception as error:
             raise bad_answer(error, self.env, RESET) from error
 
+    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> TensorDict:  # noqa: ARG002  there is one
+        """Begin an episode: the root."""
+        return self.begin(None)
+
     def advance(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDict]:
-        """Let the agents act that are there."""
-        actions = [group.actions(root, self._there) for group in self._groups]
-        answer = self.env.step({agent: action for each in actions for agent, action in each.items()})
+        """Let the agents act that are there: the root with `"next"`, and the root of the next step."""
+        actions = [pair for group in self._groups for pair in group.actions(root) if pair[0] in self._there]
+        answer = self.env.step(dict(actions))
         try:
             observations, rewards, terminations, truncations, _ = answer
-            self._there = {*self.env.agents}
-            self._note_ends(terminations, truncations)
+            self._steps, self._there = self._steps + 1, {*self.env.agents}
+            for over, flags in ((self._terminated, terminations), (self._truncated, truncations)):
+                over.difference_update(self._there)  # an agent that is there again has not ended
+                over.update(agent for agent, flag in flags.items() if flag)
+            if self._steps == self._max_steps:
+                self._truncated |= self._there
             return root.set(NEXT, self._state(observations, rewards)), self._root(observations)
         except Exception as error:
             raise bad_answer(error, self.env, STEP) from error
+
+    def draw(self, root: TensorDictBase) -> TensorDictBase:
+        """Write random actions into a root."""
+        for group in self._groups:
+            group.draw(root)
+        return root
+
+    def imagine(self) -> Any:
+        """A TensorDict of zeros as a step leaves it, without what the policy writes."""
+        return self._state({}).set(NEXT, self._state({}, {})).apply(torch.zeros_like)
 
     def rendered(self, env: int) -> Array | None:  # noqa: ARG002  there is one
         """A frame, if the env's `render_mode` is `"rgb_array"`."""
         drawn = getattr(self.env, "render_mode", None) == "rgb_array"
         return np.asarray(self.env.render()) if drawn else None
-
-    def _make_spec(self) -> TensorDictSpec:
-        groups = self._groups
-        seen = [group.below(key) for group in groups for key in (*(leaf.key for leaf in group.observation), PRESENT)]
-        return TensorDictSpec(
-            num_envs=1,
-            batch_shape=(),
-            observed=(*seen, *(() if self._max_steps is None else (STEP_COUNT,))),
-            acted=tuple(group.below(leaf.key) for group in groups for leaf in group.action),
-            carried=(),
-            rewarded=tuple(group.below(REWARD) for group in groups),
-            done=FLAGS,
-            flags=(*FLAGS, *(group.below(flag) for group in groups for flag in FLAGS)),
-            draw=self._draw,
-            imagine=self._imagined,
-            env=lambda: self.env,
-            seeding="episode",
-        )
-
-    def _note_ends(self, terminations: ByAgent, truncations: ByAgent) -> None:
-        """Note who has ended with this step. An agent that is there again has not."""
-        self._steps += 1
-        self._terminated = self._terminated - self._there | {agent for agent, ended in terminations.items() if ended}
-        self._truncated = self._truncated - self._there | {agent for agent, ended in truncations.items() if ended}
-        if self._steps == self._max_steps:
-            self._truncated |= self._there
 
     def _root(self, observations: ByAgent) -> TensorDict:
         """What the agents that are there see."""
@@ -227,16 +232,6 @@ class ZooHost(TensorDictHost):
         if self._max_steps is not None:
             entries[STEP_COUNT] = torch.tensor([self._steps])
         return TensorDict(entries, [])
-
-    def _imagined(self) -> Any:
-        return self._state({}).set(NEXT, self._state({}, {})).apply(torch.zeros_like)
-
-    def _draw(self, root: TensorDictBase) -> TensorDictBase:
-        for group in self._groups:
-            drawn = group.sample(root.get(group.below(ACTION_MASK), None))
-            for leaf, array in zip(group.action, drawn, strict=True):
-                root.set(group.below(leaf.key), torch.from_numpy(array))
-        return root
 
 
 def _flags(terminated: torch.Tensor, truncated: torch.Tensor) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,9 +20,9 @@ from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import Host, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.pettingzoo import ZooHost, is_aec_env, is_parallel_env
-from swath.rollout.hosts.tensordict import SideBySide, TensorDictHost
-from swath.rollout.hosts.torchrl import Fitting, TorchRLHost, batch_of, has_makers, is_torchrl_env
+from swath.rollout.hosts.pettingzoo import ZooEnv, is_aec_env, is_parallel_env
+from swath.rollout.hosts.tensordict import TensorDictHost
+from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 
 PLAIN = Fitting()
@@ -82,79 +83,59 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
         ValueError: a vector env with `copies`; envs that differ in their spaces; one env given several times.
         Exception: what the callable or the env's maker raised, with a note.
     """
-    first, mine = source.env, list[Any]()
-    if not source.is_instance:
-        mine.append(first := make_env(source))
-
-    def make() -> list[Any]:
-        anew = [make_env(source)]
-        with closed_on_failure(anew):
-            return _envs(source, fitting, anew[0], anew)
-
-    again = None if source.is_instance else make
-    with closed_on_failure([] if source.lends else mine):
+    with closed_on_failure(mine := list[Any]()) if not source.lends else nullcontext():
+        envs = _envs(source, fitting, mine)
+        first, again = envs[0], None if source.is_instance else partial(_anew, source, fitting)
         if is_vector_env(first):
-            if source.copies is not None:
-                raise _batched_already(source, first, f"{first.num_envs} envs")
             return VectorHost(first, again)
-        envs = _envs(source, fitting, first, mine)
         if isinstance(first, gym.Env):
             return EnvListHost(envs, bare=source.copies is None, make=again)
-        kind: Callable[..., TensorDictHost] = partial(TorchRLHost, resets=not fitting.apart)
+        adapt: Callable[[Any], Any] = partial(TorchRLEnv, resets=not fitting.apart)
         if is_parallel_env(first):
-            kind = partial(ZooHost, max_steps=fitting.max_steps)
-        if source.copies is None or not (fitting.apart or is_parallel_env(first)):
-            return kind(envs[0], again)
-        return SideBySide([*map(kind, envs)], None if again is None else lambda: [*map(kind, again())])
+            adapt = partial(ZooEnv, max_steps=fitting.max_steps)
+        apart = source.copies is not None and (fitting.apart or is_parallel_env(first))
+        make = None if again is None else lambda: [*map(adapt, again())]
+        return TensorDictHost([*map(adapt, envs)], make, apart=apart)
 
 
-def _envs(source: Source, fitting: Fitting, first: Any, mine: list[Any]) -> list[Any]:
+def _anew(source: Source, fitting: Fitting) -> list[Any]:
+    with closed_on_failure(mine := list[Any]()):
+        return _envs(source, fitting, mine)
+
+
+def _envs(source: Source, fitting: Fitting, mine: list[Any]) -> list[Any]:
     """All envs of a host; what is built is added to `mine`, to be closed if anything fails.
 
     Raises:
         ValueError: the first is batched already, or one of the copies is given twice.
     """
-    if not is_torchrl_env(first):
-        return _with_copies(source, first, mine)
-    if source.is_instance and source.kwargs:
+    first, copies, as_given = source.env, source.copies, source.is_instance
+    if not as_given:
+        mine.append(first := make_env(source))
+    is_of_torchrl = is_torchrl_env(first)
+    size = first.batch_size.numel() if is_of_torchrl and first.batch_size else None
+    size = first.num_envs if is_vector_env(first) else size
+    if copies is not None and size is not None:
+        which = f"{type(first).__name__}, which is batched already ({size} envs)"
+        raise ValueError(f"{source.copies_name}={copies} for {which}; leave it out")
+    if is_of_torchrl and as_given and source.kwargs:
         first.update_kwargs(dict(source.kwargs))
-    if source.copies is not None and first.batch_size:
-        raise _batched_already(source, type(first).__name__, f"batch size {list(first.batch_size)}")
-    batched = source.copies is not None and not fitting.apart
-    envs = [_torchrl_batch(source, first, mine)] if batched else _with_copies(source, first, mine)
-    return [fitting.applied(env) for env in envs]
-
-
-def _batched_already(source: Source, env: Any, size: str) -> ValueError:
-    return ValueError(
-        f"{source.copies_name}={source.copies} for {env}, which is batched already ({size}); leave it out"
-    )
-
-
-def _torchrl_batch(source: Source, first: Any, mine: list[Any]) -> Any:
-    """One env that steps the env and its copies, or as many built anew."""
-    if not source.is_instance:
+    batched = is_of_torchrl and copies is not None and not fitting.apart
+    if batched and not as_given:
         first.close()
         mine.clear()
-        return batch_of([partial(make_env, source)] * (source.copies or 1))
-    # A batched env builds one env more from each maker, and closes it: that is a copy.
-    return batch_of([partial(next, iter([_copy(env), env])) for env in _with_copies(source, first, mine)])
-
-
-def _with_copies(source: Source, first: Any, mine: list[Any]) -> list[Any]:
-    """The env and its copies.
-
-    Raises:
-        ValueError: one of them is given twice.
-    """
-    envs = [first]
-    for _ in range((source.copies or 1) - 1):
-        env = _copy(first) if source.is_instance else make_env(source)
-        if any(env is other for other in envs):
-            raise ValueError(f"{source.copies_name}={source.copies}: the env callable returned the same env twice")
-        envs.append(env)
-        mine.append(env)
-    return envs
+        envs = [batch_of([partial(make_env, source)] * (copies or 1))]
+    else:
+        envs = [first]
+        for _ in range((copies or 1) - 1):
+            env = _copy(first) if as_given else make_env(source)
+            if any(env is other for other in envs):
+                raise ValueError(f"{source.copies_name}={copies}: the env callable returned the same env twice")
+            envs.append(env)
+            mine.append(env)
+        if batched:  # a batched env builds one env more from each maker, and closes it: that is a copy
+            envs = [batch_of([partial(next, iter([_copy(env), env])) for env in envs])]
+    return [fitting.applied(env) for env in envs] if is_of_torchrl else envs
 
 
 def make_env(source: Source) -> Any:

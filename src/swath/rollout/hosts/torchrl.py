@@ -1,6 +1,6 @@
-"""The host for TorchRL's envs: any `EnvBase`, batched or not, and what is put around one before it is stepped.
+"""TorchRL's envs for `TensorDictHost`: any `EnvBase`, batched or not, and what is put around one before it is stepped.
 
-env ──▶ device ──▶ transforms for a policy with a memory ──▶ limit of steps ──▶ TorchRLHost
+env ──▶ device ──▶ transforms for a policy with a memory ──▶ limit of steps ──▶ TorchRLEnv
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from swath.keys import ACTION_MASK, IS_INIT, STEP_COUNT, Key, as_key, as_tuple
-from swath.rollout.hosts.base import Make, TensorDictSpec
-from swath.rollout.hosts.tensordict import TensorDictHost, groups_of
+from swath.keys import ACTION_MASK, DONE, IS_INIT, STEP_COUNT, Key, as_key, as_tuple
+from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.tensordict import by_kind
 from swath.rollout.spaces import Array
 
 CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
 """Where TorchRL's maker of envs with a common state is, and its name."""
 
-_RESET = "_reset"
 _CHOICES = ("Categorical", "OneHot", "MultiCategorical", "MultiOneHot")
 
 
@@ -91,69 +90,71 @@ class Fitting:
         return env
 
 
-class TorchRLHost(TensorDictHost):
+class TorchRLEnv:
     """An `EnvBase`.
 
     Args:
         env: the env.
-        make: builds another one; `None` for an instance of the user's.
         resets: whether episodes that end begin anew within the step; if not, only when they are reset.
+
+    Attributes:
+        env: the env.
+        spec: what it looks like.
+        kind: in what envs side by side must agree: its name, and its value.
+        stateful: the transforms, or the envs of a batch, whose state can be saved; `None` if nothing has one.
     """
 
-    def __init__(self, env: Any, make: Make | None = None, *, resets: bool = True) -> None:
+    def __init__(self, env: Any, *, resets: bool) -> None:
+        self.env, self.resets = env, resets
         if isinstance(env, _envs().SerialEnv) and env.is_closed:
             env.start()  # so that others can look into its envs
-        self._masks = _masks_of(env)
-        spec = TensorDictSpec(
+        flags = _keys(env.done_keys)
+        groups = {as_tuple(key)[:-1] for key in flags}
+        counts = [key for key in flags if not any(as_tuple(key)[:n] in groups for n in range(len(as_tuple(key)) - 1))]
+        self.spec = TensorDictSpec(
             num_envs=int(np.prod(env.batch_size, dtype=np.int64)),
             batch_shape=tuple(env.batch_size),
             observed=_keys(env.observation_keys),
             acted=_keys(env.action_keys),
-            carried=_keys(env.state_keys),
             rewarded=_keys(env.reward_keys),
-            done=_that_count(_keys(env.done_keys)),
-            flags=_keys(env.done_keys),
-            draw=self._draw,
-            imagine=lambda: self.env.fake_tensordict(),  # noqa: PLW0108  the env may be built anew
-            env=lambda: self.env,
+            done=tuple(counts),
+            flags=flags,
             seeding="layout" if env.batch_size else "episode",
         )
-        roles = (spec.observed, spec.acted, spec.rewarded, spec.flags)
-        super().__init__(env, make, spec, ("entries", [sorted(map(as_tuple, keys)) for keys in roles]))
-        self.resets = resets
-        self._flags = [next(iter(group.values())) for group in groups_of(spec.done)]
-
-    @property
-    def stateful(self) -> Any:
-        """The transforms, or the envs of a batch, whose state can be saved; `None` if nothing has one."""
-        if isinstance(self.env, _envs().TransformedEnv):
-            return self.env.transform
-        return self.env if _is_batch_of_envs(self.env) else None
+        roles = (self.spec.observed, self.spec.acted, self.spec.rewarded, flags)
+        self.kind = ("entries", [sorted(map(as_tuple, keys)) for keys in roles])
+        self._masks = _masks_of(env)
+        transformed = isinstance(env, _envs().TransformedEnv)
+        self.stateful = env.transform if transformed else env if _is_batch_of_envs(env) else None
 
     def begin(self, seeds: Sequence[int | None] | None) -> Any:
-        """Begin an episode in every env of the batch; the first seed is that of all, and the env deals it out."""
+        """Begin an episode in every env of the batch: the root. The first seed is that of all; the env deals it out."""
         if seeds is not None:
             self.env.set_seed(seeds[0], static_seed=len(seeds) > 1 and len({*seeds}) == 1)
         root = self.env.reset()
         return root if self.env.device is None else root.to(self.env.device)
 
     def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
-        """Begin an episode in these envs of the batch, whichever of their groups ended."""
-        for flag in self._flags:
+        """Begin an episode in these envs of the batch, whichever of their groups ended: the root with their rows."""
+        for flag in by_kind(self.spec.done)[DONE]:
             mask = torch.zeros(root.get(flag).shape, dtype=torch.bool, device=root.device)
             mask.view(self.spec.num_envs, -1)[list(envs)] = True
-            root.set((*as_tuple(flag)[:-1], _RESET), mask)
+            root.set((*as_tuple(flag)[:-1], "_reset"), mask)
         return self.env.reset(root, select_reset_only=True)
 
     def advance(self, root: TensorDictBase) -> tuple[Any, Any]:
-        """Step, and reset where that is to happen."""
+        """Step, and reset where that is to happen: the root with `"next"`, and the root of the next step."""
         if self.resets:
             return self.env.step_and_maybe_reset(root)  # type: ignore[no-any-return]
         made = self.env.step(root)
         return made, self.env.step_mdp(made)
 
+    def imagine(self) -> Any:
+        """A TensorDict of zeros as a step leaves it, without what the policy writes."""
+        return self.env.fake_tensordict()
+
     def rendered(self, env: int) -> Array | None:
-        """A frame of this env of the batch."""
+        """A frame of this env of the batch; `None` if it does not render arrays."""
         frame = self.env.render() if hasattr(self.env, "render") else None
         if self.spec.num_envs > 1 and isinstance(frame, list | tuple):  # one of each
             frame = frame[env]
@@ -161,14 +162,14 @@ class TorchRLHost(TensorDictHost):
 
     def close(self) -> None:
         """Close the env."""
-        if not getattr(self.env, "is_closed", False):
-            super().close()
+        if not self.env.is_closed:
+            self.env.close()
 
-    def _draw(self, root: TensorDictBase) -> TensorDictBase:
-        """Write random actions into a TensorDict `[*B]`; those that are choices obey a mask beside them.
+    def draw(self, root: TensorDictBase) -> TensorDictBase:
+        """Write random actions into a root; those that are choices obey a mask beside them.
 
         An `ActionMask` transform puts such a mask into the action's spec, and what is drawn from the spec obeys it.
-        Without one the spec allows everything.
+        Without one the spec allows everything. Where nothing is allowed, as for agents that are absent, everything is.
 
         Raises:
             ValueError: a mask that does not fit its action.
@@ -207,30 +208,22 @@ def _masks_of(env: Any) -> dict[Key, Key]:
     """The masks that the env writes beside its actions, of actions that are choices."""
     kinds = [getattr(_data(), name) for name in _CHOICES]
     choices = [key for key in _keys(env.action_keys) if type(env.full_action_spec[key]) in kinds]
-    masks = {action: as_key((*as_tuple(action)[:-1], ACTION_MASK)) for action in choices}
-    return {action: mask for action, mask in masks.items() if as_tuple(mask) in _written(env)}
+    masks = {action: (*as_tuple(action)[:-1], ACTION_MASK) for action in choices}
+    return {action: as_key(mask) for action, mask in masks.items() if mask in _written(env)}
 
 
 def _limited(spec: Any, mask: torch.Tensor, names: tuple[Key, Key]) -> Any:
-    """The spec with the mask in it; where nothing is allowed, as for agents that are absent, everything is."""
+    """The spec with the mask in it."""
     lead = spec.shape if type(spec) is _data().Categorical else spec.shape[:-1]
     parts = [box.n for box in spec.space.boxes] if hasattr(spec.space, "boxes") else [spec.space.n]
     shape = torch.Size((*lead, sum(parts)))
     if mask.shape[-1:] != shape[-1:] or mask.numel() != shape.numel():
-        raise ValueError(
-            f"random actions cannot obey {names[1]!r} of shape {tuple(mask.shape)}: {names[0]!r} wants one entry per "
-            f"choice, {tuple(shape)}; give the collector a policy that knows this mask"
-        )
+        refused = f"random actions cannot obey {names[1]!r} of shape {tuple(mask.shape)}"
+        raise ValueError(f"{refused}: {names[0]!r} wants one entry per choice, {tuple(shape)}; give a policy that acts")
     allowed = [part | ~part.any(-1, keepdim=True) for part in torch.split(mask.bool().reshape(shape), parts, dim=-1)]
     limited = spec.clone()
     limited.update_mask(torch.cat(allowed, dim=-1))
     return limited
-
-
-def _that_count(flags: Sequence[Key]) -> tuple[Key, ...]:
-    """The end flags that count: those of a group prevail over those of groups inside it."""
-    groups = {as_tuple(key)[:-1] for key in flags}
-    return tuple(key for key in flags if not any(as_tuple(key)[:n] in groups for n in range(len(as_tuple(key)) - 1)))
 
 
 def _is_batch_of_envs(env: Any) -> bool:

@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 
 from swath.keys import FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
-from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.base import TensorDictSpec, first_of
 from swath.rollout.policies import calling
 from swath.rollout.policies.answers import changed, require_same_form, require_sources
 from swath.rollout.policies.random import RandomPolicy
@@ -76,7 +76,7 @@ class TensorDictPolicy(calling.BoundPolicy):
         """Random actions in its place; what only it writes is zero, so that keys stay."""
         own = [key for key in self._forms if key not in self.spec.acted and as_tuple(key)[-1] not in FLAGS]
         zeros = self.example[0].select(*own).apply(torch.zeros_like) if own else None
-        draw, stand_in = self.spec.draw, copy.copy(self)
+        draw, stand_in = self.spec.host.draw, copy.copy(self)
         stand_in.draw = draw if zeros is None else lambda root: draw(root.update(zeros.clone()))
         return stand_in
 
@@ -84,10 +84,10 @@ class TensorDictPolicy(calling.BoundPolicy):
         """How the policy writes into a TensorDict of the env, which may be elsewhere."""
         spec = self.spec
         if isinstance(policy, RandomPolicy):
-            return spec.draw if policy.action_spec is None else partial(_drawn, policy.action_spec, spec.acted[0])
+            return spec.host.draw if policy.action_spec is None else partial(_drawn, policy.action_spec, spec.acted[0])
         take_spec = getattr(policy, "set_action_spec_from_env", None)  # of TorchRL's RandomPolicy
         if take_spec is not None and policy.action_spec is None:
-            take_spec(spec.env())
+            take_spec(first_of(spec.host.env))
         way = kind, read, self.explores = calling.convention(policy, spec.observed, trust=options.trust)
         if kind == "tensordict":
             there = {as_tuple(key) for key in root.keys(include_nested=True)}
