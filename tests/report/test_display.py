@@ -167,3 +167,14 @@ def test_lines_are_for_results_and_remarks_and_an_evaluation_is_one_line(lines):
         f"CartPole-v1: {EVALUATION}",
         "CartPole-v1: evaluation 1, at step 3, 2 episodes",
     ]
+
+
+def test_a_terminal_that_becomes_narrower_is_cleared_and_drawn_anew(picture):
+    display, drawn = picture
+    display.show(ALONE)
+    assert "\x1b[2J" not in drawn()
+    display._console.width = 50
+    display.show(ALONE)
+    text = drawn()
+    assert "\x1b[2J" in text
+    assert "100 frames" in text.rpartition("\x1b[2J")[2]

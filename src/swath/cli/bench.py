@@ -12,8 +12,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from swath.cli import options
 from swath.cli.failure import FAILED, INTERRUPTED, OK, UsageError, broken_off, command_line, refusing
@@ -24,11 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cyclopts import Token
+    from rich.table import Table
 
     from swath import Collector
 
 
-class Setting(NamedTuple):
+class BenchSetting(NamedTuple):
     """One way to collect; `envs` is `None` for an env that is batched already."""
 
     place: str
@@ -104,13 +103,13 @@ def bench(
         require_folder(out.parent)
     counts = workers or [number for number in (1, 2, 4, 8) if number <= (os.cpu_count() or 1)]
     settings = [
-        Setting(place, count, size)
+        BenchSetting(place, count, size)
         for place in places
         for count in ((1,) if place == options.INLINE else counts)
         for size in ((None,) if is_vector_env(one) else envs)
     ]
-    rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
-    failures: dict[Setting, str] = {}
+    rates: dict[BenchSetting, list[float]] = {setting: [] for setting in settings}
+    failures: dict[BenchSetting, str] = {}
     code = OK
     # What new processes are forked from is kept from one setting to the next.
     kept = closing(backend(options.PROCESS)) if options.PROCESS in places else nullcontext()
@@ -130,10 +129,9 @@ def bench(
     for why in dict.fromkeys(failures.values()):
         console.print(f"failed: {why}; {command_line('doctor', env)} looks at the env alone", soft_wrap=True)
     if out is not None:
+        rows = [[*setting, round(median(seen or [0.0]), 1), len(seen)] for setting, seen in rates.items()]
         with out.open("w", newline="", encoding="utf-8") as file:
-            rows = csv.writer(file)
-            rows.writerow([*Setting._fields, "frames_per_second", "rounds"])
-            rows.writerows([*setting, round(median(seen or [0.0]), 1), len(seen)] for setting, seen in rates.items())
+            csv.writer(file).writerows([[*BenchSetting._fields, "frames_per_second", "rounds"], *rows])
     best = max(rates, key=lambda setting: median(rates[setting] or [0.0]))
     if not rates[best]:
         return code or FAILED
@@ -156,7 +154,7 @@ def frames_per_second(collector: Collector, seconds: float) -> float:
     return frames / (time.perf_counter() - began)
 
 
-def _rate(make: Any, actor: Any, setting: Setting, batch: int, seconds: float) -> float:
+def _rate(make: Any, actor: Any, setting: BenchSetting, batch: int, seconds: float) -> float:
     from swath import Collector
     from swath.cli.parts import collector_keywords
 
@@ -166,11 +164,8 @@ def _rate(make: Any, actor: Any, setting: Setting, batch: int, seconds: float) -
         return frames_per_second(collector, seconds)
 
 
-def _table(rates: dict[Setting, list[float]], failures: dict[Setting, str]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("backend")
-    for name in ("workers", "envs each", "frames/s", "lowest", "highest"):
-        table.add_column(name, justify="right")
+def _table(rates: dict[BenchSetting, list[float]], failures: dict[BenchSetting, str]) -> Table:
+    table = options.table_of("backend", "workers", "envs each", "frames/s", "lowest", "highest")
     for setting, seen in rates.items():
         figures = [f"{rate:,.0f}" for rate in (median(seen), min(seen), max(seen))] if seen else ["no turn"]
         place = (setting.place, f"{setting.workers}", "-" if setting.envs is None else f"{setting.envs}")

@@ -5,40 +5,36 @@ from __future__ import annotations
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from swath.cli.failure import OK, UsageError, broken_off, refusing
 from swath.cli.folder import find_checkpoint
-from swath.cli.options import FILES, THREAD, Count, Text, starting
+from swath.cli.options import FILES, THREAD, Count, Text, starting, table_of
 from swath.report.text import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+
+    from rich.table import Table
 
     from swath import Comparison, EvalResult
     from swath.cli.parts import Saved
     from swath.cli.train import RunConfig
     from swath.evaluation.statistics import Floats
 
-    Line = Callable[[Mapping[str, float]], str]
-
-
-class EvalOptions(TypedDict, total=False):
-    """Options of `swath eval`; those that were not given are not there.
-
-    Attributes:
-        episodes: Episodes to play. [default: as many as in the (first) run]
-        seed: Root of the episodes' seeds. [default: that of the (first) run]
-        device: Where the networks are. [default: that of the (first) run]
-    """
-
-    episodes: Count
-    seed: Count
-    device: Text
+LINES = {
+    "mean return": ("reward",),
+    "95 % interval": ("reward_ci_low", "reward_ci_high"),
+    "standard deviation": ("reward_std",),
+    "lowest, highest": ("reward_min", "reward_max"),
+    "median": ("reward_median",),
+    "interquartile mean": ("reward_iqm",),
+    "episode length": ("episode_length",),
+    "episodes": ("num_episodes",),
+}
+"""What a table says of an evaluation, and the numbers for it."""
 
 
 def evaluate(
@@ -46,14 +42,19 @@ def evaluate(
     other: Path | None = None,
     /,
     *,
+    episodes: Count | None = None,
+    seed: Count | None = None,
+    device: Text | None = None,
     video: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
-    **options: Unpack[EvalOptions],
 ) -> int:
     """Repeat the evaluation of a checkpoint and print it beside the stored one, or compare two on the same episodes.
 
     Args:
         checkpoint: A run's folder, or a .safetensors file of one.
         other: A second one, of the same env; the table says whether it is better, and how sure that is.
+        episodes: Episodes to play. [default: as many as in the (first) run]
+        seed: Root of the episodes' seeds. [default: that of the (first) run]
+        device: Where the networks are. [default: that of the (first) run]
         video: Film the first episode of the (first) policy: an .mp4 file.
     """
     files = [find_checkpoint(path) for path in (checkpoint, other) if path is not None]
@@ -63,10 +64,9 @@ def evaluate(
 
     with refusing(""):
         runs = [open_run(file) for file in files]
-        given: dict[str, Any] = {**options, "eval_backend": THREAD}
-        if "episodes" in given:
-            given["eval_episodes"] = given.pop("episodes")
-        config = replace(runs[0].config, **given)
+        asked = {"eval_episodes": episodes, "seed": seed, "device": device}
+        given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        config = replace(runs[0].config, eval_backend=THREAD, **given)
     names, env = [f"{run.file}, after {run.progress.frames:,} frames" for run in runs], config.env
     for run in runs:
         if run.config.env != env:
@@ -82,8 +82,8 @@ def evaluate(
         console.print(f"{env}: A and B play the same {config.eval_episodes} episodes", soft_wrap=True)
         for letter, name in zip("AB", names, strict=True):
             console.print(f"  {letter}  {name}", soft_wrap=True)
-        console.print(eval_table(dict(zip("AB", results, strict=True))))
         comparison = compare(*results)
+        console.print(eval_table(dict(zip("AB", results, strict=True))))
         console.print(comparison_table(comparison, results[1].returns - now.returns))
         console.print(verdict(comparison), soft_wrap=True)
         return OK
@@ -109,35 +109,12 @@ def _evaluated(run: Saved, config: RunConfig) -> tuple[EvalResult, object]:
         return judge.evaluate(policy, run.progress.frames), policy
 
 
-def _one(name: str) -> Line:
-    return lambda result: number(result[f"eval/{name}"])
-
-
-def _two(low: str, between: str, high: str) -> Line:
-    """Two numbers; `-` for both where there are none, as for the interval of a single episode."""
-    return lambda result: "-" if isnan(result[f"eval/{low}"]) else f"{_one(low)(result)}{between}{_one(high)(result)}"
-
-
-LINES: dict[str, Line] = {
-    "mean return": _one("reward"),
-    "95 % interval": _two("reward_ci_low", " to ", "reward_ci_high"),
-    "standard deviation": _one("reward_std"),
-    "lowest, highest": _two("reward_min", ", ", "reward_max"),
-    "median": _one("reward_median"),
-    "interquartile mean": _one("reward_iqm"),
-    "episode length": _one("episode_length"),
-    "episodes": _one("num_episodes"),
-}
-
-
 def eval_table(results: Mapping[str, Mapping[str, float]]) -> Table:
-    """One column per evaluation, under its name."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("evaluation")
-    for name in results:
-        table.add_column(name, justify="right", style="bold" if name == next(iter(results)) else "dim")
-    for label, line in LINES.items():
-        table.add_row(label, *map(line, results.values()))
+    """One column per evaluation, under its name; `-` where there is no number, as for the interval of one episode."""
+    table = table_of("evaluation", *results)
+    for label, names in LINES.items():
+        cells = [[number(result[f"eval/{name}"]) for name in names] for result in results.values()]
+        table.add_row(label, *("-" if "-" in cell else " to ".join(cell) for cell in cells))
     return table
 
 
@@ -149,18 +126,12 @@ def comparison_table(comparison: Comparison, gains: Floats) -> Table:
         gains: return of B minus return of A, one per episode.
     """
     better, worse = int((gains > 0).sum()), int((gains < 0).sum())
-    lines = {
-        "mean difference in return": _signed(comparison.difference),
-        "95 % interval": f"{_signed(comparison.ci_low)} to {_signed(comparison.ci_high)}",
-        "episodes where B is better": f"{better} of {len(gains)}",
-        "where both are equal": f"{len(gains) - better - worse} of {len(gains)}",
-        "where A is better": f"{worse} of {len(gains)}",
-    }
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("B minus A, episode by episode")
-    table.add_column("", justify="right")
-    for row in lines.items():
-        table.add_row(*row)
+    table = table_of("B minus A, episode by episode", "")
+    table.add_row("mean difference in return", _signed(comparison.difference))
+    table.add_row("95 % interval", f"{_signed(comparison.ci_low)} to {_signed(comparison.ci_high)}")
+    table.add_row("episodes where B is better", f"{better} of {len(gains)}")
+    table.add_row("where both are equal", f"{len(gains) - better - worse} of {len(gains)}")
+    table.add_row("where A is better", f"{worse} of {len(gains)}")
     return table
 
 

@@ -8,7 +8,9 @@ from math import nan
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from cyclopts import Group, Parameter
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from swath.cli.failure import UsageError
 
@@ -152,3 +154,12 @@ def starting(*, stderr: bool = False) -> Console:
     if console.is_terminal:
         console.print("starting", style="dim")
     return console
+
+
+def table_of(first: str, *others: str) -> Table:
+    """A table with these columns; all but the first are for numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from swath.extras import need
 from swath.report.atomic import replacing
 from swath.report.services import FRAMES
 from swath.report.sinks import read_rows
-from swath.report.text import number
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,17 +44,11 @@ def draw_curve(path: str | Path, metrics: str | Path, training: str, evaluation:
         axes.plot(*trained[:2], color=TRAINING_COLOUR, linewidth=1.4, label="training, last 100 episodes", zorder=2)
     if judged.size:
         frames, _, means, low, high = judged
-        colour = EVALUATION_COLOUR
-        axes.plot(frames, means, "o-", color=colour, linewidth=2, markersize=4.5, label="evaluation", zorder=3)
-        axes.fill_between(frames, low, high, color=colour, alpha=0.18, linewidth=0, label="95 % interval")
-        axes.vlines(frames, low, high, color=colour, alpha=0.35, linewidth=1)
-        place: dict[str, Any] = {
-            "xytext": (8, 0),
-            "textcoords": "offset points",
-            "va": "center",
-            "annotation_clip": False,
-        }
-        axes.annotate(number(means[-1]), (frames[-1], means[-1]), color=colour, weight="bold", **place)
+        axes.plot(
+            frames, means, "o-", color=EVALUATION_COLOUR, linewidth=2, markersize=4.5, label="evaluation", zorder=3
+        )
+        axes.fill_between(frames, low, high, color=EVALUATION_COLOUR, alpha=0.18, linewidth=0, label="95 % interval")
+        axes.vlines(frames, low, high, color=EVALUATION_COLOUR, alpha=0.35, linewidth=1)
     axes.set_title(title, loc="left", color=INK, fontsize=12, weight="bold", pad=12)
     axes.set_xlabel("frames", color=INK)
     axes.set_ylabel("return per episode", color=INK)

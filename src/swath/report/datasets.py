@@ -9,11 +9,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
@@ -23,7 +22,7 @@ from swath.keys import DONE, NEXT, as_tuple
 from swath.report.atomic import remove, replacing, sweep_drafts
 
 if TYPE_CHECKING:
-    from swath.keys import Key
+    from collections.abc import Iterator
 
 NAME = "_manifest.json"
 """Readers of Parquet pass over names that begin with an underscore."""
@@ -41,17 +40,12 @@ class Memmap:
 
     name, suffix = "memmap", ""
 
-    def write(self, rows: TensorDictBase, part: Path) -> None:
-        """Write a part, flat rows `[n]`, that is not there yet; it appears whole or not at all.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        with replacing(part, folder=True) as draft:
-            try:
-                rows.memmap(draft)
-            except RuntimeError as error:  # what torch raises where the disk is full
-                raise OSError(f"{part} could not be written: {error}") from error
+    def write(self, rows: TensorDictBase, draft: Path) -> None:
+        """Write a part, flat rows `[n]`, into a folder."""
+        try:
+            rows.memmap(draft)
+        except RuntimeError as error:  # what torch raises where the disk is full
+            raise OSError(f"{draft} could not be written: {error}") from error
 
     def read(self, part: Path) -> TensorDictBase:
         """The part, memory-mapped."""
@@ -78,21 +72,23 @@ class Parquet:
         self._arrow = need("pyarrow", extra="datasets", why="for .parquet files")
         self._files = need("pyarrow.parquet", extra="datasets", why="for .parquet files")
 
-    def write(self, rows: TensorDictBase, part: Path) -> None:
-        """Write a part, flat rows `[n]`; it appears whole or not at all.
+    def write(self, rows: TensorDictBase, draft: Path) -> None:
+        """Write a part, flat rows `[n]`.
 
         Raises:
-            OSError: it cannot be written.
             TypeError: an entry is no tensor.
         """
         columns, entries = {}, {}
         for key in rows.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
-            name = ".".join(as_tuple(key))
-            columns[name], shape = self._column(key, rows.get(key))
-            entries[name] = {"key": as_tuple(key), "shape": shape}
+            entry, name = rows.get(key), ".".join(as_tuple(key))
+            if not isinstance(entry, torch.Tensor):
+                kind = type(entry).__name__
+                raise TypeError(f"entry {key!r} is of type {kind}; Parquet files hold tensors: leave it out")
+            values, length = self._arrow.array(entry.reshape(-1).numpy()), prod(entry.shape[1:])
+            columns[name] = values if length == 1 else self._arrow.FixedSizeListArray.from_arrays(values, length)
+            entries[name] = {"key": as_tuple(key), "shape": list(entry.shape[1:])}
         table = self._arrow.table(columns).replace_schema_metadata({ENTRIES: json.dumps(entries)})
-        with replacing(part) as draft:
-            self._files.write_table(table, str(draft), compression="zstd")
+        self._files.write_table(table, str(draft), compression="zstd")
 
     def read(self, part: Path) -> TensorDictBase:
         """The part, in memory."""
@@ -105,21 +101,8 @@ class Parquet:
             rows.set(tuple(entry["key"]), values.reshape(table.num_rows, *entry["shape"]))
         return rows
 
-    def _column(self, key: Key, entry: Any) -> tuple[Any, list[int]]:
-        """An entry as a column, and the shape of one row of it."""
-        if not isinstance(entry, torch.Tensor):
-            kind = type(entry).__name__
-            raise TypeError(f"entry {key!r} is of type {kind}; Parquet files hold tensors: leave it out")
-        shape = list(entry.shape[1:])
-        values = self._arrow.array(entry.reshape(-1).numpy())
-        length = prod(shape)
-        return values if length == 1 else self._arrow.FixedSizeListArray.from_arrays(values, length), shape
 
-
-Format: TypeAlias = Memmap | Parquet
-
-
-def format_at(path: Path) -> Format:
+def format_at(path: Path) -> Memmap | Parquet:
     """What a dataset's path asks for: Parquet if it ends in `.parquet`, else memory-mapped TensorDicts.
 
     Raises:
@@ -134,20 +117,8 @@ def format_at(path: Path) -> Format:
     return Parquet() if suffix == Parquet.suffix else Memmap()
 
 
-def format_named(name: str) -> Format:
-    """The format that a manifest names.
-
-    Raises:
-        ImportError: a package is missing; the message names the extra.
-        ValueError: there is none of this name.
-    """
-    if name not in (Memmap.name, Parquet.name):
-        raise ValueError(f"datasets of the format {name!r} cannot be read by this Swath; upgrade Swath")
-    return Parquet() if name == Parquet.name else Memmap()
-
-
 @dataclass(frozen=True)
-class Part:
+class DatasetPart:
     """One batch on disk: the name of its file or folder, how many rows it has, and how many episodes ended in it."""
 
     name: str
@@ -169,7 +140,7 @@ class Manifest:
 
     format: str
     settings: dict[str, Any]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DatasetPart, ...] = ()
     state: Any = None
     version: int = VERSION
 
@@ -189,6 +160,18 @@ class Manifest:
         with replacing(folder / NAME) as draft:
             draft.write_text(text + "\n", encoding="utf-8")
 
+    @property
+    def storage(self) -> Memmap | Parquet:
+        """What writes and reads its parts.
+
+        Raises:
+            ImportError: a package is missing; the message names the extra.
+            ValueError: the format is of a newer version.
+        """
+        if self.format not in (Memmap.name, Parquet.name):
+            raise ValueError(f"datasets of the format {self.format!r} cannot be read by this Swath; upgrade Swath")
+        return Parquet() if self.format == Parquet.name else Memmap()
+
     @classmethod
     def find(cls, folder: Path) -> Self | None:
         """The manifest in a folder; `None` where there is none.
@@ -203,24 +186,67 @@ class Manifest:
             values = json.loads(file.read_text(encoding="utf-8"))
             if values["version"] > VERSION:
                 raise ValueError(f"{file} has layout {values['version']}, this Swath reads {VERSION}; upgrade Swath")
-            return cls(**{**values, "parts": tuple(Part(**part) for part in values["parts"])})
+            return cls(**{**values, "parts": tuple(DatasetPart(**part) for part in values["parts"])})
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise ValueError(f"{file} is no manifest of a dataset: {error!r}; choose another folder") from None
 
 
-class DatasetWriter:
-    """Appends batches to a dataset. One writer at a time: whoever has it sees to that. Not thread-safe.
+class Dataset:
+    """The parts of a dataset, flat TensorDicts `[n]`, in the order in which they were collected.
 
-    Made by `begin` or `resume`.
+    Parts are read when they are asked for; those of a folder are memory-mapped.
 
-    Attributes:
+    Args:
         path: the dataset's folder.
         manifest: what is in it.
+
+    Raises:
+        ImportError: a package for its format is missing.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest = path, manifest
-        self._format = format_named(manifest.format)
+        self._format = manifest.storage
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path}: {self.frames:,} frames in {len(self)} parts>"
+
+    @property
+    def frames(self) -> int:
+        """Rows of all parts."""
+        return self.manifest.frames
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the data were collected with."""
+        return dict(self.manifest.settings)
+
+    def __len__(self) -> int:
+        return len(self.manifest.parts)
+
+    def __getitem__(self, index: int) -> TensorDictBase:
+        return self._format.read(self.path / self.manifest.parts[index].name)
+
+    def __iter__(self) -> Iterator[TensorDictBase]:
+        return (self[index] for index in range(len(self)))
+
+    def load(self) -> TensorDictBase:
+        """All rows `[frames]`, in memory.
+
+        Raises:
+            ValueError: there are none.
+        """
+        if not len(self):
+            raise ValueError(f"{self.path} has no parts yet; collect some first")
+        rows: TensorDictBase = torch.cat(list(self), 0)
+        return rows
+
+
+class DatasetWriter(Dataset):
+    """Appends batches to a dataset. One writer at a time: whoever has it sees to that. Not thread-safe.
+
+    Made by `begin` or `resume`. What it has written can be read from it, too.
+    """
 
     @classmethod
     def begin(cls, path: str | Path, settings: dict[str, Any]) -> Self:
@@ -271,9 +297,10 @@ class DatasetWriter:
             OSError: it cannot be written; the dataset is as it was.
             TypeError: an entry that the format has no place for.
         """
-        part = Part(self._next_name, len(rows), int(rows[NEXT, DONE].sum()))
+        part = DatasetPart(self._next_name, len(rows), int(rows[NEXT, DONE].sum()))
         remove(self.path / part.name)  # one that was written, and never came to count
-        self._format.write(rows, self.path / part.name)
+        with replacing(self.path / part.name, folder=not self._format.suffix) as draft:
+            self._format.write(rows, draft)
         changed = replace(self.manifest, parts=(*self.manifest.parts, part), state=state)
         changed.save(self.path)
         self.manifest = changed
@@ -281,61 +308,6 @@ class DatasetWriter:
     @property
     def _next_name(self) -> str:
         return f"part-{len(self.manifest.parts):06}{self._format.suffix}"
-
-
-class Dataset(Sequence[TensorDictBase]):
-    """The parts of a dataset, flat TensorDicts `[n]`, in the order in which they were collected.
-
-    Parts are read when they are asked for; those of a folder are memory-mapped.
-
-    Args:
-        path: the dataset's folder.
-        manifest: what is in it.
-
-    Raises:
-        ImportError: a package for its format is missing.
-    """
-
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path, self._manifest = path, manifest
-        self._format = format_named(manifest.format)
-
-    def __repr__(self) -> str:
-        return f"<Dataset {self.path}: {self.frames:,} frames in {len(self)} parts>"
-
-    @property
-    def frames(self) -> int:
-        """Rows of all parts."""
-        return self._manifest.frames
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the data were collected with."""
-        return dict(self._manifest.settings)
-
-    def __len__(self) -> int:
-        return len(self._manifest.parts)
-
-    @overload
-    def __getitem__(self, index: int) -> TensorDictBase: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[TensorDictBase]: ...
-    def __getitem__(self, index: int | slice) -> TensorDictBase | list[TensorDictBase]:
-        """A part, or several."""
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        return self._format.read(self.path / self._manifest.parts[index].name)
-
-    def load(self) -> TensorDictBase:
-        """All rows `[frames]`, in memory.
-
-        Raises:
-            ValueError: there are none.
-        """
-        if not len(self):
-            raise ValueError(f"{self.path} has no parts yet; collect some first")
-        rows: TensorDictBase = torch.cat(list(self), 0)
-        return rows
 
 
 def open_dataset(path: str | Path) -> Dataset:

@@ -66,9 +66,10 @@ class Display:
         self._printed: list[str] = []
         self._due = 1.0, SECONDS_BETWEEN_LINES
         draws = console.is_terminal and not console.is_dumb_terminal and not console.options.ascii_only
-        self._live = Live(self._picture(hint), console=console, auto_refresh=False) if draws else None
-        if self._live is not None:
-            self._live.start(refresh=True)
+        self._live: Live | None = None
+        self._width = 0
+        if draws:
+            self._start()
         elif self._details:
             self.say(f"{name}: {self._details}")
 
@@ -106,8 +107,13 @@ class Display:
 
     def doing(self, text: str) -> None:
         """Say in the picture's last line what goes on just now; empty for the usual hint."""
-        if self._live is not None:
-            self._live.update(self._picture(text or self._hint), refresh=True)
+        if self._live is None:
+            return
+        if self._console.width < self._width:  # the terminal has broken the lines that are there, which rich cannot see
+            self._live.stop()
+            self._console.clear()
+            self._start()
+        self._live.update(self._picture(text or self._hint), refresh=True)
 
     def close(self) -> None:
         """Leave what was shown last and give the terminal back. Twice is fine."""
@@ -119,6 +125,11 @@ class Display:
                 self._live.update(self._picture(""), refresh=True)
             finally:
                 self._live.stop()
+
+    def _start(self) -> None:
+        self._width = self._console.width
+        self._live = Live(self._picture(self._hint), console=self._console, auto_refresh=False)
+        self._live.start(refresh=True)
 
     def _print_facts(self) -> None:
         if self._live is not None:

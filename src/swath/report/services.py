@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from functools import partial
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from swath.extras import need
 from swath.report.atomic import replacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
 
 FRAMES = "frames"
 EXPERIMENT = "swath"
@@ -140,10 +140,15 @@ class MlflowSink:
         file = Path(folder) / "mlflow-run-id"
         known = kept_id(file, resume_at)
         self.place = tracking_uri or str(mlflow.get_tracking_uri())
-        self._client: Any = self._asked(lambda: mlflow.MlflowClient(tracking_uri=tracking_uri))
-        if known:
-            self._asked(lambda: self._client.update_run(known, status="RUNNING"))
-        self._run = keep_id(file, known or self._asked(lambda: self._begun(experiment, name)))
+        with self._answered():
+            self._client: Any = mlflow.MlflowClient(tracking_uri=tracking_uri)
+            if known:
+                self._client.update_run(known, status="RUNNING")
+            else:
+                found = self._client.get_experiment_by_name(experiment)
+                where = found.experiment_id if found else self._client.create_experiment(experiment)
+                known = str(self._client.create_run(where, run_name=name).info.run_id)
+        self._run = keep_id(file, known)
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
         """Add one value per metric.
@@ -154,22 +159,19 @@ class MlflowSink:
         now = int(time.time() * 1000)
         names = {UNFIT_FOR_MLFLOW.sub("_", name): float(value) for name, value in metrics.items()}
         row = [self._metric(name, value, now, frames) for name, value in names.items()]
-        for first in range(0, len(row), MOST_METRICS):
-            some = row[first : first + MOST_METRICS]
-            self._asked(partial(self._client.log_batch, self._run, metrics=some))
+        with self._answered():
+            for first in range(0, len(row), MOST_METRICS):
+                self._client.log_batch(self._run, metrics=row[first : first + MOST_METRICS])
 
     def close(self) -> None:
         """End the run; twice is fine."""
-        self._asked(lambda: self._client.set_terminated(self._run))
+        with self._answered():
+            self._client.set_terminated(self._run)
 
-    def _begun(self, experiment: str, name: str | None) -> str:
-        found = self._client.get_experiment_by_name(experiment)
-        where = found.experiment_id if found else self._client.create_experiment(experiment)
-        return str(self._client.create_run(where, run_name=name).info.run_id)
-
-    def _asked(self, call: Callable[[], Any]) -> Any:
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
         try:
-            return call()
+            yield
         except self._refusal as error:
             raise OSError(f"MLflow at {self.place} does not do its part: {error}") from error
 
@@ -196,7 +198,7 @@ class PrometheusSink:
     def __init__(self, port: int = PORT, addr: str = LOCAL) -> None:
         self._client = need("prometheus_client", extra="prometheus", why="to serve metrics to Prometheus")
         self._registry = self._client.CollectorRegistry()
-        self._gauges: dict[str, tuple[str, Any]] = {}
+        self._gauges: dict[str, Any] = {}
         try:
             self._server, self._thread = self._client.start_http_server(port, addr=addr, registry=self._registry)
         except (OSError, OverflowError) as error:
@@ -211,25 +213,16 @@ class PrometheusSink:
             ValueError: two metrics have names that are the same to Prometheus.
         """
         for name, value in {FRAMES: frames, **metrics}.items():
-            if worker := OF_WORKER.fullmatch(name):
-                of_all = self._gauge(f"per_worker_{worker[2]}", f"worker_*/{worker[2]}", ("worker",))
-                of_all.labels(worker[1]).set(value)
-            else:
-                self._gauge(name, name, ()).set(value)
+            worker = OF_WORKER.fullmatch(name)
+            shown, labels = (f"per_worker_{worker[2]}", ("worker",)) if worker else (name, ())
+            if shown not in self._gauges:
+                full, about = "swath_" + UNFIT_FOR_PROMETHEUS.sub("_", shown), f"{shown} of a run of Swath"
+                self._gauges[shown] = self._client.Gauge(full, about, labels, registry=self._registry)
+            gauge = self._gauges[shown]
+            (gauge.labels(worker[1]) if worker else gauge).set(value)
 
     def close(self) -> None:
         """Stop serving; the port is free then. Twice is fine."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def _gauge(self, shown: str, name: str, labels: tuple[str, ...]) -> Any:
-        """The gauge that shows the metrics of this name."""
-        full = "swath_" + UNFIT_FOR_PROMETHEUS.sub("_", shown)
-        if full not in self._gauges:
-            gauge = self._client.Gauge(full, f"{name} of a run of Swath", labels, registry=self._registry)
-            self._gauges[full] = name, gauge
-        known, gauge = self._gauges[full]
-        if known != name:
-            raise ValueError(f"{name} and {known} are both {full} to Prometheus; rename one of them")
-        return gauge

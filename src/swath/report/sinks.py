@@ -1,5 +1,7 @@
 """All that takes the numbers of a run, behind one protocol; extras are imported when a sink is built."""
 
+# ruff: noqa: PLC0414  names that are handed on, as type checkers want them
+
 from __future__ import annotations
 
 import csv
@@ -12,22 +14,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from swath.extras import need
 from swath.report.atomic import replacing
-from swath.report.services import FRAMES, MlflowSink, PrometheusSink, WandbSink
+from swath.report.services import FRAMES
+from swath.report.services import MlflowSink as MlflowSink
+from swath.report.services import PrometheusSink as PrometheusSink
+from swath.report.services import WandbSink as WandbSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-__all__ = [
-    "CsvSink",
-    "DetachedSink",
-    "MlflowSink",
-    "PrometheusSink",
-    "Sink",
-    "SinkGroup",
-    "TensorBoardSink",
-    "WandbSink",
-    "numbers_of",
-]
 
 MOST_WAITING = 10_000
 """Rows that may wait for a detached sink that is slow."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from swath.report.atomic import replacing
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -27,7 +26,7 @@ ENCODE_DEADLINE_S = 120.0
 """How long the encoder may take to finish after the last frame."""
 
 
-class VideoWriter:
+class VideoWriter(AbstractContextManager["VideoWriter"]):
     """Encodes frames as they come; the file appears when the writer is closed.
 
     Use it as a context manager: leaving by an exception stops the encoder and leaves no file. Without a single frame
@@ -79,14 +78,10 @@ class VideoWriter:
         """
         self.__exit__(None, None, None)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
+        """Finish the file, or leave none if there is an error."""
         stack, self._stack = self._stack, ExitStack()
-        stack.__exit__(kind, error, trace)
+        stack.__exit__(*error)
 
     def _start(self, size: tuple[int, int]) -> None:
         """Start ffmpeg, in a process group of its own, so that Ctrl-C does not reach it."""
