@@ -207,7 +207,7 @@ def test_prometheus_takes_all_numbers_of_a_collector_with_workers(prometheus):
 
 
 def test_two_metrics_that_prometheus_cannot_tell_apart_are_refused(prometheus):
-    with pytest.raises(ValueError, match="Duplicated timeseries.*swath_a_b"):
+    with pytest.raises(ValueError, match=r"Duplicated timeseries.*swath_a_b"):
         prometheus.log(1, {"a/b": 1.0, "a b": 2.0})
 
 

@@ -78,7 +78,7 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
         """
         self.__exit__(None, None, None)
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:  # noqa: PYI036  handed on as they are
         """Finish the file, or leave none if there is an error."""
         stack, self._stack = self._stack, ExitStack()
         stack.__exit__(*error)
