@@ -3,7 +3,7 @@
 import numpy as np
 
 from swath.rollout_workers import AlgorithmConfig, Policy
-from swath.rollout_workers.policy_views import views
+from swath.rollout_workers.batches.names import views
 from swath.rollout_workers.worker.worker import RolloutWorker
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from swath.rollout_workers import AlgorithmConfig, RolloutWorker
+from swath.rollout_workers.batches.names import views
 from swath.rollout_workers.policy import Policy
-from swath.rollout_workers.policy_views import views
 from swath.testing.counting import ENDLESS, Counting, CountingEnvs, Script
 from swath.testing.faults import Faults
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.rollout_workers import compute_advantages
-from swath.rollout_workers.advantages import Chunks, Estimator, estimate
+from swath.rollout_workers.postprocessing import Chunks, Estimator, estimate
 
 WAYS = [(True, True), (False, True), (False, False)]
 

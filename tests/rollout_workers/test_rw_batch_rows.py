@@ -113,7 +113,7 @@ class TestExactSlices:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ((0, 3, 0, None), r"state_start=0 and state_end=None are given both or not at all"),
+            ((0, 3, 0, None), r"rows 0 to 3 are from sequences 0 to 2, not \(0, None\)"),
             ((0, 4, 0, 1), r"rows 0 to 4 are from sequences 0 to 2, not \(0, 1\)"),
             ((-3, -1), r"end=-1 must be at least 0"),
             ((0.5, 2), r"start=0.5 is of type float"),

@@ -14,7 +14,7 @@ from policy_batches import batch_for, ppo
 
 from swath.errors import WorkerLate
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker, distributed
-from swath.rollout_workers.policies.epochs import learn_in_passes
+from swath.rollout_workers.policies.learning import learn_in_passes
 
 HERE = Path(__file__).parent
 PORTS = range(20_000, 32_000)

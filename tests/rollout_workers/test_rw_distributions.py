@@ -7,7 +7,7 @@ from gymnasium import spaces
 from torch import distributions as td
 
 from swath.rollout_workers import TorchCategorical, TorchDiagGaussian, TorchMultiCategorical
-from swath.rollout_workers.policies.distributions import dist_class_of, head_for
+from swath.rollout_workers.policies.networks import dist_class_of, head_for
 
 
 def several(out, counts):

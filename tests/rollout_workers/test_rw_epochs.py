@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from swath.rollout_workers import Policy, SampleBatch
-from swath.rollout_workers.policies.epochs import learn_in_passes, standardized
+from swath.rollout_workers.policies.learning import learn_in_passes, standardized
 
 
 class Noting(Policy):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.rollout_workers import FilterManager, MeanStdFilter, NoFilter
-from swath.rollout_workers.filters.sharing import copies_of, rebase_all
+from swath.rollout_workers.filters import copies_of, rebase_all
 
 
 class Worker:
@@ -35,14 +35,16 @@ class Set:
         self.asked = []
         self.between = between
 
-    def foreach_worker(self, func, *, local_worker, timeout_seconds):
-        self.asked.append((local_worker, timeout_seconds))
-        answers = [
-            pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(func))(worker)))
-            for worker in self.workers
-        ]  # fmt: skip
+    def collect_filters(self, timeout_seconds):
+        self.asked.append(timeout_seconds)
+        answers = [pickle.loads(pickle.dumps(worker.get_filters(flush_after=True))) for worker in self.workers]
         self.between()
-        return answers
+        return answers, []
+
+    def send_filters(self, filters, timeout_seconds):
+        self.asked.append(timeout_seconds)
+        for worker in self.workers:
+            worker.sync_filters(pickle.loads(pickle.dumps(filters)))
 
 
 def drawn(n, seed):
@@ -112,7 +114,7 @@ def test_each_direction_can_be_left_out(update_remote, use, rounds, local_n, rem
         local.filters, workers, update_remote, timeout_seconds=7.0, use_remote_data_for_update=use
     )
     remote = workers.workers[0].filters["a"]
-    assert workers.asked == [(False, 7.0)] * rounds
+    assert workers.asked == [7.0] * rounds
     assert (local.filters["a"].rs.n, remote.rs.n, remote.buffer.n) == (local_n, remote_n, buffered)
 
 

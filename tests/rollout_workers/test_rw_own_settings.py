@@ -13,8 +13,7 @@ from swath.rollout_workers import (
     RandomPolicy,
     RolloutWorker,
 )
-from swath.rollout_workers.filters.base import NoFilter
-from swath.rollout_workers.filters.mean_std import MeanStdFilter
+from swath.rollout_workers.filters import MeanStdFilter, NoFilter
 
 F = 6
 SEEN, ACTED = spaces.Box(-9.0, 9.0, (2,), np.float64), spaces.Box(-2, 3, (1,), np.int32)

@@ -8,7 +8,7 @@ from policy_batches import BOX, batch_for, ppo
 from torch import distributions as td
 
 from swath.rollout_workers import AlgorithmConfig, PGTorchPolicy, PPOTorchPolicy, RolloutWorker, SampleBatch
-from swath.rollout_workers.advantages import Estimator
+from swath.rollout_workers.postprocessing import Estimator
 from swath.testing.envs import MockEnv
 
 PPO_STATS = {

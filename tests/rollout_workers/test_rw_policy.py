@@ -6,7 +6,7 @@ import torch
 from gymnasium import spaces
 
 from swath.rollout_workers import AlgorithmConfig, Policy, RandomPolicy, RolloutWorker, ViewRequirement
-from swath.rollout_workers.policy_views import WantedColumns, views
+from swath.rollout_workers.batches.names import WantedColumns, views
 from swath.testing.envs import RandomEnv
 
 BOX, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)

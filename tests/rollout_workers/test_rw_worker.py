@@ -16,7 +16,7 @@ from swath.rollout_workers import (
     RolloutWorker,
     get_global_worker,
 )
-from swath.rollout_workers.policies.pg import PGTorchPolicy
+from swath.rollout_workers.policies.ppo import PGTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy
 from swath.testing.counting import CountingEnvs
 from swath.testing.envs import BasicMultiAgent, MockEnv

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from swath.rollout_workers.advantages import discount_cumsum as discount_cumsum
 from swath.rollout_workers.batches.columns import attempt_count_timesteps as attempt_count_timesteps
-from swath.rollout_workers.batches.joining import concat_samples as concat_samples
-from swath.rollout_workers.batches.joining import concat_samples_into_ma_batch as concat_samples_into_ma_batch
-from swath.rollout_workers.batches.joining import (
+from swath.rollout_workers.batches.multi_agent import MultiAgentBatch as MultiAgentBatch
+from swath.rollout_workers.batches.multi_agent import concat_samples as concat_samples
+from swath.rollout_workers.batches.multi_agent import concat_samples_into_ma_batch as concat_samples_into_ma_batch
+from swath.rollout_workers.batches.multi_agent import (
     convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch,
 )
-from swath.rollout_workers.batches.multi_agent import MultiAgentBatch as MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
+from swath.rollout_workers.batches.names import ViewRequirement as ViewRequirement
 from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
@@ -23,13 +23,13 @@ from swath.rollout_workers.config.registry import register_env as register_env
 from swath.rollout_workers.env_context import EnvContext as EnvContext
 from swath.rollout_workers.env_runner import EnvRunner as EnvRunner
 from swath.rollout_workers.episode import Episode as Episode
-from swath.rollout_workers.filters.base import Filter as Filter
-from swath.rollout_workers.filters.base import NoFilter as NoFilter
-from swath.rollout_workers.filters.mean_std import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
-from swath.rollout_workers.filters.mean_std import MeanStdFilter as MeanStdFilter
-from swath.rollout_workers.filters.mean_std import RunningStat as RunningStat
-from swath.rollout_workers.filters.mean_std import get_filter as get_filter
-from swath.rollout_workers.filters.sharing import FilterManager as FilterManager
+from swath.rollout_workers.filters import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
+from swath.rollout_workers.filters import Filter as Filter
+from swath.rollout_workers.filters import FilterManager as FilterManager
+from swath.rollout_workers.filters import MeanStdFilter as MeanStdFilter
+from swath.rollout_workers.filters import NoFilter as NoFilter
+from swath.rollout_workers.filters import RunningStat as RunningStat
+from swath.rollout_workers.filters import get_filter as get_filter
 from swath.rollout_workers.metrics import RolloutMetrics as RolloutMetrics
 from swath.rollout_workers.metrics import collect_episodes as collect_episodes
 from swath.rollout_workers.metrics import collect_metrics as collect_metrics
@@ -40,20 +40,20 @@ from swath.rollout_workers.multi_agent_env import ParallelPettingZooEnv as Paral
 from swath.rollout_workers.multi_agent_env import PettingZooEnv as PettingZooEnv
 from swath.rollout_workers.multi_agent_env import make_multi_agent as make_multi_agent
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker as ParallelIteratorWorker
-from swath.rollout_workers.policies.distributions import TorchCategorical as TorchCategorical
-from swath.rollout_workers.policies.distributions import TorchDiagGaussian as TorchDiagGaussian
-from swath.rollout_workers.policies.distributions import TorchMultiCategorical as TorchMultiCategorical
-from swath.rollout_workers.policies.pg import PGTorchPolicy as PGTorchPolicy
+from swath.rollout_workers.policies.networks import TorchCategorical as TorchCategorical
+from swath.rollout_workers.policies.networks import TorchDiagGaussian as TorchDiagGaussian
+from swath.rollout_workers.policies.networks import TorchMultiCategorical as TorchMultiCategorical
+from swath.rollout_workers.policies.ppo import PGTorchPolicy as PGTorchPolicy
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy as PPOTorchPolicy
 from swath.rollout_workers.policies.random import RandomPolicy as RandomPolicy
 from swath.rollout_workers.policies.torch import TorchPolicy as TorchPolicy
 from swath.rollout_workers.policy import Policy as Policy
-from swath.rollout_workers.policy_views import ViewRequirement as ViewRequirement
 from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
 from swath.rollout_workers.postprocessing import adjust_nstep as adjust_nstep
 from swath.rollout_workers.postprocessing import compute_advantages as compute_advantages
 from swath.rollout_workers.postprocessing import compute_bootstrap_value as compute_bootstrap_value
 from swath.rollout_workers.postprocessing import compute_gae_for_sample_batch as compute_gae_for_sample_batch
+from swath.rollout_workers.postprocessing import discount_cumsum as discount_cumsum
 from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
 from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
 from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, first_lost
-from swath.rollout_workers.batches.leaves import as_array
+from swath.rollout_workers.nests import as_array
 
 Step = Callable[[Array], Array]
 

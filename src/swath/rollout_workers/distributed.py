@@ -16,7 +16,7 @@ from typing import Any
 from torch import distributed
 
 from swath.rollout_workers.config.checks import due, word
-from swath.rollout_workers.policies.ranks import gathered, meet, set_timeout
+from swath.rollout_workers.policies.learning import gathered, meet, set_timeout
 from swath.rollout_workers.policies.torch import TorchPolicy
 from swath.rollout_workers.policy import Policy
 

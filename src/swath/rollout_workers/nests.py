@@ -1,10 +1,13 @@
-"""Values nested in dicts and tuples, as those of Dict and Tuple spaces are."""
+"""Values nested in dicts and tuples, as those of Dict and Tuple spaces are; their leaves are arrays, or anything."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from gymnasium import Space, spaces
 
 
@@ -30,11 +33,6 @@ def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     return function(nest, *others)
 
 
-def nested(space: Space[Any], leaves: Iterable[Any]) -> Any:
-    """Leaves, in the order in which a space has them, nested as the space is."""
-    return nest_of(template_of(space), leaves)
-
-
 def leaves_of(nest: Any, template: Any = None) -> list[Any]:
     """The leaves of a nest in order; in the order of the template, if one is given."""
     structure = nest if template is None else template
@@ -48,7 +46,7 @@ def leaves_of(nest: Any, template: Any = None) -> list[Any]:
 def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
     """The leaves in a nest of the template's structure."""
     left = iter(leaves)
-    return map_nest(lambda _: next(left), template) if isinstance(template, dict | tuple) else next(left)
+    return map_nest(lambda _: next(left), template)
 
 
 def has_empty(nest: Any) -> bool:
@@ -65,3 +63,112 @@ def template_of(space: Space[Any]) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(template_of(part) for part in space.spaces)
     return space
+
+
+Array: TypeAlias = npt.NDArray[Any]
+Leaf: TypeAlias = Any
+Path: TypeAlias = tuple[Any, ...]
+ARRAYS = (np.ndarray, torch.Tensor)
+
+
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
+    """Each leaf with the way to it; a list is a leaf, it stands for an array or for rows of objects."""
+    if not isinstance(value, dict | tuple):
+        yield path, value
+        return
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(part, (*path, key))
+
+
+def map_together(function: Callable[[list[Leaf]], Any], values: list[Any]) -> Any:
+    """One nest made of several of the same structure: `function([leaf, …])` in place of each leaf.
+
+    Raises:
+        ValueError: the structures differ.
+    """
+    if not any(isinstance(value, dict | tuple) for value in values):
+        return function(values)
+    structures = {frozenset(path for path, _ in leaves(value)) for value in values}
+    if len(structures) > 1:
+        raise ValueError(f"nested differently: {', '.join(sorted(str(sorted(map(str, each))) for each in structures))}")
+    return map_nest(lambda *those: function(list(those)), *values)
+
+
+def rows_of(leaf: Leaf) -> int | None:
+    """Length of the leading dimension; None where there is none."""
+    if isinstance(leaf, ARRAYS):
+        return int(leaf.shape[0]) if leaf.ndim else None
+    return len(leaf) if isinstance(leaf, list) else None
+
+
+def holds_objects(leaf: Leaf) -> bool:
+    """Whether rows are Python objects or text, which no tensor can hold."""
+    return isinstance(leaf, list) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OUS")
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """The array as a tensor in the same memory; copied where it is read-only or runs backwards."""
+    if array.flags.writeable and all(stride >= 0 for stride in array.strides):
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.copy())
+
+
+def tensor_of(value: Any) -> torch.Tensor:
+    """An array, a tensor or numbers as a tensor without history, in the same memory where that can be."""
+    return value.detach() if isinstance(value, torch.Tensor) else as_tensor(np.asarray(value))
+
+
+def object_array(rows: Sequence[Any]) -> Array:
+    """One object per row, whatever the objects are."""
+    array = np.empty(len(rows), dtype=object)
+    for i, row in enumerate(rows):
+        array[i] = row
+    return array
+
+
+def as_array(leaf: Leaf) -> Array:
+    """The leaf as a NumPy array in the host's memory; of a dtype that NumPy has not (bfloat16), as float32."""
+    if not isinstance(leaf, torch.Tensor):
+        return np.asarray(leaf)
+    try:
+        return np.asarray(leaf.numpy(force=True))
+    except TypeError:
+        return np.asarray(leaf.float().numpy(force=True))
+
+
+def take(leaf: Leaf, rows: slice | Array) -> Leaf:
+    """Rows of a leaf: a view of a slice; copies in the order of an index. What has no rows is itself.
+
+    Where the index is negative, rows are zeros, None among objects.
+    """
+    if rows_of(leaf) is None:
+        return leaf
+    if isinstance(rows, slice):
+        return leaf[rows]
+    if isinstance(leaf, list):
+        return [leaf[i] if i >= 0 else None for i in rows]
+    if (rows >= 0).all():
+        return leaf[rows]
+    shape = (len(rows), *leaf.shape[1:])
+    if isinstance(leaf, torch.Tensor):
+        made: Any = leaf.new_zeros(shape)
+    else:
+        made = np.full(shape, None) if leaf.dtype.kind == "O" else np.zeros(shape, leaf.dtype)
+    there = np.flatnonzero(rows >= 0)
+    made[there] = leaf[rows[there]]
+    return made
+
+
+def joined(parts: list[Leaf], axis: int = 0) -> Leaf:
+    """Leaves one behind another, as a new one; object rows may be lists and arrays.
+
+    Raises:
+        ValueError: they are neither arrays, nor tensors, nor lists, or of several kinds or shapes.
+    """
+    if all(isinstance(part, torch.Tensor) for part in parts):
+        return torch.cat(parts, dim=axis)
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts, axis=axis)
+    if all(holds_objects(part) for part in parts):
+        return [row for part in parts for row in part]
+    raise ValueError(f"cannot be joined: {', '.join(sorted({type(part).__name__ for part in parts}))}")

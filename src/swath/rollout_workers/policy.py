@@ -10,12 +10,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import numpy as np
 from gymnasium import Space
 
-from swath.rollout_workers.batches.names import STATE_IN, ColumnNames
+from swath.rollout_workers.batches.names import BEFORE, STATE_IN, ColumnNames, ViewRequirement, views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config.policy_spec import PolicySpec, copied
 from swath.rollout_workers.nests import map_nest
-from swath.rollout_workers.policy_views import BEFORE, ViewRequirement, views
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,7 +35,7 @@ class Policy(ABC):
         config: the settings, with `worker_index`, `num_workers` and `__policy_id`.
 
     Attributes:
-        view_requirements: which optional columns it reads, see `swath.rollout_workers.policy_views`.
+        view_requirements: which optional columns it reads, see `swath.rollout_workers.batches.names`.
         global_timestep: steps sampled for it by all workers, as far as it is known here.
         num_grad_updates: how often its weights were updated by gradients.
         distributed_world_size: how many ranks average their gradients.

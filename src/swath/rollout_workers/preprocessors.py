@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.spaces import Array, Leaves, packer, plain_leaves
-from swath.rollout_workers.nests import nested
+from swath.rollout.spaces import Array, Leaves, packer, plain_leaves, structured
 
 Space = spaces.Space[Any]
 
@@ -84,7 +83,7 @@ class NoPreprocessor(Preprocessor):
 
     def transform_members(self, leaves: Leaves) -> Any:
         """The leaves themselves, nested as the space is."""
-        return nested(self.space, leaves)
+        return structured(self.space, iter(leaves))
 
     def transform(self, observation: Any) -> Any:
         """The observation itself."""

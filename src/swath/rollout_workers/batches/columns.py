@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.rollout_workers.batches.leaves import ARRAYS, Leaf, as_array, as_tensor, holds_objects, leaves, rows_of
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
-from swath.rollout_workers.nests import map_nest
+from swath.rollout_workers.nests import ARRAYS, Leaf, as_array, as_tensor, holds_objects, leaves, map_nest, rows_of
 
 
 def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
@@ -26,14 +25,12 @@ def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
     if seq_lens is not None and len(seq_lens):
         return int(as_array(seq_lens).sum())
     for name, column in tensor_dict.items():
-        if name not in _NOT_COUNTED and not name.startswith((STATE_IN, STATE_OUT)):
+        if name not in (ColumnNames.INFOS, ColumnNames.SEQ_LENS) and not name.startswith((STATE_IN, STATE_OUT)):
             rows = rows_of(next((leaf for _, leaf in leaves(column)), None))
             if rows:
                 return rows
     return 0
 
-
-_NOT_COUNTED = (ColumnNames.INFOS, ColumnNames.SEQ_LENS)
 
 _NO_DONES = "'dones' cannot be set: it is computed; set 'terminateds' and 'truncateds'"
 
@@ -175,8 +172,7 @@ class Columns(dict[str, Any]):
         if pin_memory and target.type != "cuda":
             warn_of_no_effect("to_device(pin_memory=…)", f"it is for CUDA devices, the device is {target}")
         move = partial(_moved, device=target, pin_memory=pin_memory and target.type == "cuda")
-        columns = {name: map_nest(move, column) for name, column in self.items() if name != ColumnNames.INFOS}
-        dict.update(self, columns)
+        dict.update(self, self.mapped(move))
         return self
 
     def size_bytes(self) -> int:
@@ -233,13 +229,9 @@ def _as_column(name: str, value: Any) -> Any:
     if name == ColumnNames.SEQ_LENS and isinstance(value, list | tuple):
         return np.array(value, dtype=np.int32) if value else None
     try:
-        return map_nest(_as_array, value)
+        return map_nest(lambda leaf: np.array(leaf) if isinstance(leaf, list | Number) else leaf, value)
     except ValueError as error:
         raise ValueError(f"column {name!r} cannot become an array, its parts differ in shape: {error}") from error
-
-
-def _as_array(leaf: Leaf) -> Leaf:
-    return np.array(leaf) if isinstance(leaf, list | Number) else leaf
 
 
 def _without_gaps(leaf: Leaf) -> Leaf:

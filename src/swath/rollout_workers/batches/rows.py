@@ -8,30 +8,39 @@ none               rows  a b c d e f            each row is a sequence of its ow
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from swath.rollout_workers.batches.columns import Columns, SomeColumns
-from swath.rollout_workers.batches.leaves import Array, Leaf, as_array, joined, leaves, map_together, rows_of, take
 from swath.rollout_workers.batches.names import ColumnNames, counts_sequences, is_state_in, state_out_of
-from swath.rollout_workers.nests import map_nest
+from swath.rollout_workers.nests import Array, Leaf, as_array, joined, leaves, map_nest, map_together, rows_of, take
 
 
-@dataclass(frozen=True)
 class Sequences:
     """How rows are divided into sequences.
 
-    Attributes:
+    Args:
         lengths: rows of each, `[n]`.
         stride: places that each takes; None if they take as many as they have rows.
+
+    Attributes:
+        starts: at which row each begins, `[n]`.
+        ends: behind which row each ends, `[n]`.
+        bounds: where in a column each begins, and where the last one ends, `[n + 1]`.
+        of_rows: which sequence each row is of, `[rows]`.
+        place_of_rows: where in a column each row is, `[rows]`.
     """
 
-    lengths: Array
-    stride: int | None = None
+    def __init__(self, lengths: Array, stride: int | None = None) -> None:
+        self.lengths, self.stride, numbers = lengths, stride, np.arange(len(lengths) + 1)
+        self.ends = np.cumsum(lengths)
+        self.starts = self.ends - lengths
+        self.bounds = np.append(0, self.ends) if stride is None else numbers * stride
+        self.of_rows = np.repeat(numbers[:-1], lengths)
+        self.place_of_rows: Array = np.arange(len(self.of_rows)) + (self.bounds[:-1] - self.starts)[self.of_rows]
 
     @classmethod
     def of(cls, batch: Columns) -> Sequences:
@@ -39,46 +48,14 @@ class Sequences:
         seq_lens = dict.get(batch, ColumnNames.SEQ_LENS)
         if seq_lens is None:
             return cls(np.ones(batch.count, dtype=np.int64), 1)
-        lengths = as_array(seq_lens).astype(np.int64).reshape(-1)
-        return cls(lengths, batch.max_seq_len if batch.zero_padded else None)
+        return cls(as_array(seq_lens).astype(np.int64).reshape(-1), batch.max_seq_len if batch.zero_padded else None)
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    @cached_property
-    def ends(self) -> Array:
-        """Behind which row each sequence ends, `[n]`."""
-        return np.cumsum(self.lengths)
-
-    @cached_property
-    def starts(self) -> Array:
-        """At which row each sequence begins, `[n]`."""
-        return self.ends - self.lengths
-
-    @property
-    def of_rows(self) -> Array:
-        """Which sequence each row is of, `[rows]`."""
-        return np.repeat(np.arange(len(self)), self.lengths)
-
-    @property
-    def places(self) -> int:
-        """Rows that a column has: as many as there are, or with those behind the ends."""
-        return self.place(len(self))
-
-    @property
-    def place_of_rows(self) -> Array:
-        """Where in a column each row is, `[rows]`."""
-        begins = self.starts if self.stride is None else np.arange(len(self)) * self.stride
-        places: Array = np.arange(self.lengths.sum()) + np.repeat(begins - self.starts, self.lengths)
-        return places
-
     def before(self, row: int) -> int:
         """How many sequences lie wholly before a row."""
         return int(np.searchsorted(self.ends, row, side="right")) if row > 0 else 0
-
-    def place(self, sequence: int) -> int:
-        """Where in a column a sequence begins, or would begin behind the last one."""
-        return int(self.lengths[:sequence].sum()) if self.stride is None else sequence * self.stride
 
 
 def check_lengths(batch: Columns) -> None:
@@ -93,7 +70,7 @@ def check_lengths(batch: Columns) -> None:
         return  # as in most batches
     sequences, found, rows = Sequences.of(batch), [], None
     if has_sequences and not batch.time_major:
-        rows = sequences.places
+        rows = int(sequences.bounds[-1])
     for name, column in batch.items():
         for path, leaf in leaves(column, (name,)) if name != ColumnNames.SEQ_LENS else ():
             length, of_states = rows_of(leaf), has_sequences and is_state_in(name)
@@ -102,10 +79,15 @@ def check_lengths(batch: Columns) -> None:
                 found.append((path, length, len(sequences) if of_states else rows))
     if any(length != wanted for _, length, wanted in found):
         named = ", ".join(f"{'/'.join(map(str, path))}: {length}" for path, length, _ in found)
-        needed = (
-            f"{rows} rows, for {len(sequences)} sequences with padding" if has_sequences else "one row per transition"
-        )
+        needed = f"{rows} rows, for {len(sequences)} sequences with padding" if has_sequences else "one row per step"
         raise ValueError(f"columns of different lengths: {named}; every column needs {needed}")
+
+
+def check_rows(batch: Columns) -> None:
+    """Raise `ValueError` where `check_lengths` does, or if columns cannot be taken apart by rows."""
+    check_lengths(batch)
+    if batch.time_major and ColumnNames.SEQ_LENS in batch:
+        raise ValueError("the columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
 
 
 def sequences_of(batch: Columns) -> Sequences:
@@ -114,50 +96,43 @@ def sequences_of(batch: Columns) -> Sequences:
     Raises:
         ValueError: columns of different lengths, or that cannot be taken apart by rows.
     """
-    check_lengths(batch)
-    if batch.time_major and ColumnNames.SEQ_LENS in batch:
-        raise ValueError("the columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
+    check_rows(batch)
     return Sequences.of(batch)
 
 
 def taken(batch: SomeColumns, rows: slice | Array, of_sequences: slice | Array) -> SomeColumns:
-    """These rows of columns, and these of columns that have one row per sequence."""
-    has_sequences = ColumnNames.SEQ_LENS in batch
-    pick = {True: partial(take, rows=of_sequences), False: partial(take, rows=rows)}
+    """These places of columns, and these of columns that have one row per sequence."""
+    pick, pick_sequences = partial(take, rows=rows), partial(take, rows=of_sequences)
+    if ColumnNames.SEQ_LENS not in batch:
+        return batch.like(batch.mapped(pick))
     return batch.like(
-        {name: map_nest(pick[has_sequences and counts_sequences(name)], column) for name, column in batch.items()}
+        {name: map_nest(pick_sequences if counts_sequences(name) else pick, batch[name]) for name in batch}
     )
 
 
-def states_before(batch: Columns, rows: Array) -> dict[str, Any]:
-    """The states before these rows, by column.
+def regrouped(batch: SomeColumns, rows: Array, lengths: Array) -> SomeColumns:
+    """These rows of sequences, copied, as new sequences of these lengths; zeros for rows below 0.
 
-    That is the one at the beginning of the row's sequence, or what the row before gave out, if the batch has that.
+    The state before a sequence is that at the beginning of its first row's, or what the row before gave out, if the
+    batch has that.
     """
     sequences = Sequences.of(batch)
-    of_rows = sequences.of_rows[rows]
-    inside = np.flatnonzero(rows > sequences.starts[of_rows])
-    given_out = sequences.place_of_rows[rows[inside] - 1]
+    firsts = np.maximum(rows[np.cumsum(lengths) - lengths], 0)
+    made = taken(batch, np.append(sequences.place_of_rows, -1)[rows], sequences.of_rows[firsts])
+    inside = np.flatnonzero(firsts > sequences.starts[sequences.of_rows[firsts]])
+    given_out = sequences.place_of_rows[firsts[inside] - 1]
 
-    def states(pair: list[Leaf]) -> Leaf:
-        made = take(pair[0], of_rows)
-        if len(pair) > 1:
-            made[inside] = take(pair[1], given_out)
-        return made
+    def after(leaf: Leaf, out: Leaf) -> Leaf:
+        leaf[inside] = take(out, given_out)
+        return leaf
 
-    found = {}
     for name in filter(is_state_in, batch):
-        known = [dict.get(batch, column) for column in (name, state_out_of(name))]
-        found[name] = map_together(states, [column for column in known if column is not None])
-    return found
-
-
-def lengths_like(batch: Columns, lengths: Array) -> Leaf:
-    """New `seq_lens`, of the kind and dtype that the batch has."""
-    given = dict.__getitem__(batch, ColumnNames.SEQ_LENS)
-    if isinstance(given, torch.Tensor):
-        return torch.as_tensor(lengths, dtype=given.dtype, device=given.device)
-    return lengths.astype(given.dtype)
+        if state_out_of(name) in batch:
+            made[name] = map_nest(after, made[name], batch[state_out_of(name)])
+    seq_lens = batch[ColumnNames.SEQ_LENS]
+    is_tensor = isinstance(seq_lens, torch.Tensor)
+    made[ColumnNames.SEQ_LENS] = torch.as_tensor(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
+    return made
 
 
 def concat(batches: Iterable[Columns], kind: type[SomeColumns]) -> SomeColumns:
@@ -167,18 +142,17 @@ def concat(batches: Iterable[Columns], kind: type[SomeColumns]) -> SomeColumns:
         ValueError: columns of different lengths, names, structures or shapes, or batches that differ in `zero_padded`,
             `time_major` or `max_seq_len`.
     """
-    filled = [batch for batch in batches if batch.count]
+    filled, made = [batch for batch in batches if batch.count], kind()
     if not filled:
-        return kind()
+        return made
     _check_alike(filled)
     first = filled[0]
-    made = kind()
     dict.update(made, {name: _joined(name, filled) for name in first})
     made.time_major, made.zero_padded = first.time_major, first.zero_padded
     made.max_seq_len = None if first.max_seq_len is None else max(batch.max_seq_len or 0 for batch in filled)
-    known = [(batch.count, batch.num_grad_updates) for batch in filled if batch.num_grad_updates is not None]
+    known = [(batch.num_grad_updates, batch.count) for batch in filled if batch.num_grad_updates is not None]
     if known:
-        made.num_grad_updates = sum(rows * updates for rows, updates in known) / sum(rows for rows, _ in known)
+        made.num_grad_updates = sum(updates * rows for updates, rows in known) / sum(rows for _, rows in known)
     made.is_training = all(batch.is_training for batch in filled)
     if any(batch.own_env_steps is not None for batch in filled):
         made.own_env_steps = sum(batch.env_steps() for batch in filled)
@@ -188,7 +162,7 @@ def concat(batches: Iterable[Columns], kind: type[SomeColumns]) -> SomeColumns:
 def _check_alike(batches: Sequence[Columns]) -> None:
     first = batches[0]
     for batch in batches:
-        if missing := set(first) ^ set(batch):
+        if missing := first.keys() ^ batch.keys():
             raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
         check_lengths(batch)
     traits: dict[str, set[Any]] = {

@@ -12,26 +12,27 @@ from tensordict import TensorDict, TensorDictBase
 
 from swath.options import count
 from swath.rollout_workers.batches.columns import Columns
-from swath.rollout_workers.batches.leaves import Array, Leaf, as_array, rows_of, take
 from swath.rollout_workers.batches.names import (
     DEFAULT_POLICY_ID,
+    SHIFTED,
     ColumnNames,
+    ViewRequirement,
     counts_sequences,
     is_state_in,
+    require_own_step,
     state_out_of,
 )
 from swath.rollout_workers.batches.rows import (
     Sequences,
     check_lengths,
+    check_rows,
     concat,
-    lengths_like,
+    regrouped,
     sequences_of,
-    states_before,
     taken,
 )
 from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
-from swath.rollout_workers.nests import map_nest
-from swath.rollout_workers.policy_views import SHIFTED, ViewRequirement, require_own_step
+from swath.rollout_workers.nests import Array, Leaf, as_array, map_nest, rows_of, take
 
 if TYPE_CHECKING:
     from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
@@ -88,10 +89,14 @@ class SampleBatch(ColumnNames, Columns):
             raise ValueError(
                 f"step {name.step} of a slice of a batch must be 1; take every n-th row of the columns instead"
             )
+        check_rows(self)
         start, stop, _ = name.indices(self.count)
-        sequences = sequences_of(self)
-        first, last = sequences.before(start), sequences.before(max(start, stop))
-        return taken(self, slice(sequences.place(first), sequences.place(last)), slice(first, last))
+        stop = max(start, stop)
+        if ColumnNames.SEQ_LENS not in self:
+            return self.like(self.mapped(partial(take, rows=slice(start, stop))))
+        sequences = Sequences.of(self)
+        first, last = sequences.before(start), sequences.before(stop)
+        return taken(self, slice(*sequences.bounds[[first, last]]), slice(first, last))
 
     def columns(self, keys: Iterable[str]) -> list[Any]:
         """These columns."""
@@ -112,11 +117,11 @@ class SampleBatch(ColumnNames, Columns):
         Args:
             rows: their numbers `[n]`.
         """
-        sequences = sequences_of(self)
-        made = taken(self, sequences.place_of_rows[rows], sequences.of_rows[rows])
-        if ColumnNames.SEQ_LENS in self:
-            dict.update(made, states_before(self, rows), seq_lens=lengths_like(self, np.ones(len(rows))))
-            made.zero_padded = False
+        check_rows(self)
+        if ColumnNames.SEQ_LENS not in self:
+            return taken(self, rows, rows)
+        made = regrouped(self, rows, np.ones(len(rows), dtype=np.int64))
+        made.zero_padded = False
         return made
 
     def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
@@ -129,33 +134,29 @@ class SampleBatch(ColumnNames, Columns):
             state_end: the sequence behind the last.
 
         Raises:
-            ValueError: one of the last two alone or not as it is, columns of different lengths, or padded sequences.
+            ValueError: the last two are not as it is, columns of different lengths, or padded sequences.
         """
-        if (state_start is None) != (state_end is None):
-            raise ValueError(f"state_start={state_start} and state_end={state_end} are given both or not at all")
-        sequences = sequences_of(self)
+        check_rows(self)
         front = max(-count("start", start, least=None), 0)
         begin = min(max(start, 0), self.count)
         stop = max(begin, min(count("end", end, least=0), self.count))
         rows: Any = np.concatenate([np.full(front, -1), np.arange(begin, stop)]) if front else slice(begin, stop)
         if ColumnNames.SEQ_LENS not in self:
             return taken(self, rows, rows)
+        sequences = Sequences.of(self)
         if sequences.stride is not None:
             raise ValueError(
                 "of padded sequences only whole ones can be taken; use batch[i:j], or slice before padding"
             )
-        first = last = sequences.before(begin)
-        if front or begin < stop:
-            last = max(int(np.searchsorted(sequences.starts, stop)), min(first + 1, len(sequences)))
-        if state_start is not None and (state_start, state_end) != (first, last):
+        found, lengths = np.unique(sequences.of_rows[begin:stop], return_counts=True)
+        if front:  # zeros in front belong to the first
+            found, lengths = (found, lengths) if len(found) else (np.zeros(1, int), np.zeros(1, int))
+            lengths[0] += front
+        span = (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
+        if (state_start, state_end) not in ((None, None), span):
             given = (state_start, state_end)
-            raise ValueError(f"rows {start} to {end} are from sequences {first} to {last}, not {given}")
-        made = taken(self, rows, slice(first, last))
-        starts = np.maximum(sequences.starts[first:last], begin)
-        lengths = np.minimum(sequences.ends[first:last], stop) - starts
-        lengths[:1] += front  # zeros in front belong to the first
-        dict.update(made, states_before(self, starts), seq_lens=lengths_like(self, lengths))
-        return made
+            raise ValueError(f"rows {start} to {end} are from sequences {span[0]} to {span[1]}, not {given}")
+        return regrouped(self, rows if front else np.arange(begin, stop), lengths)
 
     def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
         """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
@@ -249,7 +250,7 @@ class SampleBatch(ColumnNames, Columns):
         if longest > stride:
             raise ValueError(f"max_seq_len={stride}, but there is a sequence of {longest} rows; use at least that")
         padded = Sequences(sequences.lengths, stride)
-        rows = np.full(padded.places, -1)
+        rows = np.full(padded.bounds[-1], -1)
         rows[padded.place_of_rows] = sequences.place_of_rows
         dict.update(self, taken(self, rows, slice(None)))
         self.zero_padded, self.max_seq_len = True, stride
@@ -268,7 +269,7 @@ class SampleBatch(ColumnNames, Columns):
         flags = {ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS} & self.keys()
         names = [*self, *([ColumnNames.DONES] if flags else [])] if keys is None else keys
         whole = filter(counts_sequences, self) if ColumnNames.SEQ_LENS in self else ()
-        return to_tensordict({name: self[name] for name in names}, sequences_of(self).places, set(whole))
+        return to_tensordict({name: self[name] for name in names}, int(sequences_of(self).bounds[-1]), set(whole))
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:

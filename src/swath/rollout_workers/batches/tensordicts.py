@@ -18,8 +18,8 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
 from swath import keys
 from swath.keys import LOG_PROB, MASK, Key, as_tuple, nested
-from swath.rollout_workers.batches.leaves import ARRAYS, Leaf, as_tensor, holds_objects, leaves, object_array, rows_of
 from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.nests import ARRAYS, Leaf, as_tensor, holds_objects, leaves, object_array, rows_of
 
 KEYS: dict[str, Key] = {
     ColumnNames.OBS: keys.OBSERVATION,

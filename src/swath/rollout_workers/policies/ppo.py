@@ -1,4 +1,4 @@
-"""Proximal policy optimisation, with the divergence penalty."""
+"""Proximal policy optimisation with the divergence penalty, and the plain policy gradient."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from gymnasium import Space
 from torch import Tensor, nn
 
 from swath.learn.ppo import clipped_surrogate, explained_variance
-from swath.rollout_workers.advantages import Estimator
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.policies.distributions import DistClass
-from swath.rollout_workers.policies.settings import scheduled
+from swath.rollout_workers.policies.inputs import scheduled
+from swath.rollout_workers.policies.networks import DistClass
 from swath.rollout_workers.policies.torch import TorchPolicy
-from swath.rollout_workers.postprocessing import compute_gae_for_sample_batch
+from swath.rollout_workers.postprocessing import Estimator, compute_advantages, compute_gae_for_sample_batch
 
 
 class PPOTorchPolicy(TorchPolicy):
@@ -102,3 +101,35 @@ class PPOTorchPolicy(TorchPolicy):
         """Go on from what `get_state` gave."""
         super().set_state(state)
         self.kl_coeff = state.get("current_kl_coeff", self.kl_coeff)
+
+
+class PGTorchPolicy(TorchPolicy):
+    """Learns by the plain policy gradient: discounted returns, no critic; of the settings it reads `gamma`."""
+
+    has_critic = False
+
+    @property
+    def estimator(self) -> Estimator:
+        """Discounted returns."""
+        return Estimator(self.config["gamma"], use_gae=False, use_critic=False)
+
+    def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
+        """`-mean(log π · advantages)` (Williams, 1992)."""
+        distribution = dist_class(self.run_model(model, train_batch).dist_inputs, model)
+        log_prob = distribution.logp(train_batch[ColumnNames.ACTIONS])
+        loss: Tensor = -self.valid_mean(train_batch)(log_prob * train_batch[ColumnNames.ADVANTAGES])
+        self._loss = loss.detach()
+        return loss
+
+    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  the signature of every policy
+        """`policy_loss`."""
+        return {"policy_loss": self._loss}
+
+    def postprocess_trajectory(
+        self,
+        sample_batch: SampleBatch,
+        other_agent_batches: Any = None,  # noqa: ARG002  the signature of every policy
+        episode: Any = None,  # noqa: ARG002
+    ) -> SampleBatch:
+        """Add `advantages`: discounted returns up to the end of the chunk."""
+        return compute_advantages(sample_batch, 0.0, self.config["gamma"], use_gae=False, use_critic=False)

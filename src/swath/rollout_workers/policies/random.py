@@ -9,8 +9,9 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from swath.rollout.policies.random import RandomPolicy as Uniform
+from swath.rollout.spaces import structured
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.nests import leaves_of, nested
+from swath.rollout_workers.nests import leaves_of
 from swath.rollout_workers.policy import Actions, Policy
 
 
@@ -35,7 +36,7 @@ class RandomPolicy(Policy):
         """Random actions, one per observation; dicts and tuples of arrays for such action spaces."""
         n_rows = len(leaves_of(obs_batch)[0])
         drawn = Uniform(self._drawn_from).sampler(self._drawn_from, n_rows)(None)
-        return nested(self._drawn_from, drawn), [], {}
+        return structured(self._drawn_from, iter(drawn)), [], {}
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:  # noqa: ARG002
         """Learn nothing."""

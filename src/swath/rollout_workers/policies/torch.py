@@ -21,19 +21,15 @@ from torch import Tensor, nn
 
 from swath.learn.heads import DiagGaussian
 from swath.rollout_workers.actions import as_answered
-from swath.rollout_workers.advantages import Estimator
-from swath.rollout_workers.batches.leaves import as_array
-from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.batches.names import ColumnNames, views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.nests import leaves_of, map_nest
-from swath.rollout_workers.policies import gradients as grads
+from swath.rollout_workers.nests import as_array, leaves_of, map_nest
 from swath.rollout_workers.policies import inputs
-from swath.rollout_workers.policies.distributions import DistClass, dist_class_of, head_for
-from swath.rollout_workers.policies.inputs import info_of, to_train_on
-from swath.rollout_workers.policies.networks import DefaultNetwork
-from swath.rollout_workers.policies.settings import complete, device_of, initial_weights, scheduled
+from swath.rollout_workers.policies import learning as grads
+from swath.rollout_workers.policies.inputs import complete, device_of, info_of, initial_weights, scheduled, to_train_on
+from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, dist_class_of, head_for
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
-from swath.rollout_workers.policy_views import views
+from swath.rollout_workers.postprocessing import Estimator
 
 _UNFUSED = {"foreach", "differentiable"}
 """Keywords of Adam that do not go with a fused step, which is much the fastest."""

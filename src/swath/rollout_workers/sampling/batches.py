@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.batches.joining import concat_samples
-from swath.rollout_workers.batches.leaves import object_array
+from swath.rollout_workers.batches.multi_agent import concat_samples
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.nests import object_array
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.post_processor import (
     Chunk,

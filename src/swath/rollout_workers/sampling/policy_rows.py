@@ -14,13 +14,11 @@ import numpy as np
 
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer
 from swath.rollout_workers.actions import ActionProcessor, answered_actions, reward_clip
-from swath.rollout_workers.batches.leaves import as_array, object_array
-from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
+from swath.rollout_workers.batches.names import BEFORE, STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.filters.base import NoFilter
-from swath.rollout_workers.nests import has_empty, leaves_of, map_nest, nest_of, template_of
+from swath.rollout_workers.filters import NoFilter
+from swath.rollout_workers.nests import as_array, has_empty, leaves_of, map_nest, nest_of, object_array, template_of
 from swath.rollout_workers.policy import Actions, states_in
-from swath.rollout_workers.policy_views import BEFORE, WantedColumns
 from swath.rollout_workers.preprocessors import NoPreprocessor
 from swath.rollout_workers.sampling.slots import NONE, Slots
 from swath.rollout_workers.worker.policies import Policies

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.advantages import Chunks, Estimator, estimate
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import Listener
 from swath.rollout_workers.nests import map_nest
 from swath.rollout_workers.policy import Policy
+from swath.rollout_workers.postprocessing import Chunks, Estimator, estimate
 
 Original: TypeAlias = tuple[str, Any, SampleBatch]
 """Policy id, policy, and its rows before they are post-processed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from swath.rollout_workers.batches.joining import concat_samples
+from swath.rollout_workers.batches.multi_agent import concat_samples
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 
 

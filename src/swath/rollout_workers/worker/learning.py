@@ -13,7 +13,7 @@ from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.env_runner import EnvRunner
-from swath.rollout_workers.policies.epochs import learn_in_passes
+from swath.rollout_workers.policies.learning import learn_in_passes
 from swath.rollout_workers.worker.policies import Policies
 
 Batch = SampleBatch | MultiAgentBatch

@@ -11,8 +11,7 @@ from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train
-from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.filters.mean_std import get_filter
+from swath.rollout_workers.filters import Filter, get_filter
 from swath.rollout_workers.nests import map_nest, template_of
 from swath.rollout_workers.preprocessors import NoPreprocessor, Preprocessor, get_preprocessor
 

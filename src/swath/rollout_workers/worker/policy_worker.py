@@ -14,8 +14,7 @@ from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.env_runner import EnvRunner
-from swath.rollout_workers.filters.base import Filter
-from swath.rollout_workers.filters.sharing import copies_of, rebase_all
+from swath.rollout_workers.filters import Filter, copies_of, rebase_all
 from swath.rollout_workers.preprocessors import Preprocessor
 from swath.rollout_workers.worker.policies import NewPolicy, Policies, check_arrangement
 

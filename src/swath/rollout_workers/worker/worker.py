@@ -21,7 +21,7 @@ from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
-from swath.rollout_workers.policies.settings import device_of
+from swath.rollout_workers.policies.inputs import device_of
 from swath.rollout_workers.worker.dataset import DatasetReader
 from swath.rollout_workers.worker.env_making import EnvMaker
 from swath.rollout_workers.worker.envs import Envs

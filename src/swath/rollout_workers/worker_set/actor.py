@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from swath.group.member import Member, Unfit
-from swath.rollout_workers.filters.sharing import rebase_all
+from swath.rollout_workers.filters import rebase_all
 from swath.weights.channel import Update
 from swath.workers.hosting import described
 from swath.workers.outcome import frozen

@@ -1,41 +1,108 @@
-"""Filters that bring observations to mean 0 and standard deviation 1, by what was seen so far."""
+"""What is done to observations before the policy sees them, and how workers share what filters learnt.
+
+workers  rs + buffer ──copies, then buffers emptied──▶ local filters: rs + Σ buffers
+rs := theirs + what was seen meanwhile ◀──copies── local filters
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.filters.base import Filter, NoFilter
 from swath.rollout_workers.nests import map_nest
 
 Moments: TypeAlias = tuple[int, Array, Array]
 """Of a set of values of one shape: how many, their mean, the sum of their squared differences from it, float64."""
 
+_SMALLEST_SCALE = 1e-6
 
-def moments_of(values: Array) -> Moments:
+
+class Filter(ABC):
+    """Turns observations into what the policy sees, and may learn from them on the way.
+
+    What it has learnt since `reset_buffer` stands in a buffer, too: that is what workers send each other. A filter that
+    learns nothing needs `__call__` alone.
+    """
+
+    _guard: AbstractContextManager[Any] = nullcontext()
+    """Held while what was learnt changes or is copied, where several threads may ask."""
+
+    @abstractmethod
+    def __call__(self, x: Any, update: bool = True) -> Any:
+        """One observation or a batch of them, filtered; the filter learns from them first, if `update`."""
+
+    def apply_changes(self, other: Any, with_buffer: bool = False) -> None:  # noqa: B027  nothing to learn
+        """Learn what stands in the buffer of one of the same kind; `with_buffer` takes that buffer over, too."""
+
+    def copy(self) -> Self:
+        """A filter of the same state that shares nothing with this one."""
+        with self._guard:
+            return deepcopy(self)
+
+    def sync(self, other: Any) -> None:  # noqa: B027
+        """Become a copy of one of the same kind."""
+
+    def reset_buffer(self) -> None:  # noqa: B027
+        """Empty the buffer; what was learnt stays."""
+
+    def as_serializable(self) -> Self:
+        """A copy, which can be pickled."""
+        return self.copy()
+
+    def flushed(self) -> Filter:
+        """A copy that can be pickled; the buffer here is emptied. What other threads push meanwhile is not lost."""
+        with self._guard:
+            copy = self.as_serializable()
+            self.reset_buffer()
+        return copy
+
+    def rebase(self, new: Any) -> None:
+        """Take the statistics of the other one, not its buffer, and learn what is in the own buffer, which stays."""
+        theirs = new.as_serializable()  # before the own lock: of two that rebase on each other neither may wait
+        with self._guard:
+            unshared = self.copy()
+            self.sync(theirs)
+            self.apply_changes(unshared, with_buffer=True)
+
+
+class NoFilter(Filter):
+    """Hands observations on as they are; lists and numbers become arrays."""
+
+    def __call__(self, x: Any, update: bool = True) -> Any:  # noqa: ARG002  there is nothing to learn
+        """The observation, or an array of it.
+
+        Raises:
+            ValueError: no array can be made of it.
+        """
+        if isinstance(x, np.ndarray | dict | tuple):
+            return x
+        try:
+            return np.asarray(x)
+        except Exception as error:
+            raise ValueError(f"Failed to convert to array: {x!r}") from error
+
+
+def _moments_of(values: Array) -> Moments:
     """Of one batch `[n, …]`; zeros if there are none."""
-    n = len(values)
-    if n == 0:
-        return 0, np.zeros(values.shape[1:]), np.zeros(values.shape[1:])
     values = np.asarray(values, dtype=np.float64)
-    mean = np.asarray(np.add.reduce(values, axis=0) / n)
+    mean = np.asarray(np.add.reduce(values, axis=0) / max(len(values), 1))
     differences = values - mean
     differences *= differences
-    return n, mean, np.asarray(np.add.reduce(differences, axis=0))
+    return len(values), mean, np.asarray(np.add.reduce(differences, axis=0))
 
 
 def _together(one: Moments, more: Moments) -> Moments:
-    """Of the values of both; the arrays are fresh."""
+    """Of the values of both (Chan, Golub and LeVeque, 1979); the arrays are fresh."""
     (n, mean, sum_sq_diff), (n_more, mean_more, sum_more) = one, more
-    if n == 0 or n_more == 0:
-        return deepcopy(one if n_more == 0 else more)
-    share, apart = n_more / (n + n_more), mean_more - mean
+    share, apart = n_more / max(n + n_more, 1), mean_more - mean
     sums = sum_sq_diff + sum_more + apart * apart * (n * share)
     return n + n_more, np.asarray(mean + apart * share), np.asarray(sums)
 
@@ -50,7 +117,7 @@ class RunningStat:
     """
 
     def __init__(self, shape: tuple[int, ...] = ()) -> None:
-        self.num_pushes, self.mean_array, self.sum_sq_diff_array = moments_of(np.zeros((0, *shape)))
+        self.num_pushes, self.mean_array, self.sum_sq_diff_array = _moments_of(np.zeros((0, *shape)))
         self.reset_delta()
 
     @property
@@ -79,11 +146,7 @@ class RunningStat:
         return self.mean_array.shape
 
     def push(self, x: Any) -> None:
-        """Count one value.
-
-        Raises:
-            ValueError: it has another shape.
-        """
+        """Count one value; `push_batch` says what it raises."""
         self.push_batch(np.asarray(x)[None])
 
     def push_batch(self, x: Any) -> None:
@@ -95,7 +158,7 @@ class RunningStat:
         values = np.asarray(x)
         if values.shape[1:] != self.shape or values.ndim == 0:
             raise ValueError(f"cannot count values of shape {values.shape[1:]} among those of shape {self.shape}")
-        self.absorb(moments_of(values))
+        self.absorb(_moments_of(values))
 
     def absorb(self, pushed: Moments) -> None:
         """Count values of which these are the moments."""
@@ -115,7 +178,7 @@ class RunningStat:
 
     def reset_delta(self) -> None:
         """Begin a new delta."""
-        nothing = moments_of(np.zeros((0, *self.shape)))
+        nothing = _moments_of(np.zeros((0, *self.shape)))
         self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array = nothing
 
     def copy(self) -> RunningStat:
@@ -145,11 +208,8 @@ class RunningStat:
         self.num_pushes, self.mean_array, self.sum_sq_diff_array = _together(all_of, more)
 
 
-_SMALLEST_SCALE = 1e-6
-
-
 class MeanStdFilter(Filter):
-    """`(x - mean) / (std + 1e-6)`, clipped, in the dtype of `x`; its methods may be called by several threads at once.
+    """`(x - mean) / (std + 1e-6)`, clipped, in the dtype of `x`.
 
     Args:
         shape: the shape of one observation, or a nest of shapes in dicts and tuples; leaves where it is None pass
@@ -166,7 +226,6 @@ class MeanStdFilter(Filter):
     def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
         self.shape, self.demean, self.destd, self.clip = shape, demean, destd, clip
         self.running_stats, self.buffer = _by_shape(shape), _by_shape(shape)
-        self._guard = threading.RLock()
 
     @property
     def rs(self) -> Any:
@@ -174,44 +233,31 @@ class MeanStdFilter(Filter):
         return self.running_stats
 
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """One observation or a batch `[n, …]` of them; a batch is learnt from as a whole before it is normalised.
-
-        Raises:
-            ValueError: the shape is neither that of one observation nor of a batch.
-        """
+        """One observation or a batch `[n, …]` of them; a batch is learnt from as a whole before it is normalised."""
         with self._guard:
             values = map_nest(_checked, self.running_stats, x)
             if update:
-                _each(_learn, self.running_stats, self.buffer, values)
+                map_nest(_learn, self.running_stats, self.buffer, values)
             return map_nest(self._normalised, self.running_stats, values)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
         """Learn what stands in the buffer of the other one; `with_buffer` takes that buffer over, too."""
         theirs = other.copy().buffer
         with self._guard:
-            _each(RunningStat.update, self.running_stats, theirs)
+            map_nest(lambda stat, new: stat and stat.update(new), self.running_stats, theirs)
             if with_buffer:
                 self.buffer = theirs
 
     def sync(self, other: MeanStdFilter) -> None:
         """Become a copy of the other one."""
-        theirs = other.copy().__getstate__()
+        theirs = vars(other.copy())
         with self._guard:
-            self.__dict__.update(theirs)
+            vars(self).update({name: value for name, value in theirs.items() if name != "_guard"})
 
     def reset_buffer(self) -> None:
         """Empty the buffer; the running statistics stay."""
         with self._guard:
             self.buffer = _by_shape(self.shape)
-
-    def __getstate__(self) -> dict[str, Any]:
-        with self._guard:
-            state = dict(self.__dict__)
-        del state["_guard"]
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _guard=threading.RLock())
 
     def _normalised(self, stat: RunningStat | None, values: Any) -> Any:
         if stat is None:
@@ -227,7 +273,18 @@ class MeanStdFilter(Filter):
 
 
 class ConcurrentMeanStdFilter(MeanStdFilter):
-    """The same by its other name: any `MeanStdFilter` has a lock."""
+    """The same, whose methods may be called by several threads at once."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._guard = threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._guard:
+            return {name: value for name, value in vars(self).items() if name != "_guard"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _guard=threading.RLock())
 
 
 def _by_shape(shape: Any) -> Any:
@@ -246,20 +303,15 @@ def _checked(stat: RunningStat | None, x: Any) -> Any:
         return x
     values = np.asarray(x)
     if stat.shape not in (values.shape, values.shape[1:]):
-        raise ValueError(
-            f"cannot filter an observation of shape {values.shape}; wanted {stat.shape}, or a batch of such"
-        )
+        raise ValueError(f"cannot filter an observation of shape {values.shape}; wanted {stat.shape}, or such a batch")
     return values
 
 
-def _learn(stat: RunningStat, buffer: RunningStat, values: Array) -> None:
-    pushed = moments_of(values if values.ndim > len(stat.shape) else values[None])
-    stat.absorb(pushed)
-    buffer.absorb(pushed)
-
-
-def _each(function: Callable[..., None], stats: Any, *others: Any) -> None:
-    map_nest(lambda stat, *rest: None if stat is None else function(stat, *rest), stats, *others)
+def _learn(stat: RunningStat | None, buffer: RunningStat, values: Array) -> None:
+    if stat is not None:
+        pushed = _moments_of(values if values.ndim > len(stat.shape) else values[None])
+        stat.absorb(pushed)
+        buffer.absorb(pushed)
 
 
 def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filter:
@@ -281,3 +333,65 @@ def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filt
     if not isinstance(made, Filter):
         raise TypeError(f"observation_filter={filter_config!r} made {made!r}, which is no Filter")
     return made
+
+
+Filters = Mapping[str, Filter]
+"""By policy id."""
+
+
+def copies_of(filters: Filters, *, flush_after: bool = False) -> dict[str, Filter]:
+    """Copies, with their buffers; the buffers here are emptied afterwards if asked for, statistics never."""
+    return {policy_id: own.flushed() if flush_after else own.as_serializable() for policy_id, own in filters.items()}
+
+
+def rebase_all(filters: Filters, new: Filters) -> None:
+    """Give each filter the statistics of the new one of its policy, and what it has seen since it was last asked.
+
+    Raises:
+        AssertionError: there is no new one for some of them, by whose ids it names them; nothing was changed.
+        ValueError: a new one is of observations of another shape; nothing was changed.
+    """
+    missing = [policy_id for policy_id in filters if policy_id not in new]
+    if missing:
+        raise AssertionError(f"no new filters for the policies {missing}; there are those of {list(new)}")
+    for policy_id, own in filters.items():
+        own.copy().rebase(new[policy_id])  # raises what would leave some of them changed
+    for policy_id, own in filters.items():
+        own.rebase(new[policy_id])
+
+
+class FilterManager:
+    """Brings the filters of a set of workers to what all of them saw."""
+
+    @staticmethod
+    def synchronize(
+        local_filters: Filters,
+        worker_set: Any,
+        update_remote: bool = True,
+        timeout_seconds: float | None = None,
+        use_remote_data_for_update: bool = True,
+    ) -> None:
+        """Collect what the remote workers saw into the local filters, and send these to them.
+
+        Args:
+            local_filters: by policy id; changed in place.
+            worker_set: a `WorkerSet`.
+            update_remote: send.
+            timeout_seconds: of each of the two rounds; None: 10.
+            use_remote_data_for_update: collect; otherwise what they saw is thrown away when they are sent to.
+
+        Raises:
+            WorkerLate: workers have not answered in time. What the others saw is taken in and sent, and what they
+                answer late is taken in the next time.
+            Exception: what a worker raised, likewise.
+        """
+        failures: list[BaseException] = []
+        if update_remote or use_remote_data_for_update:
+            theirs, failures = worker_set.collect_filters(timeout_seconds)
+            for filters in theirs if use_remote_data_for_update else ():
+                for policy_id, local in local_filters.items():
+                    local.apply_changes(filters[policy_id])
+        if update_remote:
+            worker_set.send_filters(copies_of(local_filters), timeout_seconds)
+        for failure in failures:
+            raise failure

@@ -1,0 +1,211 @@
+"""How policies learn: ranks that wait for each other, gradients, and several passes over a batch in minibatches.
+
+parameters ──loss──▶ gradients ──mean over ranks──▶ ──bound──▶ arrays that travel ──▶ an optimiser's step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from numbers import Real
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, distributed, nn
+
+from swath.errors import WorkerLate
+from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.batches.rows import concat
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.nests import tensor_of
+from swath.rollout_workers.policy import Policy
+
+_timeout = [timedelta(seconds=300)]
+"""That of the group which this process is in."""
+
+
+def set_timeout(seconds: float) -> None:
+    """Let ranks of this process's group wait that long for each other."""
+    _timeout[0] = timedelta(seconds=seconds)
+
+
+def meet() -> None:
+    """Wait until all ranks have come here, as all must together; a group on NCCL waits in its own calls.
+
+    Raises:
+        WorkerLate: some have not come in the group's time; the message says which.
+    """
+    if distributed.get_backend() != "gloo":
+        return
+    try:
+        distributed.monitored_barrier(timeout=_timeout[0], wait_all_ranks=True)
+    except RuntimeError as error:
+        raise WorkerLate(
+            f"ranks that learn as one have not all come in time: {error}; call teardown_torch_data_parallel() on all, "
+            "then setup_torch_data_parallel() again"
+        ) from error
+
+
+def gathered(mine: Any) -> list[Any]:
+    """What each rank gives, by rank; all must call this together.
+
+    Raises:
+        WorkerLate: some have not come in time.
+    """
+    meet()
+    everybodys: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(everybodys, mine)
+    return everybodys
+
+
+Gradients: TypeAlias = list[Tensor | None]
+"""One per parameter of a model, in its order; None where the loss does not depend on it."""
+
+
+def bound(gradients: Gradients, limit: float | None, by: str) -> tuple[Gradients, float]:
+    """Gradients within a limit, and the norm of all of them before.
+
+    Args:
+        gradients: as they are.
+        limit: None: none.
+        by: "global_norm" shortens all together to this norm, "norm" each to it, "value" clips each number.
+
+    Raises:
+        FloatingPointError: one is NaN or infinite.
+    """
+    present = [gradient for gradient in gradients if gradient is not None]
+    norms = torch.stack([gradient.norm() for gradient in present]) if present else torch.zeros(1)
+    norm = float(norms.norm())
+    if not np.isfinite(norm):
+        raise FloatingPointError(
+            f"the gradients' norm is {norm}, the weights were left as they are; look for rewards and observations that "
+            "are not finite, or lower lr"
+        )
+    if limit is None:
+        return gradients, norm
+    if by == "value":
+        return [None if gradient is None else gradient.clamp(-limit, limit) for gradient in gradients], norm
+    lengths = norms if by == "norm" else norms.norm().expand_as(norms)
+    factors = iter((limit / lengths.clamp(min=limit)).unbind())
+    return [None if gradient is None else gradient * next(factors) for gradient in gradients], norm
+
+
+def averaged(gradients: Gradients, parameters: Sequence[nn.Parameter]) -> Gradients:
+    """The means over all ranks of the process group, which must call this together.
+
+    Where only some ranks have a gradient, the others count as zero.
+
+    Raises:
+        WorkerLate: other ranks have not come in time.
+    """
+    parts = [
+        (torch.zeros_like(parameter) if gradient is None else gradient).reshape(-1)
+        for gradient, parameter in zip(gradients, parameters, strict=True)
+    ]
+    given = torch.tensor([float(gradient is not None) for gradient in gradients])
+    flat = torch.cat([*parts, given.to(parts[0])])
+    meet()
+    torch.distributed.all_reduce(flat)
+    *sums, counts = torch.split(flat, [*(parameter.numel() for parameter in parameters), len(parameters)])
+    ranks = torch.distributed.get_world_size()
+    return [
+        (total / ranks).to(parameter).reshape(parameter.shape) if count else None
+        for total, parameter, count in zip(sums, parameters, counts.tolist(), strict=True)
+    ]
+
+
+def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Gradients:
+    """Gradients as they came from elsewhere, as tensors beside the parameters.
+
+    Raises:
+        ValueError: another number of them, or another shape.
+        FloatingPointError: one is NaN or infinite.
+    """
+    given = list(gradients)
+    if len(given) != len(parameters):
+        raise ValueError(f"{len(given)} gradients for {len(parameters)} parameters; give one each, None where none is")
+    tensors = [None if gradient is None else tensor_of(gradient) for gradient in given]
+    for i, (tensor, parameter) in enumerate(zip(tensors, parameters, strict=True)):
+        if tensor is not None and tensor.shape != parameter.shape:
+            raise ValueError(f"gradient {i} has shape {list(tensor.shape)}, its parameter {list(parameter.shape)}")
+        tensors[i] = None if tensor is None else tensor.to(parameter)
+    return bound(tensors, None, "global_norm")[0]
+
+
+_SMALLEST_STD = 1e-4
+
+
+def learn_in_passes(
+    policy: Policy,
+    batch: SampleBatch,
+    epochs: int,
+    size: int | None = None,
+    fields: Sequence[str] = (),
+    generator: np.random.Generator | None = None,
+) -> dict[str, Any]:
+    """Let a policy learn from minibatches of a batch, which is left as it is.
+
+    Args:
+        policy: learns.
+        batch: of this policy.
+        epochs: how often each row is used.
+        size: rows of a minibatch, the last may be shorter; None: all rows at once.
+        fields: columns that are brought to mean 0 and std 1 first.
+        generator: draws the order of the rows; by default NumPy's global state.
+
+    Returns:
+        The mean of what the updates of the last epoch told.
+
+    Raises:
+        KeyError: a column to standardise is not there.
+        WorkerLate: another rank has not come in time, where several learn as one.
+    """
+    infos: list[dict[str, Any]] = []
+    rows = _prepared(batch, fields)
+    for _ in range(epochs):
+        infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size, generator)]
+    told: dict[str, Any] = _mean(infos)
+    return told
+
+
+def standardized(column: Any) -> np.ndarray[Any, Any]:
+    """A column with mean 0 and std 1, or less where the std is below 1e-4."""
+    values = np.asarray(column)
+    made: np.ndarray[Any, Any] = (values - values.mean()) / max(_SMALLEST_STD, values.std())
+    return made.astype(values.dtype if np.issubdtype(values.dtype, np.floating) else np.float32)
+
+
+def _prepared(batch: SampleBatch, fields: Sequence[str]) -> SampleBatch:
+    rows = batch.copy(shallow=True)
+    missing = [field for field in fields if field not in rows]
+    if missing:
+        raise KeyError(f"standardize_fields names {missing}; the batch has {sorted(rows)}")
+    for field in fields:
+        rows[field] = standardized(rows[field])
+    if ColumnNames.SEQ_LENS in rows and not rows.zero_padded:
+        rows.right_zero_pad(int(rows[ColumnNames.SEQ_LENS].max()))
+    return rows
+
+
+def _parts(
+    policy: Policy, rows: SampleBatch, size: int | None, generator: np.random.Generator | None
+) -> list[SampleBatch]:
+    """Minibatches, as many as every rank has: where their gradients are averaged, one that had more would wait."""
+    parts = [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
+    least = min(gathered(len(parts))) if policy.distributed_world_size > 1 else len(parts)
+    if least == len(parts):
+        return parts
+    groups = np.array_split(np.arange(len(parts)), least)
+    return [concat((parts[i] for i in group), SampleBatch) for group in groups]
+
+
+def _mean(infos: Sequence[Any]) -> Any:
+    """Dicts by key, numbers as their mean, the last of what is neither."""
+    if all(isinstance(info, dict) for info in infos):
+        keys = {key: None for info in infos for key in info}
+        return {key: _mean([info[key] for info in infos if key in info]) for key in keys}
+    if all(isinstance(info, Real | np.ndarray) for info in infos):
+        mean = np.mean(np.asarray(infos), axis=0)
+        return float(mean) if mean.ndim == 0 else mean
+    return infos[-1]
