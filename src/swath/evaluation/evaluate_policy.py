@@ -22,9 +22,9 @@ from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.sources import require_free
 from swath.rollout.loop import Step
 from swath.rollout.policies.calling import ExplorationType
-from swath.rollout.seeding import PrivateStreams, preserved
+from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import joiner, structured
-from swath.seeds import derive
+from swath.seeds import derive, fresh_root
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
@@ -172,7 +172,7 @@ def played(
             way_out = "wrap the env in RecordEpisodeStatistics below it to get them, or pass warn=False"
             warnings.warn(f"{text}; {way_out}", UserWarning, stacklevel=3)
         runner = Runner(setting, request, watchers=watchers, monitors=True)
-        with preserved(device) if seed is None else PrivateStreams(derive(seed, "global"), device).swapped():
+        with PrivateStreams(fresh_root() if seed is None else derive(seed, "global"), device).swapped():
             for _ in runner.play(range(request.num_trajectories)):
                 for one in (host_env if isinstance(host_env, list) else [host_env]) if render else ():
                     one.render()
@@ -211,7 +211,7 @@ def _showing(callback: Callback, model: Any) -> Watcher:
             "new_observations": seen[1],
             "states": runner.policy.state if isinstance(runner.policy, Predictor) else None,
             "episode_starts": done,
-            "current_rewards": runner.sums.returns[0].copy(),
+            "current_rewards": runner.sums.returns.copy(),
             "current_lengths": runner.sums.lengths.copy(),
             "episode_rewards": episodes["returns"].tolist(),
             "episode_lengths": episodes["lengths"].tolist(),

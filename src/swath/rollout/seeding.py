@@ -9,24 +9,16 @@ import gc
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 import torch
 from numpy.random import mtrand
 
 
-@contextmanager
-def preserved(device: torch.device | None = None) -> Iterator[None]:
-    """Leave the generators as they were, to the last bit; that of `device` too if it is a GPU."""
-    devices = _with_cpu(device)
-    before = _torch_states(devices), np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002  users draw
-    try:
-        yield
-    finally:
-        _set_torch_states(devices, before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        random.setstate(before[2])
+def preserved(device: torch.device | None = None) -> AbstractContextManager[None]:
+    """Draw what does not matter: the generators are left as they were, to the last bit."""
+    return PrivateStreams(0, device).swapped()
 
 
 class PrivateStreams:
@@ -41,7 +33,8 @@ class PrivateStreams:
     """
 
     def __init__(self, seed: int, device: torch.device | None = None) -> None:
-        self._devices = _with_cpu(device)
+        cpu = torch.device("cpu")
+        self._devices = [cpu] if device is None or device.type != "cuda" else [cpu, device]
         self._torch = [torch.Generator(where).manual_seed(seed).get_state() for where in self._devices]
         self._numpy: np.random.BitGenerator = np.random.MT19937(seed)
         self._python = random.Random(seed).getstate()  # noqa: S311  no secret
@@ -68,47 +61,33 @@ class PrivateStreams:
 
     def _exchange(self) -> None:
         """Put these in force and keep what was; again to put that back."""
-        before = _torch_states(self._devices), mtrand.get_bit_generator(), random.getstate()
-        _set_torch_states(self._devices, self._torch)
+        before = _exchanged(self._devices, self._torch), mtrand.get_bit_generator(), random.getstate()
         mtrand.set_bit_generator(self._numpy)
         random.setstate(self._python)
         self._torch, self._numpy, self._python = before
 
 
-def _with_cpu(device: torch.device | None) -> list[torch.device]:
-    cpu = torch.device("cpu")
-    return [cpu] if device is None or device.type != "cuda" else [cpu, device]
-
-
 _one_thread = threading.Lock()
 
 
-@contextmanager
-def _alone_without_gc() -> Iterator[None]:
-    """One thread at a time, and no garbage is collected meanwhile.
+def _exchanged(devices: list[torch.device], states: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Set the states of torch's generators; those before. One thread at a time, and no garbage is collected meanwhile.
 
     torch has the generator's lock while it builds the tensor of its state. If garbage is collected there, a finalizer
     may let another thread run; that thread then waits for the generator's lock, holds Python's, and nobody goes on.
     """
     with _one_thread:
-        collects = gc.isenabled()
+        collects, before = gc.isenabled(), list[torch.Tensor]()
         gc.disable()
         try:
-            yield
+            for where, state in zip(devices, states, strict=True):
+                if where.type == "cpu":
+                    before.append(torch.get_rng_state())
+                    torch.set_rng_state(state)
+                else:
+                    before.append(torch.cuda.get_rng_state(where))
+                    torch.cuda.set_rng_state(state, where)
         finally:
             if collects:
                 gc.enable()
-
-
-def _torch_states(devices: list[torch.device]) -> list[torch.Tensor]:
-    with _alone_without_gc():
-        return [torch.cuda.get_rng_state(each) if each.type == "cuda" else torch.get_rng_state() for each in devices]
-
-
-def _set_torch_states(devices: list[torch.device], states: list[torch.Tensor]) -> None:
-    with _alone_without_gc():
-        for where, state in zip(devices, states, strict=True):
-            if where.type == "cpu":
-                torch.set_rng_state(state)
-            else:
-                torch.cuda.set_rng_state(state, where)
+    return before

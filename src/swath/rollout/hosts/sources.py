@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -83,7 +82,8 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
         ValueError: a vector env with `copies`; envs that differ in their spaces; one env given several times.
         Exception: what the callable or the env's maker raised, with a note.
     """
-    with closed_on_failure(mine := list[Any]()) if not source.lends else nullcontext():
+    mine = list[Any]()
+    with closed_on_failure([] if source.lends else mine):
         envs = _envs(source, fitting, mine)
         first, again = envs[0], None if source.is_instance else partial(_anew, source, fitting)
         if is_vector_env(first):
