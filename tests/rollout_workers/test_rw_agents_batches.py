@@ -185,7 +185,7 @@ def test_whole_episodes_that_are_given_up_are_discarded_and_counted():
 
 
 def test_an_episode_that_does_not_end_is_warned_of_once_where_whole_ones_are_handed_out(monkeypatch):
-    monkeypatch.setattr("swath.rollout_workers.sampling.watching.LONG", 20)
+    monkeypatch.setattr("swath.rollout_workers.sampling.sampler.LONG", 20)
     troupe = Troupe(lambda: BasicMultiAgent(2), 2, rollout_fragment_length=1, batch_mode="complete_episodes")
     with pytest.warns(UserWarning, match="sub-env [01] has lasted 21 steps") as warned:
         troupe.sample()

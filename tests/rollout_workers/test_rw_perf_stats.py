@@ -2,7 +2,7 @@
 
 import pytest
 
-from swath.rollout_workers.perf_stats import PerfStats
+from swath.rollout_workers.metrics import PerfStats
 
 PARTS = ("raw_obs_processing", "inference", "action_processing", "env_wait", "env_render")
 

@@ -1,5 +1,7 @@
 """A host whose observations become rows of policies, and whose steps become what slots are paid and how they end.
 
+It is the loop's actor, too: each policy is asked once per step, for all slots that act next.
+
     LoneAgents   each env has one agent: env i is slot i         arrays [B, …] go on as they are
     ManyAgents   agents come and go: who is seen gets a slot     {agent: observation}, sorted by policy
 
@@ -19,7 +21,7 @@ from swath.rollout.hosts.base import ArrayHost, ArraySpec, EnvRaised, Transition
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.perf_stats import PerfStats
+from swath.rollout_workers.metrics import PerfStats
 from swath.rollout_workers.sampling.slots import Slots
 
 
@@ -30,7 +32,16 @@ class SlotHost(ABC):
         inner: the envs.
         slots: who acts.
         perf: times the steps.
+
+    Attributes:
+        announce: called for each env in which an episode has begun, before policies are asked.
+        explore: whether actions are sampled; None: as the settings of each policy say.
+        version: of the weights.
     """
+
+    announce: Callable[[int], None]
+    explore: bool | None = None
+    version = 0
 
     def __init__(self, inner: ArrayHost, slots: Slots, perf: PerfStats) -> None:
         self.inner, self.slots, self._perf = inner, slots, perf
@@ -39,6 +50,7 @@ class SlotHost(ABC):
         self.spec: ArraySpec = inner.spec
         self._everyone = np.arange(self.spec.num_envs)
         self._raw = [np.zeros((self.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in self.spec.observation]
+        self._begun_in: list[int] = []
         slots.said = self.said
 
     @property
@@ -71,18 +83,32 @@ class SlotHost(ABC):
         self._perf.lap("raw_obs_processing")
         return Transition([], moved.reward, moved.ended, moved.void, list(failed.items()), moved.info)
 
+    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
+        """Actions as the inner host takes them. Where one policy raises, no agent has acted."""
+        self._perf.lap("env_wait")
+        while self._begun_in:
+            self.announce(self._begun_in.pop(0))
+        return self.act()
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes have begun in these envs; what is remembered of agents is in their slots."""
+        for env in envs:
+            episode = self.slots.episodes[env]
+            if episode is not None and not episode.has_begun:
+                episode.has_begun = True
+                self._begun_in.append(env)
+
+    def rewind(self) -> None:
+        """Never asked for: the hosts of rollout workers make no step twice."""
+        raise RuntimeError("the steps of a rollout worker are not taken back")
+
     @abstractmethod
     def enter(self, episode: Episode) -> None:
         """An episode is about to begin."""
 
     @abstractmethod
-    def act(self, version: int, explore: bool | None) -> Leaves:
-        """The actions of all who act next, as the inner host takes them. Where a policy raises, no agent has acted.
-
-        Args:
-            version: of the weights.
-            explore: whether actions are sampled; None: as the settings of each policy say.
-        """
+    def act(self) -> Leaves:
+        """The actions of all who act next."""
 
     def flush(self) -> None:  # noqa: B027  others write at once
         """Write down what is known of transitions that have ended."""
@@ -107,43 +133,3 @@ class SlotHost(ABC):
         for env, error in self._observe(envs, None).items():
             raise EnvRaised(env, error) from error
         return []
-
-
-class Acting:
-    """The policies as the loop's actor: each is asked once per step, for all slots that act next.
-
-    Args:
-        host: the envs.
-        slots: who acts.
-        perf: times the steps.
-        announce: called for each env in which an episode has begun, before policies are asked.
-
-    Attributes:
-        explore: whether actions are sampled; None: as the settings of each policy say.
-        version: of the weights.
-    """
-
-    def __init__(self, host: SlotHost, slots: Slots, perf: PerfStats, announce: Callable[[int], None]) -> None:
-        self.explore: bool | None = None
-        self.version = 0
-        self._host, self._slots, self._perf, self._announce = host, slots, perf, announce
-        self._begun: list[int] = []
-
-    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
-        """Actions as the host takes them. Where one policy raises, no agent has acted."""
-        self._perf.lap("env_wait")
-        while self._begun:
-            self._announce(self._begun.pop(0))
-        return self._host.act(self.version, self.explore)
-
-    def begin(self, envs: Sequence[int]) -> None:
-        """Episodes have begun in these envs; what is remembered of agents is in their slots."""
-        for env in envs:
-            episode = self._slots.episodes[env]
-            if episode is not None and not episode.has_begun:
-                episode.has_begun = True
-                self._begun.append(env)
-
-    def rewind(self) -> None:
-        """Never asked for: the hosts of rollout workers make no step twice."""
-        raise RuntimeError("the steps of a rollout worker are not taken back")

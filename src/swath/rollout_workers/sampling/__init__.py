@@ -1,8 +1,8 @@
 """How a rollout worker fills its batches, out of what the library's one loop steps.
 
-    envs ──▶ slot hosts ──▶ rollout.loop ──▶ sampler ──▶ transitions ──▶ batches ──▶ post_processor
+    envs ──▶ slot hosts ──▶ rollout.loop ──▶ sampler ──▶ transitions ──▶ batches
     policies ──▶ policy_rows ──┘                             progress: how much is handed out
 
 A slot is an agent in an env. What a policy sees and answers is kept as rows; a transition is a few numbers, among them
-the rows acted on and reached. `watching` calls the callbacks that take episodes.
+the rows acted on and reached.
 """

@@ -1,156 +1,181 @@
 """From transitions to batches: a policy's rows by sub-env, episode, agent and time, in chunks of one version each.
 
-A column is one gather of rows. Then chunks are numbered and post-processed: one by one where somebody looks at them,
+A column is one gather of rows. Then chunks are numbered, and post-processed: one by one where somebody looks at them,
 else all at once.
+
+    chunk ─▶ policy.postprocess_trajectory ─▶ on_postprocess_trajectory ─▶ its rows in the batch
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.multi_agent import concat_samples
-from swath.rollout_workers.batches.names import ColumnNames
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.nests import object_array
+from swath.rollout_workers.nests import map_nest, object_array
+from swath.rollout_workers.policy import Policy
+from swath.rollout_workers.postprocessing import Chunks, Estimator, estimate
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
-from swath.rollout_workers.sampling.post_processor import (
-    Chunk,
-    Original,
-    PostProcessor,
-    add_estimates,
-    as_learnt_from,
-    estimator_of,
-)
 from swath.rollout_workers.sampling.slots import records_at
 
 Info = Mapping[str, Any]
+Original: TypeAlias = tuple[str, Any, SampleBatch]
+"""Policy id, policy, and its rows before they are post-processed."""
+
+_METHOD = "postprocess_trajectory"
+_SHIPPED = "swath.rollout_workers.policies."
+_ALWAYS = {
+    ColumnNames.REWARDS: "reward",
+    ColumnNames.TERMINATEDS: "terminated",
+    ColumnNames.TRUNCATEDS: "truncated",
+    ColumnNames.T: "t",
+    ColumnNames.EPS_ID: "episode",
+    ColumnNames.AGENT_INDEX: "agent",
+    ColumnNames.POLICY_VERSION: "version",
+}
+_IF_WANTED = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
+"""Columns that are a field of the transitions."""
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(NamedTuple):
     """Transitions of one policy, in order, and the batch that is made of them.
 
     Attributes:
-        policy: whose they are.
+        of: whose they are.
         records: the transitions.
         starts: the first of each chunk.
         batch: not post-processed yet.
     """
 
-    policy: PolicyRows
+    of: PolicyRows
     records: Array
     starts: Array
     batch: SampleBatch
 
-    @property
-    def chunks(self) -> Iterable[tuple[int, int, SampleBatch]]:
-        """Of each: the id of its episode, the place of its agent, its rows."""
-        bounds, first = pairwise([*self.starts.tolist(), len(self.records)]), records_at(self.records, self.starts)
-        whose = zip(first["episode"].tolist(), first["agent"].tolist(), bounds, strict=True)
-        return ((episode, agent, self.batch[start:stop]) for episode, agent, (start, stop) in whose)
 
-
-@dataclass(frozen=True)
 class BatchMaker:
     """Makes batches of transitions.
 
-    Attributes:
-        post: has chunks post-processed.
+    Args:
+        worker: whose policies post-process their rows.
         episodes: by id, those of which transitions are here.
         infos: what the envs said to the agents of these transitions when they ended.
         unrolls: numbers of chunks.
+
+    Attributes:
+        listeners: called with each chunk.
     """
 
-    post: PostProcessor
-    episodes: Mapping[int, Episode]
-    infos: Callable[[Array], list[Info]]
-    unrolls: Iterator[int]
+    def __init__(
+        self,
+        worker: Any,
+        episodes: Mapping[int, Episode],
+        infos: Callable[[Array], list[Info]],
+        unrolls: Iterator[int],
+    ) -> None:
+        self._worker, self._episodes, self._infos, self._unrolls = worker, episodes, infos, unrolls
+        self.listeners = listeners(worker.callbacks, "on_postprocess_trajectory")
+
+    def is_chunk_by_chunk(self, policy: Any) -> bool:
+        """Whether the chunks of a policy are to be looked at one by one."""
+        return bool(self.listeners) or (_overrides(policy) and _estimator_of(policy) is None)
 
     def make(self, policies: Sequence[PolicyRows], transitions: Array) -> dict[str, SampleBatch]:
-        """The batches by policy id; a policy of which no row is left has none."""
-        made, several = {}, len(policies) > 1
-        taken = [self._rows(each, transitions, several=several) for each in policies]
-        looked_at = [self.post.is_chunk_by_chunk(each.policy) for each in policies]
-        originals = self._originals(taken) if any(looked_at) else {}
-        for rows, one_by_one in zip(taken, looked_at, strict=True):
-            if len(rows.records):
-                whole = self._one_by_one(rows, originals) if one_by_one else _at_once(rows)
-                if whole.count:
-                    made[rows.policy.policy_id] = whole
+        """The batches by policy id; a policy of which no row is left has none.
+
+        Raises:
+            TypeError: a policy's `postprocess_trajectory` returned something else than a batch.
+            Exception: what a policy or a listener raised.
+        """
+        parts = [(each, transitions) for each in policies]
+        if len(policies) > 1:
+            whose = transitions["policy"]
+            parts = [(each, records_at(transitions, np.flatnonzero(whose == each.number))) for each in policies]
+        taken = [rows for policy, own in parts if (rows := self._rows(policy, own)) is not None]
+        originals = self._originals(taken) if any(self.is_chunk_by_chunk(rows.of.policy) for rows in taken) else {}
+        made = {}
+        for rows in taken:
+            one_by_one = self.is_chunk_by_chunk(rows.of.policy)
+            whole, lengths = self._one_by_one(rows, originals) if one_by_one else _at_once(rows)
+            if whole.count:
+                made[rows.of.policy_id] = _as_learnt_from(rows.of.policy, whole, lengths)
         return made
 
-    def _rows(self, policy: PolicyRows, transitions: Array, *, several: bool) -> Rows:
-        own = transitions
-        if several:
-            own = records_at(own, np.flatnonzero(own["policy"] == policy.number))
+    def _rows(self, policy: PolicyRows, own: Array) -> Rows | None:
+        """Those of a policy, without the chunks whose last info says that they are not to be trained on."""
         records = records_at(own, np.lexsort((own["agent"], own["episode"], own["env"])))  # in time already
-        records, starts = self._trained(records, _chunk_starts(records))
         if not len(records):
-            return Rows(policy, records, starts, SampleBatch())
+            return None
+        changes = [records[name][1:] != records[name][:-1] for name in ("episode", "agent", "version")]
+        starts = np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changes)) + 1])
+        lengths = np.diff(starts, append=len(records))
+        last = self._infos(records_at(records, starts + lengths - 1))
+        keep = np.array([bool(info.get("training_enabled", True)) for info in last], np.bool_)
+        if not keep.any():
+            return None
+        if not keep.all():
+            records, lengths = records[np.repeat(keep, lengths)], lengths[keep]
+            starts = np.cumsum(lengths) - lengths
         columns = self._columns(policy, records)
-        numbers = [next(self.unrolls) for _ in starts]
-        columns[ColumnNames.UNROLL_ID] = np.repeat(numbers, np.diff(starts, append=len(records)))
+        columns[ColumnNames.UNROLL_ID] = np.repeat([next(self._unrolls) for _ in starts], lengths)
         return Rows(policy, records, starts, SampleBatch(columns, _num_grad_updates=policy.policy.num_grad_updates))
 
-    def _trained(self, records: Array, starts: Array) -> tuple[Array, Array]:
-        """Transitions and starts without the chunks whose last info says that they are not to be trained on."""
-        lengths = np.diff(starts, append=len(records))
-        last = records_at(records, starts + lengths - 1)
-        keep = np.array([bool(info.get("training_enabled", True)) for info in self.infos(last)], np.bool_)
-        if keep.all():
-            return records, starts
-        kept = lengths[keep]
-        return records[np.repeat(keep, lengths)], np.cumsum(kept) - kept
-
     def _columns(self, policy: PolicyRows, records: Array) -> dict[str, Any]:
-        kept, before = policy.wants.kept, records["before"]
+        kept, before = policy.wanted.batch, records["before"]
+        plain = _ALWAYS | {name: field for name, field in _IF_WANTED.items() if name in kept}
         columns = {
             ColumnNames.OBS: policy.observed(records["acted"]),
             ColumnNames.NEXT_OBS: policy.observed(records["row"]),
             **policy.answered(records["acted"]),
             **policy.states(before),
+            **{name: np.ascontiguousarray(records[field]) for name, field in plain.items()},
         }
-        plain = {
-            ColumnNames.REWARDS: "reward",
-            ColumnNames.TERMINATEDS: "terminated",
-            ColumnNames.TRUNCATEDS: "truncated",
-            ColumnNames.T: "t",
-            ColumnNames.EPS_ID: "episode",
-            ColumnNames.AGENT_INDEX: "agent",
-            ColumnNames.POLICY_VERSION: "version",
-        }
-        optional = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
-        plain |= {name: field for name, field in optional.items() if name in kept}
-        columns |= {name: np.ascontiguousarray(records[field]) for name, field in plain.items()}
         if ColumnNames.PREV_ACTIONS in kept:
             columns[ColumnNames.PREV_ACTIONS] = policy.actions_at(before)
         if ColumnNames.INFOS in kept:
-            columns[ColumnNames.INFOS] = object_array(self.infos(records))
+            columns[ColumnNames.INFOS] = object_array(self._infos(records))
         if ColumnNames.AGENT_ID in kept:
-            columns[ColumnNames.AGENT_ID] = object_array([self._agent(*each) for each in _whose(records)])
+            columns[ColumnNames.AGENT_ID] = object_array([self._agent(*who) for who in _whose(records)])
         return columns
 
     def _agent(self, episode: int, place: int) -> Any:
-        return self.episodes[episode].get_agents()[place]
+        return self._episodes[episode].get_agents()[place]
 
-    def _one_by_one(self, rows: Rows, originals: Mapping[int, Mapping[Any, Original]]) -> SampleBatch:
-        """The batch of chunks that are post-processed each for itself."""
-        policy, made = rows.policy, []
-        for episode, place, batch in rows.chunks:
-            agent = self._agent(episode, place)
-            chunk = Chunk(batch, policy.policy_id, policy.policy, agent, self.episodes[episode])
-            others = {other: original for other, original in originals[episode].items() if other != agent}
-            made.append(self.post.process(chunk, others))
+    def _one_by_one(self, rows: Rows, originals: Mapping[int, Mapping[Any, Original]]) -> tuple[SampleBatch, list[int]]:
+        """The batch of chunks that are post-processed each for itself, and how long these are."""
+        policy_id, policy, made, worker = rows.of.policy_id, rows.of.policy, [], self._worker
+        bounds = pairwise([*rows.starts.tolist(), len(rows.records)])
+        for who, (start, stop) in zip(_whose(records_at(rows.records, rows.starts)), bounds, strict=True):
+            episode, agent = self._episodes[who[0]], self._agent(*who)
+            chunk = processed = rows.batch[start:stop]
+            others = {other: original for other, original in originals[who[0]].items() if other != agent}
+            if _overrides(policy):
+                processed = policy.postprocess_trajectory(chunk, dict(others), episode)
+            if not isinstance(processed, SampleBatch):
+                raise TypeError(f"{type(policy).__name__}.{_METHOD} returned {processed!r}; it must return the batch")
+            for listener in self.listeners:
+                listener(
+                    worker=worker,
+                    env_runner=worker,
+                    episode=episode,
+                    agent_id=agent,
+                    policy_id=policy_id,
+                    policies=worker.policy_map,
+                    postprocessed_batch=processed,
+                    original_batches={**others, agent: (policy_id, policy, chunk)},
+                )
+            made.append(processed)
         whole = concat_samples(made)
         assert isinstance(whole, SampleBatch)
-        return as_learnt_from(policy.policy, whole, [chunk.count for chunk in made])
+        return whole, [chunk.count for chunk in made]
 
     def _originals(self, taken: Sequence[Rows]) -> dict[int, dict[Any, Original]]:
         """What each agent made in each episode, whatever versions acted."""
@@ -159,17 +184,27 @@ class BatchMaker:
             spans: dict[tuple[int, int], tuple[int, int]] = {}
             for row, who in enumerate(_whose(rows.records)):
                 spans[who] = (spans.get(who, (row, row))[0], row + 1)
-            for (episode, place), (start, stop) in spans.items():
-                of_agent = (rows.policy.policy_id, rows.policy.policy, rows.batch[start:stop])
-                found.setdefault(episode, {})[self._agent(episode, place)] = of_agent
+            for who, (start, stop) in spans.items():
+                of_agent = (rows.of.policy_id, rows.of.policy, rows.batch[start:stop])
+                found.setdefault(who[0], {})[self._agent(*who)] = of_agent
         return found
 
 
-def _at_once(rows: Rows) -> SampleBatch:
-    policy, estimator = rows.policy.policy, estimator_of(rows.policy.policy)
-    if estimator is not None:
-        add_estimates(policy, rows.batch, rows.starts, estimator)
-    return as_learnt_from(policy, rows.batch, np.diff(rows.starts, append=len(rows.records)).tolist())
+def _estimator_of(policy: Any) -> Estimator | None:
+    """The advantages that a policy adds, if it is one that is shipped and adds nothing else."""
+    shipped = _definer(policy).__module__.startswith(_SHIPPED)
+    found: Estimator | None = getattr(policy, "estimator", None)
+    return found if shipped and _overrides(policy) else None
+
+
+def _overrides(policy: Any) -> bool:
+    """Whether a policy post-processes its rows."""
+    return _definer(policy) is not Policy
+
+
+def _definer(policy: Any) -> type:
+    """The class whose `postprocess_trajectory` it is."""
+    return next(kind for kind in type(policy).__mro__ if _METHOD in vars(kind))
 
 
 def _whose(records: Array) -> list[tuple[int, int]]:
@@ -177,9 +212,47 @@ def _whose(records: Array) -> list[tuple[int, int]]:
     return list(zip(records["episode"].tolist(), records["agent"].tolist(), strict=True))
 
 
-def _chunk_starts(records: Array) -> Array:
-    """The first rows of chunks: of one agent, one episode and one version."""
-    if not len(records):
-        return np.empty(0, np.int64)
-    changes = [records[name][1:] != records[name][:-1] for name in ("episode", "agent", "version")]
-    return np.concatenate([[0], np.flatnonzero(np.logical_or.reduce(changes)) + 1])
+def _at_once(rows: Rows) -> tuple[SampleBatch, list[int]]:
+    """The batch, with advantages if the policy adds some, and how long its chunks are."""
+    policy, batch, starts, estimator = rows.of.policy, rows.batch, rows.starts, _estimator_of(rows.of.policy)
+    if estimator is not None:
+        terminated = batch[ColumnNames.TERMINATEDS]
+        ends = np.zeros(len(terminated), dtype=np.bool_)
+        ends[starts[1:] - 1] = ends[-1] = True
+        values = batch[ColumnNames.VF_PREDS] if estimator.use_critic else None
+        chunks = Chunks(batch[ColumnNames.REWARDS], values, terminated, ends)
+        after = chunks.bootstrapped(_open_values(policy, batch, chunks))
+        estimates = estimate(chunks, after, estimator)
+        if estimator.use_critic:
+            batch[ColumnNames.VALUES_BOOTSTRAPPED] = after
+        batch[ColumnNames.ADVANTAGES] = estimates.advantages
+        batch[ColumnNames.VALUE_TARGETS] = estimates.value_targets
+    return batch, np.diff(starts, append=len(rows.records)).tolist()
+
+
+def _open_values(policy: Any, batch: SampleBatch, chunks: Chunks) -> Array:
+    """The values of the states behind the open ends, for which the critic is asked once; 0 without one."""
+    rows = np.flatnonzero(chunks.open_ends)
+    if chunks.values is None or not len(rows):
+        return np.zeros(len(rows), dtype=np.float32)
+    columns = {ColumnNames.OBS: batch[ColumnNames.NEXT_OBS]}
+    for name in batch:
+        if name.startswith(STATE_OUT):
+            columns[STATE_IN + name.removeprefix(STATE_OUT)] = batch[name]
+    reached = {name: map_nest(lambda leaf: leaf[rows], column) for name, column in columns.items()}
+    return np.asarray(policy.compute_values(reached), dtype=np.float32).reshape(-1)
+
+
+def _as_learnt_from(policy: Any, batch: SampleBatch, lengths: Sequence[int]) -> SampleBatch:
+    """The batch of chunks of these lengths; of a recurrent policy with `seq_lens`, and a row of states per sequence."""
+    if not policy.is_recurrent():
+        return batch
+    most = policy.config["model"]["max_seq_len"]
+    seq_lens = [min(most, length - begin) for length in lengths for begin in range(0, length, most)]
+    first = np.cumsum([0, *seq_lens[:-1]])
+    columns = {
+        name: map_nest(lambda leaf: leaf[first], column) if is_state_in(name) else column
+        for name, column in batch.items()
+    }
+    columns[ColumnNames.SEQ_LENS] = np.array(seq_lens, dtype=np.int32)
+    return SampleBatch(columns, _max_seq_len=most, _num_grad_updates=batch.num_grad_updates)

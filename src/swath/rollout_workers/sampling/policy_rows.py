@@ -6,7 +6,6 @@ An observation is kept once: the transition that led to it and the one that begi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,11 +20,10 @@ from swath.rollout_workers.nests import as_array, has_empty, leaves_of, map_nest
 from swath.rollout_workers.policy import Actions, states_in
 from swath.rollout_workers.preprocessors import NoPreprocessor
 from swath.rollout_workers.sampling.slots import NONE, Slots
-from swath.rollout_workers.worker.policies import Policies
 
 _FIRST_ROOM = 64
-_BY_COLUMNS, _BY_DICT = "compute_actions", "compute_actions_from_input_dict"
-
+_METHODS = "compute_actions", "compute_actions_from_input_dict"
+"""How a policy is asked: with arguments, or with one dict of columns; whichever its class overrides."""
 
 Form: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and dtype of a row."""
@@ -63,46 +61,19 @@ class Columns:
         self._room = room
 
 
-@dataclass(frozen=True)
-class Wants:
-    """What a policy asks for.
-
-    Attributes:
-        by_dict: it is asked with one dict of columns, else with arguments.
-        seen: optional columns that are shown to it.
-        kept: optional columns that its batches have.
-        episodes: it is shown `Episode` objects.
-    """
-
-    by_dict: bool
-    seen: frozenset[str]
-    kept: frozenset[str]
-    episodes: bool
-
-    @classmethod
-    def of(cls, policy: Any) -> Wants:
-        """What a policy's class and `view_requirements` say.
-
-        Raises:
-            ValueError: it requires a view that there is not.
-        """
-        columns = WantedColumns.of(policy.view_requirements)
-        first = next(name for base in type(policy).__mro__ for name in (_BY_COLUMNS, _BY_DICT) if name in vars(base))
-        return cls(first == _BY_DICT, columns.input, columns.batch, bool(getattr(policy, "looks_at_episodes", True)))
-
-
 class PolicyRows:
     """One policy with all that is kept of what it has seen and answered.
 
     Args:
-        policies: those of the worker.
-        policy_id: which of them it is.
+        worker: whose policy it is.
+        policy_id: which.
         number: by which slots refer to it.
 
     Attributes:
         policy: it.
         clip: what becomes of rewards; None: nothing.
-        wants: how it is asked, and which optional columns it reads.
+        wanted: optional columns that it reads, and that its batches have.
+        sees_episodes: it is shown `Episode` objects.
         processor: of actions.
         count: how many observations are kept.
 
@@ -110,15 +81,17 @@ class PolicyRows:
         ValueError: it requires a view that is not served, or begins with states that are empty.
     """
 
-    def __init__(self, policies: Policies, policy_id: str, number: int) -> None:
-        setting, spec = partial(policies.setting, policy_id), policies.specs[policy_id]
-        space = spec.action_space
-        assert space is not None
-        self.policy_id, self.policy, self.number, self.space = policy_id, policies.map[policy_id], number, space
-        self.preprocessor, self._filter = policies.preprocessors[policy_id], policies.filter_of(policy_id)
+    def __init__(self, worker: Any, policy_id: str, number: int) -> None:
+        setting, space = partial(worker.setting, policy_id), worker.policy_dict[policy_id].action_space
+        self.policy_id, self.policy, self.number, self.space = policy_id, worker.policy_map[policy_id], number, space
+        self.preprocessor, self._filter = worker.preprocessors[policy_id], worker.filters[policy_id]
+        self._filters = worker.filters
         self.clip = reward_clip(setting("clip_rewards"))
         self.processor = ActionProcessor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions"))
-        self.wants = Wants.of(self.policy)
+        self.wanted = WantedColumns.of(self.policy.view_requirements)
+        self.sees_episodes = bool(getattr(self.policy, "looks_at_episodes", True))
+        asked = next(name for base in type(self.policy).__mro__ for name in _METHODS if name in vars(base))
+        self._by_dict = asked == _METHODS[1]
         self.count = 0
         self._explores = partial(setting, "explore")
         self._pack = packer(self.preprocessor.leaves)
@@ -134,7 +107,7 @@ class PolicyRows:
     @property
     def remembers(self) -> bool:
         """Whether it is shown what it has answered before."""
-        return bool(self._initial or self.wants.seen.intersection(BEFORE))
+        return bool(self._initial or self.wanted.input.intersection(BEFORE))
 
     def packed(self, raw: Sequence[Any]) -> Leaves:
         """Observations as envs return them, as leaves `[n, …]`.
@@ -153,7 +126,9 @@ class PolicyRows:
         Raises:
             Exception: what the filter raised.
         """
-        kept = self._filter()
+        kept = self._filter = self._filters.get(
+            self.policy_id, self._filter
+        )  # the last one of a policy that is removed
         if self._changes_nothing and isinstance(kept, NoFilter):
             return raw
         seen = self.preprocessor.transform_members(raw)
@@ -191,9 +166,9 @@ class PolicyRows:
         columns = {ColumnNames.OBS: nest_of(self._seen, leaves)}
         if self._initial:
             columns |= self.states(before)
-        for name in self.wants.seen:
+        for name in self.wanted.input:
             columns[name] = self._optional(name, slots, ids, before)
-        episodes = [slots.episodes[env] for env in slots.table["env"][ids].tolist()] if self.wants.episodes else None
+        episodes = [slots.episodes[env] for env in slots.table["env"][ids].tolist()] if self.sees_episodes else None
         answer, states, extras = self._asked(columns, episodes, self._explores() if explore is None else explore)
         if len(states) != len(self._initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
@@ -240,7 +215,7 @@ class PolicyRows:
         """What the policy answers to columns, by the one of its two methods that its class defines."""
         how = {"explore": explore, "timestep": self.policy.global_timestep, "episodes": episodes}
         answer: Actions
-        if self.wants.by_dict:
+        if self._by_dict:
             answer = self.policy.compute_actions_from_input_dict(SampleBatch(columns), **how)
             return answer
         answer = self.policy.compute_actions(

@@ -10,71 +10,45 @@ No transition is lost where something raises, and each has the version of the po
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
-from swath.rollout.failures import VoidRows
-from swath.rollout.hosts.base import ArrayHost, EnvRaised
+from swath.errors import warn
+from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.loop import Rules, Stage, Step, steps
 from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.callbacks import listeners
+from swath.rollout_workers.config.policy_spec import mapper
 from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.hosts.slot_host import Acting, SlotHost
-from swath.rollout_workers.metrics import MetricsLog, RolloutMetrics, SamplerCounts
-from swath.rollout_workers.perf_stats import PerfStats
+from swath.rollout_workers.hosts.lone_agents import LoneAgents
+from swath.rollout_workers.hosts.many_agents import ManyAgents
+from swath.rollout_workers.hosts.slot_host import SlotHost
+from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.sampling.batches import BatchMaker, Info
-from swath.rollout_workers.sampling.lone_agents import LoneAgents
-from swath.rollout_workers.sampling.many_agents import ManyAgents
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
-from swath.rollout_workers.sampling.post_processor import PostProcessor
 from swath.rollout_workers.sampling.progress import Progress, Quota
 from swath.rollout_workers.sampling.slots import NONE, Slots, Transitions, records_at
-from swath.rollout_workers.sampling.watching import WATCHED, EpisodeCallbacks, LongEpisodes, metrics_of, noted
-from swath.rollout_workers.worker.policies import Policies
 
 T = TypeVar("T")
 
 _ROWS = ("row", "acted", "before")
 _WHERE = ("step", "env", "episode", "agent")
 
+_WATCHED = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
+"""Callbacks that take episodes: before the reset, before the first action, after each step, at the end."""
 
-@dataclass(frozen=True)
-class Context:
-    """What a sampler gets of its worker.
-
-    Attributes:
-        worker: the worker.
-        policies: its policies.
-        mapping: which policy acts for an agent of a new episode.
-        failures: what becomes of envs that raise.
-        callbacks: who is called with episodes.
-        episode_ids: those that were never given before.
-        unroll_ids: likewise, of chunks.
-        log: of metrics.
-        laps: times the steps.
-    """
-
-    worker: Any
-    policies: Policies
-    mapping: Callable[[], Callable[..., str]]
-    failures: VoidRows
-    callbacks: EpisodeCallbacks
-    post: PostProcessor
-    episode_ids: Iterator[int]
-    unroll_ids: Iterator[int]
-    log: MetricsLog
-    laps: PerfStats
+LONG = 5_000
+"""Steps after which an episode is warned of, where only whole ones are handed out."""
 
 
 class Sampler:
     """Collects from B envs. Used by one thread at a time.
 
     Args:
-        host: the envs.
-        context: what there is beside.
+        envs: those of a worker.
         lone: the id of the policy that acts in all envs, which have one agent each; None: they have several.
         counts: what was done before, to go on with.
 
@@ -85,32 +59,33 @@ class Sampler:
 
     quota: Quota
 
-    def __init__(self, host: ArrayHost, context: Context, lone: str | None, counts: SamplerCounts) -> None:
+    def __init__(self, envs: Any, lone: str | None, counts: SamplerCounts) -> None:
+        worker, host, perf = envs.worker, envs.host, envs.perf
         n = host.spec.num_envs
-        self.counts, self._context, self._lone = counts, context, lone
+        self.counts, self._envs, self._worker, self._lone = counts, envs, worker, lone
+        self._failures, self._perf = envs.failures, perf
         self._slots, self._progress, self._transitions = Slots(n), Progress(n), Transitions()
         self._slots.waiting = self._waiting
         self._policies: dict[int, PolicyRows] = {}
         self._host: SlotHost = (
-            ManyAgents(host, self._slots, context.laps, self._rows_of)
+            ManyAgents(host, self._slots, perf, self._rows_of)
             if lone is None
-            else LoneAgents(
-                host, self._slots, context.laps, self._rows_of(lone), self._transitions, self._progress.clocks
-            )
+            else LoneAgents(host, self._slots, perf, self._rows_of(lone), self._transitions, self._progress.clocks)
         )
-        looked_at = [
-            rows.wants.episodes or context.post.is_chunk_by_chunk(rows.policy) for rows in self._policies.values()
-        ]
-        self._slots.watched = lone is None or any(map(context.callbacks.listens, WATCHED)) or any(looked_at)
-        self._acting = Acting(self._host, self._slots, context.laps, self._announce)
-        self._stage = Stage([], list(range(n)))
-        self._rules = Rules(StepLimit.of(host.spec), self._begin, context.failures)
-        self._created: set[int] = set()
+        self._host.announce = self._announce
         self._episodes: dict[int, Episode] = {}
-        self._maker = BatchMaker(context.post, self._episodes, self._infos_of, context.unroll_ids)
-        self._long = LongEpisodes()
-        self._failed_at: dict[int, int] = {}
+        self._maker = BatchMaker(worker, self._episodes, self._infos_of, envs.unroll_ids)
+        self._listening = {event: listeners(worker.callbacks, event) for event in _WATCHED}
+        looked_at = [
+            rows.sees_episodes or self._maker.is_chunk_by_chunk(rows.policy) for rows in self._policies.values()
+        ]
+        self._slots.watched = lone is None or any(self._listening.values()) or any(looked_at)
+        self._stage = Stage([], list(range(n)))
+        self._rules = Rules(StepLimit.of(host.spec), self._begin, envs.failures)
+        self._created: set[int] = set()
         self._ended: list[tuple[int, Episode]] = []
+        self._warned: set[int] = set()
+        self._failed_at: dict[int, int] = {}
 
     def sample(self, version: int, explore: bool | None, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """Hand out what is made of batches by policy id; there is none of a policy without rows.
@@ -126,15 +101,16 @@ class Sampler:
                 is made of them loses those.
         """
         self._let_go_of_replaced()
-        self._acting.version, self._acting.explore = version, explore
-        source = steps(self._host, self._acting, self._stage, self._rules)
+        host = self._host
+        host.version, host.explore = version, explore
+        source = steps(host, host, self._stage, self._rules)
         while (cuts := self._progress.cuts(self.quota, len(self._transitions))) is None:
             try:
                 for _ in range(self._progress.missing(self.quota)):
                     self._step(source)
             except EnvRaised as raised:
                 self._raise(raised)
-                source = steps(self._host, self._acting, self._stage, self._rules)
+                source = steps(host, host, self._stage, self._rules)
         return self._handed_out(cuts, complete)
 
     @property
@@ -144,17 +120,19 @@ class Sampler:
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of others."""
-        for env in range(self._host.spec.num_envs):
+        everyone = range(len(self._slots.lengths))
+        for env in everyone:
             if env not in self._stage.due:
                 self._give_up(env)
-        self._context.failures.start_over()
+        self._failures.start_over()
         self._created.clear()
-        self._stage.due = list(range(self._host.spec.num_envs))
+        self._stage.due = list(everyone)
 
     def discard_waiting(self) -> None:
         """What waits is not handed out any more."""
         self.counts.discarded += self._progress.waiting
         self._progress.hand_out(self._progress.clocks.copy())
+        self._end(())
 
     def _rows_of(self, policy: str | int) -> PolicyRows:
         """The rows of a policy, by its id those of the policy that has it now."""
@@ -164,12 +142,12 @@ class Sampler:
             if rows.policy_id == policy:
                 return rows
         number = max(self._policies, default=-1) + 1
-        self._policies[number] = PolicyRows(self._context.policies, policy, number)
+        self._policies[number] = PolicyRows(self._worker, policy, number)
         return self._policies[number]
 
     def _let_go_of_replaced(self) -> None:
         """Where another policy has got the id to which agents are bound, their episodes are discarded."""
-        now, table = self._context.policies.map, self._slots.table
+        now, table = self._worker.policy_map, self._slots.table
         for rows in [
             each for each in self._policies.values() if now.get(each.policy_id, each.policy) is not each.policy
         ]:
@@ -183,30 +161,32 @@ class Sampler:
 
     def _step(self, source: Iterator[Step]) -> None:
         """Make a step of all envs; what it led to is written before anything is raised."""
-        context = self._context
         self._failed_at.clear()
-        context.laps.step()
+        self._perf.step()
         try:
             self._write(next(source))
-            context.laps.lap("env_wait")
+            self._perf.lap("env_wait")
         finally:
-            self._count(context.failures.take_raised())
-        if context.failures.fatal is not None:
-            raise context.failures.fatal
+            if self._failures.raised:
+                self._report(self._failures.take_raised())
+        if self._failures.fatal is not None:
+            raise self._failures.fatal
 
     def _raise(self, raised: EnvRaised) -> None:
         """Raise what an env has raised, with a note of where, unless that is allowed."""
-        failures = self._context.failures
+        failures, env = self._failures, raised.env
         fatal, failures.fatal = failures.fatal, None
         if failures.lost:
             self.start_over()
         if fatal is not None:
-            seed, step = self._host.seed_of(raised.env), self._failed_at.pop(raised.env, None)
-            raise noted(raised, seed, step) from raised.cause.__cause__
+            seed, step = self._host.seed_of(env), self._failed_at.pop(env, None)
+            where = "a reset" if step is None else f"step {step} of its episode, counted from 0"
+            raised.cause.add_note(f"raised by sub-env {env} (last seed {seed}) in {where}")
+            raise raised.cause from raised.cause.__cause__
 
     def _write(self, step: Step) -> None:
         """Write down what a step led to, then call who wants to be called."""
-        context, slots = self._context, self._slots
+        slots, progress = self._slots, self._progress
         slots.infos[slots.steps] = step.info
         ids = self._host.settle(step)
         if len(ids):
@@ -214,39 +194,50 @@ class Sampler:
         slots.steps += 1
         stepped: Any = slice(None) if not step.void else np.delete(np.arange(len(slots.lengths)), step.void)
         slots.lengths[stepped] += 1
-        self._progress.clocks[stepped] += 1
+        progress.clocks[stepped] += 1
         over = step.ended.envs.tolist()
         for env in step.void:
             if env in over:
                 over.remove(env)
                 self._failed_at[env] = int(slots.lengths[env])
                 self._give_up(env)
-        self.counts.episodes += len(over)
         for env in over:
-            self._progress.over[env] = self._progress.clocks[env]
+            progress.over[env] = progress.clocks[env]
             if self.quota.by_agents:
-                self._progress.agents_over += self._waiting(env, self._episode(env).episode_id)[1]
+                progress.agents_over += self._waiting(env, self._episode(env).episode_id)[1]
         try:
-            if context.callbacks.listens("on_episode_step"):
-                context.callbacks("on_episode_step", np.arange(len(slots.lengths))[stepped].tolist(), slots.episodes)
+            if self._listening["on_episode_step"]:
+                self._call("on_episode_step", np.arange(len(slots.lengths))[stepped].tolist(), slots.episodes)
         finally:
             self._ended += [(env, self._episode(env)) for env in over]
-            if not context.post.listeners:  # else when their rows were post-processed
-                self._end(set())
+            if not self._maker.listeners:  # else when their rows were post-processed
+                self._end(())
         if self.quota.whole:
-            self._long.note(slots.lengths, self.quota.length)
+            self._warn_of_long()
 
     def _end(self, waiting: Collection[int]) -> None:
         """Call `on_episode_end` of the episodes that have ended, but for those that wait; then report them."""
         ended = [(env, episode) for env, episode in self._ended if episode.episode_id not in waiting]
+        if not ended:
+            return
         self._ended = [(env, episode) for env, episode in self._ended if episode.episode_id in waiting]
-        context = self._context
+        self.counts.episodes += len(ended)
         try:
             for env, episode in ended:
-                context.callbacks("on_episode_end", [env], {env: episode})
+                self._call("on_episode_end", [env], {env: episode})
         finally:  # callbacks may have added to what is reported
-            if ended:
-                context.log.add([metrics_of(episode, context.laps.get()) for _, episode in ended])
+            self._envs.log.add([RolloutMetrics.of(episode, self._perf.get()) for _, episode in ended])
+
+    def _warn_of_long(self) -> None:
+        """Warn, once per sub-env, of episodes that are waited for in vain."""
+        lengths, most = self._slots.lengths, max(LONG, 10 * self.quota.length)
+        for env in (lengths > most).nonzero()[0].tolist() if lengths.max() > most else ():
+            if env not in self._warned:
+                self._warned.add(env)
+                warn(
+                    f"the episode of sub-env {env} has lasted {lengths[env]:,} steps, and none of them is handed out "
+                    "before it ends; limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
+                )
 
     def _close(self, ids: Array) -> None:
         """The transitions of these slots have ended, with what they were paid up to now."""
@@ -268,28 +259,45 @@ class Sampler:
 
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
         """Episodes are about to begin in these envs."""
-        context = self._context
+        worker, lone = self._worker, self._lone
         for env in envs:
             if env not in self._created:
+                mapping = mapper(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
                 episode = Episode(
-                    next(context.episode_ids),
+                    next(self._envs.episode_ids),
                     env,
                     self._slots,
-                    policy_map=context.policies.map,
-                    policy_mapping_fn=context.mapping(),
-                    worker=context.worker,
+                    policy_map=worker.policy_map,
+                    policy_mapping_fn=mapping,
+                    worker=worker,
                 )
                 self._slots.begin(env, episode)
                 self._host.enter(episode)
                 self._episodes[episode.episode_id] = episode
                 self._created.add(env)
-                context.callbacks("on_episode_created", [env], self._slots.episodes)
+                self._call("on_episode_created", [env], self._slots.episodes)
         return envs, None
 
     def _announce(self, env: int) -> None:
         """The policies are about to be asked for the first step of an episode."""
         self._created.discard(env)
-        self._context.callbacks("on_episode_start", [env], self._slots.episodes)
+        self._call("on_episode_start", [env], self._slots.episodes)
+
+    def _call(self, event: str, envs: Sequence[int], episodes: Any) -> None:
+        """Call who listens to an event, with the episode of each env, by env, or with what was raised in its place."""
+        listening, worker, view = self._listening[event], self._worker, self._envs.view
+        for env in envs if listening else ():
+            shown = view.envs
+            for listener in listening:
+                listener(
+                    episode=episodes[env],
+                    worker=worker,
+                    env_runner=worker,
+                    base_env=view,
+                    env=shown[env] if env < len(shown) else None,
+                    policies=worker.policy_map,
+                    env_index=env,
+                )
 
     def _episode(self, env: int) -> Episode:
         episode = self._slots.episodes[env]
@@ -325,7 +333,8 @@ class Sampler:
         self._progress.hand_out(cuts)
         try:
             batches = self._maker.make(list(self._policies.values()), taken)
-            self._end({*self._transitions.table["episode"].tolist()})
+            if self._ended:
+                self._end({*self._transitions.table["episode"].tolist()})
             n_rows = sum(batch.count for batch in batches.values())
             whole = complete(batches, env_steps)
         except BaseException:
@@ -342,7 +351,7 @@ class Sampler:
         slots, waiting = self._slots.table, self._transitions.table
         for number, rows in list(self._policies.items()):
             acting, wait = slots["policy"] == number, waiting["policy"] == number
-            if not (acting.any() or wait.any() or rows.policy_id in self._context.policies.map):
+            if not (acting.any() or wait.any() or rows.policy_id in self._worker.policy_map):
                 del self._policies[number]
                 continue
             referring = [(table[name], which) for table, which in ((slots, acting), (waiting, wait)) for name in _ROWS]
@@ -370,13 +379,11 @@ class Sampler:
             for step, env, episode, agent in zip(*(records[name].tolist() for name in _WHERE), strict=True)
         ]
 
-    def _count(self, raised: list[tuple[int, Exception]]) -> None:
+    def _report(self, raised: Sequence[tuple[int, Exception]]) -> None:
         """Count what envs have raised, and call `on_episode_end` of their episodes."""
         self.counts.faulty += len(raised)
-        if not raised:
-            return
-        self._context.log.add(
-            RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error)) for env, error in raised
+        self._envs.log.add(
+            [RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error)) for env, error in raised]
         )
         for env, error in raised:
-            self._context.callbacks("on_episode_end", [env], {env: error})
+            self._call("on_episode_end", [env], {env: error})

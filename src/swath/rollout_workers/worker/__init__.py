@@ -1,7 +1,7 @@
-"""One worker: its envs, policies, weights and seeds, each in a module that knows one thing about it.
+"""One worker: its policies, envs and seeds.
 
-RolloutWorker (PolicyMethods, LearningMethods)   what users call
-  ├─ Policies                            who acts, by which filter, and who learns
+RolloutWorker                what users call
+  ├─ PolicyMethods, LearningMethods      who acts, by which filter, and who learns
   ├─ Envs ◀── EnvMaker                   what is stepped, and the sampler of its rows
   └─ Seeds, WorkerLog, DatasetReader     seeds, the log, rows in the place of envs
 """

@@ -1,38 +1,125 @@
-"""The envs of a worker, and what samples from them with the worker's policies."""
+"""The envs of a worker: how they are made, each with its context, and what samples from them with the policies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeAlias
+
+import gymnasium as gym
 
 from swath.options import Restarts
 from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
 from swath.rollout.failures import VoidRows
-from swath.rollout.hosts.base import ArrayHost
+from swath.rollout.hosts.base import ArrayHost, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.multi_agent import MultiAgentHost
+from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.policy_spec import everything_to_default, mapper
 from swath.rollout_workers.config.spaces import env_space
+from swath.rollout_workers.env_context import EnvContext
 from swath.rollout_workers.episode import LONE_AGENT
-from swath.rollout_workers.metrics import MetricsLog, SamplerCounts
-from swath.rollout_workers.multi_agent_env import MultiAgentEnv
-from swath.rollout_workers.perf_stats import PerfStats
-from swath.rollout_workers.sampling.post_processor import PostProcessor
+from swath.rollout_workers.hosts.own_vector import OwnVectorHost
+from swath.rollout_workers.metrics import MetricsLog, PerfStats, SamplerCounts
+from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.sampling.progress import Quota
-from swath.rollout_workers.sampling.sampler import Context, Sampler
-from swath.rollout_workers.sampling.watching import EpisodeCallbacks
-from swath.rollout_workers.worker.env_making import EnvMaker, host_of, shown
-from swath.rollout_workers.worker.policies import Policies
+from swath.rollout_workers.sampling.sampler import Sampler
+from swath.rollout_workers.vector_env import VectorEnv
 from swath.rollout_workers.worker.process import Seeds
+
+SERVED = (
+    "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "
+    "EnvPool or ALE vector env, or None; a TorchRL EnvBase goes to a swath.Collector"
+)
 
 LONGEST_DELAY = 5.0
 """Seconds before a sub-env is built anew, if the first delay is less."""
 
 Complete: TypeAlias = Callable[[dict[str, SampleBatch], int], Any]
 """Is given batches by policy id, and how many env steps they are from."""
+
+
+@dataclass
+class EnvMaker:
+    """Makes sub-envs: checked, and shown to callbacks; all are closed if one cannot be made.
+
+    Attributes:
+        worker: the `RolloutWorker`.
+        validate: `f(env, EnvContext)`, which raises to refuse; None refuses nothing.
+        contexts: those of the envs that live, by their numbers.
+    """
+
+    worker: Any
+    validate: Callable[[Any, EnvContext], Any] | None
+    contexts: dict[int, EnvContext] = field(default_factory=dict)
+
+    def make(self, number: int) -> Any:
+        """The env of this number; None if the creator makes none.
+
+        Raises:
+            Exception: what the creator, the check or a callback raised, as its own type with a note.
+        """
+        worker = self.worker
+        context = worker.env_context.copy_with_overrides(vector_index=number)
+        made: list[Any] = []
+        try:
+            with closed_on_failure(made):
+                env = as_multi_agent(worker.env_creator(context))
+                if env is not None:
+                    made.append(env)
+                    if self.validate is not None:
+                        self.validate(env, context)
+                    worker.callbacks.on_sub_environment_created(
+                        worker=worker, env_runner=worker, sub_environment=env, env_context=context, env_index=number
+                    )
+        except Exception as error:
+            error.add_note(f"raised while sub-env {number} of worker {context.worker_index} was made")
+            raise
+        self.contexts[number] = context
+        return env
+
+    def make_all(self, num_envs: int) -> list[Any]:
+        """Sub-envs in order, or the one vector env; empty if there is to be none.
+
+        Raises:
+            TypeError: the creator made something else.
+            ValueError: envs that differ in their spaces, or the same one twice.
+        """
+        envs: list[Any] = []
+        with closed_on_failure(envs):
+            while len(envs) < num_envs:
+                env = self.make(len(envs))
+                if env is None and not envs:
+                    return []
+                if any(env is other for other in envs):
+                    raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
+                several = isinstance(env, VectorEnv) or is_vector_env(env)
+                if not isinstance(env, gym.Env) and not (several and not envs):
+                    after = f" for vector_index={len(envs)}, after {envs[0]}; make envs of one kind" if envs else ""
+                    raise TypeError(f"env_creator made {env!r}{after or f'; it must make {SERVED}'}")
+                envs.append(env)
+                if several:
+                    break
+        return envs
+
+    def host_of(self, envs: list[Any]) -> ArrayHost:
+        """What steps these envs.
+
+        Raises:
+            TypeError: spaces of another kind.
+            ValueError: envs that differ in their spaces.
+        """
+        first = envs[0]
+        if isinstance(first, MultiAgentEnv):
+            return MultiAgentHost(envs)
+        if isinstance(first, VectorEnv):
+            return OwnVectorHost(first, lambda: self.make(0))
+        if is_vector_env(first):
+            host: ArrayHost = VectorHost(first, lambda: [self.make(0)], exact=True)
+            return host
+        return EnvListHost(envs, exact=True)
 
 
 class EnvView:
@@ -52,14 +139,17 @@ class EnvView:
         """What is stepped together: this view."""
         return self
 
-    @property
-    def envs(self) -> list[Any]:
-        """The sub-envs."""
-        return shown(self._host)
-
     def get_sub_environments(self) -> list[Any]:
-        """The sub-envs."""
-        return self.envs
+        """The sub-envs, or the vector env if it shows none."""
+        env = self._host.env
+        if isinstance(env, list):
+            return list(env)
+        if isinstance(env, VectorEnv):
+            return env.get_sub_environments() or [env]
+        inner = getattr(env, "envs", None)
+        return list(inner) if is_vector_env(env) and isinstance(inner, list | tuple) else [env]
+
+    envs = property(get_sub_environments)
 
 
 class Envs:
@@ -72,8 +162,16 @@ class Envs:
         seeds: of the worker; None: nothing is seeded.
 
     Attributes:
+        worker: whose they are.
+        host: steps them.
+        view: of all of them.
+        spaces: of one, before preprocessing.
+        failures: what becomes of envs that raise.
         log: keeps the metrics of episodes.
-        sampler: samples with the policies; there once they are, by `act_with`.
+        perf: times the steps.
+        episode_ids: that were never given before.
+        unroll_ids: likewise, of chunks.
+        sampler: samples with the policies; there once they are, by `begin_sampling`.
 
     Raises:
         TypeError: spaces of another kind.
@@ -82,19 +180,17 @@ class Envs:
     sampler: Sampler
 
     def __init__(self, envs: list[Any], maker: EnvMaker, life: int, seeds: Seeds | None) -> None:
-        self.maker, self.log = maker, MetricsLog()
-        self._worker, self._config = maker.worker, maker.worker.config
-        self._timer = PerfStats()
+        self.worker, self._maker = maker.worker, maker
+        self.log, self.perf = MetricsLog(), PerfStats()
         self._has_agents = isinstance(envs[0], MultiAgentEnv)
-        self.host: ArrayHost = MultiAgentHost(envs) if self._has_agents else host_of(envs, maker)
+        self.host = maker.host_of(envs)
         self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
         self.view = EnvView(self.host, self.spaces)
         self._renewals = [0] * self.host.spec.num_envs
         alone = isinstance(self.host, EnvListHost | MultiAgentHost)
         self.failures = VoidRows(self._restarts(), self._renew if alone else None, self._new_seed)
-        self._policies: Policies | None = None
         self._checked_mapping: Any = None
-        self.begin_life(life, seeds)
+        self._seed(life, seeds)
 
     @property
     def first(self) -> Any:
@@ -103,105 +199,88 @@ class Envs:
         return env[0] if isinstance(env, list) else env
 
     @property
-    def shown(self) -> list[Any]:
-        """The sub-envs, or the vector env if it shows none."""
-        return shown(self.host)
-
-    @property
     def counts(self) -> SamplerCounts:
         """What was done."""
         return self.sampler.counts
 
+    def context_of(self, number: int) -> EnvContext:
+        """What this env was made with; a copy of its own for a sub-env of a vector env."""
+        if number in self._maker.contexts:  # an empty one is falsy
+            return self._maker.contexts[number]
+        context: EnvContext = self.worker.env_context.copy_with_overrides(vector_index=number)
+        return context
+
     def begin_life(self, life: int, seeds: Seeds | None) -> None:
         """Go on as in this life: other ids and seeds, and new episodes in all envs."""
-        n, index = self.host.spec.num_envs, self._worker.worker_index
-        first = (index << WORKER_BITS) + (life << LIFE_BITS)
-        self._seeds, self._episode_ids, self._unroll_ids = seeds, count(first), count(first)
-        self.failures.start_over()
-        self.failures.seed(None if seeds is None else seeds.first(n))
-        if self._policies is not None:
-            self._sample_with(self._policies, self.counts)
+        self._seed(life, seeds)
+        self._sample_with(self.counts)
 
-    def act_with(self, policies: Policies) -> None:
-        """These policies act.
+    def begin_sampling(self) -> None:
+        """The worker's policies act.
 
         Raises:
             ValueError: they are several, and the env has one agent; or more sub-envs are to be handed out than there
                 are, or a view is required that is not served.
         """
-        if not self._has_agents and len(policies.map) > 1:
+        if not self._has_agents and len(self.worker.policy_map) > 1:
             raise ValueError(
-                f"policies {sorted(policies.map)} for {self.first}, which has one agent; give one policy, or an env "
-                "with several agents"
+                f"policies {sorted(self.worker.policy_map)} for {self.first}, which has one agent; give one policy, or "
+                "an env with several agents"
             )
-        self._policies = policies
-        self._sample_with(policies, SamplerCounts())
+        self._sample_with(SamplerCounts())
 
-    def sample(self, complete: Complete, version: int, *, explore: bool | None, force_reset: bool) -> Any:
+    def sample(self, complete: Complete, *, explore: bool | None, force_reset: bool) -> Any:
         """What `complete` makes of the batches by policy id, and how many env steps they are from.
 
         Args:
             complete: makes it.
-            version: of the weights.
             explore: whether actions are sampled; None: as the settings of each policy say.
             force_reset: new episodes begin in all envs.
         """
-        assert self._policies is not None, "act_with comes first"
         if not self._has_agents:
-            self._sample_with_another(self._policies)
+            self._sample_with_another()
         if force_reset:
             self.sampler.start_over()
         self.sampler.quota = self._quota()
-        return self.sampler.sample(version, explore, complete)
+        return self.sampler.sample(self.worker.policy_version, explore, complete)
 
-    def _sample_with_another(self, policies: Policies) -> None:
+    def _sample_with_another(self) -> None:
         """If the policy that acts was removed, another one acts in new episodes; it must be the one that is mapped."""
-        if policies.map.get(self._lone[0]) is not self._lone[1] and policies.map:
+        policies, mapping = self.worker.policy_map, self.worker.policy_mapping_fn
+        if policies.get(self._lone[0]) is not self._lone[1] and policies:
             self.sampler.start_over()
             self.sampler.discard_waiting()
-            self._sample_with(policies, self.sampler.counts)
-        if policies.mapping is everything_to_default or policies.mapping is self._checked_mapping:
+            self._sample_with(self.counts)
+        if mapping is everything_to_default or mapping is self._checked_mapping:
             return
-        mapped = mapper(policies.mapping)(LONE_AGENT, None, worker=self._worker)
+        mapped = mapper(mapping)(LONE_AGENT, None, worker=self.worker)
         if mapped != self._lone[0]:
             raise KeyError(
                 f"policy_mapping_fn gave {mapped!r} for agent {LONE_AGENT!r}; in an env with one agent "
                 f"{self._lone[0]!r} acts, the first policy"
             )
-        self._checked_mapping = policies.mapping
+        self._checked_mapping = mapping
 
-    def _sample_with(self, policies: Policies, counts: SamplerCounts) -> None:
+    def _sample_with(self, counts: SamplerCounts) -> None:
         """Make a sampler that goes on to count where another one was."""
-        lone: str | None = None
         if not self._has_agents:
-            self._lone = next(iter(policies.map.items()))
-            lone = self._lone[0]
-        context = Context(
-            self._worker,
-            policies,
-            lambda: mapper(policies.mapping) if lone is None else lambda *_, **__: lone,
-            self.failures,
-            EpisodeCallbacks(self._worker, self._sub_env, self.view, policies.map),
-            PostProcessor(listeners(policies.callbacks, "on_postprocess_trajectory"), self._worker, policies.map),
-            self._episode_ids,
-            self._unroll_ids,
-            self.log,
-            self._timer,
-        )
-        self.sampler = Sampler(self.host, context, lone, counts)
+            self._lone = next(iter(self.worker.policy_map.items()))
+        self.sampler = Sampler(self, None if self._has_agents else self._lone[0], counts)
         self.sampler.quota = self._quota()
 
     def _quota(self) -> Quota:
         """When a batch is complete, as the config says now."""
-        index, n = self._worker.worker_index, self.host.spec.num_envs
-        return Quota.of(self._config, index, n, many_agents=self._has_agents)
+        worker, n = self.worker, self.host.spec.num_envs
+        return Quota.of(worker.config, worker.worker_index, n, many_agents=self._has_agents)
 
-    def _sub_env(self, number: int) -> Any:
-        envs = self.shown
-        return envs[number] if number < len(envs) else None
+    def _seed(self, life: int, seeds: Seeds | None) -> None:
+        first = (self.worker.worker_index << WORKER_BITS) + (life << LIFE_BITS)
+        self._seeds, self.episode_ids, self.unroll_ids = seeds, count(first), count(first)
+        self.failures.start_over()
+        self.failures.seed(None if seeds is None else seeds.first(self.host.spec.num_envs))
 
     def _restarts(self) -> Restarts | None:
-        config = self._config
+        config = self.worker.config
         if not config.restart_failed_sub_environments:
             return None
         delay = config.delay_between_sub_environment_restarts_s
@@ -211,7 +290,7 @@ class Envs:
     def _renew(self, env: int) -> None:
         """Make one sub-env anew."""
         assert isinstance(self.host, EnvListHost | MultiAgentHost)
-        self.host.renew(env, lambda: self.maker.make(env))
+        self.host.renew(env, lambda: self._maker.make(env))
 
     def _new_seed(self, env: int) -> int | None:
         """The seed of an env that was made anew."""

@@ -11,26 +11,17 @@ from swath.rollout_workers import distributed
 from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.env_runner import EnvRunner
 from swath.rollout_workers.policies.learning import learn_in_passes
-from swath.rollout_workers.worker.policies import Policies
+from swath.rollout_workers.worker.policies import PolicyMethods
 
 Batch = SampleBatch | MultiAgentBatch
 
 
-class LearningMethods(EnvRunner):
-    """Updates of a worker's policies.
+class LearningMethods(PolicyMethods):
+    """Updates of a worker's policies."""
 
-    Attributes:
-        config: the worker's settings.
-        worker_index: 0 is the local worker.
-    """
-
-    config: AlgorithmConfig
-    worker_index: int
-    _policies: Policies
-    _closed: bool
+    sample: Callable[..., Batch]
+    _closed = False
 
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """One update of each policy that learns and has rows in the batch, which stays as it is.
@@ -99,7 +90,7 @@ class LearningMethods(EnvRunner):
         if single_agent and set(found) != {DEFAULT_POLICY_ID}:
             ids = sorted(found)
             raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
-        with self._policies.drawing():
+        with self._drawing():
             chosen = self._agreed(found) if single_agent else self._chosen(samples)
             made = {policy_id: policy.compute_gradients(batch) for policy_id, policy, batch in chosen}
         if single_agent:
@@ -120,11 +111,11 @@ class LearningMethods(EnvRunner):
         given = dict(grads) if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
         steps = []
         for policy_id, found in given.items():
-            policy, own = self._policies.get(policy_id), list(found) if isinstance(found, Iterator) else found
-            if self._policies.learns(policy_id):
+            policy, own = self._policy(policy_id), list(found) if isinstance(found, Iterator) else found
+            if self._learns(policy_id):
                 policy.check_gradients(own)
                 steps.append((policy, own))
-        with self._policies.changing(steps):
+        with self._changing(steps):
             for policy, own in steps:
                 policy.apply_gradients(own)
 
@@ -148,36 +139,34 @@ class LearningMethods(EnvRunner):
             ValueError: an argument out of range, a policy that is not torch, or others than those of the other ranks.
         """
         self._require_open("setup_torch_data_parallel")
-        distributed.join(self._policies.map, url, world_rank, world_size, backend, timeout_s)
-        self._policies.on_ranks = True
-        self._policies.changed()
+        distributed.join(self.policy_map, url, world_rank, world_size, backend, timeout_s)
+        self._on_ranks = True
+        self._changed()
 
     def teardown_torch_data_parallel(self) -> None:
         """Learn alone again; nothing happens if it does."""
-        if self._policies.on_ranks:
-            distributed.leave(self._policies.map)
-            self._policies.on_ranks = False
+        if self._on_ranks:
+            distributed.leave(self.policy_map)
+            self._on_ranks = False
 
     def _update(self, samples: Batch, update: Callable[[Any, SampleBatch], Any]) -> dict[str, Any]:
         """What `update(policy, batch)` reports of each policy that learns; the version grows also if one raises."""
-        with self._policies.drawing():
+        with self._drawing():
             chosen = self._chosen(samples)
-            with self._policies.changing(chosen):
+            with self._changing(chosen):
                 return {policy_id: update(policy, batch) for policy_id, policy, batch in chosen}
 
     def _chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
         """Policies that learn, and their batches, by id."""
-        policies, found = self._policies, _by_policy(samples)
-        return self._agreed(
-            {i: batch for i, batch in found.items() if i in policies.map and policies.learns(i, samples)}
-        )
+        found = _by_policy(samples).items()
+        return self._agreed({i: batch for i, batch in found if i in self.policy_map and self._learns(i, samples)})
 
     def _agreed(self, batches: dict[str, SampleBatch]) -> list[tuple[str, Any, SampleBatch]]:
         """Policies and their batches, in the same order on all ranks."""
-        if self._policies.on_ranks:
+        if self._on_ranks:
             batches = dict(sorted(batches.items()))
             distributed.require_same(list(batches), "policies in the batch")
-        return [(policy_id, self._policies.get(policy_id), batch) for policy_id, batch in batches.items()]
+        return [(policy_id, self._policy(policy_id), batch) for policy_id, batch in batches.items()]
 
     def _require_open(self, what: str) -> None:
         """Raise `Closed` if the worker was stopped."""

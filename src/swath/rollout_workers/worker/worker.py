@@ -19,20 +19,18 @@ from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.env_runner import EnvRunner
 from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.inputs import device_of
 from swath.rollout_workers.worker.dataset import DatasetReader
-from swath.rollout_workers.worker.env_making import EnvMaker
-from swath.rollout_workers.worker.envs import Envs
+from swath.rollout_workers.worker.envs import EnvMaker, Envs
 from swath.rollout_workers.worker.learning import Batch, LearningMethods
 from swath.rollout_workers.worker.options import WorkerOptions
-from swath.rollout_workers.worker.policies import Policies
-from swath.rollout_workers.worker.policy_worker import PolicyMethods
 from swath.rollout_workers.worker.process import Seeds, WorkerLog, free_port, node_ip, set_environment
 
 
-class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
+class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
     """Steps its envs with its policies and hands out batches; works alone, in a `WorkerSet`, or as a Ray actor.
 
     ```python
@@ -68,7 +66,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
 
     @with_options(WorkerOptions)
     def __init__(self, options: WorkerOptions) -> None:
-        self._options, self._closed, self._lock = options, False, threading.Lock()
+        self._options, self._lock = options, threading.Lock()
         own = self.config = AlgorithmConfig.of(options.config)
         own.validate()
         if options.num_workers is not None:
@@ -94,7 +92,6 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
     def begin_life(self, life: int) -> None:
         """Be this worker in this life, counted from 0: its ids and seeds are its own. Episodes begin anew."""
         self._begin(life)
-        self._policies.streams = self._streams
         if self.envs is not None:
             self.envs.begin_life(life, self._seeds)
 
@@ -140,14 +137,13 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
         """`func(sub_env)` of each; of the vector env, if it shows no sub-envs; empty without env."""
-        return [] if self.envs is None else [func(env) for env in self.envs.shown]
+        return [] if self.envs is None else [func(env) for env in self.envs.view.envs]
 
     def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """`func(sub_env, context)` of each, with the context's `vector_index` as the sub-env's number."""
         if self.envs is None:
             return []
-        context_of = self.envs.maker.context_of
-        return [func(env, context_of(i)) for i, env in enumerate(self.envs.shown)]
+        return [func(env, self.envs.context_of(i)) for i, env in enumerate(self.envs.view.envs)]
 
     def assert_healthy(self) -> None:
         """Check that it can work.
@@ -176,7 +172,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
         """
         self._require_open("sample")
         explore = optional(flag)("explore", explore)
-        with self._policies.drawing():
+        with self._drawing():
             if self.config.fake_sampler and self.last_batch is not None:
                 return self.last_batch.copy()
             batch = self._sampled(explore, force_reset=force_reset)
@@ -276,7 +272,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
         self.stop()
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_policies"):  # Ray asks for it also when building has failed
+        if not hasattr(self, "policy_map"):  # Ray asks for it also when building has failed
             return "<RolloutWorker that was not built>"
         n_envs = 0 if self.envs is None else self.envs.host.spec.num_envs
         where = f"{self.worker_index}/{self.num_workers}"
@@ -293,19 +289,17 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""
         config, made = self.config, list[Any]([self._log])
-        facts = {"worker_index": self.worker_index, "num_workers": self.num_workers}
-        policies = Policies(config, self.callbacks, facts, config.policy_mapping_fn, streams=self._streams)
-        with policies.drawing(), closed_on_failure(made):
+        self._begin_policies()
+        with self._drawing(), closed_on_failure(made):
             if self._wants_env():
                 self.envs = self._made_envs()
             if self.envs is not None:
                 made.append(self.envs.host)
-            setup, policies.to_train = config.get_multi_agent_setup(**self._sources())
+            setup, self.is_policy_to_train = config.get_multi_agent_setup(**self._sources())
             for policy_id, spec in setup.items():
-                policies.add(policy_id, spec)
-            self._have(policies)
+                self._add(policy_id, spec, None, None)
             if self.envs is not None:
-                self.envs.act_with(policies)
+                self.envs.begin_sampling()
 
     def _wants_env(self) -> bool:
         alone = self.worker_index > 0 or self.num_workers == 0
@@ -313,8 +307,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
         return self.env_creator is not None and (alone or here)
 
     def _made_envs(self) -> Envs | None:
-        assert self.env_creator is not None
-        maker = EnvMaker(self.env_creator, self._options.validate_env, self.env_context, self.callbacks, self)
+        maker = EnvMaker(self, self._options.validate_env)
         envs = maker.make_all(self.config.num_envs_per_env_runner)
         with closed_on_failure(list(envs)):
             return Envs(envs, maker, self.life, self._seeds) if envs else None
@@ -337,9 +330,7 @@ class RolloutWorker(PolicyMethods, LearningMethods, ParallelIteratorWorker):
                 "create_local_env_runner=True, or give an env_creator"
             )
         try:
-            batch: Batch = self.envs.sample(
-                self._completed_batch, self.policy_version, explore=explore, force_reset=force_reset
-            )
+            batch: Batch = self.envs.sample(self._completed_batch, explore=explore, force_reset=force_reset)
         except Exception as error:
             error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self.policy_version})")
             raise

@@ -9,7 +9,7 @@ from typing import Any
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.nearest import with_options
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.worker.policies import NewPolicy, check_arrangement
+from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
 from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, REMOVED, TO_TRAIN
 from swath.rollout_workers.worker_set.workers import Workers
 

@@ -13,7 +13,7 @@ from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves, plain_leaves
 from swath.rollout_workers.episode import LONE_AGENT, Episode
 from swath.rollout_workers.hosts.slot_host import SlotHost
-from swath.rollout_workers.perf_stats import PerfStats
+from swath.rollout_workers.metrics import PerfStats
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.slots import NONE, SLOT, Slots, Transitions, records_at
 
@@ -82,15 +82,15 @@ class LoneAgents(SlotHost):
         self._episodes, self._starts = table["episode"].copy(), self._starts.copy()
         self._starts[env] = self._clocks[env]
 
-    def act(self, version: int, explore: bool | None) -> Leaves:
+    def act(self) -> Leaves:
         """The actions of all envs, also of those that will ignore them."""
         before = _NOBODY
         if self._rows.remembers:
             self.flush()
             before = np.where(self.slots.lengths > 0, self.slots.table["before"], NONE)
-        leaves = self._rows.ask(self._now, self.slots, self._everyone, before, explore)
+        leaves = self._rows.ask(self._now, self.slots, self._everyone, before, self.explore)
         self._perf.lap("inference")
-        self._answer = self._now, [leaf.copy() for leaf in leaves], version
+        self._answer = self._now, [leaf.copy() for leaf in leaves], self.version
         processor = self._rows.processor
         actions = leaves[: len(self.spec.action)]
         dealt = actions if processor.changes_nothing else processor(actions)

@@ -15,7 +15,7 @@ from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves, splitter
 from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.hosts.slot_host import SlotHost
-from swath.rollout_workers.perf_stats import PerfStats
+from swath.rollout_workers.metrics import PerfStats
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.slots import NONE, Slots
 
@@ -53,7 +53,7 @@ class ManyAgents(SlotHost):
         env = episode.env_id
         self._said[env], self._usual[env], self._due[env] = {}, ([], []), []
 
-    def act(self, version: int, explore: bool | None) -> Leaves:
+    def act(self) -> Leaves:
         """One leaf: actions by agent, one dict per env; policies are asked in the order in which they come first."""
         table, agents = self.slots.table, self.slots.agents
         dealt: list[ByAgent] = [{} for _ in self._due]
@@ -61,7 +61,7 @@ class ManyAgents(SlotHost):
         for number, where in self._by_policy(due):
             policy, ids = self._rows_of(number), due[where]
             rows = table["row"][ids]
-            leaves = policy.ask(policy.observation_leaves(rows), self.slots, ids, table["before"][ids], explore)
+            leaves = policy.ask(policy.observation_leaves(rows), self.slots, ids, table["before"][ids], self.explore)
             policy.keep_answered(rows, leaves)
             self._perf.lap("inference")
             if number not in self._splits:
@@ -70,7 +70,7 @@ class ManyAgents(SlotHost):
             for slot, env, action in zip(ids.tolist(), table["env"][ids].tolist(), single, strict=True):
                 dealt[env][agents[slot]] = action
             self._perf.lap("action_processing")
-        table["acted"][due], table["version"][due] = table["row"][due], version
+        table["acted"][due], table["version"][due] = table["row"][due], self.version
         return [dealt]
 
     def settle(self, step: Step) -> Array:
