@@ -60,17 +60,17 @@ class Sampler:
     quota: Quota
 
     def __init__(self, envs: Any, lone: str | None, counts: SamplerCounts) -> None:
-        worker, host, perf = envs.worker, envs.host, envs.perf
+        worker, host, laps = envs.worker, envs.host, envs.laps
         n = host.spec.num_envs
         self.counts, self._envs, self._worker, self._lone = counts, envs, worker, lone
-        self._failures, self._perf = envs.failures, perf
+        self._failures, self._laps = envs.failures, envs.laps
         self._slots, self._progress, self._transitions = Slots(n), Progress(n), Transitions()
         self._slots.waiting = self._waiting
         self._policies: dict[int, PolicyRows] = {}
         self._host: SlotHost = (
-            ManyAgents(host, self._slots, perf, self._rows_of)
+            ManyAgents(host, self._slots, laps, self._rows_of)
             if lone is None
-            else LoneAgents(host, self._slots, perf, self._rows_of(lone), self._transitions, self._progress.clocks)
+            else LoneAgents(host, self._slots, laps, self._rows_of(lone), self._transitions, self._progress.clocks)
         )
         self._host.announce = self._announce
         self._episodes: dict[int, Episode] = {}
@@ -162,10 +162,10 @@ class Sampler:
     def _step(self, source: Iterator[Step]) -> None:
         """Make a step of all envs; what it led to is written before anything is raised."""
         self._failed_at.clear()
-        self._perf.step()
+        self._laps.step()
         try:
             self._write(next(source))
-            self._perf.lap("env_wait")
+            self._laps.lap("env_wait")
         finally:
             if self._failures.raised:
                 self._report(self._failures.take_raised())
@@ -226,7 +226,7 @@ class Sampler:
             for env, episode in ended:
                 self._call("on_episode_end", [env], {env: episode})
         finally:  # callbacks may have added to what is reported
-            self._envs.log.add([RolloutMetrics.of(episode, self._perf.get()) for _, episode in ended])
+            self._envs.log.add([RolloutMetrics.of(episode, self._laps.get()) for _, episode in ended])
 
     def _warn_of_long(self) -> None:
         """Warn, once per sub-env, of episodes that are waited for in vain."""

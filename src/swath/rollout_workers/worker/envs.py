@@ -168,7 +168,7 @@ class Envs:
         spaces: of one, before preprocessing.
         failures: what becomes of envs that raise.
         log: keeps the metrics of episodes.
-        perf: times the steps.
+        laps: times the steps.
         episode_ids: that were never given before.
         unroll_ids: likewise, of chunks.
         sampler: samples with the policies; there once they are, by `begin_sampling`.
@@ -181,7 +181,7 @@ class Envs:
 
     def __init__(self, envs: list[Any], maker: EnvMaker, life: int, seeds: Seeds | None) -> None:
         self.worker, self._maker = maker.worker, maker
-        self.log, self.perf = MetricsLog(), PerfStats()
+        self.log, self.laps = MetricsLog(), PerfStats()
         self._has_agents = isinstance(envs[0], MultiAgentEnv)
         self.host = maker.host_of(envs)
         self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
