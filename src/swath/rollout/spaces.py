@@ -63,8 +63,7 @@ def observation_leaves(space: spaces.Space[Any], *, exact: bool = False) -> tupl
     """
     if exact:
         return plain_leaves(space, OBSERVATION)
-    exactly = list(_walk(space, (), (), OBSERVATION))
-    leaves = tuple(replace(leaf, dtype=_FLOAT32) if leaf.dtype == np.float64 else leaf for leaf in exactly)
+    leaves = tuple(_walk(space, (), (), OBSERVATION, numbered=False))
     keys = [leaf.key for leaf in leaves]
     twice = sorted({str(key) for key in keys if keys.count(key) > 1})
     if twice:
@@ -72,7 +71,7 @@ def observation_leaves(space: spaces.Space[Any], *, exact: bool = False) -> tupl
     taken = sorted({str(key) for key in keys if as_tuple(key)[0] in RESERVED})
     if taken:
         raise ValueError(f"observation keys {taken} clash with entries of every batch; rename them in the env")
-    return leaves
+    return tuple(replace(leaf, dtype=_FLOAT32) if leaf.dtype == np.float64 else leaf for leaf in leaves)
 
 
 def action_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
@@ -142,22 +141,19 @@ def structured(space: spaces.Space[Any], values: Iterator[Any]) -> Any:
 
 
 def _walk(
-    space: spaces.Space[Any], key: tuple[str, ...], path: tuple[Any, ...], name: str, *, numbered: bool = False
+    space: spaces.Space[Any], key: tuple[str, ...], path: tuple[Any, ...], name: str, *, numbered: bool
 ) -> Iterator[Leaf]:
     place = ".".join(map(str, path)) or "the root"
-    if isinstance(space, spaces.Dict | spaces.Tuple) and not space.spaces:
-        raise ValueError(f"{name} space {space} at {place} has no entries; give it one, or leave it out")
-    if isinstance(space, spaces.Dict):
-        for part, inner in space.spaces.items():
-            yield from _walk(inner, (*key, str(part)), (*path, part), name, numbered=numbered)
-    elif isinstance(space, spaces.Tuple):
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        if not space.spaces:
+            raise ValueError(f"{name} space {space} at {place} has no entries; give it one, or leave it out")
         *outer, last = key or (name,)
-        for i, inner in enumerate(space.spaces):
-            below = (*key, str(i)) if numbered else (*outer, f"{last}_{i}")
-            yield from _walk(inner, below, (*path, i), name, numbered=numbered)
+        for part, inner in space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces):
+            joined = isinstance(space, spaces.Tuple) and not numbered
+            below = (*outer, f"{last}_{part}") if joined else (*key, str(part))
+            yield from _walk(inner, below, (*path, part), name, numbered=numbered)
     elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
-        assert space.shape is not None
-        yield Leaf(as_key(key or (name,)), path, tuple(space.shape), np.dtype(space.dtype), space)
+        yield Leaf(as_key(key or (name,)), path, tuple(space.shape or ()), np.dtype(space.dtype), space)
     else:
         raise TypeError(f"{name} space {space} at {place} cannot be served; served are {_SERVED}; wrap the env")
 
@@ -190,10 +186,11 @@ def converted(leaf: Leaf, observed: Array) -> Array:
     """
     if observed.dtype == leaf.dtype:
         return observed
+    space = f"its observation space is {leaf.space}"
     if observed.dtype.kind not in "biuf":
         stray = next((each for each in observed.flat if np.asarray(each).dtype.kind not in "biuf"), observed)
         plain = stray.item() if isinstance(stray, np.generic) else stray
-        raise TypeError(f"the env returned {brief(plain)} for {leaf.key!r}; its observation space is {leaf.space}")
+        raise TypeError(f"the env returned {brief(plain)} for {leaf.key!r}; {space}")
     lost = first_lost(observed, leaf.dtype)
     if lost is None:
         try:
@@ -201,10 +198,7 @@ def converted(leaf: Leaf, observed: Array) -> Array:
                 return observed.astype(leaf.dtype, copy=False)
         except FloatingPointError:
             lost = np.abs(observed).max()
-    raise ValueError(
-        f"the env returned {lost} for {leaf.key!r}, which {leaf.dtype} cannot hold; its observation space is "
-        f"{leaf.space}"
-    )
+    raise ValueError(f"the env returned {lost} for {leaf.key!r}, which {leaf.dtype} cannot hold; {space}")
 
 
 def first_lost(values: Array, dtype: np.dtype[Any]) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,8 +24,6 @@ from swath.rollout.spaces import Array
 
 CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
 """Where TorchRL's maker of envs with a common state is, and its name."""
-
-_CHOICES = ("Categorical", "OneHot", "MultiCategorical", "MultiOneHot")
 
 
 def is_torchrl_env(value: object) -> bool:
@@ -80,7 +78,13 @@ class Fitting:
         if self.device is not None:
             env = env.to(self.device)
         policy = None if self.policy is None else self.policy(env)
-        added = list(_missing(env, policy)) if isinstance(policy, nn.Module) else []
+        modules: list[Any] = [*policy.modules()] if isinstance(policy, nn.Module) else []
+        written = _written(env)
+        primers = [each.make_tensordict_primer() for each in modules if hasattr(each, "make_tensordict_primer")]
+        added = [each for each in primers if each is not None and not _leaves_of(each.primers) <= written]
+        reads_init = any(as_tuple(key)[-1] == IS_INIT for key in getattr(policy, "in_keys", ()) if modules)
+        if reads_init and not any(key[-1] == IS_INIT for key in written):
+            added.insert(0, _envs().InitTracker())
         if self.max_steps is not None:
             if any(STEP_COUNT in key for key in _leaves_of(env.output_spec)):
                 raise ValueError(f"max_frames_per_traj={self.max_steps}: 'step_count' is already present in the env")
@@ -170,29 +174,14 @@ class TorchRLEnv:
 
         An `ActionMask` transform puts such a mask into the action's spec, and what is drawn from the spec obeys it.
         Without one the spec allows everything. Where nothing is allowed, as for agents that are absent, everything is.
-
-        Raises:
-            ValueError: a mask that does not fit its action.
         """
         root = self.env.rand_action(root)
         for action, mask in self._masks.items():
-            spec = self.env.full_action_spec[action]
+            spec, allowed = self.env.full_action_spec[action].clone(), root.get(mask).bool()
             if spec.mask is None:
-                root.set(action, _limited(spec, root.get(mask), (action, mask)).rand())
+                spec.update_mask(allowed | ~allowed.any(-1, keepdim=True))
+                root.set(action, spec.rand())
         return root
-
-
-def _missing(env: Any, policy: nn.Module) -> Iterator[Any]:
-    """Transforms that supply what a policy with a memory reads, as far as the env does not write it."""
-    written = _written(env)
-    reads_init = any(as_tuple(key)[-1] == IS_INIT for key in getattr(policy, "in_keys", ()))
-    if reads_init and not any(key[-1] == IS_INIT for key in written):
-        yield _envs().InitTracker()
-    for module in policy.modules():
-        make = getattr(module, "make_tensordict_primer", None)
-        primer = None if make is None else make()
-        if primer is not None and not _leaves_of(primer.primers) <= written:
-            yield primer
 
 
 def _leaves_of(spec: Any) -> set[tuple[str, ...]]:
@@ -206,24 +195,11 @@ def _written(env: Any) -> set[tuple[str, ...]]:
 
 def _masks_of(env: Any) -> dict[Key, Key]:
     """The masks that the env writes beside its actions, of actions that are choices."""
-    kinds = [getattr(_data(), name) for name in _CHOICES]
+    data = importlib.import_module("torchrl.data")
+    kinds = (data.Categorical, data.OneHot, data.MultiCategorical, data.MultiOneHot)
     choices = [key for key in _keys(env.action_keys) if type(env.full_action_spec[key]) in kinds]
     masks = {action: (*as_tuple(action)[:-1], ACTION_MASK) for action in choices}
     return {action: as_key(mask) for action, mask in masks.items() if mask in _written(env)}
-
-
-def _limited(spec: Any, mask: torch.Tensor, names: tuple[Key, Key]) -> Any:
-    """The spec with the mask in it."""
-    lead = spec.shape if type(spec) is _data().Categorical else spec.shape[:-1]
-    parts = [box.n for box in spec.space.boxes] if hasattr(spec.space, "boxes") else [spec.space.n]
-    shape = torch.Size((*lead, sum(parts)))
-    if mask.shape[-1:] != shape[-1:] or mask.numel() != shape.numel():
-        refused = f"random actions cannot obey {names[1]!r} of shape {tuple(mask.shape)}"
-        raise ValueError(f"{refused}: {names[0]!r} wants one entry per choice, {tuple(shape)}; give a policy that acts")
-    allowed = [part | ~part.any(-1, keepdim=True) for part in torch.split(mask.bool().reshape(shape), parts, dim=-1)]
-    limited = spec.clone()
-    limited.update_mask(torch.cat(allowed, dim=-1))
-    return limited
 
 
 def _is_batch_of_envs(env: Any) -> bool:
@@ -232,10 +208,6 @@ def _is_batch_of_envs(env: Any) -> bool:
 
 def _envs() -> Any:
     return importlib.import_module("torchrl.envs")
-
-
-def _data() -> Any:
-    return importlib.import_module("torchrl.data")
 
 
 def _keys(keys: Sequence[Any]) -> tuple[Key, ...]:

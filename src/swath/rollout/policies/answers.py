@@ -1,8 +1,12 @@
-"""What a policy answers: its outputs by key, in the form that they had at construction, as arrays `[B, …]`."""
+"""What a policy answers, its outputs by key as arrays `[B, …]`; and its memory, which it reads in the next step.
+
+state ──▶ policy ──▶ ("next", state) ──▶ copied ──▶ state of the next step, zero where an episode begins
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from math import prod
 from operator import methodcaller
 from typing import Any, TypeAlias
 
@@ -10,7 +14,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from swath.keys import Key, as_key, as_tuple, is_private
+from swath.keys import IS_INIT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.hosts.base import ArraySpec, HostSpec
 from swath.rollout.spaces import Leaves
 
@@ -145,3 +149,63 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
         if tuple(value.shape[:1]) != (n,):
             got = tuple(value.shape)
             raise ValueError(f"the policy's {key!r} has shape {got}; it must begin with the batch shape {lead}")
+
+
+class Memory:
+    """What a policy remembers: its state, and `is_init`, the flag of an episode's first step, if it reads that.
+
+    Args:
+        lead: leading dimensions of what is remembered: B or `*B`.
+        wanted: what the policy reads and the env does not write.
+
+    Attributes:
+        state: keys of the state.
+        keys: those, then `"is_init"` if it is wanted.
+        leaves: what the next step reads, one per key; `None` for a state whose shape is not known yet.
+    """
+
+    def __init__(self, lead: tuple[int, ...], wanted: Iterable[Key] = ()) -> None:
+        self._lead = lead
+        keys = dict.fromkeys(wanted)
+        self.state = tuple(key for key in keys if key != IS_INIT)
+        self.keys = (*self.state, IS_INIT) if IS_INIT in keys else self.state
+        self.leaves: Leaves = [np.ones((*lead, 1), np.bool_) if key == IS_INIT else None for key in self.keys]
+        self._before, self._not_init = self.leaves, [zeros_like(leaf) for leaf in self.leaves[len(self.state) :]]
+        self._at: list[int] = []
+
+    def learn(self, keys: Sequence[Key], outputs: Leaves) -> None:
+        """Begin with a state of zeros, given the outputs of a first step and their keys."""
+        self._at = [keys.index(under_next(key)) for key in self.state]
+        self.leaves = [*(zeros_like(outputs[at]) for at in self._at), *self.leaves[len(self._at) :]]
+        self._before = self.leaves
+
+    def keep(self, outputs: Leaves) -> Leaves:
+        """Remember the state in the outputs of a step, which are as those learnt from; what the step itself read."""
+        self._before = self.leaves
+        # Copied: a policy may write again into what it gave.
+        self.leaves = [*(copied(outputs[at]) for at in self._at), *self._not_init]
+        return self._before
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes begin in these envs: nothing is remembered of them."""
+        self.leaves = [copied(leaf) for leaf in self.leaves]
+        for key, leaf in zip(self.keys, self.leaves, strict=True):
+            leaf.reshape(prod(self._lead), *leaf.shape[len(self._lead) :])[list(envs)] = key == IS_INIT
+
+    def rewind(self) -> None:
+        """Go back to before the last step."""
+        self.leaves = self._before
+
+    def take_over(self, other: Memory) -> None:
+        """Go on from what the other remembers."""
+        self.leaves, self._before = other.leaves, other._before
+
+
+def copied(leaf: Any) -> Any:
+    """A copy of an array or tensor."""
+    return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf.copy()
+
+
+def zeros_like(leaf: Any) -> Any:
+    """Zeros like an array or tensor."""
+    return torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else np.zeros_like(leaf)

@@ -21,8 +21,7 @@ from tensordict.nn import InteractionType as ExplorationType
 from swath.errors import NonFinite, WorkerLate
 from swath.keys import Key, as_key, as_tuple, nested
 from swath.rollout.hosts.base import HostSpec
-from swath.rollout.policies.answers import Take, Unpack, changed, unpacker
-from swath.rollout.policies.recurrent import Memory
+from swath.rollout.policies.answers import Memory, Take, Unpack, changed, unpacker
 from swath.rollout.spaces import Leaves
 
 __all__ = ["ExplorationType"]  # one enum, shared with tensordict (and so with TorchRL); all else is defined here

@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from swath.keys import ACTION_MASK
 from swath.rollout.hosts.base import ArraySpec
+from swath.rollout.policies.answers import Memory, zeros_like
 from swath.rollout.policies.calling import BoundPolicy
-from swath.rollout.policies.recurrent import Memory, zeros_like
 from swath.rollout.spaces import Array, Leaves, action_leaves
 
 
