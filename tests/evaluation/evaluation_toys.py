@@ -6,8 +6,8 @@ from uneven_env import LONG, SHORT, played
 from uneven_env import UnevenEnv as CoinEnv
 
 from swath.evaluation.evaluate_policy import played as played_here
+from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EvalResult, episodes_of
-from swath.evaluation.setting import Setting, SettingRequest
 
 __all__ = ["LONG", "SHORT", "CoinEnv"]
 
@@ -41,6 +41,6 @@ def expected(seed):
     return played(seed)
 
 
-def evaluate_once(policy, env, request, num_envs=None):
-    runner = played_here(Setting(SettingRequest(env, num_envs, policy, borrows=True)), request)
+def evaluate_once(policy, env, options, num_envs=None):
+    runner = played_here(EvaluatorOptions(env, policy, num_envs=num_envs, **options))
     return EvalResult({}, episodes_of(runner.rows), seeding=runner.seeding)

@@ -9,9 +9,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
 from gymnasium.wrappers import vector as of_vectors
 
-from swath.evaluation.request import EvalRequest
-
-SIX = EvalRequest(num_trajectories=6)
+SIX = {"num_trajectories": 6}
 
 
 class OtherSpaces(CoinEnv):
@@ -96,7 +94,7 @@ def test_running_statistics_stand_still_and_go_on_afterwards(make, statistics):
     act = env.action_space.sample
     env.step(act())
     before = learned()
-    result = evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, EvalRequest(num_trajectories=2))
+    result = evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, {"num_trajectories": 2})
     assert len(result.returns) == 2
     assert learned() == before
     env.reset(seed=2)
@@ -108,7 +106,7 @@ def test_running_statistics_stand_still_and_go_on_afterwards(make, statistics):
 def test_statistics_that_stood_still_before_do_so_afterwards():
     env = NormalizeReward(NormalizeObservation(FloatCoin()))
     env.update_running_mean = False
-    evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, EvalRequest(num_trajectories=1))
+    evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, {"num_trajectories": 1})
     assert (env.update_running_mean, env.env.update_running_mean) == (False, True)
 
 

@@ -15,14 +15,13 @@ from torch import nn
 
 from swath import seeds
 from swath.errors import NoEffectWarning
-from swath.evaluation.request import EvalRequest
 from swath.rollout.policies.calling import ExplorationType
 
 N = 23
 
 
 def asked(n=N, **options):
-    return EvalRequest(num_trajectories=n, **options)
+    return {"num_trajectories": n, **options}
 
 
 def coins(num_envs, request=None, env=CoinEnv, policy=integer_policy):

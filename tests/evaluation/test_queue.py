@@ -16,40 +16,42 @@ from hypothesis.stateful import (
 
 from swath.errors import Closed, SwathError
 from swath.evaluation import queue as module
-from swath.evaluation.queue import Brief, Ending, EvalQueue
+from swath.evaluation.queue import EvalQueue, Request
 
 POLICIES = ("error", "queue", "skip", "latest")
 
 
-def ending(name="result"):
-    return Ending(result=name)
+def asked(queue, step=None, *, sync=False, **models):
+    """The request, if it is accepted; models by id, as words."""
+    sent = {name: SimpleNamespace(nbytes=0, name=value) for name, value in models.items()}
+    request = Request(step, sync, sent, weighted=bool(sent))
+    return request if queue.add(request) else None
 
 
-def serve(queue, came=None):
+def serve(queue, error=None):
     """What runs is played, shown and finished."""
     request = queue.running
-    if queue.show(request):
-        queue.finish(request, came or ending(request.step))
-    else:
-        queue.finish(request, Ending(error=KeyError("stopped")))
+    if not queue.show(request):
+        error = KeyError("stopped")
+    queue.finish(request, request.step, error)
     return request
 
 
 def read(queue):
-    return [queue.unread.popleft().value() for _ in range(len(queue.unread))]
+    return [queue.unread.popleft().result() for _ in range(len(queue.unread))]
 
 
 def test_requests_run_one_at_a_time_in_order_and_count_their_steps():
     queue = EvalQueue("queue")
     for step in (None, 70, None):
-        queue.add(Brief(), step)
-    waiting = queue.add(Brief(), sync=True)
+        asked(queue, step)
+    waiting = asked(queue, sync=True)
     while queue.running is not None:
         assert queue.pending == (not queue.running.sync)
         serve(queue)
     assert read(queue) == [0, 70, 1]
-    assert waiting.ending.value() == 2
-    assert queue.at_rest
+    assert waiting.outcome.result() == 2
+    assert queue.live == []
 
 
 @pytest.mark.parametrize(
@@ -58,10 +60,10 @@ def test_requests_run_one_at_a_time_in_order_and_count_their_steps():
 )
 def test_a_busy_policy_says_what_becomes_of_more_requests(policy, answer, runs):
     queue = EvalQueue(policy)
-    assert queue.add(Brief(), 0) is not None
+    assert asked(queue, 0) is not None
     for step in (1, 2):
         assert queue.admits(sync=False) == answer
-        assert (queue.add(Brief(), step) is not None) == answer
+        assert (asked(queue, step) is not None) == answer
     while queue.running is not None:
         serve(queue)
     assert read(queue) == runs
@@ -69,46 +71,42 @@ def test_a_busy_policy_says_what_becomes_of_more_requests(policy, answer, runs):
 
 def test_error_refuses_while_one_is_pending_with_the_choices_and_takes_the_next_afterwards():
     queue = EvalQueue("error")
-    queue.add(Brief())
+    asked(queue)
     with pytest.raises(SwathError, match=r"Evaluation already pending.*busy_policy='queue'.*'skip'.*'latest'"):
-        queue.add(Brief())
+        asked(queue)
     serve(queue)
-    assert queue.add(Brief()).step == 1
+    assert asked(queue).step == 1
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_sync_requests_are_always_taken_and_make_nobody_busy(policy):
     queue = EvalQueue(policy)
-    queue.add(Brief(), sync=True)
+    asked(queue, sync=True)
     assert not queue.pending
-    queue.add(Brief())
-    queue.add(Brief(), sync=True)
+    asked(queue)
+    asked(queue, sync=True)
     assert [serve(queue).sync for _ in range(3)] == [True, False, True]
 
 
 def test_latest_leaves_what_is_being_shown_and_replaces_no_sync_request():
     queue = EvalQueue("latest")
-    first = queue.add(Brief(), 0)
+    first = asked(queue, 0)
     queue.show(first)
-    queue.add(Brief(), 1)
-    queue.add(Brief(), 2, sync=True)
-    queue.add(Brief(), 3)
-    queue.finish(first, ending(0))
+    asked(queue, 1)
+    asked(queue, 2, sync=True)
+    asked(queue, 3)
+    queue.finish(first, 0)
     assert [serve(queue).step for _ in range(2)] == [2, 3]
     assert queue.counts["superseded"] == 1
 
 
-def weights(**models):
-    return Brief({name: SimpleNamespace(nbytes=0, name=value) for name, value in models.items()}, weighted=True)
-
-
 def test_weights_of_a_request_that_is_replaced_do_not_act_behind_newer_ones_that_somebody_waits_for():
     queue = EvalQueue("latest")
-    queue.add(Brief())
-    queue.add(weights(policy="older", env="last"))
-    queue.add(weights(policy="newer"), sync=True)
-    queue.add(Brief())
-    sent = [{name: model.name for name, model in serve(queue).brief.models.items()} for _ in range(3)]
+    asked(queue)
+    asked(queue, policy="older", env="last")
+    asked(queue, sync=True, policy="newer")
+    asked(queue)
+    sent = [{name: model.name for name, model in serve(queue).models.items()} for _ in range(3)]
     assert sent == [{}, {"policy": "newer"}, {"env": "last"}]
 
 
@@ -116,12 +114,12 @@ def test_without_on_result_too_many_unread_outcomes_refuse_the_next(monkeypatch)
     monkeypatch.setattr(module, "MOST_UNREAD", 2)
     queue = EvalQueue("queue")
     for _ in range(3):
-        queue.add(Brief())
+        asked(queue)
     for _ in range(3):
         serve(queue)
     with pytest.raises(SwathError, match=r"3 outcomes are unread.*poll\(\)"):
-        queue.add(Brief())
-    assert queue.add(Brief(), sync=True) is not None
+        asked(queue)
+    assert asked(queue, sync=True) is not None
     assert read(queue) == [0, 1, 2]
 
 
@@ -129,43 +127,45 @@ def test_with_on_result_the_oldest_results_are_dropped_and_errors_are_kept(monke
     monkeypatch.setattr(module, "MOST_UNREAD", 2)
     queue = EvalQueue("queue", reported=True)
     for number in range(4):
-        queue.add(Brief())
-        serve(queue, Ending(error=KeyError("mine")) if number == 0 else None)
+        asked(queue)
+        serve(queue, KeyError("mine") if number == 0 else None)
     assert queue.counts["dropped_results"] == 2
     with pytest.raises(KeyError, match="mine"):
-        queue.unread.popleft().value()
+        queue.unread.popleft().result()
     assert read(queue) == [3]
 
 
 def test_what_is_cancelled_has_no_outcome_and_what_is_being_shown_is_too_late_to_cancel():
     queue = EvalQueue("queue")
-    running, waiting, caller = queue.add(Brief()), queue.add(Brief()), queue.add(Brief(), sync=True)
+    running, waiting, caller = asked(queue), asked(queue), asked(queue, sync=True)
     assert queue.cancel() == 2
     assert (running.cancelled, waiting.cancelled, caller.cancelled) == (True, True, False)
     assert not queue.pending
-    queue.add(Brief(), 9)
+    asked(queue, 9)
     assert serve(queue) is running
     assert queue.cancel(caller) == 1
     assert serve(queue) is caller
     queue.show(queue.running)
     assert queue.cancel() == 0
-    queue.finish(queue.running, ending(9))
+    queue.finish(queue.running, 9)
     assert read(queue) == [9]
 
 
-def test_closing_drops_all_but_what_is_shown_or_unread():
+def test_closing_wakes_who_is_blocked_and_drops_all_but_what_is_shown_or_unread():
     queue = EvalQueue("queue")
     for step in (0, 1, 2):
-        queue.add(Brief(), step)
+        asked(queue, step)
+    blocked = asked(queue, sync=True)
     serve(queue)
     queue.show(queue.running)
     queue.close()
-    queue.finish(queue.running, ending(1))
+    queue.finish(queue.running, 1)
     assert (queue.running, queue.waiting, queue.pending) == (None, [], False)
+    assert isinstance(blocked.outcome.exception(0), Closed)
     assert read(queue) == [0, 1]
     for sync in (True, False):
         with pytest.raises(Closed, match="shut down"):
-            queue.add(Brief(), sync=sync)
+            asked(queue, sync=sync)
 
 
 def test_an_unknown_busy_policy_is_refused_with_the_choices():
@@ -191,7 +191,7 @@ class Orders(RuleBasedStateMachine):
     def ask(self, sync):
         queue, busy = self.queue, self.queue.pending
         try:
-            request = queue.add(Brief(), sync=sync)
+            request = asked(queue, sync=sync)
         except SwathError:
             assert queue.closed or (busy and self.policy == "error" and not sync)
             return
@@ -208,7 +208,7 @@ class Orders(RuleBasedStateMachine):
     @rule(failed=st.booleans())
     def finish(self, failed):
         request = self.queue.running
-        self.queue.finish(request, Ending(error=KeyError()) if failed else ending(request.step))
+        self.queue.finish(request, request.step, KeyError() if failed else None)
         self.results += not request.cancelled and not request.sync
 
     @precondition(lambda self: self.queue.unread)

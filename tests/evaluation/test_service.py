@@ -1,24 +1,27 @@
 """The service beside its workers: whoever is interrupted, whatever fails, it goes on."""
 
 import threading
-from types import SimpleNamespace
 
 import pytest
 
-from swath.evaluation.queue import Brief, EvalQueue
-from swath.evaluation.request import EvalRequest
+from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.queue import Request
+from swath.evaluation.result import episodes_of
 from swath.evaluation.service import EvaluationService
+from swath.evaluation.worker import Report
+from swath.evaluation.workers import Performed
 
 
 class Workers:
     """Plays without workers."""
 
-    restarts = retries = complete = 0
+    restarts = retries = complete = wanted = 0
     starting = False
-    left_behind = ()
+    left_behind = []
 
     def perform(self, request, models, stopped):
-        return SimpleNamespace(step=request.step)
+        episodes = episodes_of({0: (1.0, 1, True, False, 1)})
+        return Performed(request, episodes, "fixed", 1.0, 0, [Report(True, 1, 1.0, "episode", 0)])
 
     def wake(self):
         pass
@@ -30,16 +33,13 @@ class Workers:
         pass
 
 
-def finish(performed):
-    return SimpleNamespace(step=performed.step)
-
-
 @pytest.fixture
 def service_of():
     services = []
 
-    def make(policy="queue", *, workers=None, finish=finish, show=lambda result, weights: None):
-        services.append(EvaluationService(workers or Workers(), EvalQueue(policy), EvalRequest(), finish, show))
+    def make(policy="queue", workers=None):
+        options = EvaluatorOptions("CartPole-v1", len, busy_policy=policy)
+        services.append(EvaluationService(options, workers or Workers()))
         return services[-1]
 
     yield make
@@ -72,20 +72,20 @@ def test_where_no_thread_can_be_started_nothing_was_asked_for(service_of, monkey
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="can't start"):
-            asked.trigger(Brief, None)
-    assert asked.counts()["accepted"] == 0
-    assert asked.evaluate(Brief, 7).step == 7
+            asked.trigger(Request)
+    assert asked.stats()["accepted"] == 0
+    assert asked.evaluate(lambda: Request(7)).step == 7
 
 
 def test_weights_are_copied_only_for_requests_that_are_admitted(service_of):
-    service = service_of("skip", workers=Held())
+    service = service_of("skip", Held())
     copies = []
 
     def supply():
         copies.append(1)
-        return Brief()
+        return Request()
 
-    assert [service.trigger(supply, None) for _ in range(3)] == [True, False, False]
+    assert [service.trigger(supply) for _ in range(3)] == [True, False, False]
     assert copies == [1]
 
 
@@ -96,5 +96,5 @@ def test_a_timeout_that_is_no_time_is_refused_before_anything_is_done(service_of
         with pytest.raises(ValueError, match=r"timeout=.* must be a finite number of seconds"):
             wait(timeout)
     assert not asked.closed
-    asked.trigger(Brief, None)
+    asked.trigger(Request)
     assert asked.wait(1e300).step == 0

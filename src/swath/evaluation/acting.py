@@ -1,36 +1,22 @@
-"""From a policy to what acts for a host in an evaluation.
-
-deterministic, unseeded, or beside other threads  ──▶ one call for all B rows
-sampled from a seed                               ──▶ one call per row, each with the noise of its own episode
-"""
+"""What acts for a host in an evaluation, where that is no policy that is called for all rows at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.evaluation.request import EvalRequest
 from swath.keys import Key
-from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec
+from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.loop import Actor
 from swath.rollout.policies.answers import require_fitting
-from swath.rollout.policies.binding import bind
-from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration_type
 from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Array, Leaves, structured
-from swath.seeds import derive
 
-if TYPE_CHECKING:
-    from swath.evaluation.setting import Setting
-
-EpisodeOf = Callable[[int], int | None]
-"""The number of the episode that a slot plays."""
+EpisodeOf = Callable[[int], int | None]  # the number of the episode that a slot plays
 
 
 @runtime_checkable
@@ -45,36 +31,6 @@ class Performer(Actor, Protocol):
     """A policy that is bound to a host, with the keys of what it answers, those of the action first."""
 
     keys: tuple[Key, ...]
-
-
-def bound(setting: Setting, request: EvalRequest, observation: Leaves, episode_of: EpisodeOf) -> Performer:
-    """The policy as it acts in one evaluation, given the first observation. Random states stay as they are.
-
-    Where other threads draw from the process's generators these are left alone, and noise is drawn from them.
-
-    Raises:
-        TypeError: `predict` for envs that give TensorDicts.
-        Exception: what binding a policy raises.
-    """
-    policy, spec, device, root = setting.acts, setting.host.spec, setting.device, request.seed
-    exploration = as_exploration_type(request.exploration_type)
-    sampled = exploration is ExplorationType.RANDOM
-
-    def bound_to(spec: HostSpec, observation: Leaves) -> Performer:
-        if not isinstance(policy, Predicts):
-            return bind(policy, spec, observation, Binding(device, exploration))
-        if isinstance(spec, ArraySpec):
-            return Predictor(policy, spec, deterministic=not sampled)
-        raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
-
-    # Rows of a batch of TorchRL's have no seeds of their own, and may differ in their shapes.
-    is_batch = isinstance(spec, TensorDictSpec) and spec.seeding != "episode"
-    with preserved(device) if setting.alone else nullcontext():
-        if not (setting.alone and sampled) or root is None or is_batch:
-            return bound_to(spec, observation)
-        single = replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ())
-        rows = [bound_to(single, _row(observation, slot)) for slot in range(spec.num_envs)]
-        return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
 
 
 class Predictor:
@@ -150,7 +106,7 @@ class RowByRow:
             idle = self._episode_of(slot) is None
             if not (idle and slot in self._last):
                 with preserved() if idle else self._noises[slot][1].in_force():
-                    self._last[slot] = row(_row(observation, slot))
+                    self._last[slot] = row(row_of(observation, slot))
         answers = [self._last[slot] for slot in range(len(self._rows))]
         return [_stacked(leaves) for leaves in zip(*answers, strict=True)]
 
@@ -166,7 +122,7 @@ class RowByRow:
         """Nothing is made again in an evaluation: the first failure ends it."""
 
 
-def _row(leaves: Leaves, slot: int) -> Leaves:
+def row_of(leaves: Leaves, slot: int) -> Leaves:
     """The leaves of one slot; a TensorDict without batch dimension is its own, with entries that may be added to."""
     return [leaf[slot : slot + 1] if leaf.ndim else leaf.copy() for leaf in leaves]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from swath.errors import warn_of_no_effect
 from swath.options import TrajFormat, count
 from swath.rollout.policies.calling import as_device
 
+# What holds in any case: the values that say so, and why.
 _ALWAYS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "reset_at_each_iter": ((True,), "every evaluation starts from a reset"),
     "reset_when_done": ((True,), "an env that is done begins its next episode, if it has one"),
@@ -20,30 +21,21 @@ _ALWAYS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "return_same_td": ((False,), "results own their memory"),
     "init_random_frames": ((None, 0, -1), "the policy acts from the first step on"),
 }
-"""What holds in any case, by the values that say so."""
 
-_REFUSED: Mapping[str, str] = {
-    name: why
-    for why, names in {
-        "give it to the Evaluator": "create_env_fn policy policy_factory device exploration_type seed backend init_fn "
-        "placement_timeout_s weight_sync_schemes frames_per_batch",
-        "the Evaluator has num_envs, num_workers, max_steps, num_trajectories, timeout_s, retries and ray_kwargs for "
-        "it": "envs_per_worker num_workers num_collectors max_frames_per_traj trajs_per_batch fragment_timeout_s "
-        "restarts min_workers on_env_error remote_configs ray_init_config backend_options",
-        "metrics_fn and on_result get whole episodes; traj_format says how they are laid out": "split_trajs "
-        "set_truncated compact_obs cat_results replay_buffer trajs_per_write extend_buffer use_buffers "
-        "pre_collect_hook post_collect_hook",
-        "weights come with each request": "weight_updater weight_recv_schemes update_at_each_batch "
-        "update_after_each_batch max_weight_update_interval",
-        "evaluation has its own runner, which has none": "interruptor preemptive_threshold progress "
-        "track_policy_version trust_policy check_finite auto_register_policy_transforms no_cuda_sync worker_idx "
-        "num_workers_per_collector collector_class collector_kwargs sync prefetch max_staleness use_env_creator "
-        "num_sub_threads",
-    }.items()
-    for name in names.split()
+# Names of collectors that mean nothing here, by the reason.
+_REFUSED = {
+    "give it to the Evaluator": "create_env_fn policy policy_factory device exploration_type seed backend init_fn "
+    "placement_timeout_s weight_sync_schemes frames_per_batch",
+    "the Evaluator has num_envs, num_workers, max_steps, num_trajectories, timeout_s, retries, ray_kwargs, metrics_fn "
+    "and on_result for it, or evaluation has none of it": "envs_per_worker num_workers num_collectors "
+    "max_frames_per_traj trajs_per_batch fragment_timeout_s restarts min_workers on_env_error remote_configs "
+    "ray_init_config backend_options split_trajs set_truncated compact_obs cat_results replay_buffer trajs_per_write "
+    "extend_buffer use_buffers pre_collect_hook post_collect_hook weight_updater weight_recv_schemes "
+    "update_at_each_batch update_after_each_batch max_weight_update_interval interruptor preemptive_threshold progress "
+    "track_policy_version trust_policy check_finite auto_register_policy_transforms no_cuda_sync worker_idx "
+    "num_workers_per_collector collector_class collector_kwargs sync prefetch max_staleness use_env_creator "
+    "num_sub_threads",
 }
-"""Names of collectors that mean nothing here, and why."""
-
 
 _OF_TRAJECTORIES = ("traj_format", "storing_device", "postproc")
 
@@ -108,9 +100,14 @@ class CollectorSettings:
         if not isinstance(given, Mapping):
             raise TypeError(f"collector_kwargs is of type {type(given).__name__}; give a dict of keywords of Collector")
         used = {name: value for name, value in given.items() if not _holds_anyway(name, value) and value is not None}
-        for name in () if measured else used.keys() & _OF_TRAJECTORIES:
+        for name in () if measured else used.keys() & {*_OF_TRAJECTORIES}:
             warn_of_no_effect(f"{name} in collector_kwargs", "it is for the trajectories that metrics_fn gets")
         return cls(**used)
+
+    @property
+    def without_trajectories(self) -> CollectorSettings:
+        """What of them workers need."""
+        return replace(self, traj_format="padded", storing_device="cpu", postproc=None)
 
     def device(self, device: Any) -> torch.device | None:
         """Where the policy runs, given `device` too.
@@ -134,8 +131,9 @@ def _holds_anyway(name: str, value: Any) -> bool:
     known = [each.name for each in fields(CollectorSettings)]
     if name in known:
         return False
-    if name in _REFUSED:
-        raise ValueError(f"collector_kwargs has {name!r}: {_REFUSED[name]}")
+    for why, names in _REFUSED.items():
+        if name in names.split():
+            raise ValueError(f"collector_kwargs has {name!r}: {why}")
     if name not in _ALWAYS:
         raise TypeError(f"collector_kwargs has {name!r}, which no collector knows; known are {', '.join(known)}")
     values, why = _ALWAYS[name]

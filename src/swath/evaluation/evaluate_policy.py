@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import Any, Literal, overload
 
@@ -12,10 +13,10 @@ import numpy as np
 from swath.errors import WorkerLate
 from swath.evaluation.acting import Predictor
 from swath.evaluation.env_parts import is_monitored, reward_changers
-from swath.evaluation.request import EvalRequest
+from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import episodes_of
 from swath.evaluation.runner import Runner, Watcher
-from swath.evaluation.setting import Setting, SettingRequest
+from swath.evaluation.setting import Setting
 from swath.options import count
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.hosts.returned import info_of
@@ -136,7 +137,10 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is of type {type(callback).__name__}; it must be callable, or None")
     actor = model if policy is None else policy
-    request = EvalRequest(
+    options = EvaluatorOptions(
+        env,
+        actor,
+        num_envs=num_envs,
         num_trajectories=count("n_eval_episodes", n_eval_episodes),
         max_steps=max_steps,
         timeout_s=timeout_s,
@@ -145,8 +149,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     )
     require_free(env)
     watchers = [] if callback is None else [_showing(callback, actor)]
-    setting = Setting(SettingRequest(env, num_envs, actor, borrows=True))
-    episodes = episodes_of(played(setting, request, watchers, render=render, warn=warn).rows)
+    episodes = episodes_of(played(options, watchers, render=render, warn=warn).rows)
     returns, lengths = episodes["returns"].copy(), episodes["lengths"].tolist()
     with np.errstate(invalid="ignore"):
         mean, std = float(returns.mean()), float(returns.std())
@@ -156,31 +159,26 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
 
 
 def played(
-    setting: Setting,
-    request: EvalRequest,
-    watchers: Sequence[Watcher] = (),
-    *,
-    render: bool = False,
-    warn: bool = False,
+    options: EvaluatorOptions, watchers: Sequence[Watcher] = (), *, render: bool = False, warn: bool = False
 ) -> Runner:
-    """Play one round in the calling thread, and close the setting; see `evaluate_policy` for the rest."""
-    device, seed, until = setting.device, request.seed, monotonic() + request.timeout_s
+    """Play one round in the calling thread, with what the options have, which is borrowed; see `evaluate_policy`."""
+    setting = Setting(replace(options.setting, alone=True, borrows=True))
+    device, seed, until, env = setting.device, options.seed, monotonic() + options.timeout_s, setting.host.env
     try:
-        host_env = setting.host.env
-        if warn and (changers := reward_changers(host_env)) and not is_monitored(host_env):
+        if warn and (changers := reward_changers(env)) and not is_monitored(env):
             text = f"the env's {', '.join(changers)} changes rewards, so the returns are not those of the task"
             way_out = "wrap the env in RecordEpisodeStatistics below it to get them, or pass warn=False"
             warnings.warn(f"{text}; {way_out}", UserWarning, stacklevel=3)
-        runner = Runner(setting, request, watchers=watchers, monitors=True)
+        runner = Runner(setting, options.request, watchers=watchers, monitors=True)
         with PrivateStreams(fresh_root() if seed is None else derive(seed, "global"), device).swapped():
-            for _ in runner.play(range(request.num_trajectories)):
-                for one in (host_env if isinstance(host_env, list) else [host_env]) if render else ():
+            for _ in runner.play(range(options.num_trajectories)):
+                for one in (env if isinstance(env, list) else [env]) if render else ():
                     one.render()
                 if monotonic() > until:
-                    late = f"timeout_s={request.timeout_s} passed: {runner.progress}"
+                    late = f"timeout_s={options.timeout_s} passed: {runner.progress}"
                     steps = f"steps made in the unfinished ones, by slot: {runner.unfinished}"
                     text = f"{late}; {steps}; give it more time, fewer episodes, or max_steps"
-                    raise WorkerLate(text, workers=(0,), deadline=request.timeout_s)
+                    raise WorkerLate(text, workers=(0,), deadline=options.timeout_s)
     finally:
         setting.close()
     return runner

@@ -10,13 +10,10 @@ from typing import Any, Self
 
 from tensordict import TensorDict
 
-from swath.evaluation.options import EvaluatorOptions
-from swath.evaluation.queue import EvalQueue
-from swath.evaluation.reporting import Reporter, keeper_of
-from swath.evaluation.request import step_of
+from swath.evaluation.options import EvaluatorOptions, step_of
 from swath.evaluation.result import EvalResult
 from swath.evaluation.service import EvaluationService
-from swath.evaluation.weights import brief_of, extract_weights
+from swath.evaluation.weights import extract_weights, request_of
 from swath.evaluation.workers import EvalWorkers
 from swath.nearest import with_options
 from swath.rollout.hosts.sources import claim, require_free
@@ -87,15 +84,11 @@ class Evaluator:
 
     @with_options(EvaluatorOptions)
     def __init__(self, options: EvaluatorOptions) -> None:
-        queue = EvalQueue(options.busy_policy, reported=options.on_result is not None)
-        self._options, self._keeper = options, keeper_of(options.keep_best, options.log_prefix, options.policy)
-        self._reporter = Reporter(options, self._keeper)
         require_free(options.env)
-        show = self._reporter.show
-        self._service = EvaluationService(EvalWorkers(options), queue, options.request, self._reporter.finish, show)
-        self._watch = GarbageWatch(
-            self, partial(self._service.close, _GARBAGE_S), at_exit=False
-        )  # it closes itself then
+        self._options = options
+        self._service = EvaluationService(options, EvalWorkers(options))
+        close = partial(self._service.close, _GARBAGE_S)
+        self._watch = GarbageWatch(self, close, at_exit=False)  # the service closes itself then
         claim(options.env, self._service)
 
     def evaluate(
@@ -114,8 +107,8 @@ class Evaluator:
             WorkerLost, WorkerLate, PlacementFailed: what became of the workers.
             Exception: what code of the user raised, as its own type.
         """
-        at = None if step is None else step_of(step)
-        return self._service.evaluate(lambda: brief_of(self._options, weights, weights_dict), at)
+        at = step_of(step)
+        return self._service.evaluate(lambda: request_of(self._options, weights, weights_dict, at))
 
     def trigger_eval(
         self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
@@ -134,8 +127,8 @@ class Evaluator:
             RuntimeError: one is pending, with `busy_policy="error"`; or too many results are unread.
             Closed: the evaluator was shut down.
         """
-        at = None if step is None else step_of(step)
-        return self._service.trigger(lambda: brief_of(self._options, weights, weights_dict), at)
+        at = step_of(step)
+        return self._service.trigger(lambda: request_of(self._options, weights, weights_dict, at))
 
     def poll(self, timeout: float | None = 0) -> EvalResult | None:
         """The oldest unread result of `trigger_eval`; `None` if there is none within so many seconds.
@@ -162,7 +155,7 @@ class Evaluator:
     @property
     def last_callback_error(self) -> BaseException | None:
         """What `on_result` raised last."""
-        return self._reporter.last_error
+        return self._service.reporter.last_error
 
     def cancel(self) -> int:
         """Drop waiting requests of `trigger_eval`, stop a running one; how many. They have no result."""
@@ -174,12 +167,7 @@ class Evaluator:
         Of the result there are mean, interval, number of episodes and step, under their names in results; nothing
         before the first.
         """
-        more = {
-            "callback_errors": self._reporter.callback_errors,
-            "write_errors": self._reporter.write_errors,
-            "workers": self._options.num_workers,
-        }
-        return {**self._service.counts(), **more, **self._reporter.newest}
+        return self._service.stats()
 
     def state_dict(self) -> dict[str, Any]:
         """What another evaluator needs to go on counting.
@@ -187,9 +175,10 @@ class Evaluator:
         Raises:
             RuntimeError: there is work that is pending, queued or unread.
         """
-        step_counter, policy_version = self._service.state()
-        best = None if self._keeper is None else self._keeper.bar
-        return {"step_counter": step_counter, "policy_version": policy_version, "best": best}
+        keeper = self._service.reporter.keeper
+        with self._service.at_rest() as queue:
+            best = None if keeper is None else keeper.bar
+            return {"step_counter": queue.step_counter, "policy_version": queue.policy_version, "best": best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting from there.
@@ -203,9 +192,11 @@ class Evaluator:
             counts, bar = (index(steps), index(versions)), None if best is None else float(best)
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{state!r} is not what state_dict() of an evaluator gives ({error!r})") from None
-        self._service.restore(*counts)
-        if self._keeper is not None and bar is not None:
-            self._keeper.bar = bar
+        keeper = self._service.reporter.keeper
+        with self._service.at_rest() as queue:
+            queue.step_counter, queue.policy_version = counts
+            if keeper is not None and bar is not None:
+                keeper.bar = bar
 
     @staticmethod
     def extract_weights(policy: Any) -> TensorDict:
@@ -227,9 +218,7 @@ class Evaluator:
 
     def __repr__(self) -> str:
         """A status line."""
-        counts = self._service.counts()
-        running = self._service.running()
-        now = "" if running is None else "step {}, {} of {} episodes; ".format(*running)
-        workers = f"{self._options.num_workers} worker{'s' * (self._options.num_workers > 1)}"
+        counts, now, n = self._service.stats(), self._service.progress(), self._options.num_workers
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
+        workers = f"{n} worker{'s' * (n > 1)}"
         return f"<Evaluator {self._options.place} {workers}: {now}{done}{', closed' * self.closed}>"

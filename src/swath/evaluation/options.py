@@ -1,4 +1,4 @@
-"""The arguments of `Evaluator` as one frozen value, which checks itself before anything is built.
+"""The arguments of `Evaluator` as one frozen value, which checks itself before anything is built; one evaluation of it.
 
 What each means stands in the docstring of `Evaluator`.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
+from operator import index
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from tensordict import TensorDict
@@ -21,25 +22,65 @@ from swath.errors import warn_of_no_effect
 from swath.evaluation.acting import Predicts
 from swath.evaluation.collector_settings import CollectorSettings
 from swath.evaluation.queue import BusyPolicy
-from swath.evaluation.request import Conditions, EvalRequest, require_positive
 from swath.evaluation.setting import SettingRequest
+from swath.evaluation.statistics import Floats, mean_interval
 from swath.extras import need
+from swath.keys import keys_of
 from swath.options import Restarts, Survival, count
 from swath.rollout.hosts.sources import is_env_instance
+from swath.rollout.policies.calling import ExplorationType, as_exploration_type
 from swath.seeds import fresh_root
 from swath.weights.schemes import require_schemes
 
 Place = Literal["thread", "process", "ray"]
+Stopped: TypeAlias = Literal["fixed", "ci", "max"]
 
 NUM_GPUS = 1
 _PLACEMENT_S = 60.0
 _REPORT_EVERY = 1000
+_ROUNDS_AT_MOST = 10
 _HERE, _APART = "Collector", "MultiSyncCollector"
 _OURS = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
+_STEP = ": the training step the evaluation belongs to"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluatorOptions(Conditions):
+class EvalRequest:
+    """One evaluation, as it travels to those who play it.
+
+    Attributes:
+        step: the training step it belongs to.
+        policy_version: version of the weights.
+        max_steps: most env steps of an episode; reaching it truncates the episode.
+        seed: root of the seeds of its episodes and of its noise; `None` seeds nothing.
+        exploration: how the policy picks its actions.
+        reward_keys: entry whose mean is the reward of a step, or a list of them.
+        done_keys: entry that ends an episode, or a list of them: when all are set.
+        film: how many of the first episodes are filmed.
+        film_bytes: frames held at most, by each worker.
+        report_every: env steps between two reports of a worker, at most.
+        record: whether all steps are kept.
+        per_slot: one episode of each slot, filmed if the env renders, under the seed and keys that the worker has.
+        until_any_done: a round ends with the first episode that does; the others are cut there.
+    """
+
+    step: int = 0
+    policy_version: int = 0
+    max_steps: int | None = None
+    seed: int | None = 0
+    exploration: ExplorationType = ExplorationType.DETERMINISTIC
+    reward_keys: Any = ("next", "reward")
+    done_keys: Any = ("next", "done")
+    film: int = 0
+    film_bytes: int = 2**30
+    report_every: int = _REPORT_EVERY
+    record: bool = False
+    per_slot: bool = False
+    until_any_done: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatorOptions:
     """What `Evaluator` takes.
 
     Raises:
@@ -52,12 +93,17 @@ class EvaluatorOptions(Conditions):
     env: Any = field(kw_only=False)
     policy: Any = field(default=None, kw_only=False)
     policy_factory: Callable[..., Any] | None = None
+    num_trajectories: int = 10
+    max_steps: int | None = None
     frames_per_batch: int | None = None
     collector_cls: Any = None
     collector_kwargs: Mapping[str, Any] | None = None
     weight_sync_schemes: Mapping[str, Any] | None = None
     log_prefix: str = "eval"
+    reward_keys: Any = ("next", "reward")
+    done_keys: Any = ("next", "done")
     device: torch.device | str | int | None = None
+    exploration_type: ExplorationType | str = ExplorationType.DETERMINISTIC
     metrics_fn: Callable[[Any], Mapping[str, Any]] | None = None
     dump_video: bool = True
     on_result: Callable[[TensorDict], Any] | None = None
@@ -66,8 +112,11 @@ class EvaluatorOptions(Conditions):
     init_fn: Callable[[], Any] | None = None
     num_gpus: float = NUM_GPUS
     ray_kwargs: Mapping[str, Any] | None = None
+    seed: int | None = 0
     num_envs: int | None = None
     num_workers: int = 1
+    until_ci_halfwidth: float | None = None
+    max_trajectories: int | None = None
     record_video: int = 0
     video_dir: str | Path | None = None
     video_fps: float | None = None
@@ -75,54 +124,67 @@ class EvaluatorOptions(Conditions):
     per_episode: bool = False
     keep_best: str | Path | None = None
     retries: int = 1
+    timeout_s: float = 3600.0
     start_timeout_s: float = 300.0
     placement_timeout_s: float = _PLACEMENT_S
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("metrics_fn", "on_result", "init_fn", "policy_factory"):
             if (given := getattr(self, name)) is not None and not callable(given):
                 raise TypeError(f"{name} is of type {type(given).__name__}; it must be callable, or None")
-        for name in ("num_workers", "max_video_bytes"):
-            count(name, getattr(self, name))
-        for name in ("retries", "record_video"):
-            count(name, getattr(self, name), least=0)
-        if self.frames_per_batch is not None:
-            count("frames_per_batch", self.frames_per_batch)
-        require_positive("start_timeout_s", self.start_timeout_s)
-        require_positive("placement_timeout_s", self.placement_timeout_s)
+        least = {"num_trajectories": 1, "num_workers": 1, "max_video_bytes": 1, "retries": 0, "record_video": 0}
+        for name in (*least, "max_steps", "frames_per_batch"):
+            if (given := getattr(self, name)) is not None or name in least:
+                count(name, given, least=least.get(name, 1))
+        for name in ("timeout_s", "start_timeout_s", "placement_timeout_s"):
+            _require_positive(name, getattr(self, name))
+        if self.seed is not None:
+            object.__setattr__(self, "seed", _integer("seed", self.seed, ", or None to seed nothing"))
+        as_exploration_type(self.exploration_type)
+        keys_of("reward_keys", self.reward_keys)
+        keys_of("done_keys", self.done_keys)
+        self._check_rounds()
         self._check_results()
         self._check_place()
         self._check_played()
-        if self.place == "thread" and self.init_fn is not None:
-            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
+
+    def _check_rounds(self) -> None:
+        halfwidth, most = self.until_ci_halfwidth, self.max_trajectories
+        if halfwidth is None and most is not None:
+            raise ValueError(f"max_trajectories={most} needs until_ci_halfwidth, which is None")
+        if halfwidth is not None:
+            _require_positive("until_ci_halfwidth", halfwidth, "number")
+            if self.num_trajectories < 2:
+                raise ValueError(f"until_ci_halfwidth={halfwidth} needs num_trajectories of 2 or more, got 1")
+            if most is not None:
+                count("max_trajectories", most, least=self.num_trajectories)
 
     def _check_results(self) -> None:
         if not isinstance(self.log_prefix, str) or not self.log_prefix:
             raise ValueError(f"log_prefix={self.log_prefix!r} must be a non-empty string, e.g. 'eval'")
-        films, episodes = self.record_video, self.num_trajectories
-        if films > episodes:
-            raise ValueError(f"record_video={films} films more episodes than num_trajectories={episodes}")
-        if self.video_dir is not None and not films:
-            raise ValueError(f"video_dir={str(self.video_dir)!r} has no meaning without record_video of 1 or more")
-        if self.video_fps is not None and self.video_dir is None:
-            raise ValueError(f"video_fps={self.video_fps!r} has no meaning without video_dir, where films are written")
-        if self.video_fps is not None:
-            require_positive("video_fps", self.video_fps, "number")
-        if self.video_dir is not None:
+        films, folder, fps = self.record_video, self.video_dir, self.video_fps
+        if films > self.num_trajectories:
+            raise ValueError(f"record_video={films} films more episodes than num_trajectories={self.num_trajectories}")
+        if folder is not None and not films:
+            raise ValueError(f"video_dir={str(folder)!r} has no meaning without record_video of 1 or more")
+        if fps is not None and folder is None:
+            raise ValueError(f"video_fps={fps!r} has no meaning without video_dir, where films are written")
+        if fps is not None:
+            _require_positive("video_fps", fps, "number")
+        if folder is not None:
             need("imageio_ffmpeg", extra="video", why="to write films")
 
     def _check_place(self) -> None:
-        place, threads, seconds = self.place, self.settings.num_threads, self.placement_timeout_s
+        place, threads = self.place, self.settings.num_threads
         if place == "thread" and self.num_workers != 1:
             raise ValueError(f"num_workers={self.num_workers} with backend='thread', which has one; use num_envs")
         if place == "thread" and threads is not None:
             raise ValueError(f"num_threads={threads} with backend='thread', which shares those of training")
-        if place != "ray" and seconds != _PLACEMENT_S:
-            raise ValueError(f"placement_timeout_s={seconds:g} with backend={place!r}: it is for backend='ray'")
+        if place == "thread" and self.init_fn is not None:
+            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
         resources = resources_of(self.num_gpus, self.ray_kwargs)
         if place != "ray":
-            for name, default in (("num_gpus", NUM_GPUS), ("ray_kwargs", None)):
+            for name, default in (("num_gpus", NUM_GPUS), ("ray_kwargs", None), ("placement_timeout_s", _PLACEMENT_S)):
                 if (given := getattr(self, name)) != default and given != {}:
                     raise ValueError(f"{name}={given!r} with backend={place!r}: it is for backend='ray'; leave it out")
         elif "name" in resources and self.num_workers > 1:
@@ -136,9 +198,8 @@ class EvaluatorOptions(Conditions):
         if policy is not None and self.policy_factory is not None:
             raise ValueError("give `policy` or `policy_factory`, not both")
         if policy is not None and not (callable(policy) or isinstance(policy, Predicts)):
-            raise TypeError(
-                f"policy is of type {type(policy).__name__}; it must be callable, or an object with predict"
-            )
+            kind = type(policy).__name__
+            raise TypeError(f"policy is of type {kind}; it must be callable, or an object with predict")
         if place != "thread" and policy is not None:
             raise ValueError(f"backend={place!r} builds the policy in the worker: it needs policy_factory, not policy")
         instances = [type(entry).__name__ for entry in self.setting.entries if is_env_instance(entry)]
@@ -146,6 +207,24 @@ class EvaluatorOptions(Conditions):
             got = f"it needs an id or a callable, got an instance of {instances[0]}"
             raise ValueError(f"backend={place!r} builds the env in the worker: {got}")
         self.setting.source()
+
+    def verdict(self, returns: Floats, root: int | None) -> Stopped | None:
+        """Why to stop after episodes with these returns; `None`: play another round.
+
+        Stopping where the interval happens to be narrow favours intervals that are too narrow: those hold the true mean
+        somewhat less often than they say. An interval of NaN is never narrow enough.
+
+        Args:
+            returns: of all episodes so far.
+            root: of the seed of the interval.
+        """
+        if self.until_ci_halfwidth is None:
+            return "fixed"
+        low, high = mean_interval(returns, root)
+        if (high - low) / 2.0 <= self.until_ci_halfwidth:
+            return "ci"
+        most = self.max_trajectories or _ROUNDS_AT_MOST * self.num_trajectories
+        return "max" if len(returns) + self.num_trajectories > most else None
 
     @cached_property
     def settings(self) -> CollectorSettings:
@@ -178,27 +257,27 @@ class EvaluatorOptions(Conditions):
     @cached_property
     def setting(self) -> SettingRequest:
         """What each worker builds."""
-        settings = self.settings
         return SettingRequest(
             self.env,
             self.num_envs,
             self.policy,
             self.policy_factory,
-            settings.device(self.device),
+            self.settings.device(self.device),
             fresh_root() if self.seed is None else self.seed,  # products of factories are alike in all workers
             self.place != "thread",
-            settings.create_env_kwargs,
             self.record_video > 0,
-            settings.env_device,
-            settings.compile_policy,
-            settings.cudagraph_policy,
+            self.settings.without_trajectories,
         )
 
     @property
     def request(self) -> EvalRequest:
         """What all evaluations have in common."""
         return EvalRequest(
-            **{one.name: getattr(self, one.name) for one in fields(Conditions)},
+            max_steps=self.max_steps,
+            seed=self.seed,
+            exploration=as_exploration_type(self.exploration_type),
+            reward_keys=self.reward_keys,
+            done_keys=self.done_keys,
             film=self.record_video,
             film_bytes=self.max_video_bytes // self.num_workers,
             report_every=self.frames_per_batch or self.max_steps or _REPORT_EVERY,
@@ -259,3 +338,34 @@ def resources_of(num_gpus: Any, ray_kwargs: Any, said: str = "ray_kwargs") -> di
     if "num_gpus" in options:
         raise ValueError(f"{said} has num_gpus={options['num_gpus']!r}; give it as num_gpus of the Evaluator")
     return {**options, "num_gpus": num_gpus}
+
+
+def step_of(step: object) -> int | None:
+    """A training step as an int of Python's.
+
+    Raises:
+        TypeError: no integer.
+        ValueError: one of more than 64 bits, which no tensor holds.
+    """
+    if step is None:
+        return None
+    if isinstance(step, bool):
+        raise TypeError(f"step={step!r} must be an integer{_STEP}")
+    number = _integer("step", step, _STEP)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(f"step={step!r} must fit in 64 bits{_STEP}")
+    return number
+
+
+def _require_positive(name: str, value: object, what: str = "number of seconds") -> None:
+    """Raise `ValueError` unless the value is a finite number > 0."""
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < math.inf):
+        raise ValueError(f"{name}={value!r} must be a finite {what} > 0")
+
+
+def _integer(name: str, value: object, meaning: str) -> int:
+    """The value as an int of Python's, also from numpy's and torch's."""
+    try:
+        return index(value)  # type: ignore[arg-type]  # that is what is found out
+    except TypeError:
+        raise TypeError(f"{name}={value!r} must be an integer{meaning}") from None

@@ -1,6 +1,6 @@
 """The requests of one evaluator: which is next, what a busy evaluator answers, which outcomes are unread.
 
-add ──▶ waiting ──▶ running ──show──▶ shown ──finish──▶ unread (async) or in the request (sync)
+add ──▶ waiting ──▶ running ──show──▶ shown ──finish──▶ unread (async), or the request has its outcome (sync)
 
 No thread, no clock, no I/O: whoever uses it holds a lock meanwhile.
 """
@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from swath.errors import Closed, SwathError
-from swath.evaluation.result import EvalResult
 from swath.weights.snapshot import Snapshot
 
 BusyPolicy = Literal["error", "queue", "skip", "latest"]
 
-MOST_UNREAD = 1024
-"""How many unread outcomes are kept."""
+MOST_UNREAD = 1024  # outcomes that are kept
 
 _PENDING = (
     "Evaluation already pending; read it first with poll() or wait(), or choose what a busy evaluator does: "
@@ -27,66 +26,31 @@ _PENDING = (
 )
 
 
-@dataclass(frozen=True)
-class Brief:
-    """What differs from one evaluation to the next.
-
-    Attributes:
-        models: weights by model id, the service's own.
-        weighted: whether they count as a new set.
-        manner: in which conditions it differs, by name.
-    """
-
-    models: Mapping[str, Snapshot] = field(default_factory=dict)
-    weighted: bool = False
-    manner: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all weights."""
-        return sum(snapshot.nbytes for snapshot in self.models.values())
-
-
-@dataclass(frozen=True)
-class Ending:
-    """What came of an evaluation: a result, or an error."""
-
-    result: EvalResult | None = None
-    error: BaseException | None = None
-
-    def value(self) -> EvalResult:
-        """The result.
-
-        Raises:
-            BaseException: the error.
-        """
-        if self.error is not None:
-            raise self.error
-        assert self.result is not None
-        return self.result
-
-
 @dataclass(eq=False)
 class Request:
-    """An accepted request.
+    """What is to be evaluated.
 
     Attributes:
-        brief: what is to be evaluated.
+        step: as given; `None` until it is accepted and counted.
         sync: whether a caller is blocked until its outcome is there.
-        step: as given, else counted.
+        models: weights by model id, the service's own.
+        weighted: whether they count as a new set.
+        manner: conditions that differ from those of other evaluations, by name.
         policy_version: how many sets of weights were accepted so far, its own included.
         cancelled: whether nobody wants it any more; it has no outcome then.
         shown: whether its outcome is being shown, or was.
-        ending: the outcome of a sync request.
+        outcome: the result, or what was raised.
     """
 
-    brief: Brief
-    sync: bool
-    step: int
-    policy_version: int
+    step: int | None = None
+    sync: bool = False
+    models: Mapping[str, Snapshot] = field(default_factory=dict)
+    weighted: bool = False
+    manner: Mapping[str, Any] = field(default_factory=dict)
+    policy_version: int = 0
     cancelled: bool = False
     shown: bool = False
-    ending: Ending | None = None
+    outcome: Future[Any] = field(default_factory=Future)
 
 
 class EvalQueue:
@@ -118,19 +82,19 @@ class EvalQueue:
         self.counts = dict.fromkeys(names, 0)
         self.waiting: list[Request] = []
         self.running: Request | None = None
-        self.unread: deque[Ending] = deque()
+        self.unread: deque[Future[Any]] = deque()
         self.step_counter = self.policy_version = 0
         self.closed = False
 
     @property
-    def pending(self) -> bool:
-        """Whether an accepted async request has no readable outcome, but will have one."""
-        return not self.closed and any(not request.sync for request in self._live())
+    def live(self) -> list[Request]:
+        """Those that will have an outcome, the oldest first."""
+        return [*([self.running] if self.running and not self.running.cancelled else []), *self.waiting]
 
     @property
-    def at_rest(self) -> bool:
-        """Whether no request is on its way and no outcome unread."""
-        return not (self._live() or self.unread)
+    def pending(self) -> bool:
+        """Whether an accepted async request has no readable outcome, but will have one."""
+        return not self.closed and any(not request.sync for request in self.live)
 
     def admits(self, *, sync: bool) -> bool:
         """Whether one more request would be accepted; else it is skipped.
@@ -152,57 +116,55 @@ class EvalQueue:
             raise SwathError(f"{len(self.unread)} outcomes are unread; read them with poll() or wait() first")
         return True
 
-    def add(self, brief: Brief, step: int | None = None, *, sync: bool = False) -> Request | None:
-        """Accept a request; `None` if it is skipped.
-
-        Args:
-            brief: what is to be evaluated.
-            step: the training step; `None`: the next of the count.
-            sync: whether a caller waits for it.
+    def add(self, request: Request) -> bool:
+        """Accept a request, and give it a step and a version; false if it is skipped.
 
         Raises:
             Closed, SwathError: see `admits`.
         """
-        if not self.admits(sync=sync):
-            return None
-        if self._policy == "latest" and not sync:
-            brief = self._in_place_of_those_that_wait(brief)
-        if step is None:
-            step, self.step_counter = self.step_counter, self.step_counter + 1
-        self.policy_version += brief.weighted
+        if not self.admits(sync=request.sync):
+            return False
+        if self._policy == "latest" and not request.sync:
+            self._take_the_place_of_those_that_wait(request)
+        if request.step is None:
+            request.step, self.step_counter = self.step_counter, self.step_counter + 1
+        self.policy_version += request.weighted
+        request.policy_version = self.policy_version
         self.counts["accepted"] += 1
-        request = Request(brief, sync, step, self.policy_version)
         self.waiting.append(request)
         self._advance()
-        return request
+        return True
 
     def show(self, request: Request) -> bool:
         """The workers are done with what was running: whether its outcome is wanted. It cannot be cancelled now."""
         request.shown = True
         return not request.cancelled
 
-    def finish(self, request: Request, ending: Ending) -> None:
+    def finish(self, request: Request, result: Any = None, error: BaseException | None = None) -> None:
         """What was running has been shown: its outcome can be read, and the next one runs."""
         self.running = None
         if not request.cancelled:
-            self.counts["completed" if ending.error is None else "errors"] += 1
-            if request.sync:
-                request.ending = ending
-            else:
-                self._keep(ending)
+            self.counts["completed" if error is None else "errors"] += 1
+            if not request.outcome.done():  # else the caller was woken when this was closed
+                request.outcome.set_result(result) if error is None else request.outcome.set_exception(error)
+            if not request.sync:
+                self._keep(request.outcome)
         self._advance()
 
     def cancel(self, request: Request | None = None) -> int:
         """Nobody wants this request any more, or `None`: any async one; how many were dropped or are to stop."""
-        return self._drop(each for each in self._live() if (each is request if request else not each.sync))
+        return self._drop(each for each in self.live if (each is request if request else not each.sync))
 
     def close(self) -> None:
-        """Accept nothing more, and drop what waits or runs. What is unread, or being shown, can still be read."""
-        self._drop(self._live())
-        self.closed = True
+        """Accept nothing more, and drop what waits or runs. What is unread, or being shown, can still be read.
 
-    def _live(self) -> list[Request]:
-        return [*self.waiting, *([self.running] if self.running and not self.running.cancelled else [])]
+        Whoever is blocked is woken.
+        """
+        for request in self.live:
+            if request.sync and not request.outcome.done():
+                request.outcome.set_exception(Closed("the evaluator was shut down while its evaluation was waited for"))
+        self._drop(self.live)
+        self.closed = True
 
     def _drop(self, requests: Iterable[Request]) -> int:
         gone = [request for request in requests if not request.shown]
@@ -212,22 +174,21 @@ class EvalQueue:
         self.counts["cancelled"] += len(gone)
         return len(gone)
 
-    def _in_place_of_those_that_wait(self, brief: Brief) -> Brief:
+    def _take_the_place_of_those_that_wait(self, request: Request) -> None:
         """Weights of those that it replaces count as sent, unless newer ones wait with a sync request."""
         sent: dict[str, Snapshot] = {}
         for each in self.waiting:
-            models = each.brief.models
-            kept = {name: model for name, model in sent.items() if name not in models}
-            sent = kept if each.sync else {**kept, **models}
+            kept = {name: model for name, model in sent.items() if name not in each.models}
+            sent = kept if each.sync else {**kept, **each.models}
         self.counts["superseded"] += sum(not each.sync for each in self.waiting)
         self.waiting = [each for each in self.waiting if each.sync]
-        return replace(brief, models={**sent, **brief.models})
+        request.models = {**sent, **request.models}
 
-    def _keep(self, ending: Ending) -> None:
+    def _keep(self, outcome: Future[Any]) -> None:
         """Beyond the bound the oldest result goes, which `on_result` has seen; errors stay as long as possible."""
-        self.unread.append(ending)
+        self.unread.append(outcome)
         if self._reported and len(self.unread) > MOST_UNREAD:
-            del self.unread[next((place for place, each in enumerate(self.unread) if each.error is None), 0)]
+            del self.unread[next((place for place, each in enumerate(self.unread) if each.exception() is None), 0)]
             self.counts["dropped_results"] += 1
 
     def _advance(self) -> None:

@@ -1,13 +1,12 @@
 """`RayEvalWorker`: one env and one policy in an actor of a Ray cluster, one rollout per submit.
 
-submit ─▶ EvaluationService ─▶ EvalWorkers, a group of one ─▶ EvalWorker in the actor ─▶ Performed ─▶ poll: numbers
+submit ─▶ EvaluationService ─▶ EvalWorkers, a group of one ─▶ EvalWorker in the actor ─▶ EvalResult ─▶ poll
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Never, Self
@@ -15,14 +14,10 @@ from typing import Any, Never, Self
 import torch
 
 from swath.errors import WorkerLost
-from swath.evaluation.jobs import PUBLIC
 from swath.evaluation.options import NUM_GPUS, EvaluatorOptions, require_ray, resources_of
-from swath.evaluation.queue import EvalQueue
-from swath.evaluation.result import Performed
 from swath.evaluation.service import EvaluationService
-from swath.evaluation.statistics import summarise
-from swath.evaluation.weights import brief_of
-from swath.evaluation.workers import EvalWorkers
+from swath.evaluation.weights import request_of
+from swath.evaluation.workers import PUBLIC, EvalWorkers
 from swath.options import count
 from swath.rollout.policies.calling import ExplorationType
 from swath.workers.garbage import GarbageWatch
@@ -108,6 +103,8 @@ class RayEvalWorker:
             retries=retries,
             max_video_bytes=max_video_bytes,
             dump_video=False,
+            busy_policy="latest",
+            per_episode=True,
         )
         self._open(options, at)
 
@@ -135,6 +132,8 @@ class RayEvalWorker:
             reward_keys=reward_keys,
             retries=0,
             dump_video=False,
+            busy_policy="latest",
+            per_episode=True,
         )
         at = _address(name, NAMESPACE if namespace is None else namespace)
         cls._open(worker, options, at, joins=True)
@@ -144,8 +143,7 @@ class RayEvalWorker:
         self._options, self._name, self._joins = options, "" if at is None else f"{at[0]!r} ", joins
         workers = self._workers = EvalWorkers(options, at, joins=joins)
         workers.begin(None if at is None else partial(_require, *at, joins=joins))
-        request = replace(options.request, per_slot=True)
-        self._service = EvaluationService(workers, EvalQueue("latest"), request, _numbers, lambda *_: None)
+        self._service = EvaluationService(options, workers, per_slot=True)
         self._submitting, self._submits = threading.Lock(), 0
         self._watch = GarbageWatch(self, partial(self._service.close, _GARBAGE_S, ends=False), at_exit=False)
 
@@ -168,15 +166,16 @@ class RayEvalWorker:
         """
         manner = {
             "max_steps": None if max_steps is None else count("max_steps", max_steps),
-            "exploration_type": ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM,
+            "exploration": ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM,
             "until_any_done": break_when_any_done,
         }
         with self._submitting:
-            brief = replace(brief_of(self._options, weights, None), manner=manner)
+            request = request_of(self._options, weights, None, self._submits + 1)
+            request.manner = manner
             self._service.drop()
             self._submits += 1
             self._workers.announce(self._submits)
-            self._service.trigger(lambda: brief, self._submits)
+            self._service.trigger(lambda: request)
 
     def poll(self, timeout: float | None = 0) -> dict[str, Any] | None:
         """The result of the last rollout that was submitted here, once; `None` if it is not there.
@@ -197,12 +196,19 @@ class RayEvalWorker:
             Exception: what code of the user raised, as its own type.
         """
         try:
-            return self._service.wait(timeout)
+            result = self._service.wait(timeout)
         except WorkerLost as lost:
             if self._joins:
                 why = "the handle that built it begins another, then from_name() finds that one"
                 raise WorkerLost(f"{lost}; {why}", worker=lost.worker, life=lost.life) from None
             raise
+        if result is None:
+            return None
+        numbers = {name.removeprefix("eval/"): value for name, value in result.items()}
+        numbers["num_frames"], numbers["frames"] = numbers.pop("frames"), numbers.pop("video", None)
+        del numbers["step"]
+        truncated = torch.from_numpy(result.truncated)
+        return {**numbers, "frames_truncated": result.video_truncated, "truncated": truncated}
 
     def shutdown(self, timeout: float = 5.0) -> None:
         """Close the env in the actor and end the actor, for all handles. Twice is fine.
@@ -228,25 +234,6 @@ class RayEvalWorker:
         """A status line; asks nobody."""
         state = "closed" if self._service.closed else str(self._workers)
         return f"<RayEvalWorker {self._name}{state}{', a rollout is asked for' * self._service.pending}>"
-
-
-def _numbers(performed: Performed) -> dict[str, Any]:
-    """What `poll` gives."""
-    episodes, footage = performed.rounds.episodes(), performed.footage[0] if performed.footage else None
-    numbers: dict[str, Any] = {**summarise(episodes["returns"], episodes["lengths"], performed.request.seed)}
-    steps = numbers["num_frames"] = numbers.pop("frames")
-    frames = None if footage is None else footage.films.get(0)
-    return {
-        **numbers,
-        "duration_s": performed.seconds,
-        "fps": steps / performed.seconds,
-        "policy_version": performed.version,
-        "episode_rewards": torch.from_numpy(episodes["returns"].copy()),
-        "episode_lengths": torch.from_numpy(episodes["lengths"].copy()),
-        "truncated": torch.from_numpy(episodes["truncated"].copy()),
-        "frames": None if frames is None else torch.from_numpy(frames),
-        "frames_truncated": footage is not None and footage.film_truncated,
-    }
 
 
 def _made_there() -> Never:

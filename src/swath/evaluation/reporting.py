@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,11 @@ from safetensors.torch import save_file
 from swath.errors import noted
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.recording import joined
-from swath.evaluation.result import NAMES, EvalResult, Performed, result_of
+from swath.evaluation.result import NAMES, EvalResult
 from swath.evaluation.setting import module_of
-from swath.evaluation.worker import Footage
+from swath.evaluation.statistics import summarise
+from swath.evaluation.worker import Report
+from swath.evaluation.workers import Performed
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter
 from swath.rollout.policies.calling import the_policy
@@ -30,34 +32,12 @@ from swath.rollout.spaces import Array
 from swath.rollout.tensordicts import drop_private
 from swath.weights.snapshot import POLICY
 
+_log = logging.getLogger("swath")
+
+LONG_S = 30.0
+_FPS = 30.0
 _SUFFIX = ".safetensors"
-
-
-def _parts(state: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The entries of a state; extra state that is a dict is one entry for each of its own, as `name.key`."""
-    for name, value in state.items():
-        if isinstance(value, Mapping):
-            yield from ((f"{name}.{key}", part) for key, part in value.items())
-        else:
-            yield name, value
-
-
-def keeper_of(path: str | Path | None, prefix: str, policy: Any) -> Keeper | None:
-    """The keeper that is asked for.
-
-    Args:
-        path: as `Keeper` takes it; `None` for none.
-        prefix: of the names in results.
-        policy: whose weights it is to keep; `None` where a factory builds it.
-
-    Raises:
-        ValueError: the policy has none; a path with another suffix, or files there that are something else.
-    """
-    if path is None:
-        return None
-    if policy is not None and module_of(policy) is None:
-        raise ValueError(f"keep_best={str(path)!r} keeps weights, and {the_policy(policy)} has none; leave it out")
-    return Keeper(path, prefix)
+_NEWEST = ("step", "reward", "reward_ci_low", "reward_ci_high", "num_episodes")  # what `stats()` has of a result
 
 
 class Keeper:
@@ -81,8 +61,13 @@ class Keeper:
             raise ValueError(f"keep_best={str(path)!r} must end in {_SUFFIX}, or be a folder without a suffix")
         self._weights = given if given.suffix else given / f"best{_SUFFIX}"
         self._result = self._weights.with_suffix(".json")
-        self._key = f"{prefix}/reward"
-        self.bar = self._found()
+        self._key, self.bar = f"{prefix}/reward", -math.inf
+        if self._result.is_file():
+            try:
+                found = float(EvalResult.from_json(self._result.read_text())[self._key])
+            except (KeyError, ValueError, TypeError) as error:
+                raise ValueError(f"{self._result} is no result with {self._key!r} ({error}); move it away") from None
+            self.bar = -math.inf if math.isnan(found) else found
 
     def beaten_by(self, result: EvalResult) -> bool:
         """Whether this is better than what is kept; a tie is not, NaN never is."""
@@ -93,47 +78,26 @@ class Keeper:
 
         Args:
             result: the best so far.
-            weights: state by model id; the policy's entries keep their names, those of others are `<id>::<name>`.
+            weights: state by model id; the policy's entries keep their names, those of others are `<id>::<name>`. Extra
+                state that is a dict is one entry for each of its own, as `name.key`.
 
         Raises:
             OSError: they could not be written; the old ones are whole.
             TypeError: extra state of a model that is no tensor.
         """
-        named = {
-            name if model_id == POLICY else f"{model_id}::{name}": value
-            for model_id, state in weights.items()
-            for name, value in _parts(state)
-        }
-        strange = [name for name, value in named.items() if not isinstance(value, torch.Tensor)]
-        if strange:
+        named = dict[str, Any]()
+        for model_id, state in weights.items():
+            for name, value in state.items():
+                full = name if model_id == POLICY else f"{model_id}::{name}"
+                is_dict = isinstance(value, Mapping)
+                named |= {f"{full}.{key}": part for key, part in value.items()} if is_dict else {full: value}
+        if strange := [name for name, value in named.items() if not isinstance(value, torch.Tensor)]:
             raise TypeError(f"keep_best writes tensors only; {', '.join(strange)} is extra state of another kind")
         with replacing(self._weights) as draft:
-            plain = {name: value.detach().cpu().clone().contiguous() for name, value in named.items()}
-            save_file(plain, str(draft))
+            save_file({name: value.detach().cpu().clone().contiguous() for name, value in named.items()}, str(draft))
         with replacing(self._result) as draft:
             draft.write_text(result.to_json())
         self.bar = float(result[self._key])
-
-    def _found(self) -> float:
-        """The best of what is there."""
-        if not self._result.is_file():
-            return -math.inf
-        try:
-            bar = EvalResult.from_json(self._result.read_text())[self._key]
-        except (KeyError, ValueError, TypeError) as error:
-            raise ValueError(f"{self._result} is no result with {self._key!r} ({error}); move it away") from None
-        return -math.inf if math.isnan(bar) else float(bar)
-
-
-_log = logging.getLogger("swath")
-
-LONG_S = 30.0
-_FPS = 30.0
-_NEWEST = ("step", "reward", "reward_ci_low", "reward_ci_high", "num_episodes")
-"""What `stats()` has of the newest result, by its names there without prefix."""
-
-Weights: TypeAlias = Callable[[], Mapping[str, Mapping[str, Any]]]
-"""Gets the weights that a result was made with, by model id."""
 
 
 class Reporter:
@@ -141,18 +105,24 @@ class Reporter:
 
     Args:
         options: what they have beside the numbers, and who is shown them.
-        keeper: of the best weights.
 
     Attributes:
+        keeper: of the best weights, if they are to be kept.
         newest: of the result that was shown last; empty before the first.
         write_errors: how many films, recordings of transforms and best weights could not be written.
         callback_errors: how often `on_result` raised.
         last_error: what it raised last.
+
+    Raises:
+        ValueError: the policy has no weights to keep, or no good place for them.
     """
 
-    def __init__(self, options: EvaluatorOptions, keeper: Keeper | None) -> None:
-        self._options, self._keeper = options, keeper
-        self._warned = False
+    def __init__(self, options: EvaluatorOptions) -> None:
+        path, policy = options.keep_best, options.policy
+        if path is not None and policy is not None and module_of(policy) is None:
+            raise ValueError(f"keep_best={str(path)!r} keeps weights, and {the_policy(policy)} has none; leave it out")
+        self.keeper = None if path is None else Keeper(path, options.log_prefix)
+        self._options, self._warned = options, False
         self.newest: dict[str, float] = {}
         self.write_errors = self.callback_errors = 0
         self.last_error: BaseException | None = None
@@ -165,35 +135,42 @@ class Reporter:
             ValueError: it gave a name that results have already.
             Exception: what it raised, with a note.
         """
+        request, seconds, episodes = performed.request, performed.seconds, performed.episodes
         for failure in performed.unwritten:
             self.write_errors += 1
-            _log.error("a recorder could not write the evaluation of step %d: %s", performed.request.step, failure)
-        measured = self._measured(performed.footage)
-        more, films = self._films(performed)
-        more.update(measured)
+            _log.error("a recorder could not write the evaluation of step %d: %s", request.step, failure)
+        numbers: dict[str, Any] = summarise(episodes["returns"], episodes["lengths"], request.seed)
+        numbers |= {"duration_s": seconds, "fps": numbers["frames"] / seconds}
+        version = performed.reports[0].version if request.per_slot else request.policy_version
+        numbers |= {"step": request.step, "policy_version": version, **self._measured(performed.reports)}
         if self._options.per_episode:
-            episodes = performed.rounds.episodes()
-            more["episode_rewards"] = torch.from_numpy(episodes["returns"].copy())
-            more["episode_lengths"] = torch.from_numpy(episodes["lengths"].copy())
-        return result_of(performed, self._options.log_prefix, films, more)
+            numbers["episode_rewards"] = torch.from_numpy(episodes["returns"].copy())
+            numbers["episode_lengths"] = torch.from_numpy(episodes["lengths"].copy())
+        video, about = self._films(performed)
+        about |= {"step": request.step, "seeding": performed.reports[0].seeding, "retries": performed.retries}
+        named = {f"{self._options.log_prefix}/{name}": value for name, value in {**numbers, **video}.items()}
+        return EvalResult(named, episodes, stopped=performed.stopped, **about)
 
-    def show(self, result: EvalResult, weights: Weights) -> None:
-        """Keep the best weights, then call `on_result`; what goes wrong there changes nothing else."""
-        names = [f"{self._options.log_prefix}/{name}" for name in _NEWEST]
-        self.newest = {name: result[name] for name in names}
-        if self._keeper is not None and self._keeper.beaten_by(result):
+    def show(self, result: EvalResult, weights: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+        """Keep the best weights, then call `on_result`; what goes wrong there changes nothing else.
+
+        Args:
+            result: the newest.
+            weights: gets those that it was made with, by model id.
+        """
+        options = self._options
+        self.newest = {name: result[name] for name in (f"{options.log_prefix}/{name}" for name in _NEWEST)}
+        if self.keeper is not None and self.keeper.beaten_by(result):
             try:
-                self._keeper.keep(result, weights())
+                self.keeper.keep(result, weights())
             except Exception:  # noqa: BLE001  it is logged and counted
                 self.write_errors += 1
                 _log.exception("the best weights, of step %d, could not be written; the result stands", result.step)
-        if self._options.on_result is not None:
-            self._call(self._options.on_result, result)
-
-    def _call(self, on_result: Callable[[Any], Any], result: EvalResult) -> None:
+        if options.on_result is None:
+            return
         began = monotonic()
         try:
-            on_result(result.to_tensordict())
+            options.on_result(result.to_tensordict())
         except BaseException as error:  # noqa: BLE001  it is logged, counted and kept; no exit ends our thread
             self.callback_errors += 1
             self.last_error = error
@@ -204,13 +181,21 @@ class Reporter:
             text = f"on_result took {seconds:.0f} s; meanwhile no evaluation begins and no result can be read"
             warnings.warn(text, UserWarning, stacklevel=2)
 
-    def _measured(self, footage: Sequence[Footage]) -> dict[str, Any]:
+    def _measured(self, reports: Sequence[Report]) -> dict[str, Any]:
         """What `metrics_fn` gives, by name."""
-        if self._options.metrics_fn is None:
+        settings, metrics_fn = self._options.settings, self._options.metrics_fn
+        if metrics_fn is None:
             return {}
-        batch = self._batch(footage)
+        batch: Any = joined((each.steps for each in reports if each.steps is not None), settings.traj_format)
+        batch = batch.to(settings.storing_device)
+        if settings.postproc is not None:
+            with noted("postproc"):
+                batch = settings.postproc(batch)
+            if batch is None:
+                raise TypeError("postproc returned None; it must return the batch for metrics_fn")
+        drop_private(batch)
         with noted("metrics_fn"):
-            measured = self._options.metrics_fn(batch)
+            measured = metrics_fn(batch)
         if not isinstance(measured, Mapping):
             raise TypeError(f"metrics_fn returned {type(measured).__name__}; it must return a dict of numbers")
         for name, value in measured.items():
@@ -222,35 +207,21 @@ class Reporter:
                 raise TypeError(f"metrics_fn gave {name}={value!r}; give a float, an int, a bool or a tensor")
         return dict(measured)
 
-    def _batch(self, footage: Sequence[Footage]) -> Any:
-        settings = self._options.settings
-        batch: Any = joined((each.steps for each in footage if each.steps is not None), settings.traj_format)
-        batch = batch.to(settings.storing_device)
-        if settings.postproc is not None:
-            with noted("postproc"):
-                batch = settings.postproc(batch)
-            if batch is None:
-                raise TypeError("postproc returned None; it must return the batch for metrics_fn")
-        drop_private(batch)
-        return batch
-
     def _films(self, performed: Performed) -> tuple[dict[str, Any], dict[str, Any]]:
         """Films as an entry of the result, or as files; and what the result says of them."""
-        all_takes = {episode: take for footage in performed.footage for episode, take in footage.films.items()}
-        takes = dict(sorted(all_takes.items()))
-        films: dict[str, Any] = {
+        reports, options = performed.reports, self._options
+        takes = dict(sorted((episode, take) for report in reports for episode, take in report.films.items()))
+        about: dict[str, Any] = {
             "video_lengths": tuple(len(take) for take in takes.values()),
-            "video_truncated": any(footage.film_truncated for footage in performed.footage),
+            "video_truncated": any(report.film_truncated for report in reports),
         }
-        options, folder = self._options, self._options.video_dir
-        if folder is None or not takes:
-            return {"video": torch.from_numpy(np.concatenate([*takes.values()]))} if takes else {}, films
-        rates = [footage.fps for footage in performed.footage if footage.fps is not None]
-        fps = options.video_fps or next(iter(rates), _FPS)
+        if options.video_dir is None or not takes:
+            return {"video": torch.from_numpy(np.concatenate([*takes.values()]))} if takes else {}, about
+        fps = options.video_fps or next((report.fps for report in reports if report.fps is not None), _FPS)
         stem = f"{options.log_prefix}-step{performed.request.step}".replace("/", "-")
-        files = [(Path(folder) / f"{stem}-episode{episode}.mp4", take) for episode, take in takes.items()]
-        films["video_paths"] = tuple(str(path) for path, take in files if self._written(path, take, fps))
-        return {}, films
+        files = {Path(options.video_dir) / f"{stem}-episode{episode}.mp4": take for episode, take in takes.items()}
+        about["video_paths"] = tuple(str(path) for path, take in files.items() if self._written(path, take, fps))
+        return {}, about
 
     def _written(self, path: Path, take: Array, fps: float) -> bool:
         """Write a film; whether that went well."""

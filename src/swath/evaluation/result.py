@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tensordict import TensorDict
 
-from swath.evaluation.request import EvalRequest, Stopped
-from swath.evaluation.statistics import CONFIDENCE, RESAMPLES, Bootstrap, Floats, Ints, mean_interval, summarise
+from swath.evaluation.options import Stopped
+from swath.evaluation.statistics import CONFIDENCE, RESAMPLES, Bootstrap, Floats, Ints
 from swath.rollout.hosts.base import Seeding
-
-if TYPE_CHECKING:
-    from swath.evaluation.worker import Footage
 
 Bools: TypeAlias = NDArray[np.bool_]
 
@@ -152,87 +149,6 @@ def _unpack(value: Any) -> Any:
     if isinstance(value, list):
         return [_unpack(item) for item in value]
     return float(value) if isinstance(value, str) else value
-
-
-# From episodes to a result
-
-
-class Rounds:
-    """Rounds of episodes until the request has enough.
-
-    Args:
-        request: says how many a round has, and when to stop.
-
-    Attributes:
-        due: the episodes of the round to be played.
-        stopped: why no more are played; `None` while some are.
-    """
-
-    def __init__(self, request: EvalRequest) -> None:
-        self._request = request
-        self._rows: dict[int, EpisodeRow] = {}
-        self.due = range(request.num_trajectories)
-        self.stopped: Stopped | None = None
-
-    def played(self, rows: Mapping[int, EpisodeRow]) -> None:
-        """The round is over; its episodes by number."""
-        assert rows.keys() >= {*self.due}, "some episodes were not played"
-        self._rows.update(rows)
-        n, returns = self.due.stop, self.episodes()["returns"]
-        self.stopped = self._request.verdict(n, mean_interval(returns, self._request.seed))
-        if self.stopped is None:
-            self.due = range(n, n + self._request.num_trajectories)
-
-    def episodes(self) -> Episodes:
-        """All that were played, in their order."""
-        return episodes_of(self._rows)
-
-
-@dataclass(frozen=True)
-class Performed:
-    """What came of an evaluation.
-
-    Attributes:
-        request: what was asked for.
-        rounds: with all episodes.
-        seconds: from the first reset to the last end, of the worker that took longest; of several rounds the sum.
-        seeding: how far seeds reached.
-        retries: how often a worker was lost and its share played again.
-        footage: of each worker and round.
-        unwritten: what recorders in the envs could not write, in words.
-        version: how many sets of weights were sent to the worker.
-    """
-
-    request: EvalRequest
-    rounds: Rounds
-    seconds: float
-    seeding: Seeding
-    retries: int = 0
-    footage: Sequence[Footage] = ()
-    unwritten: Sequence[str] = ()
-    version: int = 0
-
-
-def result_of(
-    performed: Performed, prefix: str, films: Mapping[str, Any] | None = None, more: Mapping[str, Any] | None = None
-) -> EvalResult:
-    """The result of an evaluation that is over.
-
-    Args:
-        performed: what came of it.
-        prefix: of the names in the result.
-        films: what was filmed: the attributes of a result that begin with `video_`.
-        more: further entries of the result, by name without prefix.
-    """
-    request, stopped, seconds = performed.request, performed.rounds.stopped, performed.seconds
-    assert stopped is not None
-    episodes = performed.rounds.episodes()
-    numbers: dict[str, Any] = summarise(episodes["returns"], episodes["lengths"], request.seed)
-    numbers |= {"duration_s": seconds, "fps": numbers["frames"] / seconds}
-    numbers |= {"step": request.step, "policy_version": request.policy_version, **(more or {})}
-    named = {f"{prefix}/{name}": value for name, value in numbers.items()}
-    about = {"step": request.step, "seeding": performed.seeding, "stopped": stopped, "retries": performed.retries}
-    return EvalResult(named, episodes, **about, **(films or {}))
 
 
 # Two results

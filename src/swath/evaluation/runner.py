@@ -23,9 +23,9 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from swath.errors import warn_of_no_effect
-from swath.evaluation.acting import Performer, bound
+from swath.evaluation.acting import Performer
 from swath.evaluation.env_parts import counts_for_all, is_monitored
-from swath.evaluation.request import EvalRequest
+from swath.evaluation.options import EvalRequest
 from swath.evaluation.result import NO_SEED, EpisodeRow
 from swath.evaluation.setting import Setting
 from swath.keys import FLAGS, NEXT, REWARD, Key, as_key, as_tuple, keys_of, under_next
@@ -157,7 +157,8 @@ class Runner:
         seeds = None if self.seeding == "none" else [self._seed_of(share.start) for share in shares]
         observation = self._tried(partial(self.host.reset_all, seeds))
         if self.policy is None:
-            self.policy = bound(self._setting, self._request, observation, lambda slot: self.playing[slot])
+            exploration, seed = self._request.exploration, self._request.seed
+            self.policy = self._setting.bound(exploration, seed, observation, lambda slot: self.playing[slot])
         self.policy.begin(slots)
         if idle:
             self.host.retire(idle)

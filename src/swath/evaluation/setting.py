@@ -12,29 +12,40 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import getclosurevars
 from itertools import cycle
+from threading import Lock
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.evaluation.acting import Predicts
+from swath.evaluation.acting import EpisodeOf, Performer, Predictor, Predicts, RowByRow, row_of
+from swath.evaluation.collector_settings import CollectorSettings
 from swath.evaluation.env_parts import change, frozen, has_moments, moments_of, parts_at, paths_of
 from swath.options import count
-from swath.rollout.hosts.base import Host, close_broken, closed_on_failure, first_of
+from swath.rollout.hosts.base import (
+    ArraySpec,
+    Host,
+    HostSpec,
+    TensorDictSpec,
+    close_broken,
+    closed_on_failure,
+    first_of,
+)
 from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, build, is_env_instance, make_env
 from swath.rollout.hosts.torchrl import Fitting, is_torchrl_env
 from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
 from swath.rollout.hosts.vector import is_vector_env
-from swath.rollout.policies.binding import compiled, from_factory
-from swath.rollout.policies.calling import device_of, the_policy
-from swath.rollout.seeding import PrivateStreams
+from swath.rollout.policies.binding import bind, compiled, from_factory
+from swath.rollout.policies.calling import Binding, ExplorationType, device_of, the_policy
+from swath.rollout.seeding import PrivateStreams, preserved
+from swath.rollout.spaces import Leaves
 from swath.seeds import derive
-from swath.weights.manifest import Manifest
+from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import POLICY, Snapshot, owner
 
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
@@ -53,11 +64,8 @@ class SettingRequest:
         seed: root of the seed under which a factory is called; `None` seeds nothing.
         alone: whether the process is the worker's own; if not, others draw from the process's generators meanwhile,
             and evaluations draw from them, too.
-        env_kwargs: keywords for an id or a callable.
         rendered: ids are built so that they render frames, unless the keywords say otherwise.
-        env_device: where envs run, if that can be chosen.
-        compile: whether and how torch compiles the policy; `True`, or a mapping of options.
-        cudagraph: whether and how it is captured in a CUDA graph.
+        settings: keywords for an id or a callable, where envs run, whether and how the policy is compiled.
         borrows: whether instances go back to whoever has handed them in: envs are not closed, and an object with
             `predict` acts itself, with its modes put back at the end; draws are the caller's business then.
     """
@@ -69,17 +77,19 @@ class SettingRequest:
     device: torch.device | None = None
     seed: int | None = 0
     alone: bool = True
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     rendered: bool = False
-    env_device: torch.device | None = None
-    compile: bool | Mapping[str, Any] | None = None
-    cudagraph: bool | Mapping[str, Any] | None = None
+    settings: CollectorSettings = field(default_factory=CollectorSettings)
     borrows: bool = False
 
     @property
     def entries(self) -> list[Any]:
         """The tasks."""
         return [*self.env] if isinstance(self.env, list | tuple) else [self.env]
+
+    @property
+    def lent(self) -> bool:
+        """Whether envs were handed in, so that there are no others."""
+        return any(is_env_instance(entry) or is_vec_env(entry) for entry in self.entries)
 
     def source(self) -> Source | None:
         """What the host is built from; `None` for a `VecEnv` of Stable-Baselines3. Nothing is built yet.
@@ -98,7 +108,7 @@ class SettingRequest:
 
     def _source(self, env: Any, copies: int | None = None) -> Source:
         rendered = {"render_mode": "rgb_array"} if self.rendered and isinstance(env, str) else {}
-        return Source(env, {**rendered, **self.env_kwargs}, copies, "num_envs")
+        return Source(env, {**rendered, **self.settings.create_env_kwargs}, copies, "num_envs")
 
     def _in_turn(self, sources: list[Source]) -> Source:
         """One source that gives the envs of several in turn."""
@@ -125,6 +135,37 @@ class SettingRequest:
         return Source(make, {}, size, "num_envs", lends=True in instances)
 
 
+class Wanted(NamedTuple):
+    """What weights a model wants; travels.
+
+    Attributes:
+        manifest: names, shapes and dtypes.
+        shapes: of the tensors in extra state, by its name.
+    """
+
+    manifest: Manifest
+    shapes: Mapping[str, Mapping[str, Any]]
+
+    def fitted(self, model_id: str, weights: Snapshot) -> Snapshot:
+        """The weights as the model wants them.
+
+        Raises:
+            TypeError: the model has none.
+            KeyError: other names.
+            ValueError: other shapes.
+        """
+        fitting = take(weights, self.manifest)
+        if fitting is None:
+            raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
+        for name, extra in fitting.extras.items():
+            mine, theirs = self.shapes.get(name), _shapes(extra)
+            if mine and mine != theirs:
+                raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
+                    f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
+                )
+        return fitting
+
+
 class Setting:
     """A host and a policy.
 
@@ -134,11 +175,10 @@ class Setting:
     Attributes:
         host: the envs.
         policy: what has the weights; nobody else has it.
-        acts: the same policy, as it is called: compiled, say.
         device: where its inputs go; `None` for where the envs are.
         closed: whether the envs are closed.
         alone: as in the request.
-        draws_apart: whether what is drawn in an evaluation is to come from generators of its own.
+        turn: held while the envs are used.
 
     Raises:
         TypeError: no form of an env, or a policy that cannot be copied.
@@ -149,18 +189,49 @@ class Setting:
     def __init__(self, request: SettingRequest) -> None:
         self._request, self._open, self.closed = request, ExitStack(), False
         self._sent: dict[str, Snapshot] = {}
-        self._built = not any(is_env_instance(entry) or is_vec_env(entry) for entry in request.entries)
-        self.alone, self.draws_apart = request.alone, request.alone and not request.borrows
+        self._built, self.alone, self.turn = not request.lent, request.alone, Lock()
         self.host = self._host()
         try:
             self.policy = self._policy()
             self.device = request.device or device_of(self.policy)
-            self.acts = compiled(self.policy, request.compile, request.cudagraph)
+            self._acts = compiled(self.policy, request.settings.compile_policy, request.settings.cudagraph_policy)
         except BaseException:
             self._open.close()
             if self._built:
                 close_broken(self.host)
             raise
+
+    def bound(
+        self, exploration: ExplorationType, root: int | None, observation: Leaves, episode_of: EpisodeOf
+    ) -> Performer:
+        """The policy as it acts in one evaluation, given the first observation. Random states stay as they are.
+
+            deterministic, unseeded, or beside other threads  ──▶ one call for all B rows
+            sampled from a seed                               ──▶ one call per row, with the noise of its own episode
+
+        Where other threads draw from the process's generators these are left alone, and noise is drawn from them.
+
+        Raises:
+            TypeError: `predict` for envs that give TensorDicts.
+            Exception: what binding a policy raises.
+        """
+        policy, spec, device, sampled = self._acts, self.host.spec, self.device, exploration is ExplorationType.RANDOM
+
+        def bound_to(spec: HostSpec, observation: Leaves) -> Performer:
+            if not isinstance(policy, Predicts):
+                return bind(policy, spec, observation, Binding(device, exploration))
+            if isinstance(spec, ArraySpec):
+                return Predictor(policy, spec, deterministic=not sampled)
+            raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
+
+        # Rows of a batch of TorchRL's have no seeds of their own, and may differ in their shapes.
+        is_batch = isinstance(spec, TensorDictSpec) and spec.seeding != "episode"
+        with preserved(device) if self.alone else nullcontext():
+            if not (self.alone and sampled) or root is None or is_batch:
+                return bound_to(spec, observation)
+            single = replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ())
+            rows = [bound_to(single, row_of(observation, slot)) for slot in range(spec.num_envs)]
+            return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
 
     def renew(self) -> None:
         """Close the envs and build others, which get what those before them had been sent.
@@ -179,14 +250,18 @@ class Setting:
         if self._built or not self._request.borrows:
             self.host.close()
 
-    def manifest(self, model_id: str) -> Manifest:
+    def wanted(self, model_id: str) -> Wanted:
         """What weights a model wants.
 
         Raises:
             KeyError: there is no such model.
         """
         model = self._found(model_id)[0]
-        return Manifest.of(moments_of(model) if model_id != POLICY and has_moments(model) else model)
+        if model_id == POLICY:
+            return Wanted(Manifest.of(model), {})
+        manifest = Manifest.of(moments_of(model) if has_moments(model) else model)
+        extras = {name: model.get_submodule(owner(name)).get_extra_state() for name in manifest.extras}
+        return Wanted(manifest, {name: _shapes(extra) for name, extra in extras.items()})
 
     def state(self, model_id: str) -> Any:
         """The state of a model, as its first copy has it.
@@ -198,21 +273,6 @@ class Setting:
         if not hasattr(model, "state_dict"):
             raise TypeError(f"the model {model_id!r}, {type(model).__name__}, has no weights to keep")
         return model.state_dict()
-
-    def check(self, model_id: str, extras: Mapping[str, Any]) -> None:
-        """Check extra state that is a dict of tensors, before it is sent.
-
-        Raises:
-            KeyError: other names.
-            ValueError: other shapes.
-        """
-        for target in self._found(model_id):
-            for name, extra in extras.items():
-                mine, theirs = _shapes(target.get_submodule(owner(name)).get_extra_state()), _shapes(extra)
-                if mine and mine != theirs:
-                    raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
-                        f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
-                    )
 
     def apply(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Put newer weights in: into all models and copies, or into none.
@@ -244,7 +304,7 @@ class Setting:
         return found
 
     def _host(self) -> Host:
-        request, device = self._request, self._request.env_device
+        request, device = self._request, self._request.settings.env_device
         source = request.source()
         host = VecEnvHost(request.env) if source is None else build(source, Fitting(device=device, apart=True))
         with closed_on_failure([host] if self._built else []):

@@ -1,7 +1,6 @@
 """What lives in a worker of an evaluation: plays the episodes it is asked for, a slice of time at a go.
 
-    play(evaluation, episodes, request) ─▶ Performance ─▶ Report, not over yet: the same is asked again
-                                                      └─▶ Parcel(Report, Footage)
+    play(evaluation, episodes, request) ─▶ Performance ─▶ Report; if it is not over the same is asked again
 
 Between two slices the worker gets what is new: another evaluation, which takes the place of the present one, or the
 end. So whoever cancels or closes need not reach into a running evaluation. Where slices begin and end changes no
@@ -12,44 +11,31 @@ Several drivers may ask one worker. The evaluation that began last is played; ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from tensordict import TensorDict
 
-from swath.errors import Closed, Superseded
+from swath.errors import Closed, Superseded, WorkerLate
 from swath.evaluation.env_parts import dump_recorders, empty_recorders, recorders
+from swath.evaluation.options import EvalRequest
 from swath.evaluation.recording import Film, Recording
-from swath.evaluation.request import EvalRequest
 from swath.evaluation.result import EpisodeRow
 from swath.evaluation.runner import Runner
-from swath.evaluation.setting import Setting
+from swath.evaluation.setting import Setting, SettingRequest, Wanted
 from swath.group.member import Member
 from swath.rollout.hosts.base import Seeding, first_of, fps_of
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
-from swath.weights.manifest import Manifest
-from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
 
-SLICE_S = 0.05
-"""How long a worker plays before it looks for news."""
+SLICE_S = 0.05  # how long a worker plays before it looks for news
 
-
-class EvaluationId(NamedTuple):
-    """Names one evaluation.
-
-    Attributes:
-        asker: who asks for it.
-        number: counts what was asked for there, from 1 on.
-    """
-
-    asker: str
-    number: int
+EvaluationId: TypeAlias = tuple[str, int]  # who asks for an evaluation, and which of those asked for there, from 1 on
 
 
 @dataclass(frozen=True)
@@ -57,44 +43,30 @@ class Report:
     """How far a worker is with a round.
 
     Attributes:
-        over: whether it has played its part; then `rows` holds its episodes.
+        over: whether it has played its part; what follows `version` is there only then.
         complete: how many episodes of the evaluation it has played.
         seconds: spent on the round so far.
         seeding: how far seeds reach.
+        version: how many sets of weights were sent here.
         rows: complete episodes of the round, by number.
         records: whether transforms of the envs have recorded something that is to be written.
-        version: how many sets of weights were sent here.
-    """
-
-    over: bool
-    complete: int
-    seconds: float
-    seeding: Seeding
-    rows: Mapping[int, EpisodeRow]
-    records: bool
-    version: int
-
-
-@dataclass(frozen=True)
-class Footage:
-    """What is large of a worker's part.
-
-    Attributes:
         films: uint8 `[T, H, W, 3]` by episode.
         film_truncated: whether filming stopped for want of memory.
         fps: frames per second at which the env wants to be seen, if it says so.
         steps: all steps of the part's episodes, one episode behind the other; `None` if nobody wants them.
     """
 
+    over: bool
+    complete: int
+    seconds: float
+    seeding: Seeding
+    version: int
+    rows: Mapping[int, EpisodeRow] = field(default_factory=dict)
+    records: bool = False
     films: Mapping[int, Array] = field(default_factory=dict)
     film_truncated: bool = False
     fps: float | None = None
     steps: TensorDict | None = None
-
-    def kept(self) -> Footage:
-        """The same in memory of its own."""
-        films = {episode: film.copy() for episode, film in self.films.items()}
-        return replace(self, films=films, steps=None if self.steps is None else self.steps.clone())
 
 
 class Performance:
@@ -107,92 +79,86 @@ class Performance:
         workers: how many there are.
 
     Attributes:
-        runner: plays the episodes, and has those that are complete.
-        episodes: the round that is played.
-        over: whether that is complete.
-        seconds: spent on it.
+        over: whether the round is.
     """
 
-    def __init__(self, setting: Setting, request: EvalRequest, worker: int = 0, workers: int = 1) -> None:
-        self._until_any_done = request.until_any_done
+    def __init__(self, setting: Setting, request: EvalRequest, worker: int, workers: int) -> None:
+        self._request = request
         self._film = Film(request.film, request.film_bytes) if request.film else None
         self._recording = Recording(request.policy_version) if request.record else None
         watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
-        self.runner = Runner(setting, request, worker, workers, watchers)
-        self._drawing: Callable[[], AbstractContextManager[None]] = nullcontext
-        if setting.draws_apart:
+        self._runner = Runner(setting, request, worker, workers, watchers)
+        self._streams: PrivateStreams | None = None
+        if setting.alone:
             root = fresh_root() if request.seed is None else request.seed
-            self._drawing = PrivateStreams(derive(root, "global", worker), setting.device).in_force
+            self._streams = PrivateStreams(derive(root, "global", worker), setting.device)
         self._steps: Iterator[None] = iter(())
-        self.episodes, self.over, self.seconds = range(0), True, 0.0
+        self._episodes, self._seconds, self.over = range(0), 0.0, False
 
-    def begin(self, episodes: range) -> None:
-        """Play this round next."""
-        self.episodes, self.over, self.seconds = episodes, False, 0.0
-        self._steps = self.runner.play(episodes)
-
-    def play(self, enough: Callable[[], bool]) -> None:
-        """Play on until it is enough, which is asked after each step, or the round is over.
+    def play(self, episodes: range, version: int) -> Report:
+        """Play this round for a slice of time, or to its end.
 
         Where the request ends a round with the first env that is done, the others' episodes are cut there.
 
+        Args:
+            episodes: the round.
+            version: how many sets of weights were sent here.
+
         Raises:
-            Exception: what an env, the policy, a watcher or `enough` raised.
+            Exception: what an env, the policy or a watcher raised.
         """
-        began = monotonic()
-        try:
-            with self._drawing():
-                for _ in self._steps:
-                    if self._until_any_done and self.runner.rows:
-                        self.runner.cut()
-                        break
-                    if enough() and self.runner.unfinished:
-                        return
-            self.over = True
-        finally:
-            self.seconds += monotonic() - began
+        runner, request = self._runner, self._request
+        if episodes != self._episodes:
+            self._episodes, self._seconds, self._steps = episodes, 0.0, runner.play(episodes)
+        began, most, self.over = monotonic(), runner.steps + request.report_every, False
+        with nullcontext() if self._streams is None else self._streams.in_force():
+            for _ in self._steps:
+                if request.until_any_done and runner.rows:
+                    runner.cut()
+                elif (runner.steps >= most or monotonic() > began + SLICE_S) and runner.unfinished:
+                    break
+            else:
+                self.over = True
+        self._seconds += monotonic() - began
+        report = Report(self.over, len(runner.rows), self._seconds, runner.seeding, version)
+        return self._finished(report) if self.over else report
 
-    @property
-    def rows(self) -> dict[int, EpisodeRow]:
-        """The complete episodes of the round, by number."""
-        return {episode: row for episode, row in self.runner.rows.items() if episode in self.episodes}
-
-    def footage(self) -> Footage | None:
-        """What is large, if anything is asked for."""
-        if self._film is None and self._recording is None:
-            return None
-        footage = Footage(steps=None if self._recording is None else self._recording.taken())
-        if self._film is None:
-            return footage
-        film, rate = self._film, fps_of(self.runner.host.env)
-        return replace(footage, films=film.takes(), film_truncated=film.truncated, fps=rate)
+    def _finished(self, report: Report) -> Report:
+        film, recording, env = self._film, self._recording, self._runner.host.env
+        report = replace(
+            report,
+            rows={episode: row for episode, row in self._runner.rows.items() if episode in self._episodes},
+            records=bool(recorders(env)),
+            steps=None if recording is None else recording.taken(),
+        )
+        if film is None:
+            return report
+        return replace(report, films=film.takes(), film_truncated=film.truncated, fps=fps_of(env))
 
 
 class EvalWorker(Member):
     """One worker of an evaluation; used by one thread at a time.
 
     Args:
-        setting: what it plays in, and with.
+        built: what it plays in, and with; or the request for it.
         name: which life of which worker.
         workers: how many there are.
         place: the backend, in words.
-        turn: held while the envs are used, where other lives use the same.
         conditions: of all rollouts, whoever asks for them.
+
+    Raises:
+        WorkerLate: an earlier life is still in a call of these envs.
     """
 
     def __init__(
-        self,
-        setting: Setting,
-        name: Name,
-        workers: int = 1,
-        place: str = "inline",
-        turn: AbstractContextManager[Any] | None = None,
-        conditions: EvalRequest | None = None,
+        self, built: Setting | SettingRequest, name: Name, workers: int, place: str, conditions: EvalRequest
     ) -> None:
-        self._setting, self._name, self._workers, self._place = setting, name, workers, place
-        self._conditions = conditions or EvalRequest()
-        self._turn = nullcontext() if turn is None else turn
-        self._evaluation = EvaluationId("", 0)
+        self._name, self._workers, self._place, self._conditions = name, workers, place, conditions
+        with noted(name, place):
+            self._setting = built if isinstance(built, Setting) else Setting(built)
+            if self._setting.turn.locked():
+                raise WorkerLate(f"{self._setting.host.env} is still in a call that has not returned; use another env")
+        self._evaluation: EvaluationId = "", 0
         self._newest: dict[str, int] = {}  # by asker
         self._performance: Performance | None = None
         self._failed = self._closed = self._awaited = False
@@ -202,27 +168,9 @@ class EvalWorker(Member):
         """Answer, so that one is known to be there."""
         return True
 
-    def manifests(self, model_ids: Sequence[str]) -> dict[str, Manifest]:
+    def wanted(self, model_ids: Sequence[str]) -> dict[str, Wanted]:
         """What weights these models want; `KeyError` if there is no such model."""
-        return {model_id: self._setting.manifest(model_id) for model_id in model_ids}
-
-    def check(self, extras: Mapping[str, Mapping[str, Any]]) -> bool:
-        """Raise `KeyError` or `ValueError` unless extra state fits these models."""
-        for model_id, each in extras.items():
-            self._setting.check(model_id, each)
-        return True
-
-    def rollout(self, request: EvalRequest) -> EvalRequest:
-        """A request for one episode of each slot, filmed if the env renders, under the conditions given here."""
-        mine, env = self._conditions, self._setting.host.env
-        return replace(
-            request,
-            num_trajectories=self._setting.host.spec.num_envs,
-            seed=fresh_root() if mine.seed is None else mine.seed,
-            done_keys=mine.done_keys,
-            film=int(renders(env)),
-            film_bytes=mine.film_bytes,
-        )
+        return {model_id: self._setting.wanted(model_id) for model_id in model_ids}
 
     def take(self, models: Mapping[str, Any], version: int) -> None:
         """Put newer weights in: into all models and copies, or into none."""
@@ -232,11 +180,12 @@ class EvalWorker(Member):
 
     def begin(self, evaluation: EvaluationId) -> None:
         """Play this from now on; nothing if it has begun, or a later one of the same asker has."""
-        if evaluation.number > self._newest.get(evaluation.asker, 0):
-            self._newest[evaluation.asker] = evaluation.number
+        asker, number = evaluation
+        if number > self._newest.get(asker, 0):
+            self._newest[asker] = number
             self._evaluation, self._performance = evaluation, None
 
-    def play(self, evaluation: EvaluationId, episodes: range, request: EvalRequest) -> Report | Parcel:
+    def play(self, evaluation: EvaluationId, episodes: range, request: EvalRequest) -> Report:
         """Play a round for a slice of time, or to its end; whatever else was being played is given up.
 
         Args:
@@ -255,37 +204,27 @@ class EvalWorker(Member):
         self.begin(evaluation)
         if evaluation != self._evaluation:
             raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
+        setting = self._setting
         try:
-            with noted(self._name, self._place), self._turn:
-                return self._slice(episodes, request)
+            with noted(self._name, self._place), setting.turn:
+                if self._failed:
+                    setting.renew()
+                    self._failed = False
+                if self._performance is None:
+                    empty_recorders(setting.host.env)
+                    asked = self._rollout(request) if request.per_slot else request
+                    self._performance = Performance(setting, asked, self._name.worker, self._workers)
+                due = range(setting.host.spec.num_envs) if request.per_slot else episodes
+                return self._performance.play(due, self._version)
         except Exception:
             self._failed, self._performance = True, None
             raise
 
-    def _slice(self, episodes: range, request: EvalRequest) -> Report | Parcel:
-        if self._failed:
-            self._setting.renew()
-            self._failed = False
-        env, now = self._setting.host.env, self._performance
-        if now is None or (now.over and now.episodes == episodes):
-            empty_recorders(env)
-            now = self._performance = Performance(self._setting, request, self._name.worker, self._workers)
-        if now.episodes != episodes:
-            now.begin(episodes)
-        until, steps = monotonic() + SLICE_S, now.runner.steps + request.report_every
-        now.play(lambda: now.runner.steps >= steps or monotonic() > until)
-        runner, over = now.runner, now.over
-        report = Report(
-            over,
-            len(runner.rows),
-            now.seconds,
-            runner.seeding,
-            now.rows if over else {},
-            over and bool(recorders(env)),
-            self._version,
-        )
-        footage = now.footage() if over else None
-        return report if footage is None else Parcel(report, footage)
+    def _rollout(self, request: EvalRequest) -> EvalRequest:
+        """A request, whoever asks, under the conditions given here, filmed if the env renders."""
+        mine, filmed = self._conditions, int(renders(self._setting.host.env))
+        seed = fresh_root() if mine.seed is None else mine.seed
+        return replace(request, seed=seed, done_keys=mine.done_keys, film=filmed, film_bytes=mine.film_bytes)
 
     def dump(self, step: int, write: bool) -> list[str]:
         """Have the recorders of this worker's envs let go of what they have seen; what went wrong, in words.
@@ -295,7 +234,7 @@ class EvalWorker(Member):
             write: whether those of the very first slot write it.
         """
         env = self._setting.host.env
-        with self._turn:
+        with self._setting.turn:
             failures = dump_recorders(first_of(env), step) if write and self._name.worker == 0 else []
             empty_recorders(env)
         return failures
@@ -308,14 +247,14 @@ class EvalWorker(Member):
         """Close for all drivers; whether one that is not this `asker` has yet to learn of it, by asking for more."""
         if not self._closed:
             now = self._performance
-            self._awaited = now is not None and not now.over and self._evaluation.asker != asker
+            self._awaited = now is not None and not now.over and self._evaluation[0] != asker
             self.close()
         return self._awaited
 
     def close(self) -> None:
         """Close the envs."""
         self._closed, self._performance = True, None
-        with self._turn:
+        with self._setting.turn:
             self._setting.close()
 
 

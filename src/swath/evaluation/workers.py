@@ -5,58 +5,83 @@
                  │                            └ a worker is lost: its next life is asked for the same
                  └── anew, if too few are left: no failure is final
 
-Used by one thread, but for `wake` and `close`.
+Used by one thread, but for `wake`, `announce` and `close`.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from swath.errors import Closed, FleetFailed, PayloadLost, PlacementFailed, WorkerLate, WorkerLost
-from swath.evaluation.jobs import PRELOADED, Jobs
-from swath.evaluation.options import EvaluatorOptions
-from swath.evaluation.request import EvalRequest
-from swath.evaluation.result import Performed, Rounds
-from swath.evaluation.weights import SentWeights
-from swath.evaluation.worker import EvaluationId, Footage, Report
+from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
+from swath.evaluation.options import EvalRequest, EvaluatorOptions, Stopped
+from swath.evaluation.result import EpisodeRow, Episodes, episodes_of
+from swath.evaluation.setting import Setting, Wanted, private_copy, require_own
+from swath.evaluation.worker import EvalWorker, Report
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.weights.channel import Channel
-from swath.weights.snapshot import Snapshot
+from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers import create
+from swath.workers.base import Job
 from swath.workers.fleet import Fleet
 from swath.workers.hosting import described
 from swath.workers.outcome import Error, thawed
 from swath.workers.packing import travels
-from swath.workers.tickets import Received
+from swath.workers.tickets import Name
 
 travels(*CREATOR, creator_apart)
 
 _log = logging.getLogger("swath")
 
-GRACE_S = 1.0
-"""How long a slice that nobody waits for any more may take before its worker counts as stuck."""
-
-LEAST_S = 0.2
-"""How long what no worker has closed may take to be closed, at least."""
+PRELOADED = ("swath.evaluation.worker", "gymnasium", "tensordict")  # what every worker imports in any case
+PUBLIC = ("play",)  # methods by which an actor shows of what kind it is
+GRACE_S = 1.0  # how long a slice that nobody waits for any more may take before its worker counts as stuck
+LEAST_S = 0.2  # how long what no worker has closed may take to be closed, at least
 
 
 class Cancelled(Exception):  # noqa: N818
     """An evaluation was stopped by its service. Stays inside the library."""
 
 
+@dataclass(frozen=True)
+class Performed:
+    """What came of an evaluation.
+
+    Attributes:
+        request: what was asked for.
+        episodes: all that were played, in their order.
+        stopped: why no more were played.
+        seconds: from the first reset to the last end, of the worker that took longest; of several rounds the sum.
+        retries: how often a worker was lost and its share played again.
+        reports: of each worker and round.
+        unwritten: what recorders in the envs could not write, in words.
+    """
+
+    request: EvalRequest
+    episodes: Episodes
+    stopped: Stopped
+    seconds: float
+    retries: int
+    reports: Sequence[Report]
+    unwritten: Sequence[str] = ()
+
+
 class EvalWorkers:
     """Workers that play evaluations one after another.
 
+    What is to be built at once is built here: what a thread plays in, unless all is still to be built.
+
     Args:
-        options: what they build, where they live, and how many they are.
+        options: what they build, where they live, and how many they are; the policy is copied here.
         registered: name and namespace of the one worker, which then outlives its driver; on Ray.
         joins: another driver has begun that worker.
 
@@ -64,26 +89,40 @@ class EvalWorkers:
         complete: how many episodes of the present evaluation are played.
         wanted: how many its rounds have so far.
         retries: how often a worker was asked again after one was lost.
-        starting: whether workers are being brought up.
+
+    Raises:
+        TypeError: the policy cannot be copied, or not with all that it runs.
+        Exception: what building the env raised.
     """
 
     def __init__(
         self, options: EvaluatorOptions, registered: tuple[str, str] | None = None, *, joins: bool = False
     ) -> None:
         self._options, self._registered, self._joins = options, registered, joins
-        self._jobs = Jobs(options, registered, joins=joins)
+        request = options.setting
+        require_own(request.policy)
+        if request.policy is not None:
+            request = replace(request, policy=private_copy(request.policy))
+        at_once = not request.alone and (request.factory is None or request.lent)
+        self._request, self._setting = request, Setting(request) if at_once else None
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
         self._is_up = self._closed = False
-        self._weights = SentWeights(options.schemes, self._first)
+        self._wanted: dict[str, Wanted] = {}
+        self._held: dict[str, Snapshot] = {}  # the newest weights by model id, also for workers to come
         self._stopped: Callable[[], bool] = lambda: False
-        self._timeout_s = self._until = 0.0
+        self._until = 0.0
         self._asker, self._evaluations = uuid4().hex, 0
         self._losses = self._earlier_restarts = 0
         self._earlier: list[Fleet] = []  # with workers that cannot be ended
+        self._closing: threading.Thread | None = None
         self._lock = threading.Lock()
-        self.starting = False
         self.complete = self.wanted = self.retries = 0
+
+    @property
+    def starting(self) -> bool:
+        """Whether workers are being brought up."""
+        return self._fleet is not None and not self._is_up
 
     @property
     def restarts(self) -> int:
@@ -93,8 +132,9 @@ class EvalWorkers:
     @property
     def left_behind(self) -> list[str]:
         """What cannot be ended, since it is stuck: threads, by name."""
+        closing = [self._closing.name] if self._closing is not None and self._closing.is_alive() else []
         fleets = [*self._earlier, *([] if self._fleet is None else [self._fleet])]
-        return [*self._jobs.stuck, *(name for fleet in fleets for name in fleet.left_behind)]
+        return [*closing, *(name for fleet in fleets for name in fleet.left_behind)]
 
     def __str__(self) -> str:
         """The phases of the workers in words."""
@@ -116,30 +156,30 @@ class EvalWorkers:
             KeyError, ValueError, TypeError: weights that do not fit.
             Exception: what code of the user raised.
         """
-        self.complete = self.wanted = 0
         self._evaluations = request.step if request.per_slot else self._evaluations + 1
-        self._timeout_s = request.timeout_s
-        footage, seconds = list[Footage](), 0.0
+        options, rows, all_reports, seconds = self._options, dict[int, EpisodeRow](), list[Report](), 0.0
+        due, ended = range(n := options.num_trajectories), None
         with self._trying(stopped):
             self._assemble()
-            if fitted := self._weights.fitted(models):
-                self._publish(fitted)
-            rounds = Rounds(asked := self._first("rollout", request) if request.per_slot else request)
-            while rounds.stopped is None:
-                self.wanted = rounds.due.stop
-                reports = self._play(rounds.due, asked, footage)
-                rounds.played({n: row for report in reports.values() for n, row in report.rows.items()})
+            self._send(models)
+            while ended is None:
+                self.wanted = due.stop
+                reports = self._ask("play", (self._asker, self._evaluations), due, request)
+                rows |= {number: row for report in reports.values() for number, row in report.rows.items()}
+                all_reports += reports.values()
                 seconds += max(report.seconds for report in reports.values())
-            losses, records = self._losses, [worker for worker, report in reports.items() if report.records]
-            unwritten = self._dump(records, request.step, write=self._options.dump_video)
-        first = reports[0]
-        return Performed(asked, rounds, seconds, first.seeding, losses, footage, unwritten, first.version)
+                episodes = episodes_of(rows)
+                ended = "fixed" if request.per_slot else options.verdict(episodes["returns"], request.seed)
+                due = range(due.stop, due.stop + n)
+            losses, recorded = self._losses, [worker for worker, report in reports.items() if report.records]
+            unwritten = self._dump(recorded, request.step)
+        return Performed(request, episodes, ended, seconds, losses, all_reports, unwritten)
 
     def announce(self, number: int) -> None:
         """A rollout is about to be asked for: what the worker plays for others is given up now."""
         if (group := self._group) is not None:
             with suppress(Closed):
-                group.send(group.to_all("begin", EvaluationId(self._asker, number)))
+                group.send(group.to_all("begin", (self._asker, number)))
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The state of the policy, and of other models that were sent weights, as the last evaluation had it.
@@ -150,8 +190,14 @@ class EvalWorkers:
             WorkerLost: too few workers are left to fetch what was never sent.
             WorkerLate: it took longer than an evaluation may.
         """
-        with self._trying(lambda: False):
-            return self._weights.states()
+        states = {}
+        for model_id, weights in self._held.items():
+            values, aliases = weights.weights(), self._wanted[model_id].manifest.aliases
+            states[model_id] = {**values, **{name: values[first] for name, first in aliases.items() if first in values}}
+        if POLICY not in states:
+            with self._trying(lambda: False):
+                states[POLICY] = self._ask("weights", POLICY, workers=[0])[0]
+        return states
 
     def wake(self) -> None:
         """Let `perform`, in another thread, ask whether it is stopped."""
@@ -176,7 +222,7 @@ class EvalWorkers:
                 for error in fleet.close(max(0.0, until - monotonic()), ask=asks):
                     _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         finally:
-            self._jobs.close(max(LEAST_S, until - monotonic()))
+            self._close_setting(max(LEAST_S, until - monotonic()))
 
     def _end(self, group: WorkerGroup, timeout: float) -> None:
         """Close the registered worker, and have it end with this driver; others learn first that it is closed."""
@@ -190,17 +236,34 @@ class EvalWorkers:
         for handle in map(fleet.handle, fleet.standings()):
             handle.lasts = False
 
+    def _close_setting(self, timeout: float) -> None:
+        """Close what was built for nobody, and envs that were handed in: in a thread, for it may hang."""
+        setting, self._setting = self._setting, None
+        if setting is None or setting.closed or setting.turn.locked():
+            return
+
+        def close() -> None:
+            try:
+                setting.close()
+            except Exception:  # noqa: BLE001  it is logged
+                _log.exception("an env of an evaluation raised when it was closed")
+
+        self._closing = threading.Thread(target=close, name="swath eval closes", daemon=True)
+        self._closing.start()
+        self._closing.join(timeout)
+
     # Who is there
 
     @contextmanager
     def _trying(self, stopped: Callable[[], bool]) -> Iterator[None]:
         """Ask workers within; whoever still answers at the end is waited for a moment, then ended."""
-        self._stopped, self._losses, self._until = stopped, 0, monotonic() + self._timeout_s
+        self._stopped, self._losses, self._until = stopped, 0, monotonic() + self._options.timeout_s
         try:
             yield
         except FleetFailed as failure:
             raise failure.causes[-1] from None
         finally:
+            self.complete = self.wanted = 0
             self.retries += min(self._losses, self._options.retries)
             if self._group is not None:
                 self._let_go(self._group)
@@ -234,15 +297,21 @@ class EvalWorkers:
                 raise Closed("the workers were shut down; build another evaluator")
             if allowed is not None:
                 allowed()
-            fleet = self._fleet = Fleet(backend, self._jobs, options.num_workers, options.survival)
-            self._group, self._is_up = WorkerGroup(fleet, Channel(backend.share)), False
-        fleet.look()
-        if self._weights.held:
-            self._publish(self._weights.held)
+            self._fleet = Fleet(backend, self._job, options.num_workers, options.survival)
+            self._group = WorkerGroup(self._fleet, Channel(backend.share))
+        self._fleet.look()
+        if self._held:
+            self._group.channel.publish(self._held)
 
-    def _publish(self, models: Mapping[str, Snapshot]) -> None:
-        assert self._group is not None
-        self._group.channel.publish(models)
+    def _job(self, name: Name) -> Job:
+        """How to bring up this life of this worker; one after another plays in envs that were handed in."""
+        options, built = self._options, self._setting
+        if not self._request.lent:
+            self._setting = None
+        build = partial(EvalWorker, built or self._request, name, options.num_workers, options.place, options.request)
+        before, threads = None if options.place == "thread" else options.init_fn, options.settings.num_threads or 1
+        public = () if self._registered is None else PUBLIC
+        return Job(build, name, threads, before, options.resources, public, self._registered, self._joins)
 
     def _assemble(self) -> None:
         """Have the workers up; another set of them if too few are left of the last.
@@ -257,33 +326,25 @@ class EvalWorkers:
             fleet.forgive()
             if (failure := fleet.failure) is None:
                 return
-            gone = fleet.place_gone
             fleet.close(0.0)
             self._part_with(fleet)
-            if gone:
+            if fleet.place_gone:
                 raise failure.causes[-1]  # others are not begun elsewhere without a word
             self._earlier_restarts += self._options.num_workers
-        self._bring_up()
-        self._until = monotonic() + self._timeout_s
-
-    def _bring_up(self) -> None:
         if self._fleet is None:
             self.begin()
-        fleet = self._fleet
-        assert fleet is not None
-        self.starting = True
+        assert self._fleet is not None
         try:
-            fleet.bring_up()
+            self._fleet.bring_up()
         except BaseException as failure:
-            self._part_with(fleet)
+            self._part_with(self._fleet)
             if isinstance(failure, PlacementFailed):
                 advice = "ask for less (num_gpus=0, say), wait longer, or free some; the next evaluation asks again"
                 text = f"{failure}; {advice}"
                 raise PlacementFailed(text, asked=failure.asked, available=failure.available) from None
             raise
-        finally:
-            self.starting = False
         self._is_up = True
+        self._until = monotonic() + self._options.timeout_s
 
     def _part_with(self, fleet: Fleet) -> None:
         """It is closed."""
@@ -294,12 +355,42 @@ class EvalWorkers:
 
     # What they are asked
 
-    def _answers(self, workers: Collection[int], method: str, *args: Any) -> list[Request]:
-        """Ask these workers, if they are up and not asked yet; who has answered, or died; none if others came or went.
+    def _send(self, models: Mapping[str, Snapshot]) -> None:
+        """Check weights, all of them, and publish them.
 
-        What is returned is to be closed.
+        Raises:
+            KeyError, ValueError, TypeError: weights that do not fit; nothing has changed.
         """
-        group = self._group
+        if (declared := self._options.schemes) is not None and (unknown := sorted(models.keys() - declared.keys())):
+            raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(declared)}")
+        if missing := [model_id for model_id in models if model_id not in self._wanted]:
+            self._wanted |= self._ask("wanted", missing, workers=[0])[0]
+        if fitted := {model_id: self._wanted[model_id].fitted(model_id, each) for model_id, each in models.items()}:
+            assert self._group is not None
+            self._group.channel.publish(fitted)
+            self._held.update(fitted)
+
+    def _ask(self, method: str, *args: Any, workers: Sequence[int] | None = None) -> dict[int, Any]:
+        """Replies of these workers, or of all; whoever is lost is asked again in its next life.
+
+        So is whoever has a `Report` that is not over.
+        """
+        assert self._group is not None
+        asked, replies = self._group.fleet.standings() if workers is None else workers, dict[int, Any]()
+        while left := [worker for worker in asked if not getattr(replies.get(worker), "over", worker in replies)]:
+            for answer in self._answers(left, method, *args):
+                replies.pop(answer.worker, None)
+                if answer.reply is None:
+                    self._lost(answer)
+                else:
+                    replies[answer.worker] = answer.reply
+            if method == "play":
+                self.complete = sum(report.complete for report in replies.values())
+        return replies
+
+    def _answers(self, workers: Collection[int], method: str, *args: Any) -> list[Request]:
+        """Ask these workers, if they are up and not asked yet; who has answered, or died; none with other news."""
+        group, timeout = self._group, self._options.timeout_s
         assert group is not None
         seen, asked = group.news, {request.worker for request in group.wanted()}
         for worker in group.fleet.up:
@@ -312,81 +403,34 @@ class EvalWorkers:
         answered = [request for request in out if request.answered]
         if not answered and monotonic() >= self._until:
             if group.fleet.up.keys() >= set(workers):
-                raise self._late(method, sorted({request.worker for request in out}))
-            self._until = monotonic() + self._timeout_s  # who comes back has deadlines of its own
+                late = tuple(sorted({request.worker for request in out}))
+                doing = f"{method}() of workers {[*late]}"
+                if method == "play":
+                    doing = f"the evaluation, with {self.complete} of {self.wanted} episodes complete,"
+                text = (
+                    f"{doing} took longer than timeout_s={timeout:g}; workers {[*late]} are ended where they are stuck"
+                )
+                way_out = "give it more time, fewer episodes, or max_steps"
+                raise WorkerLate(f"{text}, and replaced; {way_out}", workers=late, deadline=timeout)
+            self._until = monotonic() + timeout  # who comes back has deadlines of its own
         for request in answered:
             group.settle(request)
-            if not isinstance(request.reply, Received):
-                group.close(request)
+            group.close(request)
         return answered
 
-    def _first(self, method: str, *args: Any) -> Any:
-        """The answer of any worker; where it is lost meanwhile another is asked, or its next life."""
-        assert self._group is not None
-        while True:
-            for answer in self._answers([*self._group.fleet.up][:1], method, *args):
-                if answer.reply is not None:
-                    return answer.reply
-                self._lost(answer)
-
-    def _play(self, episodes: range, request: EvalRequest, footage: list[Footage]) -> dict[int, Report]:
-        """Play a round; the last report of each worker."""
-        assert self._group is not None
-        workers, reports = self._group.fleet.standings(), dict[int, Report]()
-        evaluation = EvaluationId(self._asker, self._evaluations)
-        while left := [worker for worker in workers if worker not in reports or not reports[worker].over]:
-            for answer in self._answers(left, "play", evaluation, episodes, request):
-                reply = answer.reply
-                if isinstance(reply, Received):
-                    try:
-                        footage.append(reply.open().kept())
-                        reply = reply.head
-                    except PayloadLost as lost:
-                        self._lost(answer, lost)
-                        reply = None
-                    self._group.close(answer)
-                elif reply is None:
-                    self._lost(answer)
-                reports.pop(answer.worker, None)
-                if reply is not None:
-                    reports[answer.worker] = reply
-            self.complete = sum(report.complete for report in reports.values())
-        return reports
-
-    def _dump(self, workers: Collection[int], step: int, *, write: bool) -> list[str]:
+    def _dump(self, workers: Sequence[int], step: int) -> list[str]:
         """After the last round: recorders in the envs let go of what they have seen; what went wrong, in words."""
-        failures, left = list[str](), set(workers)
         try:
-            while left:
-                for answer in self._answers(left, "dump", step, write):
-                    left.remove(answer.worker)
-                    failures.extend([str(_cause(answer))] if answer.reply is None else answer.reply)
-        except (FleetFailed, WorkerLate) as error:
-            failures.append(f"recorders of workers {sorted(left)} did not come to an end: {error}")
-        return failures
+            replies = self._ask("dump", step, self._options.dump_video, workers=workers)
+        except (FleetFailed, WorkerLost, WorkerLate) as error:
+            return [f"recorders of workers {[*workers]} did not come to an end: {error}"]
+        return [failure for failures in replies.values() for failure in failures]
 
-    def _lost(self, answer: Request, payload: PayloadLost | None = None) -> None:
-        """A worker, or what it has sent, is lost: the deadline begins anew, unless that was once too often."""
-        cause = payload or _cause(answer)
+    def _lost(self, answer: Request) -> None:
+        """A worker died, or refused the weights: the deadline begins anew, unless that was once too often."""
+        outcome = answer.ticket.outcome
+        cause = outcome.exception if isinstance(outcome, Error) else thawed(answer.ticket.value.error)
         self._losses += 1
-        if self._losses > self._options.retries or not isinstance(cause, WorkerLost | PayloadLost):
+        if self._losses > self._options.retries or not isinstance(cause, WorkerLost):
             raise cause
-        self._until = monotonic() + self._timeout_s
-
-    def _late(self, method: str, late: list[int]) -> WorkerLate:
-        doing = f"{method}() of workers {late}"
-        if method == "play":
-            doing = f"the evaluation, with {self.complete} of {self.wanted} episodes complete,"
-        return WorkerLate(
-            f"{doing} took longer than timeout_s={self._timeout_s:g}; workers {late} are ended where they are stuck, "
-            "and replaced; give it more time, fewer episodes, or max_steps",
-            workers=tuple(late),
-            deadline=self._timeout_s,
-        )
-
-
-def _cause(answer: Request) -> BaseException:
-    """Why there is no reply: its worker died, or refused the weights that came with the request."""
-    outcome = answer.ticket.outcome
-    assert outcome is not None
-    return outcome.exception if isinstance(outcome, Error) else thawed(outcome.value.error)
+        self._until = monotonic() + self._options.timeout_s
