@@ -414,7 +414,7 @@ def test_whoever_waits_is_woken_by_shutdown(ray, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_restarts": 1}, "remote_kwargs has 'max_restarts'"),
+        ({"max_restarts": 1}, "has 'max_restarts'"),
         ({"name": "x", "lifetime": "detached"}, "lifetime"),
         ({"timeout_s": 0}, "timeout_s"),
         ({"start_timeout_s": float("inf")}, "start_timeout_s"),

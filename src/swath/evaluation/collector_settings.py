@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ _REFUSED = {
     "num_sub_threads",
 }
 
-_OF_TRAJECTORIES = ("traj_format", "storing_device", "postproc")
+OF_TRAJECTORIES = ("traj_format", "storing_device", "postproc")
 
 
 @dataclass(frozen=True)
@@ -100,14 +100,9 @@ class CollectorSettings:
         if not isinstance(given, Mapping):
             raise TypeError(f"collector_kwargs is of type {type(given).__name__}; give a dict of keywords of Collector")
         used = {name: value for name, value in given.items() if not _holds_anyway(name, value) and value is not None}
-        for name in () if measured else used.keys() & {*_OF_TRAJECTORIES}:
+        for name in () if measured else used.keys() & {*OF_TRAJECTORIES}:
             warn_of_no_effect(f"{name} in collector_kwargs", "it is for the trajectories that metrics_fn gets")
         return cls(**used)
-
-    @property
-    def without_trajectories(self) -> CollectorSettings:
-        """What of them workers need."""
-        return replace(self, traj_format="padded", storing_device="cpu", postproc=None)
 
     def device(self, device: Any) -> torch.device | None:
         """Where the policy runs, given `device` too.

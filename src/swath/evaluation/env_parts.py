@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from inspect import signature
+from itertools import cycle
 from typing import Any
 
 import gymnasium as gym
@@ -22,7 +23,13 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorRewardWrapper,
 from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
+from swath.options import count
+from swath.rollout.hosts.base import close_broken
+from swath.rollout.hosts.pettingzoo import is_parallel_env
+from swath.rollout.hosts.sources import Source, is_env_instance, make_env
+from swath.rollout.hosts.torchrl import is_torchrl_env
 from swath.rollout.hosts.vec_env import is_from_stable_baselines, is_vec_env
+from swath.rollout.hosts.vector import is_vector_env
 from swath.weights.snapshot import Snapshot, fitting
 
 _FLAG = "update_running_mean"
@@ -219,3 +226,56 @@ def change(part: Any, snapshot: Snapshot) -> Callable[[], None]:
             setattr(part, name, value.numpy().astype(before.dtype) if is_array else type(before)(value.item()))
 
     return put
+
+
+# Envs that are to be built
+
+
+def source_of(env: Any, num_envs: int | None, kwargs: Mapping[str, Any], *, rendered: bool) -> Source | None:
+    """What a host is built from; `None` for a `VecEnv` of Stable-Baselines3. Nothing is built yet.
+
+    Args:
+        env: an id, a callable, an instance, or a list of one kind of these: slot g runs entry g mod k.
+        num_envs: slots; `None`: 1 for an id or callable, the size of an instance or list.
+        kwargs: keywords for an id or a callable.
+        rendered: ids are built so that they render frames, unless the keywords say otherwise.
+
+    Raises:
+        TypeError: no form of an env.
+        ValueError: a number of slots that a list cannot have, or keywords for an instance.
+    """
+
+    def source(entry: Any, copies: int | None = None) -> Source:
+        more = {"render_mode": "rgb_array"} if rendered and isinstance(entry, str) else {}
+        return Source(entry, {**more, **kwargs}, copies, "num_envs")
+
+    if num_envs is not None:
+        count("num_envs", num_envs)
+    if isinstance(env, list | tuple):
+        return _in_turn([*map(source, env)], num_envs)
+    return None if is_vec_env(env) else source(env, None if is_env_instance(env) else num_envs)
+
+
+def _in_turn(sources: list[Source], num_envs: int | None) -> Source:
+    """One source that gives the envs of several in turn."""
+    instances, n = {source.is_instance for source in sources}, len(sources)
+    if len(instances) != 1:
+        what = "a list of instances and of things to build; make it one kind" if n else "an empty list; name an env"
+        raise ValueError(f"env is {what}")
+    size = num_envs or n
+    if size % n or (True in instances and size != n):
+        wanted = f"{n}" if True in instances else f"a multiple of {n}"
+        raise ValueError(f"num_envs={size} for a list of {n} envs; it must be {wanted}, or None")
+    turns, kinds = cycle(sources), set[tuple[bool, bool]]()
+
+    def make() -> Any:
+        source = next(turns)
+        env = source.env if source.is_instance else make_env(source)
+        kinds.add((is_torchrl_env(env), is_parallel_env(env)))
+        if len(kinds) > 1 or is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
+            if not source.is_instance:
+                close_broken(env)
+            raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs of one kind")
+        return env
+
+    return Source(make, {}, size, "num_envs", lends=True in instances)

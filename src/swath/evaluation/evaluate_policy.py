@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from time import monotonic
 from typing import Any, Literal, overload
 
@@ -22,7 +21,6 @@ from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.sources import require_free
 from swath.rollout.loop import Step
-from swath.rollout.policies.calling import ExplorationType
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import joiner, structured
 from swath.seeds import derive, fresh_root
@@ -145,7 +143,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         max_steps=max_steps,
         timeout_s=timeout_s,
         seed=seed,
-        exploration_type=ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM,
+        exploration_type="DETERMINISTIC" if deterministic else "RANDOM",
     )
     require_free(env)
     watchers = [] if callback is None else [_showing(callback, actor)]
@@ -162,14 +160,14 @@ def played(
     options: EvaluatorOptions, watchers: Sequence[Watcher] = (), *, render: bool = False, warn: bool = False
 ) -> Runner:
     """Play one round in the calling thread, with what the options have, which is borrowed; see `evaluate_policy`."""
-    setting = Setting(replace(options.setting, alone=True, borrows=True))
+    setting = Setting(options, borrows=True)
     device, seed, until, env = setting.device, options.seed, monotonic() + options.timeout_s, setting.host.env
     try:
         if warn and (changers := reward_changers(env)) and not is_monitored(env):
             text = f"the env's {', '.join(changers)} changes rewards, so the returns are not those of the task"
             way_out = "wrap the env in RecordEpisodeStatistics below it to get them, or pass warn=False"
             warnings.warn(f"{text}; {way_out}", UserWarning, stacklevel=3)
-        runner = Runner(setting, options.request, watchers=watchers, monitors=True)
+        runner = Runner(setting, options, watchers=watchers, monitors=True)
         with PrivateStreams(fresh_root() if seed is None else derive(seed, "global"), device).swapped():
             for _ in runner.play(range(options.num_trajectories)):
                 for one in (env if isinstance(env, list) else [env]) if render else ():

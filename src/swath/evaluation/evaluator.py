@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import partial
 from operator import index
@@ -12,11 +13,11 @@ from tensordict import TensorDict
 
 from swath.evaluation.options import EvaluatorOptions, step_of
 from swath.evaluation.result import EvalResult
-from swath.evaluation.service import EvaluationService
-from swath.evaluation.weights import extract_weights, request_of
+from swath.evaluation.service import EvaluationService, request_of
 from swath.evaluation.workers import EvalWorkers
 from swath.nearest import with_options
 from swath.rollout.hosts.sources import claim, require_free
+from swath.weights.snapshot import EXTRA_STATE, flat_weights, is_extra
 from swath.workers.garbage import GarbageWatch
 
 _GARBAGE_S = 2.0
@@ -200,8 +201,22 @@ class Evaluator:
 
     @staticmethod
     def extract_weights(policy: Any) -> TensorDict:
-        """Parameters and buffers as a nested TensorDict on the CPU that shares no memory with the policy."""
-        return extract_weights(policy)
+        """Parameters and buffers of a policy, that share no memory with it.
+
+        Returns:
+            Nested TensorDict of batch size `[]` on the CPU; a module's extra state is under `"__extra_state__"`.
+
+        Raises:
+            TypeError: it has no weights.
+        """
+        weights = TensorDict(batch_size=[], device="cpu")
+        for name, value in flat_weights(policy).items():
+            *path, last = name.split(".")
+            if is_extra(name):
+                weights.set_non_tensor((*path, EXTRA_STATE), copy.deepcopy(value))
+            else:
+                weights.set((*path, last), value.cpu().clone())
+        return weights
 
     def shutdown(self, timeout: float = 5.0) -> None:
         """Stop what is running, close the envs where they live, end workers and threads. Twice is fine."""

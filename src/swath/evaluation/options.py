@@ -1,4 +1,4 @@
-"""The arguments of `Evaluator` as one frozen value, which checks itself before anything is built; one evaluation of it.
+"""The arguments of `Evaluator` as one frozen value, which checks itself before anything is built.
 
 What each means stands in the docstring of `Evaluator`.
 """
@@ -6,9 +6,8 @@ What each means stands in the docstring of `Evaluator`.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.util import find_spec
 from operator import index
@@ -20,16 +19,16 @@ from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
 from swath.evaluation.acting import Predicts
-from swath.evaluation.collector_settings import CollectorSettings
+from swath.evaluation.collector_settings import OF_TRAJECTORIES, CollectorSettings
+from swath.evaluation.env_parts import source_of
 from swath.evaluation.queue import BusyPolicy
-from swath.evaluation.setting import SettingRequest
 from swath.evaluation.statistics import Floats, mean_interval
 from swath.extras import need
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, count
-from swath.rollout.hosts.sources import is_env_instance
+from swath.rollout.hosts.sources import Source, is_env_instance
+from swath.rollout.hosts.vec_env import is_vec_env
 from swath.rollout.policies.calling import ExplorationType, as_exploration_type
-from swath.seeds import fresh_root
 from swath.weights.schemes import require_schemes
 
 Place = Literal["thread", "process", "ray"]
@@ -37,46 +36,9 @@ Stopped: TypeAlias = Literal["fixed", "ci", "max"]
 
 NUM_GPUS = 1
 _PLACEMENT_S = 60.0
-_REPORT_EVERY = 1000
 _ROUNDS_AT_MOST = 10
 _HERE, _APART = "Collector", "MultiSyncCollector"
 _OURS = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
-_STEP = ": the training step the evaluation belongs to"
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalRequest:
-    """One evaluation, as it travels to those who play it.
-
-    Attributes:
-        step: the training step it belongs to.
-        policy_version: version of the weights.
-        max_steps: most env steps of an episode; reaching it truncates the episode.
-        seed: root of the seeds of its episodes and of its noise; `None` seeds nothing.
-        exploration: how the policy picks its actions.
-        reward_keys: entry whose mean is the reward of a step, or a list of them.
-        done_keys: entry that ends an episode, or a list of them: when all are set.
-        film: how many of the first episodes are filmed.
-        film_bytes: frames held at most, by each worker.
-        report_every: env steps between two reports of a worker, at most.
-        record: whether all steps are kept.
-        per_slot: one episode of each slot, filmed if the env renders, under the seed and keys that the worker has.
-        until_any_done: a round ends with the first episode that does; the others are cut there.
-    """
-
-    step: int = 0
-    policy_version: int = 0
-    max_steps: int | None = None
-    seed: int | None = 0
-    exploration: ExplorationType = ExplorationType.DETERMINISTIC
-    reward_keys: Any = ("next", "reward")
-    done_keys: Any = ("next", "done")
-    film: int = 0
-    film_bytes: int = 2**30
-    report_every: int = _REPORT_EVERY
-    record: bool = False
-    per_slot: bool = False
-    until_any_done: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,11 +164,11 @@ class EvaluatorOptions:
             raise TypeError(f"policy is of type {kind}; it must be callable, or an object with predict")
         if place != "thread" and policy is not None:
             raise ValueError(f"backend={place!r} builds the policy in the worker: it needs policy_factory, not policy")
-        instances = [type(entry).__name__ for entry in self.setting.entries if is_env_instance(entry)]
-        if place != "thread" and instances:
-            got = f"it needs an id or a callable, got an instance of {instances[0]}"
+        if place != "thread" and self.lent:
+            got = f"it needs an id or a callable, got an instance: {self.env}"
             raise ValueError(f"backend={place!r} builds the env in the worker: {got}")
-        self.setting.source()
+        _ = self.policy_device
+        self.source()
 
     def verdict(self, returns: Floats, root: int | None) -> Stopped | None:
         """Why to stop after episodes with these returns; `None`: play another round.
@@ -254,35 +216,29 @@ class EvaluatorOptions:
         apart = kind == _APART or self.schemes is not None
         return "process" if self.backend == "thread" and apart else self.backend
 
-    @cached_property
-    def setting(self) -> SettingRequest:
-        """What each worker builds."""
-        return SettingRequest(
-            self.env,
-            self.num_envs,
-            self.policy,
-            self.policy_factory,
-            self.settings.device(self.device),
-            fresh_root() if self.seed is None else self.seed,  # products of factories are alike in all workers
-            self.place != "thread",
-            self.record_video > 0,
-            self.settings.without_trajectories,
-        )
+    @property
+    def policy_device(self) -> torch.device | None:
+        """Where the policy runs; `None` leaves it where it is."""
+        return self.settings.device(self.device)
 
     @property
-    def request(self) -> EvalRequest:
-        """What all evaluations have in common."""
-        return EvalRequest(
-            max_steps=self.max_steps,
-            seed=self.seed,
-            exploration=as_exploration_type(self.exploration_type),
-            reward_keys=self.reward_keys,
-            done_keys=self.done_keys,
-            film=self.record_video,
-            film_bytes=self.max_video_bytes // self.num_workers,
-            report_every=self.frames_per_batch or self.max_steps or _REPORT_EVERY,
-            record=self.metrics_fn is not None,
-        )
+    def lent(self) -> bool:
+        """Whether envs were handed in, so that there are no others."""
+        entries = self.env if isinstance(self.env, list | tuple) else [self.env]
+        return any(is_env_instance(entry) or is_vec_env(entry) for entry in entries)
+
+    def source(self) -> Source | None:
+        """What the envs of a worker are built from; see `source_of`."""
+        kwargs = self.settings.create_env_kwargs
+        return source_of(self.env, self.num_envs, kwargs, rendered=self.record_video > 0)
+
+    def for_workers(self, policy: Any) -> EvaluatorOptions:
+        """What workers get, with this policy: it travels, and has nothing that is called here."""
+        given = self.collector_kwargs or {}
+        kwargs = {name: value for name, value in given.items() if name not in OF_TRAJECTORIES}
+        here = ("collector_cls", "weight_sync_schemes", "metrics_fn", "on_result", "init_fn", "ray_kwargs")
+        none: dict[str, Any] = dict.fromkeys((*here, "keep_best", "video_dir", "video_fps"))
+        return replace(self, policy=policy, backend=self.place, collector_kwargs=kwargs, **none)
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -300,12 +256,6 @@ class EvaluatorOptions:
             waits_for_room=False,
         )
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether the env is TorchRL's maker of envs with a common state; torchrl is not imported for it."""
-        creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", None)
-        return creator is not None and isinstance(self.env, creator)
-
 
 def require_ray() -> None:
     """Raise `RuntimeError` unless Ray is installed."""
@@ -313,13 +263,12 @@ def require_ray() -> None:
         raise RuntimeError("Ray is required for backend='ray': pip install \"swath[ray]\"")
 
 
-def resources_of(num_gpus: Any, ray_kwargs: Any, said: str = "ray_kwargs") -> dict[str, Any]:
+def resources_of(num_gpus: Any, ray_kwargs: Any) -> dict[str, Any]:
     """What an actor asks for, as options of `ray.remote`.
 
     Args:
         num_gpus: as it was given.
         ray_kwargs: other options, as they were given.
-        said: what these are called, in messages.
 
     Raises:
         TypeError: not a mapping, or not a number.
@@ -330,31 +279,19 @@ def resources_of(num_gpus: Any, ray_kwargs: Any, said: str = "ray_kwargs") -> di
     if not 0 <= num_gpus < math.inf:
         raise ValueError(f"num_gpus={num_gpus!r} must be a number ≥ 0")
     if ray_kwargs is not None and not isinstance(ray_kwargs, Mapping):
-        raise TypeError(f"{said} is of type {type(ray_kwargs).__name__}; give a dict of options of ray.remote()")
+        raise TypeError(f"ray_kwargs is of type {type(ray_kwargs).__name__}; give a dict of options of ray.remote()")
     options = dict(ray_kwargs or {})
     for option in _OURS:
         if option in options:
-            raise ValueError(f"{said} has {option!r}, which Swath sets itself; leave it out")
+            raise ValueError(f"ray_kwargs has {option!r}, which Swath sets itself; leave it out")
     if "num_gpus" in options:
-        raise ValueError(f"{said} has num_gpus={options['num_gpus']!r}; give it as num_gpus of the Evaluator")
+        raise ValueError(f"ray_kwargs has num_gpus={options['num_gpus']!r}; give it as num_gpus of the Evaluator")
     return {**options, "num_gpus": num_gpus}
 
 
 def step_of(step: object) -> int | None:
-    """A training step as an int of Python's.
-
-    Raises:
-        TypeError: no integer.
-        ValueError: one of more than 64 bits, which no tensor holds.
-    """
-    if step is None:
-        return None
-    if isinstance(step, bool):
-        raise TypeError(f"step={step!r} must be an integer{_STEP}")
-    number = _integer("step", step, _STEP)
-    if not -(2**63) <= number < 2**63:
-        raise ValueError(f"step={step!r} must fit in 64 bits{_STEP}")
-    return number
+    """A training step as an int of Python's; `TypeError` for anything else but `None`."""
+    return None if step is None else _integer("step", step, ": the training step the evaluation belongs to")
 
 
 def _require_positive(name: str, value: object, what: str = "number of seconds") -> None:
@@ -366,6 +303,6 @@ def _require_positive(name: str, value: object, what: str = "number of seconds")
 def _integer(name: str, value: object, meaning: str) -> int:
     """The value as an int of Python's, also from numpy's and torch's."""
     try:
-        return index(value)  # type: ignore[arg-type]  # that is what is found out
+        return index(value if not isinstance(value, bool) else "")  # type: ignore[arg-type]  # that is found out
     except TypeError:
         raise TypeError(f"{name}={value!r} must be an integer{meaning}") from None

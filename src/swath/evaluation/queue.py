@@ -35,7 +35,7 @@ class Request:
         sync: whether a caller is blocked until its outcome is there.
         models: weights by model id, the service's own.
         weighted: whether they count as a new set.
-        manner: conditions that differ from those of other evaluations, by name.
+        manner: what else its `EvalRequest` has, by name.
         policy_version: how many sets of weights were accepted so far, its own included.
         cancelled: whether nobody wants it any more; it has no outcome then.
         shown: whether its outcome is being shown, or was.

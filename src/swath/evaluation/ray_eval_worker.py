@@ -14,12 +14,10 @@ from typing import Any, Never, Self
 import torch
 
 from swath.errors import WorkerLost
-from swath.evaluation.options import NUM_GPUS, EvaluatorOptions, require_ray, resources_of
-from swath.evaluation.service import EvaluationService
-from swath.evaluation.weights import request_of
+from swath.evaluation.options import NUM_GPUS, EvaluatorOptions, require_ray
+from swath.evaluation.service import EvaluationService, request_of
 from swath.evaluation.workers import PUBLIC, EvalWorkers
 from swath.options import count
-from swath.rollout.policies.calling import ExplorationType
 from swath.workers.garbage import GarbageWatch
 from swath.workers.ray.actors import registered
 
@@ -82,11 +80,7 @@ class RayEvalWorker:
         **remote_kwargs: Any,
     ) -> None:
         require_ray()
-        for given, function in (("env_maker", env_maker), ("policy_maker", policy_maker)):
-            if not callable(function):
-                raise TypeError(f"{given} is of type {type(function).__name__}; it must be callable")
         at = _address(name, remote_kwargs.pop("namespace", NAMESPACE))
-        resources_of(num_gpus, remote_kwargs, "remote_kwargs")
         options = EvaluatorOptions(
             env_maker,
             policy_factory=policy_maker,
@@ -164,14 +158,14 @@ class RayEvalWorker:
             TypeError: not weights.
             ValueError: `max_steps` is no positive integer.
         """
-        manner = {
+        changes = {
             "max_steps": None if max_steps is None else count("max_steps", max_steps),
-            "exploration": ExplorationType.DETERMINISTIC if deterministic else ExplorationType.RANDOM,
-            "until_any_done": break_when_any_done,
+            "exploration_type": "DETERMINISTIC" if deterministic else "RANDOM",
+            "reward_keys": self._options.reward_keys,
         }
         with self._submitting:
             request = request_of(self._options, weights, None, self._submits + 1)
-            request.manner = manner
+            request.manner = {"until_any_done": break_when_any_done, "changes": changes}
             self._service.drop()
             self._submits += 1
             self._workers.announce(self._submits)
@@ -199,8 +193,7 @@ class RayEvalWorker:
             result = self._service.wait(timeout)
         except WorkerLost as lost:
             if self._joins:
-                why = "the handle that built it begins another, then from_name() finds that one"
-                raise WorkerLost(f"{lost}; {why}", worker=lost.worker, life=lost.life) from None
+                lost.add_note("the handle that built it begins another, then from_name() finds that one")
             raise
         if result is None:
             return None
@@ -232,8 +225,8 @@ class RayEvalWorker:
 
     def __repr__(self) -> str:
         """A status line; asks nobody."""
-        state = "closed" if self._service.closed else str(self._workers)
-        return f"<RayEvalWorker {self._name}{state}{', a rollout is asked for' * self._service.pending}>"
+        state = "closed" if self._service.closed else "a rollout is asked for" if self._service.pending else "idle"
+        return f"<RayEvalWorker {self._name}{state}>"
 
 
 def _made_there() -> Never:

@@ -9,6 +9,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,13 +19,12 @@ import torch
 from safetensors.torch import save_file
 
 from swath.errors import noted
-from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.options import EvaluatorOptions, Stopped
 from swath.evaluation.recording import joined
-from swath.evaluation.result import NAMES, EvalResult
+from swath.evaluation.result import NAMES, Episodes, EvalResult
 from swath.evaluation.setting import module_of
 from swath.evaluation.statistics import summarise
-from swath.evaluation.worker import Report
-from swath.evaluation.workers import Performed
+from swath.evaluation.worker import EvalRequest, Report
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter
 from swath.rollout.policies.calling import the_policy
@@ -38,6 +38,29 @@ LONG_S = 30.0
 _FPS = 30.0
 _SUFFIX = ".safetensors"
 _NEWEST = ("step", "reward", "reward_ci_low", "reward_ci_high", "num_episodes")  # what `stats()` has of a result
+
+
+@dataclass(frozen=True)
+class Performed:
+    """What came of an evaluation.
+
+    Attributes:
+        request: what was asked for.
+        episodes: all that were played, in their order.
+        stopped: why no more were played.
+        seconds: from the first reset to the last end, of the worker that took longest; of several rounds the sum.
+        retries: how often a worker was lost and its share played again.
+        reports: of each worker and round.
+        unwritten: what recorders in the envs could not write, in words.
+    """
+
+    request: EvalRequest
+    episodes: Episodes
+    stopped: Stopped
+    seconds: float
+    retries: int
+    reports: Sequence[Report]
+    unwritten: Sequence[str] = ()
 
 
 class Keeper:

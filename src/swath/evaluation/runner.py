@@ -25,7 +25,7 @@ from gymnasium.vector import AutoresetMode
 from swath.errors import warn_of_no_effect
 from swath.evaluation.acting import Performer
 from swath.evaluation.env_parts import counts_for_all, is_monitored
-from swath.evaluation.options import EvalRequest
+from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import NO_SEED, EpisodeRow
 from swath.evaluation.setting import Setting
 from swath.keys import FLAGS, NEXT, REWARD, Key, as_key, as_tuple, keys_of, under_next
@@ -35,6 +35,7 @@ from swath.rollout.hosts.base import ArraySpec, EnvRaised, Host, HostSpec, Seedi
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.tensordict import StepReader, TensorDictHost, mean_of
 from swath.rollout.loop import Rules, Stage, Step, steps
+from swath.rollout.policies.calling import as_exploration_type
 from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
@@ -54,7 +55,7 @@ class Runner:
 
     Args:
         setting: host and policy.
-        request: under which conditions.
+        options: under which conditions.
         worker: which of the workers that share the episodes plays here; its slots come behind those of others.
         workers: how many there are, with as many slots each.
         watchers: who is shown the steps.
@@ -77,28 +78,28 @@ class Runner:
     def __init__(
         self,
         setting: Setting,
-        request: EvalRequest,
+        options: EvaluatorOptions,
         worker: int = 0,
         workers: int = 1,
         watchers: Sequence[Watcher] = (),
         *,
         monitors: bool = False,
     ) -> None:
-        self.host, self._setting, self._request, self._watchers = setting.host, setting, request, watchers
+        self.host, self._setting, self._options, self._watchers = setting.host, setting, options, watchers
         spec, env = self.host.spec, self.host.env
         n = spec.num_envs
         self._first, self._total = worker * n, workers * n
-        self.seeding: Seeding = "none" if request.seed is None else spec.seeding
-        if request.seed is not None and spec.seeding == "none":
+        self.seeding: Seeding = "none" if options.seed is None else spec.seeding
+        if options.seed is not None and spec.seeding == "none":
             why = f"{env} cannot be seeded; seed it where it is made, and pass seed=None"
             warn_of_no_effect("the seed of an evaluation", why)
-        self._summed = read(self.host, request.reward_keys, request.done_keys)
+        self._summed = read(self.host, options.reward_keys, options.done_keys)
         # A reset by mask, which this mode needs, makes gymnasium's vector statistics lose their sums.
         all_at_once = monitors and isinstance(spec, ArraySpec) and counts_for_all(env)
         loses = all_at_once and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED
         self._monitors = monitors and isinstance(spec, ArraySpec) and not loses
         self._monitored = self._monitors and is_monitored(env)
-        seeded = self.seeding == "episode" or request.max_steps is not None
+        seeded = self.seeding == "episode" or options.max_steps is not None
         self._together = all_at_once or (not spec.resettable and seeded)
         self._plays_on = isinstance(spec, TensorDictSpec) and not spec.alone
         self.sums, self.rows, self.steps = EpisodeSums(n), dict[int, EpisodeRow](), 0
@@ -106,7 +107,7 @@ class Runner:
         self.shares, self.playing = [range(0)] * n, list[int | None]([None] * n)
         self._stop = 0
         self._within: set[int] = set()  # slots whose env ended, but whose episode goes on
-        self._limit = EpisodeLimit(spec, request.max_steps, self.sums.lengths)
+        self._limit = EpisodeLimit(spec, options.max_steps, self.sums.lengths)
         self._rules = Rules(self._limit, self._begin, Failures())
 
     def play(self, episodes: range) -> Iterator[None]:
@@ -157,7 +158,7 @@ class Runner:
         seeds = None if self.seeding == "none" else [self._seed_of(share.start) for share in shares]
         observation = self._tried(partial(self.host.reset_all, seeds))
         if self.policy is None:
-            exploration, seed = self._request.exploration, self._request.seed
+            exploration, seed = as_exploration_type(self._options.exploration_type), self._options.seed
             self.policy = self._setting.bound(exploration, seed, observation, lambda slot: self.playing[slot])
         self.policy.begin(slots)
         if idle:
@@ -169,8 +170,8 @@ class Runner:
             yield
 
     def _seed_of(self, episode: int) -> int:
-        assert self._request.seed is not None
-        return derive(self._request.seed, "evaluation", 0, episode)
+        assert self._options.seed is not None
+        return derive(self._options.seed, "evaluation", 0, episode)
 
     def _tried(self, do: Callable[[], T]) -> T:
         """What this gives; a note on what it raises says where."""
@@ -187,7 +188,7 @@ class Runner:
                 f"after {self.sums.lengths[slot]} steps; seed of its reset: {seed}; {self.progress}"
             )
         except Exception as error:
-            error.add_note(f"raised in an evaluation with seed={self._request.seed}, {self.progress}")
+            error.add_note(f"raised in an evaluation with seed={self._options.seed}, {self.progress}")
             raise
         raise failure
 
@@ -232,7 +233,7 @@ class Runner:
         said = info_of(step.info, slot).get("episode") if self._monitors else None
         if isinstance(said, Mapping) and {"r", "l"} <= said.keys():
             return float(said["r"]), int(said["l"])
-        is_cut = self._request.max_steps is not None and length >= self._request.max_steps
+        is_cut = self._options.max_steps is not None and length >= self._options.max_steps
         return (total, length) if is_cut or not self._monitored else None
 
     def _own_score(self, slot: int) -> Score:

@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import atexit
 import logging
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from time import monotonic
+from typing import Any
 
-from swath.errors import Closed, SwathError, warn
+from swath.errors import Closed, SwathError, warn, warn_of_no_effect
+from swath.evaluation.env_parts import has_moments, moments_of
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.queue import EvalQueue, Request
 from swath.evaluation.reporting import Reporter
 from swath.evaluation.result import EvalResult
+from swath.evaluation.setting import module_of
+from swath.evaluation.worker import EvalRequest
 from swath.evaluation.workers import Cancelled, EvalWorkers
 from swath.options import seconds
 from swath.seeds import fresh_root
+from swath.weights.manifest import snapshot_of
+from swath.weights.snapshot import POLICY
 
 _log = logging.getLogger("swath")
 
@@ -262,11 +268,46 @@ class EvaluationService:
         """What came of a request; everything that is raised is an outcome."""
         try:
             seed = fresh_root() if self._options.seed is None else self._options.seed
-            given = {"step": request.step, "policy_version": request.policy_version, "seed": seed, **request.manner}
-            asked = replace(self._options.request, per_slot=self._per_slot, **given)
+            step, record = request.step or 0, self._options.metrics_fn is not None
+            asked = EvalRequest(step, request.policy_version, seed, record, self._per_slot, **request.manner)
             performed = self._workers.perform(asked, request.models, lambda: request.cancelled)
             return self.reporter.finish(performed), None
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
             if not isinstance(error, Cancelled | Closed):
                 _log.error("the evaluation of step %d failed: %s: %s", request.step, type(error).__name__, error)
             return None, error
+
+
+def request_of(
+    options: EvaluatorOptions, weights: Any, weights_dict: Mapping[str, Any] | None, step: int | None = None
+) -> Request:
+    """One evaluation with these weights; those of the policy's module as they are now if none are given.
+
+    Args:
+        options: of the evaluator.
+        weights: for the policy; a module, a TensorDict, a mapping, or a snapshot.
+        weights_dict: by model id; what it has for the policy counts.
+        step: the training step; `None`: the next of the count.
+
+    Raises:
+        TypeError: not weights.
+        ValueError: statistics that are in memory which the training writes.
+    """
+    given = {} if weights_dict is None else weights_dict
+    if not isinstance(given, Mapping) or not all(isinstance(model_id, str) for model_id in given):
+        raise TypeError(f"weights_dict is {weights_dict!r}; give a dict of weights by model id")
+    given = dict(given)
+    creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", ())  # not imported for it
+    if isinstance(options.env, creator) and (of_env := given.keys() - {POLICY}):
+        raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
+    if weights is not None and given.setdefault(POLICY, weights) is not weights:
+        warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
+    schemes = options.schemes or {}
+    sent = {
+        model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
+        for model_id, source in given.items()
+        if model_id not in schemes or schemes[model_id].sends
+    }
+    module = None if POLICY in given else module_of(options.policy)
+    own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
+    return Request(step, models={**own, **sent}, weighted=bool(sent))

@@ -3,18 +3,17 @@
 id | callable | instance | list of k of these ──▶ S slots of one host, its running statistics frozen ─┐
 policy | factory ──▶ private copy, in eval mode ───────────────────────────────────────────────────────┴──▶ Setting
 
-Of a list, slot g runs entry g mod k. Models of a setting take weights by id: `"policy"`, and parts of the env on every
+Models of a setting take weights by id: `"policy"`, and parts of the env on every
 copy of it, such as `"env.transform[0]"` and, through gymnasium's wrappers, `"env.obs_rms"`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from inspect import getclosurevars
-from itertools import cycle
 from threading import Lock
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -23,9 +22,8 @@ import torch
 
 from swath.errors import warn_of_no_effect
 from swath.evaluation.acting import EpisodeOf, Performer, Predictor, Predicts, RowByRow, row_of
-from swath.evaluation.collector_settings import CollectorSettings
 from swath.evaluation.env_parts import change, frozen, has_moments, moments_of, parts_at, paths_of
-from swath.options import count
+from swath.evaluation.options import EvaluatorOptions
 from swath.rollout.hosts.base import (
     ArraySpec,
     Host,
@@ -35,11 +33,9 @@ from swath.rollout.hosts.base import (
     closed_on_failure,
     first_of,
 )
-from swath.rollout.hosts.pettingzoo import is_parallel_env
-from swath.rollout.hosts.sources import Source, build, is_env_instance, make_env
-from swath.rollout.hosts.torchrl import Fitting, is_torchrl_env
-from swath.rollout.hosts.vec_env import VecEnvHost, is_vec_env
-from swath.rollout.hosts.vector import is_vector_env
+from swath.rollout.hosts.sources import build
+from swath.rollout.hosts.torchrl import Fitting
+from swath.rollout.hosts.vec_env import VecEnvHost
 from swath.rollout.policies.binding import bind, compiled, from_factory
 from swath.rollout.policies.calling import Binding, ExplorationType, device_of, the_policy
 from swath.rollout.seeding import PrivateStreams, preserved
@@ -49,90 +45,6 @@ from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import POLICY, Snapshot, owner
 
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
-
-
-@dataclass(frozen=True)
-class SettingRequest:
-    """What a worker of an evaluation builds.
-
-    Attributes:
-        env: an id, a callable, an instance, or a list of one kind of these: k tasks.
-        num_envs: slots of the worker; `None`: 1 for an id or callable, the size of an instance or list.
-        policy: the policy; `None` if a factory builds it.
-        factory: builds the policy; called with the env if it wants one.
-        device: where the policy runs; `None` leaves it where it is.
-        seed: root of the seed under which a factory is called; `None` seeds nothing.
-        alone: whether the process is the worker's own; if not, others draw from the process's generators meanwhile,
-            and evaluations draw from them, too.
-        rendered: ids are built so that they render frames, unless the keywords say otherwise.
-        settings: keywords for an id or a callable, where envs run, whether and how the policy is compiled.
-        borrows: whether instances go back to whoever has handed them in: envs are not closed, and an object with
-            `predict` acts itself, with its modes put back at the end; draws are the caller's business then.
-    """
-
-    env: Any
-    num_envs: int | None = None
-    policy: Any = None
-    factory: Callable[..., Any] | None = None
-    device: torch.device | None = None
-    seed: int | None = 0
-    alone: bool = True
-    rendered: bool = False
-    settings: CollectorSettings = field(default_factory=CollectorSettings)
-    borrows: bool = False
-
-    @property
-    def entries(self) -> list[Any]:
-        """The tasks."""
-        return [*self.env] if isinstance(self.env, list | tuple) else [self.env]
-
-    @property
-    def lent(self) -> bool:
-        """Whether envs were handed in, so that there are no others."""
-        return any(is_env_instance(entry) or is_vec_env(entry) for entry in self.entries)
-
-    def source(self) -> Source | None:
-        """What the host is built from; `None` for a `VecEnv` of Stable-Baselines3. Nothing is built yet.
-
-        Raises:
-            TypeError: no form of an env.
-            ValueError: a number of slots that a list cannot have, or keywords for an instance.
-        """
-        if self.num_envs is not None:
-            count("num_envs", self.num_envs)
-        if isinstance(self.env, list | tuple):
-            return self._in_turn([self._source(entry) for entry in self.env])
-        if is_vec_env(self.env):
-            return None
-        return self._source(self.env, None if is_env_instance(self.env) else self.num_envs)
-
-    def _source(self, env: Any, copies: int | None = None) -> Source:
-        rendered = {"render_mode": "rgb_array"} if self.rendered and isinstance(env, str) else {}
-        return Source(env, {**rendered, **self.settings.create_env_kwargs}, copies, "num_envs")
-
-    def _in_turn(self, sources: list[Source]) -> Source:
-        """One source that gives the envs of several in turn."""
-        instances, n = {source.is_instance for source in sources}, len(sources)
-        if len(instances) != 1:
-            what = "a list of instances and of things to build; make it one kind" if n else "an empty list; name an env"
-            raise ValueError(f"env is {what}")
-        size = self.num_envs or n
-        if size % n or (True in instances and size != n):
-            wanted = f"{n}" if True in instances else f"a multiple of {n}"
-            raise ValueError(f"num_envs={size} for a list of {n} envs; it must be {wanted}, or None")
-        turns, kinds = cycle(sources), set[tuple[bool, bool]]()
-
-        def make() -> Any:
-            source = next(turns)
-            env = source.env if source.is_instance else make_env(source)
-            kinds.add((is_torchrl_env(env), is_parallel_env(env)))
-            if len(kinds) > 1 or is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
-                if not source.is_instance:
-                    close_broken(env)
-                raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs of one kind")
-            return env
-
-        return Source(make, {}, size, "num_envs", lends=True in instances)
 
 
 class Wanted(NamedTuple):
@@ -170,14 +82,18 @@ class Setting:
     """A host and a policy.
 
     Args:
-        request: what to build.
+        options: what to build.
+        root: of the seed under which a factory is called.
+        borrows: whether instances go back to whoever has handed them in: envs are not closed, and an object with
+            `predict` acts itself, with its modes put back at the end; draws are the caller's business then.
 
     Attributes:
         host: the envs.
         policy: what has the weights; nobody else has it.
         device: where its inputs go; `None` for where the envs are.
         closed: whether the envs are closed.
-        alone: as in the request.
+        alone: whether the process is the worker's own; if not, others draw from the process's generators meanwhile,
+            and evaluations draw from them, too.
         turn: held while the envs are used.
 
     Raises:
@@ -186,15 +102,16 @@ class Setting:
         Exception: what building env or policy raised.
     """
 
-    def __init__(self, request: SettingRequest) -> None:
-        self._request, self._open, self.closed = request, ExitStack(), False
+    def __init__(self, options: EvaluatorOptions, root: int = 0, *, borrows: bool = False) -> None:
+        self._options, self._root, self._borrows, self._open = options, root, borrows, ExitStack()
         self._sent: dict[str, Snapshot] = {}
-        self._built, self.alone, self.turn = not request.lent, request.alone, Lock()
+        self._built, self.alone = not options.lent, borrows or options.place != "thread"
+        self.turn, self.closed = Lock(), False
         self.host = self._host()
         try:
             self.policy = self._policy()
-            self.device = request.device or device_of(self.policy)
-            self._acts = compiled(self.policy, request.settings.compile_policy, request.settings.cudagraph_policy)
+            self.device = options.policy_device or device_of(self.policy)
+            self._acts = compiled(self.policy, options.settings.compile_policy, options.settings.cudagraph_policy)
         except BaseException:
             self._open.close()
             if self._built:
@@ -247,7 +164,7 @@ class Setting:
         """Close the envs, also those that were handed in, unless they are borrowed. Twice is fine."""
         self.closed = True
         self._open.close()
-        if self._built or not self._request.borrows:
+        if self._built or not self._borrows:
             self.host.close()
 
     def wanted(self, model_id: str) -> Wanted:
@@ -304,35 +221,34 @@ class Setting:
         return found
 
     def _host(self) -> Host:
-        request, device = self._request, self._request.settings.env_device
-        source = request.source()
-        host = VecEnvHost(request.env) if source is None else build(source, Fitting(device=device, apart=True))
+        options, device = self._options, self._options.settings.env_device
+        source = options.source()
+        host = VecEnvHost(options.env) if source is None else build(source, Fitting(device=device, apart=True))
         with closed_on_failure([host] if self._built else []):
-            if request.num_envs not in (None, n := host.spec.num_envs):
-                has = f"{request.env}, which has {n} already"
-                raise ValueError(f"num_envs={request.num_envs} for {has}; leave it out, or pass a callable")
+            if options.num_envs not in (None, n := host.spec.num_envs):
+                has = f"{options.env}, which has {n} already"
+                raise ValueError(f"num_envs={options.num_envs} for {has}; leave it out, or pass a callable")
             if device is not None and host.spec.device is not None and device.type != host.spec.device.type:
                 raise ValueError(f"env_device={str(device)!r}: these envs run on the CPU; leave it out or give 'cpu'")
         self._open.enter_context(frozen(host.env))
         return host
 
     def _policy(self) -> Any:
-        request, policy = self._request, self._request.policy
-        if request.factory is not None:
+        factory, policy, device = self._options.policy_factory, self._options.policy, self._options.policy_device
+        if factory is not None:
             # From generators that are seeded equally in every worker and life.
-            seed = None if request.seed is None else derive(request.seed, "policy")
-            with nullcontext() if seed is None else PrivateStreams(seed, request.device).swapped():
-                policy = from_factory(request.factory, first_of(self.host.env))
-        borrowed = request.borrows and isinstance(policy, Predicts)
-        if not borrowed and (request.factory is None or not request.alone):  # others may hold what a factory gave
-            policy = private_copy(policy, or_itself=request.factory is not None)
+            with PrivateStreams(derive(self._root, "policy"), device).swapped():
+                policy = from_factory(factory, first_of(self.host.env))
+        borrowed = self._borrows and isinstance(policy, Predicts)
+        if not borrowed and (factory is None or not self.alone):  # others may hold what a factory gave
+            policy = private_copy(policy, or_itself=factory is not None)
         if (module := module_of(policy)) is not None:
             for part in module.modules() if borrowed else ():
                 self._open.callback(setattr, part, "training", part.training)
             module.eval()
-        if request.device is not None and isinstance(policy, torch.nn.Module):
-            policy.to(request.device)
-        elif request.device is not None and isinstance(policy, Predicts):
+        if device is not None and isinstance(policy, torch.nn.Module):
+            policy.to(device)
+        elif device is not None and isinstance(policy, Predicts):
             warn_of_no_effect("device", f"{type(policy).__name__}.predict says itself where it runs")
         return policy
 

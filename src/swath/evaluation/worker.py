@@ -12,20 +12,21 @@ Several drivers may ask one worker. The evaluation that began last is played; ot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias
 
 from tensordict import TensorDict
 
-from swath.errors import Closed, Superseded, WorkerLate
+from swath.errors import Closed, Superseded, WorkerLate, noted
 from swath.evaluation.env_parts import dump_recorders, empty_recorders, recorders
-from swath.evaluation.options import EvalRequest
+from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.recording import Film, Recording
 from swath.evaluation.result import EpisodeRow
 from swath.evaluation.runner import Runner
-from swath.evaluation.setting import Setting, SettingRequest, Wanted
+from swath.evaluation.setting import Setting, Wanted
 from swath.group.member import Member
 from swath.rollout.hosts.base import Seeding, first_of, fps_of
 from swath.rollout.seeding import PrivateStreams
@@ -33,9 +34,33 @@ from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
 from swath.workers.tickets import Name
 
+_REPORT_EVERY = 1000
 SLICE_S = 0.05  # how long a worker plays before it looks for news
 
 EvaluationId: TypeAlias = tuple[str, int]  # who asks for an evaluation, and which of those asked for there, from 1 on
+
+
+@dataclass(frozen=True)
+class EvalRequest:
+    """One evaluation, as it travels to those who play it.
+
+    Attributes:
+        step: the training step it belongs to.
+        policy_version: version of the weights.
+        seed: root of the seeds of its episodes and of its noise; `None` seeds nothing.
+        record: whether all steps are kept.
+        per_slot: one episode of each slot, filmed if the env renders, under the seed that the worker has.
+        until_any_done: a round ends with the first episode that does; the others are cut there.
+        changes: options that are other than those of the worker, by name.
+    """
+
+    step: int = 0
+    policy_version: int = 0
+    seed: int | None = 0
+    record: bool = False
+    per_slot: bool = False
+    until_any_done: bool = False
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,23 +99,25 @@ class Performance:
 
     Args:
         setting: these two.
-        request: the conditions.
+        options: the conditions.
+        request: what is asked for.
         worker: which of the workers that share the episodes plays here.
-        workers: how many there are.
 
     Attributes:
         over: whether the round is.
     """
 
-    def __init__(self, setting: Setting, request: EvalRequest, worker: int, workers: int) -> None:
-        self._request = request
-        self._film = Film(request.film, request.film_bytes) if request.film else None
+    def __init__(self, setting: Setting, options: EvaluatorOptions, request: EvalRequest, worker: int) -> None:
+        workers, films = options.num_workers, options.record_video
+        self._until_any_done = request.until_any_done
+        self._report_every = options.frames_per_batch or options.max_steps or _REPORT_EVERY
+        self._film = Film(films, options.max_video_bytes // workers) if films else None
         self._recording = Recording(request.policy_version) if request.record else None
         watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
-        self._runner = Runner(setting, request, worker, workers, watchers)
+        self._runner = Runner(setting, options, worker, workers, watchers)
         self._streams: PrivateStreams | None = None
         if setting.alone:
-            root = fresh_root() if request.seed is None else request.seed
+            root = fresh_root() if options.seed is None else options.seed
             self._streams = PrivateStreams(derive(root, "global", worker), setting.device)
         self._steps: Iterator[None] = iter(())
         self._episodes, self._seconds, self.over = range(0), 0.0, False
@@ -107,13 +134,13 @@ class Performance:
         Raises:
             Exception: what an env, the policy or a watcher raised.
         """
-        runner, request = self._runner, self._request
+        runner = self._runner
         if episodes != self._episodes:
             self._episodes, self._seconds, self._steps = episodes, 0.0, runner.play(episodes)
-        began, most, self.over = monotonic(), runner.steps + request.report_every, False
+        began, most, self.over = monotonic(), runner.steps + self._report_every, False
         with nullcontext() if self._streams is None else self._streams.in_force():
             for _ in self._steps:
-                if request.until_any_done and runner.rows:
+                if self._until_any_done and runner.rows:
                     runner.cut()
                 elif (runner.steps >= most or monotonic() > began + SLICE_S) and runner.unfinished:
                     break
@@ -140,24 +167,23 @@ class EvalWorker(Member):
     """One worker of an evaluation; used by one thread at a time.
 
     Args:
-        built: what it plays in, and with; or the request for it.
+        options: what it plays in and with, and under which conditions.
+        root: of the seed under which a factory is called.
+        setting: what was built already.
         name: which life of which worker.
-        workers: how many there are.
-        place: the backend, in words.
-        conditions: of all rollouts, whoever asks for them.
 
     Raises:
         WorkerLate: an earlier life is still in a call of these envs.
     """
 
-    def __init__(
-        self, built: Setting | SettingRequest, name: Name, workers: int, place: str, conditions: EvalRequest
-    ) -> None:
-        self._name, self._workers, self._place, self._conditions = name, workers, place, conditions
-        with noted(name, place):
-            self._setting = built if isinstance(built, Setting) else Setting(built)
+    def __init__(self, options: EvaluatorOptions, root: int, setting: Setting | None, name: Name) -> None:
+        self._options, self._name = options, name
+        where = f"in worker {name.worker} (life {name.life}) of an evaluation, backend {options.place!r}"
+        self._noted = partial(noted, f"code {where}")
+        with self._noted():
+            self._setting = setting or Setting(options, root)
             if self._setting.turn.locked():
-                raise WorkerLate(f"{self._setting.host.env} is still in a call that has not returned; use another env")
+                raise WorkerLate(f"{options.env} is still in a call that has not returned; use another env")
         self._evaluation: EvaluationId = "", 0
         self._newest: dict[str, int] = {}  # by asker
         self._performance: Performance | None = None
@@ -206,25 +232,26 @@ class EvalWorker(Member):
             raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
         setting = self._setting
         try:
-            with noted(self._name, self._place), setting.turn:
+            with self._noted(), setting.turn:
                 if self._failed:
                     setting.renew()
                     self._failed = False
                 if self._performance is None:
                     empty_recorders(setting.host.env)
-                    asked = self._rollout(request) if request.per_slot else request
-                    self._performance = Performance(setting, asked, self._name.worker, self._workers)
+                    self._performance = Performance(setting, self._under(request), request, self._name.worker)
                 due = range(setting.host.spec.num_envs) if request.per_slot else episodes
                 return self._performance.play(due, self._version)
         except Exception:
             self._failed, self._performance = True, None
             raise
 
-    def _rollout(self, request: EvalRequest) -> EvalRequest:
-        """A request, whoever asks, under the conditions given here, filmed if the env renders."""
-        mine, filmed = self._conditions, int(renders(self._setting.host.env))
-        seed = fresh_root() if mine.seed is None else mine.seed
-        return replace(request, seed=seed, done_keys=mine.done_keys, film=filmed, film_bytes=mine.film_bytes)
+    def _under(self, request: EvalRequest) -> EvaluatorOptions:
+        """The conditions of an evaluation; whoever asks for a rollout, seeds are those given here."""
+        mine, changes = self._options, {"seed": request.seed, **request.changes}
+        if request.per_slot:
+            changes["seed"] = fresh_root() if mine.seed is None else mine.seed
+            changes["record_video"] = int(renders(self._setting.host.env))
+        return replace(mine, **changes)
 
     def dump(self, step: int, write: bool) -> list[str]:
         """Have the recorders of this worker's envs let go of what they have seen; what went wrong, in words.
@@ -263,13 +290,3 @@ def renders(env: Any) -> bool:
     mode = getattr(first_of(env), "render_mode", None)
     modes = mode() if callable(mode) else mode  # TorchRL's batches ask each of their envs
     return "rgb_array" in modes if isinstance(modes, list | tuple) else modes == "rgb_array"
-
-
-@contextmanager
-def noted(name: Name, place: str) -> Iterator[None]:
-    """What is raised within gets a note of where that was."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"in worker {name.worker} (life {name.life}) of an evaluation, backend {place!r}")
-        raise

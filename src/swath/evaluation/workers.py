@@ -14,26 +14,27 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import Any
 from uuid import uuid4
 
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
-from swath.evaluation.options import EvalRequest, EvaluatorOptions, Stopped
-from swath.evaluation.result import EpisodeRow, Episodes, episodes_of
+from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.reporting import Performed
+from swath.evaluation.result import EpisodeRow, episodes_of
 from swath.evaluation.setting import Setting, Wanted, private_copy, require_own
-from swath.evaluation.worker import EvalWorker, Report
+from swath.evaluation.worker import EvalRequest, EvalWorker, Report
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
+from swath.seeds import fresh_root
 from swath.weights.channel import Channel
 from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers import create
 from swath.workers.base import Job
 from swath.workers.fleet import Fleet
-from swath.workers.hosting import described
+from swath.workers.hosting import attempted, described
 from swath.workers.outcome import Error, thawed
 from swath.workers.packing import travels
 from swath.workers.tickets import Name
@@ -50,29 +51,6 @@ LEAST_S = 0.2  # how long what no worker has closed may take to be closed, at le
 
 class Cancelled(Exception):  # noqa: N818
     """An evaluation was stopped by its service. Stays inside the library."""
-
-
-@dataclass(frozen=True)
-class Performed:
-    """What came of an evaluation.
-
-    Attributes:
-        request: what was asked for.
-        episodes: all that were played, in their order.
-        stopped: why no more were played.
-        seconds: from the first reset to the last end, of the worker that took longest; of several rounds the sum.
-        retries: how often a worker was lost and its share played again.
-        reports: of each worker and round.
-        unwritten: what recorders in the envs could not write, in words.
-    """
-
-    request: EvalRequest
-    episodes: Episodes
-    stopped: Stopped
-    seconds: float
-    retries: int
-    reports: Sequence[Report]
-    unwritten: Sequence[str] = ()
 
 
 class EvalWorkers:
@@ -99,20 +77,19 @@ class EvalWorkers:
         self, options: EvaluatorOptions, registered: tuple[str, str] | None = None, *, joins: bool = False
     ) -> None:
         self._options, self._registered, self._joins = options, registered, joins
-        request = options.setting
-        require_own(request.policy)
-        if request.policy is not None:
-            request = replace(request, policy=private_copy(request.policy))
-        at_once = not request.alone and (request.factory is None or request.lent)
-        self._request, self._setting = request, Setting(request) if at_once else None
+        require_own(options.policy)
+        self._theirs = options.for_workers(None if options.policy is None else private_copy(options.policy))
+        self._root = fresh_root() if options.seed is None else options.seed  # factories draw alike in all workers
+        at_once = options.place == "thread" and (options.policy_factory is None or options.lent)
+        self._setting = Setting(self._theirs, self._root) if at_once else None
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
-        self._is_up = self._closed = False
         self._wanted: dict[str, Wanted] = {}
         self._held: dict[str, Snapshot] = {}  # the newest weights by model id, also for workers to come
         self._stopped: Callable[[], bool] = lambda: False
         self._until = 0.0
         self._asker, self._evaluations = uuid4().hex, 0
+        self._is_up = self._closed = False
         self._losses = self._earlier_restarts = 0
         self._earlier: list[Fleet] = []  # with workers that cannot be ended
         self._closing: threading.Thread | None = None
@@ -135,10 +112,6 @@ class EvalWorkers:
         closing = [self._closing.name] if self._closing is not None and self._closing.is_alive() else []
         fleets = [*self._earlier, *([] if self._fleet is None else [self._fleet])]
         return [*closing, *(name for fleet in fleets for name in fleet.left_behind)]
-
-    def __str__(self) -> str:
-        """The phases of the workers in words."""
-        return "gone" if self._fleet is None else ", ".join(each.phase for each in self._fleet.standings().values())
 
     def perform(self, request: EvalRequest, models: Mapping[str, Snapshot], stopped: Callable[[], bool]) -> Performed:
         """Play an evaluation.
@@ -171,8 +144,13 @@ class EvalWorkers:
                 episodes = episodes_of(rows)
                 ended = "fixed" if request.per_slot else options.verdict(episodes["returns"], request.seed)
                 due = range(due.stop, due.stop + n)
-            losses, recorded = self._losses, [worker for worker, report in reports.items() if report.records]
-            unwritten = self._dump(recorded, request.step)
+            losses, unwritten = self._losses, list[str]()
+            recorded = [worker for worker, report in reports.items() if report.records]
+            try:
+                for failures in self._ask("dump", request.step, options.dump_video, workers=recorded).values():
+                    unwritten += failures
+            except (FleetFailed, WorkerLost, WorkerLate) as error:
+                unwritten.append(f"recorders of workers {recorded} did not come to an end: {error}")
         return Performed(request, episodes, ended, seconds, losses, all_reports, unwritten)
 
     def announce(self, number: int) -> None:
@@ -201,8 +179,8 @@ class EvalWorkers:
 
     def wake(self) -> None:
         """Let `perform`, in another thread, ask whether it is stopped."""
-        if (fleet := self._fleet) is not None:
-            fleet.wake()
+        if (group := self._group) is not None:
+            group.fleet.wake()
 
     def close(self, timeout: float, *, ends: bool = True) -> None:
         """Close the envs where they live and end the workers; what closing raised is logged. Also during `perform`.
@@ -213,13 +191,13 @@ class EvalWorkers:
         """
         until = monotonic() + timeout
         with self._lock:
-            self._closed, fleet, group = True, self._fleet, self._group
+            self._closed, group = True, self._group
         try:
-            if fleet is not None and group is not None:
+            if group is not None:
                 if ends and self._registered is not None:
                     self._end(group, timeout)
                 asks = ends or self._registered is None
-                for error in fleet.close(max(0.0, until - monotonic()), ask=asks):
+                for error in group.fleet.close(max(0.0, until - monotonic()), ask=asks):
                     _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         finally:
             self._close_setting(max(LEAST_S, until - monotonic()))
@@ -243,10 +221,8 @@ class EvalWorkers:
             return
 
         def close() -> None:
-            try:
-                setting.close()
-            except Exception:  # noqa: BLE001  it is logged
-                _log.exception("an env of an evaluation raised when it was closed")
+            if isinstance(closed := attempted(setting.close), Error):
+                _log.error("an env of an evaluation raised when it was closed", exc_info=closed.exception)
 
         self._closing = threading.Thread(target=close, name="swath eval closes", daemon=True)
         self._closing.start()
@@ -274,11 +250,9 @@ class EvalWorkers:
             return
         with suppress(WorkerLate):  # those are seen to below
             group.fleet.answers([request.ticket for request in asked], GRACE_S)
-        for request in asked:
-            if not request.ticket.done:
-                name = request.name
-                why = f"{described(name)} was ended: it is stuck in code of the user"
-                group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
+        for name in [request.name for request in asked if not request.ticket.done]:
+            why = f"{described(name)} was ended: it is stuck in code of the user"
+            group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
         group.sweep()
 
     def begin(self, allowed: Callable[[], None] | None = None) -> None:
@@ -306,9 +280,9 @@ class EvalWorkers:
     def _job(self, name: Name) -> Job:
         """How to bring up this life of this worker; one after another plays in envs that were handed in."""
         options, built = self._options, self._setting
-        if not self._request.lent:
+        if not options.lent:
             self._setting = None
-        build = partial(EvalWorker, built or self._request, name, options.num_workers, options.place, options.request)
+        build = partial(EvalWorker, self._theirs, self._root, built, name)
         before, threads = None if options.place == "thread" else options.init_fn, options.settings.num_threads or 1
         public = () if self._registered is None else PUBLIC
         return Job(build, name, threads, before, options.resources, public, self._registered, self._joins)
@@ -339,9 +313,8 @@ class EvalWorkers:
         except BaseException as failure:
             self._part_with(self._fleet)
             if isinstance(failure, PlacementFailed):
-                advice = "ask for less (num_gpus=0, say), wait longer, or free some; the next evaluation asks again"
-                text = f"{failure}; {advice}"
-                raise PlacementFailed(text, asked=failure.asked, available=failure.available) from None
+                way_out = "ask for less (num_gpus=0, say), wait longer, or free some; the next evaluation asks again"
+                failure.args = (f"{failure}; {way_out}",)
             raise
         self._is_up = True
         self._until = monotonic() + self._options.timeout_s
@@ -380,10 +353,15 @@ class EvalWorkers:
         while left := [worker for worker in asked if not getattr(replies.get(worker), "over", worker in replies)]:
             for answer in self._answers(left, method, *args):
                 replies.pop(answer.worker, None)
-                if answer.reply is None:
-                    self._lost(answer)
-                else:
+                if answer.reply is not None:
                     replies[answer.worker] = answer.reply
+                    continue
+                outcome = answer.ticket.outcome  # its worker died, or refused the weights
+                cause = outcome.exception if isinstance(outcome, Error) else thawed(answer.ticket.value.error)
+                self._losses += 1
+                if self._losses > self._options.retries or not isinstance(cause, WorkerLost):
+                    raise cause
+                self._until = monotonic() + self._options.timeout_s
             if method == "play":
                 self.complete = sum(report.complete for report in replies.values())
         return replies
@@ -417,20 +395,3 @@ class EvalWorkers:
             group.settle(request)
             group.close(request)
         return answered
-
-    def _dump(self, workers: Sequence[int], step: int) -> list[str]:
-        """After the last round: recorders in the envs let go of what they have seen; what went wrong, in words."""
-        try:
-            replies = self._ask("dump", step, self._options.dump_video, workers=workers)
-        except (FleetFailed, WorkerLost, WorkerLate) as error:
-            return [f"recorders of workers {[*workers]} did not come to an end: {error}"]
-        return [failure for failures in replies.values() for failure in failures]
-
-    def _lost(self, answer: Request) -> None:
-        """A worker died, or refused the weights: the deadline begins anew, unless that was once too often."""
-        outcome = answer.ticket.outcome
-        cause = outcome.exception if isinstance(outcome, Error) else thawed(answer.ticket.value.error)
-        self._losses += 1
-        if self._losses > self._options.retries or not isinstance(cause, WorkerLost):
-            raise cause
-        self._until = monotonic() + self._options.timeout_s
