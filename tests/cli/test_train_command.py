@@ -266,7 +266,7 @@ def test_the_end_that_is_shown_is_that_of_the_last_batch(swath, scripted):
         (["CartPole-v1", "--threads", "1e9"], "--threads 1000000000 must be at most 1024"),
         (["CartPole-v1", "--ppo.clip", "none"], "PPOConfig: clip=None must be above 0 and finite"),
         (["CartPole-v1", "--ppo.gama", "1"], "--ppo.gama: PPO has the settings learning_rate"),
-        (["CartPole-v1", "--ppo.seed", "1"], "--ppo.seed: use --seed"),
+        (["CartPole-v1", "--ppo.seed", "1"], "--ppo.seed: PPO has the settings learning_rate"),
         (["CartPole-v1", "--ppo.gamma", "high"], "--ppo.gamma high must be a number"),
         (["CartPole-v1", "--ppo.gamma", "2"], "PPOConfig: gamma=2 must be between 0 and 1"),
         (["--resume", "nowhere"], "no checkpoint at nowhere"),

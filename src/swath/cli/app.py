@@ -12,7 +12,7 @@ from swath.cli.bench import bench
 from swath.cli.collect import collect
 from swath.cli.doctor import doctor
 from swath.cli.evaluate import evaluate
-from swath.cli.failure import FAILED, INTERRUPTED, USAGE, BrokenOffError, UsageError
+from swath.cli.failure import INTERRUPTED, USAGE, BrokenOffError
 from swath.cli.train import train
 
 if TYPE_CHECKING:
@@ -50,10 +50,8 @@ def run(arguments: Sequence[str]) -> int:
     except CycloptsError as error:
         where = " ".join(("swath", *(error.command_chain or ()), "--help"))
         return _complain(f"{' '.join(str(error).split())}; {where} shows what there is", USAGE)
-    except UsageError as error:
-        return _complain(str(error), USAGE)
     except BrokenOffError as error:
-        return _complain(str(error), FAILED)
+        return _complain(str(error), error.code)
     except KeyboardInterrupt:
         return _complain("interrupted", INTERRUPTED)
     return answer or 0

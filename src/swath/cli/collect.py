@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -159,7 +160,8 @@ def _gather(config: CollectConfig, collector: Collector, writer: DatasetWriter, 
         show()
         for batch in collector:
             rows = rows_of(batch)[: config.frames - writer.manifest.frames]
-            writer.append(rows, _plain(with_weights(collector.state_dict(), None)))
+            state = with_weights(collector.state_dict(), None)
+            writer.append(rows, json.loads(json.dumps(state, default=lambda one: one.item())))  # tensors of one number
             show()
             if writer.manifest.frames >= config.frames or stop.requested:
                 break
@@ -175,35 +177,21 @@ def _require_alike(out: Path, found: Manifest, settings: dict[str, Any], frames:
     """Refuse to go on with data of another command, or with more frames than are asked for."""
     for name, value in settings.items():
         if found.settings.get(name) != value:
-            raise UsageError(
-                f"--out {out} holds data of {flag(name)} {found.settings.get(name)}, not {value}; repeat the options "
-                "to go on with it, or choose another --out"
-            )
+            what = f"data of {flag(name)} {found.settings.get(name)}, not {value}; repeat the options"
+            raise UsageError(f"--out {out} holds {what} to go on with it, or choose another --out")
     if found.frames > frames:
-        raise UsageError(
-            f"--out {out} holds {found.frames:,} frames, --frames {frames:,} are fewer; give more to go on with it, "
-            "or choose another --out"
-        )
+        what = f"{found.frames:,} frames, --frames {frames:,} are fewer; give more"
+        raise UsageError(f"--out {out} holds {what} to go on with it, or choose another --out")
 
 
 def _fingerprint(policy: Any) -> str:
     """Who acts: a policy's weights, or nobody's."""
     if policy is None:
         return "random"
-    digest = hashlib.sha256()
-    for name, value in sorted(policy.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return f"weights {digest.hexdigest()[:16]}"
+    from safetensors.torch import save
 
-
-def _plain(state: Any) -> Any:
-    """A collector's state with numbers for its tensors, which have one each."""
-    if isinstance(state, dict):
-        return {name: _plain(part) for name, part in state.items()}
-    if isinstance(state, list):
-        return [_plain(part) for part in state]
-    return state.item() if hasattr(state, "item") else state
+    weights = {name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()}
+    return f"weights {hashlib.sha256(save(weights)).hexdigest()[:16]}"
 
 
 def _say_what_is_there(console: Console, out: Path, data: Manifest) -> int:

@@ -20,15 +20,19 @@ FROM_OUTSIDE = (OSError, MemoryError, FloatingPointError, FleetFailed)
 """What may end a run without a mistake in anybody's code."""
 
 
-class UsageError(Exception):
+class BrokenOffError(Exception):
+    """A run that cannot go on; its text says why and how to go on, above the traceback if code raised."""
+
+    code = FAILED
+
+
+class UsageError(BrokenOffError):
     """A command that cannot be carried out; its text is one line that says what to change."""
+
+    code = USAGE
 
     def __init__(self, text: str) -> None:
         super().__init__(" ".join(text.split()))
-
-
-class BrokenOffError(Exception):
-    """A run that cannot go on; its text says why and how to go on, above the traceback if code raised."""
 
 
 def command_line(*words: object) -> str:
@@ -74,7 +78,7 @@ def broken_off(env: str, way_on: Callable[[], str] = str) -> Iterator[None]:
     """
     try:
         yield
-    except (UsageError, BrokenOffError):
+    except BrokenOffError:
         raise
     except (Exception, SystemExit) as error:
         notes = [note.partition(REMOTE)[0].partition("\n")[0] for note in getattr(error, "__notes__", ())]

@@ -190,7 +190,7 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """How far a run is.
 
     Attributes:
@@ -212,7 +212,7 @@ class Progress:
         return {**vars(self), "evaluation": self.evaluation and self.evaluation.to_json()}
 
     @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> Progress:
+    def from_dict(cls, values: dict[str, Any]) -> RunProgress:
         """The progress that `to_dict` wrote."""
         text = values["evaluation"]
         return cls(**{**values, "evaluation": text and EvalResult.from_json(text)})
@@ -231,7 +231,7 @@ class Saved:
 
     file: Path
     config: RunConfig
-    progress: Progress
+    progress: RunProgress
     state: dict[str, Any]
 
     def give_weights(self, policy: NetworkPolicy, env: str) -> NetworkPolicy:
@@ -262,7 +262,7 @@ def open_run(path: Path) -> Saved:
     if missing:
         raise ValueError(f"{path} is no checkpoint of `swath train`: it lacks {', '.join(missing)}")
     with fitting(path, "this version of Swath"):
-        return Saved(path, RunConfig.from_dict(state["config"]), Progress.from_dict(state["progress"]), state)
+        return Saved(path, RunConfig.from_dict(state["config"]), RunProgress.from_dict(state["progress"]), state)
     raise AssertionError("refusing() passes nothing over")
 
 

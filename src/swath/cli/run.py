@@ -30,6 +30,7 @@ from swath.cli.evaluate import eval_table
 from swath.cli.failure import OK, UsageError, broken_off, command_line, optional, refusing
 from swath.cli.folder import RunFolder, find_checkpoint, held, new_folder
 from swath.cli.logs import open_logs, require_extras
+from swath.cli.options import flag
 from swath.cli.stop import HINT, StopRequest
 from swath.cli.train import NONE, RunConfig
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
@@ -87,7 +88,7 @@ class Moment:
         judged: whether an evaluation of it was asked for.
     """
 
-    progress: parts.Progress
+    progress: parts.RunProgress
     metrics: dict[str, float]
     state: dict[str, Any] | None = None
     judged: bool = False
@@ -109,7 +110,7 @@ class Run:
         require_extras(config.log)
         torch.set_num_threads(config.threads)
         spaces, root = parts.spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
-        self.config, self.progress = config, parts.Progress() if saved is None else saved.progress
+        self.config, self.progress = config, parts.RunProgress() if saved is None else saved.progress
         self.policy = parts.network_for(config.env, spaces, derive(root, "policy")).to(
             parts.device_named(config.device)
         )
@@ -289,8 +290,8 @@ class Run:
         progress, evaluation = self.progress, None
         if result := progress.evaluation:
             episodes = {name: getattr(result, name).tolist() for name in ("returns", "lengths", "seeds")}
-            numbers = {name.partition("/")[2]: _finite(value) for name, value in result.items()}
-            evaluation = {"at_frames": result.step, **numbers, **episodes}
+            evaluation = {"at_frames": result.step, **episodes}
+            evaluation |= {name.partition("/")[2]: _finite(value) for name, value in result.items()}
         summary = {
             "env": self.config.env,
             "algorithm": "PPO",
@@ -361,7 +362,7 @@ def _conclude(run: Run, console: Console) -> None:
         console.print(f"to evaluate it: {command_line('eval', folder)}", soft_wrap=True)
 
 
-def save_run(path: Path, state: dict[str, Any], progress: parts.Progress) -> None:
+def save_run(path: Path, state: dict[str, Any], progress: parts.RunProgress) -> None:
     """Write a checkpoint: the state of a moment, and the progress then."""
     save_checkpoint(path, {**state, "progress": progress.to_dict()})
 
@@ -374,13 +375,10 @@ def learner_config(config: RunConfig, spaces: Spaces, seed: int) -> PPOConfig:
     """
     names = [field.name for field in fields(PPOConfig) if field.name not in ("total_frames", "seed")]
     for name, value in config.ppo.items():
-        spelled = f"--ppo.{name.replace('_', '-')}"
-        if name in ("total_frames", "seed"):
-            raise UsageError(f"{spelled}: use {'--seed' if name == 'seed' else '--frames'}")
-        if name not in names:
-            raise UsageError(f"{spelled}: PPO has the settings {', '.join(names)}")
+        if name not in names:  # --frames and --seed are the others
+            raise UsageError(f"{flag('ppo.' + name)}: PPO has the settings {', '.join(names)}")
         if not (value is None or isinstance(value, int | float)):
-            raise UsageError(f"{spelled} {value} must be a number, true, false or none")
+            raise UsageError(f"{flag('ppo.' + name)} {value} must be a number, true, false or none")
     return replace(default_config(*spaces), total_frames=config.frames, seed=seed, **config.ppo)
 
 
