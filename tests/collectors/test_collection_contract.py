@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from torch import nn
 
 from counting_vector import CountingVectorEnv
-from swath.testing import CollectionContract, Counting, CountingEnv, Drawn
+from swath.testing import CollectionContract, Counting, CountingEnv, RandomScript
 
 
 class TestObservationSpaces(CountedCollectionContract):
@@ -37,7 +37,7 @@ class TestActionSpaces(CountedCollectionContract):
 class TestEpisodesDrawnFromTheSeed(CountedCollectionContract):
     @pytest.fixture
     def counting(self):
-        return Counting(script=Drawn())
+        return Counting(script=RandomScript())
 
 
 class TestEnvsThatReuseTheirArrays(CountedCollectionContract):

@@ -10,7 +10,7 @@ from fleet_toys import EVERYWHERE
 from torch import nn
 
 import ray_cluster
-from swath.testing import CollectionContract, Counting, Drawn
+from swath.testing import CollectionContract, Counting, RandomScript
 
 
 class Somewhere:
@@ -54,7 +54,7 @@ class TestThreeBareEnvsWithSeededEpisodes(CountedCollectionContract):
 
     @pytest.fixture
     def counting(self):
-        return Counting(script=Drawn())
+        return Counting(script=RandomScript())
 
 
 class TestCartPole(Somewhere, CollectionContract):

@@ -24,8 +24,8 @@ from fleet_toys import (
 )
 
 from swath.errors import Closed
+from swath.rollout.episodes.ids import life_of
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
-from swath.testing.checks import life_of
 from toys import Gate
 
 pytestmark = pytest.mark.usefixtures("fork_server")

@@ -13,9 +13,9 @@ from torch import nn
 from counting_vector import CountingVectorEnv
 from swath.errors import NoEffectWarning
 from swath.seeds import derive
-from swath.testing import Counting, CountingEnv, CountingEnvs, Drawn, same_data
+from swath.testing import Counting, CountingEnv, CountingEnvs, RandomScript, same_data
 
-DRAWN = Counting(script=Drawn())
+DRAWN = Counting(script=RandomScript())
 
 
 def capture():
@@ -139,7 +139,7 @@ def test_a_seed_that_is_no_int_is_refused(seed):
 
 
 def test_copies_of_one_instance_do_not_share_a_random_state():
-    env = CountingEnv(0, Counting(script=Drawn(longest=30)))
+    env = CountingEnv(0, Counting(script=RandomScript(longest=30)))
     env.reset(seed=1)
     with collector(env, envs_per_worker=3, frames_per_batch=240) as made:
         assert made.env[0] is env

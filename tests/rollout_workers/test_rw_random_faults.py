@@ -9,7 +9,7 @@ import pytest
 from sampling_toys import counting_worker
 
 from swath.rollout_workers import DefaultCallbacks
-from swath.testing.counting import Counting, Drawn
+from swath.testing.counting import Counting, RandomScript
 from swath.testing.faults import EnvBroke, Fault
 
 CALLS = 10
@@ -77,7 +77,7 @@ def check_rows(rows: list[tuple[Any, ...]]) -> None:
 def test_whatever_fails_sizes_are_exact_and_no_row_is_lost(trial: int):
     faults, settings = planned(random.Random(trial))
     size = settings["num_envs_per_env_runner"] * settings["rollout_fragment_length"]
-    worker, _ = counting_worker(Counting(script=Drawn(1, 6)), faults, **settings)
+    worker, _ = counting_worker(Counting(script=RandomScript(1, 6)), faults, **settings)
     with worker:
         batches, raised = sampled(worker, raises=not settings["restart_failed_sub_environments"])
         counters, told, asked = worker.counters, worker.get_metrics(), sum(worker.get_policy().asked)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import swath.testing
 from counting_vector import CountingVectorEnv
 from swath.rollout.spaces import observation_leaves
-from swath.testing import OBSERVATIONS, Counting, CountingEnv, Drawn, Mark, Plan, Script, reward_of
+from swath.testing import OBSERVATIONS, Counting, CountingEnv, EpisodePlan, Mark, RandomScript, Script, reward_of
 from swath.testing.counting import read, write
 
 MARKS = st.builds(Mark, st.integers(0, 255), st.integers(0, 2**16 - 1), st.integers(0, 2**20 - 1))
@@ -52,7 +52,7 @@ def test_gymnasiums_own_checker_finds_no_fault():
                 self.mark = Mark(self.mark.env, -1, 0)
             return super().reset(seed=seed, options=options)
 
-    counting = Counting(observation=OBSERVATIONS["float64"], script=Drawn(5, 9))
+    counting = Counting(observation=OBSERVATIONS["float64"], script=RandomScript(5, 9))
     gym.register("Counting-v0", entry_point=lambda: Forgetful(0, counting))
     try:
         check_env(gym.make("Counting-v0").unwrapped, skip_render_check=True)
@@ -73,12 +73,12 @@ def test_a_script_says_lengths_and_endings_in_turn_each_env_beginning_with_its_o
     script = Script((3, 1, 2), ("terminated", "truncated"))
     env = CountingEnv(1, Counting(script=script))
     assert [episode(env) for _ in range(4)] == [(1, False, True), (2, True, False), (3, False, True), (1, True, False)]
-    assert script.plan(1, 0) == Plan(1, "truncated")
-    assert Plan(1, "both").flags == (True, True)
+    assert script.plan(1, 0) == EpisodePlan(1, "truncated")
+    assert EpisodePlan(1, "both").flags == (True, True)
 
 
 def test_drawn_episodes_follow_from_the_seed():
-    counting = Counting(script=Drawn(2, 6))
+    counting = Counting(script=RandomScript(2, 6))
     one, other = CountingEnv(0, counting), CountingEnv(0, counting)
     played = [episode(one, seed=7), *(episode(one) for _ in range(20))]
     assert played == [episode(other, seed=7), *(episode(other) for _ in range(20))]

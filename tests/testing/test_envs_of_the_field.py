@@ -93,7 +93,6 @@ def test_basic_agents_act_together_for_25_steps():
         assert [acting for acting, _ in steps] == [[0, 1, 2]] * 25
         assert [step[2]["__all__"] for _, step in steps] == [False] * 24 + [True]
     assert env.resetted
-    assert env.render().shape == (200, 300, 3)
 
 
 def test_agents_in_turn_see_what_came_of_their_last_action_and_are_not_paid_for_their_end():

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from swath.testing.rllib_shim.table import LEFT_OUT, reason_to_leave_out
+from swath.testing.rllib_shim import LEFT_OUT, reason_to_leave_out
 
 pytest.importorskip("ray")
 

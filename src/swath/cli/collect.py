@@ -21,20 +21,20 @@ from cyclopts import Parameter
 from swath.cli.failure import OK, UsageError, broken_off, refusing
 from swath.cli.folder import find_checkpoint, held
 from swath.cli.naming import env_named
-from swath.cli.options import FILES, OPTIONS, Collecting, Count, Workers, flag, read_values, starting
+from swath.cli.options import FILES, OPTIONS, Collecting, Count, WorkersOptions, flag, read_values, starting
 from swath.cli.stop import HINT, StopRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from swath import Collector
-    from swath.report.datasets import DatasetWriter, Manifest
+    from swath.report.datasets import DatasetManifest, DatasetWriter
 
 OF_THE_DATA = ("env", "env_kwargs", "greedy", "max_episode_steps", "envs", "workers", "backend", "seed")
 """Which options say what the data are, beside the policy's weights; the others say how many and how."""
 
 
-class CollectOptions(Workers, total=False):
+class CollectOptions(WorkersOptions, total=False):
     """Options of `swath collect`; those that were not given are not there.
 
     Attributes:
@@ -113,12 +113,12 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
 def _collect(config: CollectConfig, policy: Any, out: Path, console: Console) -> int:
     from swath import ExplorationType
     from swath.cli.parts import collector_of, with_weights
-    from swath.report.datasets import DatasetWriter, Manifest
+    from swath.report.datasets import DatasetManifest, DatasetWriter
 
     settings = {**{name: getattr(config, name) for name in OF_THE_DATA}, "policy": _fingerprint(policy)}
     settings["env_kwargs"] = config.env_kwargs or None
     with refusing(""):
-        found = Manifest.find(out)
+        found = DatasetManifest.find(out)
         if found is not None:
             _require_alike(out, found, settings, config.frames)
         missing = config.frames - (found.frames if found else 0)
@@ -173,7 +173,7 @@ def _gather(config: CollectConfig, collector: Collector, writer: DatasetWriter, 
     return stop.exit_code
 
 
-def _require_alike(out: Path, found: Manifest, settings: dict[str, Any], frames: int) -> None:
+def _require_alike(out: Path, found: DatasetManifest, settings: dict[str, Any], frames: int) -> None:
     """Refuse to go on with data of another command, or with more frames than are asked for."""
     for name, value in settings.items():
         if found.settings.get(name) != value:
@@ -194,7 +194,7 @@ def _fingerprint(policy: Any) -> str:
     return f"weights {hashlib.sha256(save(weights)).hexdigest()[:16]}"
 
 
-def _say_what_is_there(console: Console, out: Path, data: Manifest) -> int:
+def _say_what_is_there(console: Console, out: Path, data: DatasetManifest) -> int:
     """Say what is there and how to read it."""
     counts = {"frame": data.frames, "ended episode": data.episodes, "part": len(data.parts)}
     what = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for name, count in counts.items())

@@ -42,7 +42,7 @@ Text = Annotated[str, Parameter(group=OPTIONS, show_default=False)]
 Words = Annotated[dict[str, str], Parameter(group=OPTIONS, show_default=False)]
 
 
-class Workers(TypedDict, total=False):
+class WorkersOptions(TypedDict, total=False):
     """Options of commands that have workers collect; those that were not given are not there."""
 
     frames: Count

@@ -22,7 +22,7 @@ OF_THE_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed"
 """What a resumed run cannot change."""
 
 
-class TrainOptions(options.Workers, total=False):
+class TrainOptions(options.WorkersOptions, total=False):
     """Options of `swath train`; those that were not given are not there.
 
     Attributes:

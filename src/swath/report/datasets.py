@@ -127,7 +127,7 @@ class DatasetPart:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class DatasetManifest:
     """What a dataset consists of at one moment.
 
     Attributes:
@@ -204,7 +204,7 @@ class Dataset:
         ImportError: a package for its format is missing.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: DatasetManifest) -> None:
         self.path, self.manifest = path, manifest
         self._format = manifest.storage
 
@@ -258,7 +258,7 @@ class DatasetWriter(Dataset):
             ValueError: the name asks for an unknown format, or there is something else in the folder.
         """
         folder = Path(path)
-        made = cls(folder, Manifest(format_at(folder).name, settings))
+        made = cls(folder, DatasetManifest(format_at(folder).name, settings))
         if (folder / NAME).exists():
             way_on = f"DatasetWriter.resume({str(folder)!r}) goes on with it"
             raise FileExistsError(f"{folder} holds a dataset; {way_on}, or choose another folder")
@@ -321,8 +321,8 @@ def open_dataset(path: str | Path) -> Dataset:
     return Dataset(Path(path), _manifest_in(Path(path)))
 
 
-def _manifest_in(folder: Path) -> Manifest:
-    manifest = Manifest.find(folder)
+def _manifest_in(folder: Path) -> DatasetManifest:
+    manifest = DatasetManifest.find(folder)
     if manifest is None:
         raise FileNotFoundError(f"no dataset in {folder}; `swath collect ENV --out {folder}` makes one")
     return manifest

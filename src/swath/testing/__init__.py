@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from swath.testing.counting import Counting as Counting
     from swath.testing.counting import CountingEnv as CountingEnv
     from swath.testing.counting import CountingEnvs as CountingEnvs
-    from swath.testing.counting import Drawn as Drawn
-    from swath.testing.counting import Plan as Plan
+    from swath.testing.counting import EpisodePlan as EpisodePlan
+    from swath.testing.counting import RandomScript as RandomScript
     from swath.testing.counting import Script as Script
     from swath.testing.counting import reward_of as reward_of
     from swath.testing.faults import EnvBroke as EnvBroke
@@ -67,7 +67,7 @@ _NAMES = {
     ".checks": "by_life by_worker check_by_hand check_continuity check_counted check_flags check_ids check_lives "
     "joined marks_of same_data",
     ".collection_contract": "CollectionContract",
-    ".counting": "ENDLESS OBSERVATIONS Counting CountingEnv CountingEnvs Drawn Plan Script reward_of",
+    ".counting": "ENDLESS OBSERVATIONS Counting CountingEnv CountingEnvs RandomScript EpisodePlan Script reward_of",
     ".faults": "EnvBroke Fault FaultyEnv Mark",
     ".lives": "Lives",
 }

@@ -18,7 +18,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_key, as_tuple
-from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.episodes.ids import life_of
 from swath.rollout.spaces import Array, action_leaves, observation_leaves, splitter
 from swath.testing.counting import Counting, Script, read, reward_of
 from swath.testing.faults import Mark
@@ -54,11 +54,6 @@ def by_worker(batches: Sequence[TensorDictBase]) -> list[TensorDictBase]:
     dead = {worker for worker, life in lives if life > 0}
     assert not dead, f"workers {sorted(dead)} have died, or were seeded anew"
     return list(lives.values())
-
-
-def life_of(trajectory: int) -> tuple[int, int]:
-    """The worker and the life that a trajectory id names."""
-    return trajectory >> WORKER_BITS, (trajectory >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)
 
 
 def per_frame(td: TensorDictBase, key: Key) -> Array:

@@ -114,7 +114,7 @@ ENDLESS = 2**20 - 1
 """More steps than any test makes."""
 
 
-class Plan(NamedTuple):
+class EpisodePlan(NamedTuple):
     """One episode: its steps, and which flags end it."""
 
     length: int
@@ -129,7 +129,7 @@ class Plan(NamedTuple):
 class Planner(Protocol):
     """Says what each episode of an env is like."""
 
-    def plan(self, env: int, episode: int, rng: np.random.Generator) -> Plan:
+    def plan(self, env: int, episode: int, rng: np.random.Generator) -> EpisodePlan:
         """The plan of an episode; `rng` is the env's own."""
 
 
@@ -148,14 +148,14 @@ class Script:
     def __post_init__(self) -> None:
         _require(self.lengths, self.endings)
 
-    def plan(self, env: int, episode: int, rng: np.random.Generator | None = None) -> Plan:  # noqa: ARG002  not drawn
+    def plan(self, env: int, episode: int, rng: np.random.Generator | None = None) -> EpisodePlan:  # noqa: ARG002  not drawn
         """The same whatever the seed."""
         turn = env + episode
-        return Plan(self.lengths[turn % len(self.lengths)], self.endings[turn % len(self.endings)])
+        return EpisodePlan(self.lengths[turn % len(self.lengths)], self.endings[turn % len(self.endings)])
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RandomScript:
     """Lengths and endings drawn evenly, so that they follow from the seed of the reset.
 
     Attributes:
@@ -171,10 +171,10 @@ class Drawn:
     def __post_init__(self) -> None:
         _require((self.shortest, self.longest - self.shortest + 1), self.endings)
 
-    def plan(self, env: int, episode: int, rng: np.random.Generator) -> Plan:  # noqa: ARG002  only drawn
+    def plan(self, env: int, episode: int, rng: np.random.Generator) -> EpisodePlan:  # noqa: ARG002  only drawn
         """Drawn anew at each reset."""
         length = int(rng.integers(self.shortest, self.longest + 1))
-        return Plan(length, self.endings[int(rng.integers(len(self.endings)))])
+        return EpisodePlan(length, self.endings[int(rng.integers(len(self.endings)))])
 
 
 def _require(lengths: tuple[int, ...], endings: tuple[str, ...]) -> None:
@@ -209,7 +209,54 @@ class Counting:
         return OBSERVATIONS[self.observation] if isinstance(self.observation, str) else self.observation
 
 
-class CountingEnv(GoesWrong, gym.Env[Any, Any]):
+class _Counts(gym.Env[Any, Any]):
+    """A counting env in which nothing goes wrong."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  gymnasium's own declaration
+    mark: Mark
+
+    def __init__(self, number: int, counting: Counting, render_mode: str | None) -> None:
+        self.counting, self.render_mode = counting, render_mode
+        self.observation_space, self.action_space = counting.observation_space, counting.action_space
+        self.plan: EpisodePlan | None = None
+        self.seeds: list[int | None] = []
+        self.closed = 0
+        self._kept = write(self.observation_space, Mark(number, 0, 0))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
+        super().reset(seed=seed, options=options)
+        self.seeds.append(seed)
+        mark = Mark(self.mark.env, self.mark.episode + 1, 0)
+        self.plan = self.counting.script.plan(mark.env, mark.episode, self.np_random)
+        return self._look(mark), {}
+
+    def step(self, action: Any) -> Stepped:
+        mark = self.mark._replace(step=self.mark.step + 1)
+        if self.plan is None:
+            raise RuntimeError(f"env {mark.env} was stepped before a reset, or after the end of {self.mark}")
+        if not self.action_space.contains(action):
+            raise TypeError(f"env {mark.env} got the action {action!r}; {self.action_space} wants another")
+        reward = reward_of(mark, [reduce(getitem, leaf.path, action) for leaf in action_leaves(self.action_space)])
+        flags = self.plan.flags if mark.step == self.plan.length else (False, False)
+        if any(flags):
+            self.plan = None
+        return self._look(mark), reward, *flags, {}
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def render(self) -> Any:
+        """A small frame whose grey is the step."""
+        return np.full((8, 8, 3), self.mark.step % 256, dtype=np.uint8)
+
+    def _look(self, mark: Mark) -> Any:
+        observation = write(self.observation_space, mark)
+        if self.counting.in_place:
+            observation = self._kept = mapped(_overwritten, self._kept, observation)
+        return observation
+
+
+class CountingEnv(GoesWrong, _Counts):
     """An env whose data name themselves, and which refuses to be misused.
 
     Its observations are marks, its rewards `reward_of(mark, action)`. Stepping it before a reset or after an end is a
@@ -228,8 +275,6 @@ class CountingEnv(GoesWrong, gym.Env[Any, Any]):
         closed: how often it was closed.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  gymnasium's own declaration
-
     def __init__(
         self,
         number: int = 0,
@@ -237,46 +282,8 @@ class CountingEnv(GoesWrong, gym.Env[Any, Any]):
         faults: Iterable[Fault] | Mishaps = (),
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(number, faults)
-        self.counting = counting or Counting()
-        self.observation_space = self.counting.observation_space
-        self.action_space = self.counting.action_space
-        self.render_mode = render_mode
-        self.plan: Plan | None = None
-        self.seeds: list[int | None] = []
-        self.closed = 0
-        self._kept = write(self.observation_space, Mark(number, 0, 0))
-
-    def _begin(self, mark: Mark, seed: int | None, options: dict[str, Any] | None) -> Begun:
-        gym.Env.reset(self, seed=seed, options=options)
-        self.seeds.append(seed)
-        self.plan = self.counting.script.plan(mark.env, mark.episode, self.np_random)
-        return write(self.observation_space, mark), {}
-
-    def _go_on(self, mark: Mark, action: Any) -> Stepped:
-        if self.plan is None:
-            raise RuntimeError(f"env {mark.env} was stepped before a reset, or after the end of {self.mark}")
-        if not self.action_space.contains(action):
-            raise TypeError(f"env {mark.env} got the action {action!r}; {self.action_space} wants another")
-        reward = reward_of(mark, [reduce(getitem, leaf.path, action) for leaf in action_leaves(self.action_space)])
-        flags = self.plan.flags if mark.step == self.plan.length else (False, False)
-        if any(flags):
-            self.plan = None
-        return write(self.observation_space, mark), reward, *flags, {}
-
-    def _observed(self, observation: Any) -> Any:
-        observation = super()._observed(observation)
-        if self.counting.in_place:
-            self._kept = mapped(_overwritten, self._kept, observation)
-            return self._kept
-        return observation
-
-    def _end(self) -> None:
-        self.closed += 1
-
-    def render(self) -> Any:
-        """A small frame whose grey is the step."""
-        return np.full((8, 8, 3), self.mark.step % 256, dtype=np.uint8)
+        _Counts.__init__(self, number, counting or Counting(), render_mode)
+        GoesWrong.__init__(self, number, faults)
 
 
 class CountingEnvs:

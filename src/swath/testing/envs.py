@@ -12,21 +12,6 @@ from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, make_multi_agent
 from swath.rollout_workers.vector_env import VectorEnv
 
-__all__ = [
-    "BasicMultiAgent",
-    "EarlyDoneMultiAgent",
-    "FlexAgentsMultiAgent",
-    "MockEnv",
-    "MockEnv2",
-    "MockEnv3",
-    "MockVectorEnv",
-    "MultiAgentCartPole",
-    "RandomEnv",
-    "RandomMultiAgentEnv",
-    "RoundRobinMultiAgent",
-    "SometimesZeroAgentsMultiAgent",
-    "VectorizedMockEnv",
-]
 Options: TypeAlias = dict[str, Any] | None
 Begun: TypeAlias = tuple[Any, dict[str, Any]]
 Stepped: TypeAlias = tuple[Any, float, bool, bool, dict[str, Any]]
@@ -67,14 +52,11 @@ class MockEnv(gym.Env[Any, Any]):
 
 
 class MockEnv2(MockEnv):
-    """Observes the step it is at, pays 100, and keeps the last seed as `rng_seed`; it can be rendered."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012  gymnasium's own declaration
+    """Observes the step it is at, pays 100, and keeps the last seed as `rng_seed`."""
 
     def __init__(self, episode_length: int) -> None:
         super().__init__(episode_length)
         self.observation_space = gym.spaces.Discrete(episode_length + 1)
-        self.render_mode = "rgb_array"
         self.rng_seed: int | None = None
 
     def _now(self) -> tuple[int, float, dict[str, Any]]:
@@ -84,10 +66,6 @@ class MockEnv2(MockEnv):
         """Begin to count; a seed is kept."""
         self.rng_seed = self.rng_seed if seed is None else seed
         return super().reset(seed=seed, options=options)
-
-    def render(self) -> Any:
-        """A picture whose shade is the step it is at."""
-        return np.full((300, 400, 3), self.i % 256, np.uint8)
 
 
 class MockEnv3(MockEnv):
@@ -155,11 +133,10 @@ class VectorizedMockEnv(VectorEnv):
         self.episode_length = episode_length
         self.envs = [MockEnv(episode_length) for _ in range(num_envs)]
 
-    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:
+    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:  # noqa: ARG002  there are none
         """Reset all."""
-        nothing = [None] * self.num_envs
-        each = zip(self.envs, seeds or nothing, options or nothing, strict=True)
-        return _columns([env.reset(seed=seed, options=option) for env, seed, option in each])
+        seeds = seeds or [None] * self.num_envs
+        return _columns([env.reset(seed=seed) for env, seed in zip(self.envs, seeds, strict=True)])
 
     def reset_at(self, index: int | None = None, *, seed: int | None = None, options: Options = None) -> Begun:
         """Reset one."""
@@ -228,14 +205,11 @@ class BasicMultiAgent(MultiAgentEnv):
         resetted: whether it was ever reset.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012  gymnasium's own declaration
-
     def __init__(self, num: int) -> None:
         self.envs = {agent: MockEnv(25) for agent in range(num)}
         self.agents = list(self.envs)
         self.observation_space = gym.spaces.Discrete(2)
         self.action_space = gym.spaces.Discrete(2)
-        self.render_mode = "rgb_array"
         self.resetted = False
         self._ended: set[Any] = set()
         super().__init__()
@@ -256,10 +230,6 @@ class BasicMultiAgent(MultiAgentEnv):
         self._ended |= {agent for agent, over in step[2].items() if over}
         step[2][ALL] = step[3][ALL] = len(self._ended) == len(self.envs)
         return step
-
-    def render(self) -> Any:
-        """A grey picture."""
-        return np.full((200, 300, 3), 128, np.uint8)
 
 
 class FlexAgentsMultiAgent(BasicMultiAgent):

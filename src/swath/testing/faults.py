@@ -15,6 +15,7 @@ import numpy as np
 _Step = Literal["raise", "exit", "kill", "hang", "nan", "nan_reward", "shape"]
 Kind = Literal[_Step, "raise_at_reset", "raise_at_close", "raise_at_build", "build_nothing"]
 
+_ENDINGS: tuple[Kind, ...] = ("exit", "kill")
 EXIT_CODE = 3
 """With which a process ends by the fault `"exit"`."""
 
@@ -69,10 +70,11 @@ class Mishaps:
     """
 
     def __init__(self, faults: Iterable[Fault], home: int | None = None) -> None:
-        self._left: list[list[Any]] = []
-        for fault in faults:
-            once = 1 if fault.every is None else float("inf")
-            self._left.append([fault, once if fault.times is None else fault.times])
+        without_end = float("inf")
+        self._left: list[list[Any]] = [
+            [fault, (1 if fault.every is None else without_end) if fault.times is None else fault.times]
+            for fault in faults
+        ]
         self._home = os.getpid() if home is None else home
         self._steps = 0
 
@@ -80,7 +82,7 @@ class Mishaps:
         """Whether this goes wrong now; if so, it has then gone wrong once more."""
         for each in self._left:
             fault, left = each
-            is_now = (fault.episode, fault.step) == (episode, step) and fault.every is None
+            is_now = (fault.episode, fault.step) == (episode, step)
             if fault.every is not None:
                 is_now = step > 0 and self._steps % fault.every == 0
             if left > 0 and fault.kind == kind and is_now:
@@ -98,19 +100,15 @@ class Mishaps:
             SystemExit: it ends the worker, in the process that planned it.
         """
         self._steps += 1
-        if self.due("exit", episode, step):
-            self._end(lambda: os._exit(EXIT_CODE))
-        if self.due("kill", episode, step):
-            self._end(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        ended = next((kind for kind in _ENDINGS if self.due(kind, episode, step)), None)
+        if ended is not None:
+            if os.getpid() == self._home:
+                raise SystemExit(EXIT_CODE)
+            os._exit(EXIT_CODE) if ended == "exit" else os.kill(os.getpid(), signal.SIGKILL)
+            threading.Event().wait()
         if self.due("hang", episode, step):
             threading.Event().wait()
         return self.due("raise", episode, step)
-
-    def _end(self, process: Callable[[], None]) -> None:
-        if os.getpid() == self._home:
-            raise SystemExit(EXIT_CODE)
-        process()
-        threading.Event().wait()
 
 
 class Mark(NamedTuple):
@@ -125,8 +123,8 @@ Begun: TypeAlias = tuple[Any, dict[str, Any]]
 Stepped: TypeAlias = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
-class GoesWrong:
-    """An env with faults: `_begin`, `_go_on` and `_end` do what it does itself.
+class GoesWrong(gym.Env[Any, Any]):
+    """Faults before and after what the next class in line does.
 
     Attributes:
         mark: what it has last observed.
@@ -141,7 +139,7 @@ class GoesWrong:
         mark = Mark(self.mark.env, self.mark.episode + 1, 0)
         if self._mishaps.due("raise_at_reset", mark.episode):
             raise EnvBroke(f"env {mark.env} raised at the reset of episode {mark.episode}")
-        observation, info = self._begin(mark, seed, options)
+        observation, info = super().reset(seed=seed, options=options)
         self.mark = mark
         return self._observed(observation), info
 
@@ -150,7 +148,7 @@ class GoesWrong:
         mark = self.mark._replace(step=self.mark.step + 1)
         if self._mishaps.begin_step(mark.episode, mark.step):
             raise EnvBroke(f"env {mark.env} raised at step {mark.step} of episode {mark.episode}")
-        observation, reward, terminated, truncated, info = self._go_on(mark, action)
+        observation, reward, terminated, truncated, info = super().step(action)
         self.mark = mark
         if self._mishaps.due("nan_reward", mark.episode, mark.step):
             reward = float("nan")
@@ -158,7 +156,7 @@ class GoesWrong:
 
     def close(self) -> None:
         """Close the env."""
-        self._end()
+        super().close()
         if self._mishaps.due("raise_at_close"):
             raise EnvBroke(f"env {self.mark.env} raised when it was closed")
 
@@ -170,15 +168,6 @@ class GoesWrong:
         if self._mishaps.due("shape", self.mark.episode, self.mark.step):
             observation = mapped(lambda leaf: np.append(leaf, leaf.flat[:1]), observation)
         return observation
-
-    def _begin(self, mark: Mark, seed: int | None, options: dict[str, Any] | None) -> Begun:
-        raise NotImplementedError
-
-    def _go_on(self, mark: Mark, action: Any) -> Stepped:
-        raise NotImplementedError
-
-    def _end(self) -> None:
-        raise NotImplementedError
 
 
 class FaultyEnv(GoesWrong, gym.Wrapper[Any, Any, Any, Any]):
@@ -194,15 +183,6 @@ class FaultyEnv(GoesWrong, gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], faults: Iterable[Fault] | Mishaps, number: int = 0) -> None:
         gym.Wrapper.__init__(self, env)
         GoesWrong.__init__(self, number, faults)
-
-    def _begin(self, mark: Mark, seed: int | None, options: dict[str, Any] | None) -> Begun:  # noqa: ARG002
-        return self.env.reset(seed=seed, options=options)
-
-    def _go_on(self, mark: Mark, action: Any) -> Stepped:  # noqa: ARG002
-        return self.env.step(action)
-
-    def _end(self) -> None:
-        self.env.close()
 
 
 def mapped(change: Callable[..., Any], observation: Any, *others: Any) -> Any:

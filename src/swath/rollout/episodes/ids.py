@@ -18,6 +18,11 @@ def maker_of(trajectory: int) -> int:
     return trajectory >> WORKER_BITS
 
 
+def life_of(trajectory: int) -> tuple[int, int]:
+    """Index and life of the worker that gave an id."""
+    return maker_of(trajectory), (trajectory >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)
+
+
 class TrajectoryIds:
     """Gives ids in order of start, in env order at one moment, and counts the steps of each episode.
 

@@ -18,14 +18,32 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from swath.testing.rllib_shim.stand_ins import FILLING
-from swath.testing.rllib_shim.table import ENV_FOLDERS, LENT, TABLE, reason_to_leave_out
-from swath.testing.shim import Shim, pickle_by_value
+from swath import rollout_workers
+from swath.rollout_workers import Filter
+from swath.testing import envs
+from swath.testing.rllib_shim import stand_ins
+from swath.testing.shim import Lent, Shim, Table, ours, pickle_by_value, tables
 
 _SHIM = Shim(__name__, "RLlib's rollout workers", "ray")
 pytest_configure = _SHIM.pytest_configure
 pytest_report_header = _SHIM.pytest_report_header
 pytest_terminal_summary = _SHIM.pytest_terminal_summary
+
+ENV_FOLDERS = ("ray.rllib.examples.envs.classes", "ray.rllib.examples.envs.utils", "ray.rllib.examples.env")
+"""Where the envs of examples and tests are, or were; the first is where an installed Ray has them."""
+
+_TABLES = tables(__file__)
+TABLE: Table = {
+    folder + module: ours(names, stand_ins.RLLIB, envs, stand_ins, rollout_workers)
+    for module, names in _TABLES["names"].items()
+    for folder in (ENV_FOLDERS if module.startswith(".") else ("",))
+}
+"""Modules that the installed Ray lacks are here too, from 2.4 on."""
+
+LENT: Lent = {Filter: {"clear_buffer": lambda own: own.reset_buffer()}}
+"""Names of old that RLlib's tests call."""
+
+LEFT_OUT: Mapping[str, Mapping[str, str]] = _TABLES["left_out"]
 
 _FOLDER = pytest.StashKey["TemporaryDirectory[str]"]()
 _IMPORTED = re.compile(r"^\s*(?:from|import)\s+(ray\.(?:rllib|tune)[\w.]*)", re.MULTILINE)
@@ -44,7 +62,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     early_config.stash[_FOLDER] = folder = TemporaryDirectory()
     sources = dict(_sources(args, Path(path[0])))
     imported = {name for file in [*_files(args), *sources.values()] for name in _IMPORTED.findall(file.read_text())}
-    _write(Path(folder.name), {*TABLE, *FILLING, *imported}, sources)
+    _write(Path(folder.name), {*TABLE, *stand_ins.FILLING, *imported}, sources)
     path.insert(0, folder.name)
     _SHIM.apply(TABLE, LENT)
 
@@ -66,6 +84,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
         if isinstance(item, pytest.Function):
             pickle_by_value(item.module)
+
+
+def reason_to_leave_out(path: Path, test: str) -> str | None:
+    """Why a test is not run; None: it is."""
+    for file, reasons in LEFT_OUT.items():
+        if path.as_posix().endswith(f"/{file}"):
+            return reasons.get(test)
+    return None
 
 
 def _sources(arguments: Sequence[str], ray: Path) -> Iterator[tuple[str, Path]]:

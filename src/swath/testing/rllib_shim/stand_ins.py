@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from swath.rollout_workers import (
     MultiAgentBatch,
     PGTorchPolicy,
     Policy,
+    PPOConfig,
     PPOTorchPolicy,
     RolloutWorker,
     WorkerSet,
@@ -26,7 +28,6 @@ from swath.rollout_workers import (
     synchronous_parallel_sample,
 )
 from swath.rollout_workers import Episode as EpisodeV2  # noqa: F401  its old name
-from swath.rollout_workers import PPOConfig as OurPPOConfig
 
 T = TypeVar("T")
 Wanted = Sequence[type[DefaultCallbacks]]
@@ -78,24 +79,24 @@ class Algorithm:
         self.env_runner_group.stop()
 
 
-class PPO(Algorithm):
+class PPOAlgorithm(Algorithm):
     """With the policy of PPO."""
 
     policy_class = PPOTorchPolicy
 
 
-class PG(Algorithm):
+class PGAlgorithm(Algorithm):
     """With the policy of a plain policy gradient."""
 
     policy_class = PGTorchPolicy
 
 
-class PPOConfig(OurPPOConfig):
+class PPOSettings(PPOConfig):
     """Settings that RLlib's PPO has by default."""
 
-    def build(self, *_: Any, **__: Any) -> PPO:  # type: ignore[override]  # ours builds none
+    def build(self, *_: Any, **__: Any) -> PPOAlgorithm:  # type: ignore[override]  # ours builds none
         """The algorithm."""
-        return PPO(self)
+        return PPOAlgorithm(self)
 
 
 class PGConfig(AlgorithmConfig):
@@ -106,9 +107,13 @@ class PGConfig(AlgorithmConfig):
         self.env_runners(num_env_runners=0, rollout_fragment_length="auto")
         self.training(train_batch_size=200, lr=4e-4)
 
-    def build(self, *_: Any, **__: Any) -> PG:  # type: ignore[override]  # ours builds none
+    def build(self, *_: Any, **__: Any) -> PGAlgorithm:  # type: ignore[override]  # ours builds none
         """The algorithm."""
-        return PG(self)
+        return PGAlgorithm(self)
+
+
+RLLIB = SimpleNamespace(PPO=PPOAlgorithm, PPOConfig=PPOSettings, PG=PGAlgorithm)
+"""Classes that RLlib has under names for which swath has others."""
 
 
 def make_multi_callbacks(callback_class_list: Wanted) -> Wanted:
