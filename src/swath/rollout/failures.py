@@ -20,8 +20,8 @@ from swath.options import Restarts
 from swath.rollout.hosts.base import EnvRaised, Host, Transition
 from swath.rollout.spaces import Leaves
 
+# Observations `[B, …]`, and the envs in which an episode has begun.
 Begun: TypeAlias = tuple[Leaves, Sequence[int]]
-"""Observations `[B, …]`, and the envs in which an episode has begun."""
 
 
 class Failures:

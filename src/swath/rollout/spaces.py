@@ -21,8 +21,8 @@ from gymnasium import spaces
 from swath.keys import ACTION, OBSERVATION, RESERVED, Key, as_key, as_tuple
 
 Array: TypeAlias = npt.NDArray[Any]
+# One array (or tensor) `[B, …]` per leaf.
 Leaves: TypeAlias = list[Any]
-"""One array (or tensor) `[B, …]` per leaf."""
 
 Pack: TypeAlias = Callable[[Sequence[Any]], Leaves]
 Split: TypeAlias = Callable[[Leaves], Sequence[Any]]

@@ -16,8 +16,8 @@ from swath.rollout.spaces import Array
 
 REMEMBERED = 100
 
+# Episodes that ended, in order of their ends: an array `[n]` with these fields.
 EpisodeArray: TypeAlias = NDArray[np.void]
-"""Episodes that ended, in order of their ends: an array `[n]` with these fields."""
 
 EPISODE = np.dtype([("trajectory", np.int64), ("total", np.float64), ("length", np.int64)])
 NO_EPISODES: EpisodeArray = np.empty(0, EPISODE)

@@ -23,8 +23,8 @@ from gymnasium import spaces
 from swath.keys import TRUNCATED, Key, as_tuple
 from swath.rollout.spaces import Array, Leaf, Leaves
 
+# How far seeds reach: each episode, the layout as a whole, or nothing.
 Seeding = Literal["episode", "layout", "none"]
-"""How far seeds reach: each episode, the layout as a whole, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +117,15 @@ class TensorDictSpec:
         return any(as_tuple(key)[-1] == TRUNCATED for key in self.done)
 
 
+# What the envs of any host look like.
 HostSpec: TypeAlias = ArraySpec | TensorDictSpec
-"""What the envs of any host look like."""
 
 
+# Builds all envs of a host anew.
 Make: TypeAlias = Callable[[], Sequence[Any]]
-"""Builds all envs of a host anew."""
 
+# What envs said beside: one mapping per env, or a vector env's mapping of batches. `info_of` reads one env's.
 Infos = Sequence[Mapping[str, Any]] | Mapping[str, Any]
-"""What envs said beside: one mapping per env, or a vector env's mapping of batches. `info_of` reads one env's."""
 
 
 def first_of(env: Any) -> Any:

@@ -21,11 +21,11 @@ _UNPAID = array("d", [0.0])  # its reward
 STEP = "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
 RESET = "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
 
+# Wrappers that the host stands in for.
 _PASSING_ON = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
-"""Wrappers that the host stands in for."""
 
+# In the place of an answer while the env is called.
 _NONE_YET: Any = object()
-"""In the place of an answer while the env is called."""
 
 
 class ListHost(EnvHost):

@@ -19,23 +19,21 @@ from swath.rollout.hosts.base import ArraySpec, Make
 from swath.rollout.hosts.gymnasium import ListHost
 from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
 
+# Values by agent id; in flags also by `ALL`.
 ByAgent: TypeAlias = dict[Any, Any]
-"""Values by agent id; in flags also by `ALL`."""
 
+# Observations, rewards, terminated and truncated flags, infos: all of them dicts. Those in the middle are `Any` to
+# type checkers: gymnasium's base class declares a number and two booleans.
 Step: TypeAlias = tuple[ByAgent, Any, Any, Any, ByAgent]
-"""Observations, rewards, terminated and truncated flags, infos: all of them dicts.
 
-Those in the middle are `Any` to type checkers: gymnasium's base class declares a number and two booleans.
-"""
-
+# The flag of the whole env, in both dicts of flags.
 ALL = "__all__"
-"""The flag of the whole env, in both dicts of flags."""
 
+# The key of an info that is for no agent alone.
 COMMON = "__common__"
-"""The key of an info that is for no agent alone."""
 
+# What `Transition.info` has of each env that stepped: rewards, flags and infos of its agents, each a dict.
 REWARDS, TERMINATEDS, TRUNCATEDS, INFOS = "rewards", "terminateds", "truncateds", "infos"
-"""What `Transition.info` has of each env that stepped: rewards, flags and infos of its agents, each a dict."""
 
 STEP = "an env with several agents has step(actions) -> observations, rewards, terminateds, truncateds, infos: dicts"
 

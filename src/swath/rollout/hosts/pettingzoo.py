@@ -26,8 +26,8 @@ from swath.rollout.hosts.returned import bad_answer
 from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.spaces import Array, action_leaves, observation_leaves, packer, splitter, structured
 
+# Which agents of a group are there, `[…, n_agents]`.
 PRESENT = "mask"
-"""Which agents of a group are there, `[…, n_agents]`."""
 
 STEP = "a ParallelEnv has step(actions) -> observations, rewards, terminations, truncations, infos: dicts by agent"
 RESET = "a ParallelEnv has reset(seed=None, options=None) -> observations, infos: dicts by agent"

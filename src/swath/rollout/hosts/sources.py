@@ -181,9 +181,9 @@ def _require_no_aec(env: object) -> None:
         raise TypeError(f"{env} is an AECEnv, whose agents act in turn; hand in what aec_to_parallel makes of it")
 
 
+# Services, which are `closed` or not, by identity of the innermost env. Who steps an env keeps it alive, so that its
+# identity is not given anew.
 _steppers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""Services, which are `closed` or not, by identity of the innermost env. Who steps an env keeps it alive, so that its
-identity is not given anew."""
 
 
 def require_free(env: Any) -> None:

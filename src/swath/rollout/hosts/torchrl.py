@@ -22,8 +22,8 @@ from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.tensordict import by_kind
 from swath.rollout.spaces import Array
 
+# Where TorchRL's maker of envs with a common state is, and its name.
 CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
-"""Where TorchRL's maker of envs with a common state is, and its name."""
 
 
 def is_torchrl_env(value: object) -> bool:

@@ -20,19 +20,19 @@ from swath.rollout.spaces import Leaves
 
 Keys: TypeAlias = tuple[Key, ...]
 
+# An answer to its values, in the order of the policy's keys; to none or fewer if it is not like the first.
 Unpack: TypeAlias = Callable[[Any], list[Any]]
-"""An answer to its values, in the order of the policy's keys; to none or fewer if it is not like the first."""
 
+# A value to a leaf.
 Take: TypeAlias = Callable[[Any], Any]
-"""A value to a leaf."""
 
+# Dtype and shape of an output.
 Form: TypeAlias = tuple[Any, Any]
-"""Dtype and shape of an output."""
 
 _SEVERAL = (tuple, Mapping, type(None))
 
+# Kinds of numpy dtypes that an action of each kind may come in.
 _KINDS = {"f": "f", "i": "iu", "u": "iu", "b": "b"}
-"""Kinds of numpy dtypes that an action of each kind may come in."""
 
 
 def unpacker(policy: Any, actions: Keys, inputs: Iterable[Key], answer: Any) -> tuple[Keys, Unpack]:

@@ -35,8 +35,8 @@ from swath.rollout.policies.random import RandomActions, RandomPolicy
 from swath.rollout.spaces import Leaves
 from swath.rollout.tensordicts import TensorDictBuffer, blank_step
 
+# Writes a policy's outputs into the TensorDict it is given, and returns that.
 Write: TypeAlias = Callable[[TensorDictBase], TensorDictBase]
-"""Writes a policy's outputs into the TensorDict it is given, and returns that."""
 
 _UNNAMED = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL = (_UNNAMED, inspect.Parameter.POSITIONAL_OR_KEYWORD)
