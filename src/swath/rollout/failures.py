@@ -70,10 +70,10 @@ class Failures:
         Raises:
             EnvRaised: an env failed once too often.
         """
-        everyone = range(host.spec.num_envs)
-        leaves, begun = self._tried(host, everyone, partial(host.reset_all, seeds))
-        unseeded = begun is not everyone and seeds is not None
-        return self.begin_all(host, seeds) if unseeded else leaves
+        begun, everyone = None, range(host.spec.num_envs)
+        while begun is None or (begun is not everyone and seeds is not None):  # a rebuilt source gets its seeds, too
+            leaves, begun = self._tried(host, everyone, partial(host.reset_all, seeds))
+        return leaves
 
     def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition | None:  # noqa: ARG002
         """A step in which envs failed, with void rows for them; `None` if they are to make it in other episodes."""
@@ -103,7 +103,6 @@ class VoidRows(Failures):
         restarts: how often in a row an env is built anew, and after which delays; `None`: no failure is allowed.
         renew: closes one env and puts another in its place; `None` where they are only built all together.
         new_seed: of the first reset of an env that was built anew.
-        seeds: of the envs' first resets.
 
     Attributes:
         raised: what envs have raised since the last `take_raised`.
@@ -114,11 +113,7 @@ class VoidRows(Failures):
     """
 
     def __init__(
-        self,
-        restarts: Restarts | None,
-        renew: Callable[[int], None] | None,
-        new_seed: Callable[[int], int | None],
-        seeds: Sequence[int] | None = None,
+        self, restarts: Restarts | None, renew: Callable[[int], None] | None, new_seed: Callable[[int], int | None]
     ) -> None:
         super().__init__()
         self.raised: list[tuple[int, Exception]] = []
@@ -128,7 +123,7 @@ class VoidRows(Failures):
         self._restarts, self._renew, self._new_seed = restarts, renew, new_seed
         self._leaves: Leaves = []
         self.start_over()
-        self.seed(seeds)
+        self._seeds: dict[int, int] = {}
 
     def seed(self, seeds: Sequence[int] | None) -> None:
         """The next reset of each env gets its seed."""

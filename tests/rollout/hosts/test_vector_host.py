@@ -243,7 +243,7 @@ def paid(pay):
 def test_rewards_that_are_no_number_for_each_env_are_an_error(pay):
     (_, error), _ = paid(pay).failed
     assert type(error) is BadAnswer
-    assert re.search("Paying.*: the env returned the rewards .*; they must be one number for each env; ", str(error))
+    assert re.search("Paying.*: the env returned the reward .*; it must be one number for each env; ", str(error))
 
 
 class Ending(CountingVectorEnv):

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Make, Transition, close_broken
-from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
+from swath.rollout.hosts.returned import bad_answer, flags_of, rewards_of
 from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, observation_leaves, packer, splitter
 
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
@@ -154,9 +154,10 @@ class ListHost(EnvHost):
                     try:
                         rewards[env] = reward  # takes nothing but numbers: NumPy would make NaN of None
                     except Exception:  # noqa: BLE001  an array of one element, or the step has failed
-                        rewards[env] = as_reward(reward)
+                        (rewards[env],) = rewards_of(reward)
                     if terminated or truncated:
-                        ended.append((env, as_flag("terminated", terminated), as_flag("truncated", truncated)))
+                        died, cut = flags_of("terminated", terminated)[0], flags_of("truncated", truncated)[0]
+                        ended.append((env, died, cut))
                 break
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
                 failed.append((env, error if answer is none_yet else bad_answer(error, self.envs[env], self.step_form)))
@@ -199,18 +200,12 @@ class EnvListHost(ListHost):
     def __init__(
         self, envs: Sequence[Any], *, bare: bool = False, make: Make | None = None, exact: bool = False
     ) -> None:
-        first, n = envs[0], len(envs)
-        spec = ArraySpec(
-            num_envs=n,
-            batch_shape=() if bare else (n,),
-            observation=observation_leaves(first.observation_space, exact=exact),
-            action=action_leaves(first.action_space),
-            observation_space=first.observation_space,
-            action_space=first.action_space,
-            limits=[_core(env)[1] for env in envs],
-        )
+        seen, acted = envs[0].observation_space, envs[0].action_space
+        observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
+        shape, limits = () if bare else (len(envs),), [_core(env)[1] for env in envs]
+        spec = ArraySpec(len(envs), shape, observation, action, seen, acted, limits=limits)
         require_equal_spaces(envs)
-        super().__init__(envs, make, spec, packer(spec.observation), splitter(first.action_space, writable=not exact))
+        super().__init__(envs, make, spec, packer(observation), splitter(acted, writable=not exact))
 
     def _step_of(self, env: gym.Env[Any, Any]) -> Callable[[Any], Any]:
         return _core(env)[0].step

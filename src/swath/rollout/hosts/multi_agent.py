@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from swath.rollout.hosts.base import ArraySpec, Make
 from swath.rollout.hosts.gymnasium import ListHost
-from swath.rollout.hosts.returned import as_flag, as_reward, bad_answer
+from swath.rollout.hosts.returned import bad_answer, flags_of, rewards_of
 
 # Values by agent id; in flags also by `ALL`.
 ByAgent: TypeAlias = dict[Any, Any]
@@ -98,7 +98,7 @@ def _check(what: str, observations: ByAgent, said: Mapping[str, ByAgent]) -> Non
             raise ValueError(f"step returned {name} of {_list(flags)} without {ALL!r}; both dicts of flags need it")
         for agent, value in flags.items():
             if value and value is not True:
-                as_flag(f"{name}[{agent!r}]", value)
+                flags_of(f"{name}[{agent!r}]", value)
     for agent, info in said[INFOS].items():
         if type(info) is not dict and not isinstance(info, Mapping):
             raise TypeError(f"{what} returned infos[{agent!r}]={info!r}; an info is a dict")
@@ -116,7 +116,7 @@ def _paid(rewards: ByAgent) -> tuple[ByAgent, float]:
     try:
         return rewards, float(sum(rewards.values()))
     except (TypeError, ValueError):
-        numbers = {agent: as_reward(reward, f" of agent {agent!r}") for agent, reward in rewards.items()}
+        numbers = {agent: float(rewards_of(reward, 1, f" of agent {agent!r}")[0]) for agent, reward in rewards.items()}
         return numbers, sum(numbers.values())
 
 

@@ -20,7 +20,7 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict, TensorDictBase
 
-from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, as_tuple, is_private, nested
+from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, Key, as_tuple, is_private, nested
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.returned import bad_answer
 from swath.rollout.policies.random import RandomPolicy
@@ -154,16 +154,11 @@ class ZooEnv:
         groups = self._groups
         self.kind = ("agents or spaces", [(each.name, each.agents, each.observation, each.action) for each in groups])
         seen = [(g.name, *as_tuple(key)) for g in groups for key in (*(leaf.key for leaf in g.observation), PRESENT)]
-        self.spec = TensorDictSpec(
-            num_envs=1,
-            batch_shape=(),
-            observed=(*seen, *(() if max_steps is None else (STEP_COUNT,))),
-            acted=tuple((group.name, *as_tuple(leaf.key)) for group in groups for leaf in group.action),
-            rewarded=tuple((group.name, REWARD) for group in groups),
-            done=FLAGS,
-            flags=(*FLAGS, *((group.name, flag) for group in groups for flag in FLAGS)),
-            seeding="episode",
-        )
+        observed = (*seen, *(() if max_steps is None else (STEP_COUNT,)))
+        acted = tuple((group.name, *as_tuple(leaf.key)) for group in groups for leaf in group.action)
+        rewarded = tuple((group.name, REWARD) for group in groups)
+        flags: tuple[Key, ...] = (*FLAGS, *((group.name, flag) for group in groups for flag in FLAGS))
+        self.spec = TensorDictSpec(1, (), observed, acted, rewarded, FLAGS, flags, seeding="episode")
 
     def begin(self, seeds: Sequence[int | None] | None) -> TensorDict:
         """Begin an episode: the root."""

@@ -65,44 +65,20 @@ def bad_answer(error: Exception, env: Any, form: str) -> BadAnswer:
     return bad
 
 
-def as_reward(given: Any, whose: str = "") -> float:
-    """One number, which may come as an array of one element.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    try:
-        return float(+np.asarray(given).item())  # the sign refuses words that float() would read
-    except Exception as error:
-        raise ValueError(f"the env returned the reward {brief(given)}{whose}; it must be one number") from error
-
-
-def as_batch_of_rewards(given: Any, num_envs: int) -> Array:
-    """The rewards `[B]` that a vector env returned.
+def rewards_of(given: Any, num_envs: int = 1, whose: str = "") -> Array:
+    """Rewards `[B]` that an env returned; that of a single one may come as an array of one element.
 
     Raises:
         ValueError: they are not one number for each env.
     """
     rewards = np.asarray(given)
     if rewards.dtype.kind not in "fiub" or rewards.size != num_envs:
-        raise ValueError(f"the env returned the rewards {brief(given)}; they must be one number for each env")
-    return rewards if rewards.ndim == 1 else rewards.reshape(num_envs)
+        raise ValueError(f"the env returned the reward {brief(given)}{whose}; it must be one number for each env")
+    return rewards.reshape(num_envs)
 
 
-def as_flag(name: str, given: Any) -> bool:
-    """Whether an episode has ended.
-
-    Raises:
-        ValueError: it says neither yes nor no.
-    """
-    plain = given.item() if hasattr(given, "item") else given
-    if plain not in (0, 1):
-        raise ValueError(f"the env returned {name}={brief(given)}; it must be True or False")
-    return bool(plain)
-
-
-def as_batch_of_flags(name: str, given: Any, num_envs: int) -> Array:
-    """Whether an episode has ended in each env of a vector env: bool `[B]`.
+def flags_of(name: str, given: Any, num_envs: int = 1) -> Array:
+    """Whether an episode has ended in each env: bool `[B]`.
 
     Raises:
         ValueError: it says neither yes nor no of each.
@@ -110,6 +86,7 @@ def as_batch_of_flags(name: str, given: Any, num_envs: int) -> Array:
     flags = np.asarray(given)
     if flags.dtype.kind == "b" and flags.shape == (num_envs,):
         return flags
-    if (flags.dtype.kind != "b" and not np.isin(flags, (0, 1)).all()) or flags.size != num_envs:
+    plain = flags.dtype.kind == "b" or (flags.dtype.kind in "iuf" and np.isin(flags, (0, 1)).all())
+    if not plain or flags.size != num_envs:
         raise ValueError(f"the env returned {name}={brief(given)}; it must be True or False for each env")
-    return flags.reshape(num_envs).astype(np.bool_)
+    return flags.reshape(num_envs).astype(np.bool_, copy=False)

@@ -18,7 +18,7 @@ from tensordict import TensorDictBase
 from torch import nn
 
 from swath.keys import ACTION_MASK, DONE, IS_INIT, STEP_COUNT, Key, as_key, as_tuple
-from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.base import Seeding, TensorDictSpec
 from swath.rollout.hosts.tensordict import by_kind
 from swath.rollout.spaces import Array
 
@@ -115,18 +115,11 @@ class TorchRLEnv:
         flags = _keys(env.done_keys)
         groups = {as_tuple(key)[:-1] for key in flags}
         counts = [key for key in flags if not any(as_tuple(key)[:n] in groups for n in range(len(as_tuple(key)) - 1))]
-        self.spec = TensorDictSpec(
-            num_envs=int(np.prod(env.batch_size, dtype=np.int64)),
-            batch_shape=tuple(env.batch_size),
-            observed=_keys(env.observation_keys),
-            acted=_keys(env.action_keys),
-            rewarded=_keys(env.reward_keys),
-            done=tuple(counts),
-            flags=flags,
-            seeding="layout" if env.batch_size else "episode",
-        )
-        roles = (self.spec.observed, self.spec.acted, self.spec.rewarded, flags)
-        self.kind = ("entries", [sorted(map(as_tuple, keys)) for keys in roles])
+        observed, acted, rewarded = map(_keys, (env.observation_keys, env.action_keys, env.reward_keys))
+        n, shape = env.batch_size.numel(), tuple(env.batch_size)
+        seeding: Seeding = "layout" if shape else "episode"
+        self.spec = TensorDictSpec(n, shape, observed, acted, rewarded, tuple(counts), flags, seeding=seeding)
+        self.kind = ("entries", [sorted(map(as_tuple, keys)) for keys in (observed, acted, rewarded, flags)])
         self._masks = _masks_of(env)
         transformed = isinstance(env, _envs().TransformedEnv)
         self.stateful = env.transform if transformed else env if _is_batch_of_envs(env) else None

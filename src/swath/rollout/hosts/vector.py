@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Infos, Make, Seeding, Transition
-from swath.rollout.hosts.returned import as_batch_of_flags, as_batch_of_rewards, bad_answer, first_info_of, info_of
+from swath.rollout.hosts.returned import bad_answer, first_info_of, flags_of, info_of, rewards_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, converted, joiner, observation_leaves, unpacker
 
 Kind = Literal["gymnasium", "ale", "envpool", "other"]
@@ -111,8 +111,8 @@ class VectorHost(EnvHost):
         try:
             answer = self.envs[0].step(joined)
             observation, paid, died, cut, info = answer
-            reward = as_batch_of_rewards(paid, n)
-            terminated, truncated = as_batch_of_flags("terminated", died, n), as_batch_of_flags("truncated", cut, n)
+            reward = rewards_of(paid, n)
+            terminated, truncated = flags_of("terminated", died, n), flags_of("truncated", cut, n)
             there = self._unpack(observation)
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
             raised = error if answer is None else bad_answer(error, self.env, STEP)
