@@ -60,7 +60,7 @@ def train(swath, monkeypatch):
             written.append((path.stem, progress.frames, progress.best, rewards))
 
         monkeypatch.setattr(module.parts, "judge_of", lambda config, policy: judge)
-        monkeypatch.setattr(module, "save_run", saved)
+        monkeypatch.setattr(module.parts, "save_run", saved)
         every = ("--eval-every", every) if every else ()
         answer = swath("train", "CartPole-v1", "--frames", "640", *SMALL, *every, "--no-video", "--log", "csv")
         return judge, written, answer

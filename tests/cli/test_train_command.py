@@ -142,7 +142,7 @@ def test_wherever_a_run_dies_its_files_agree_and_it_can_be_resumed(died_after, s
         return observation, float(scripted.steps), *rest
 
     scripted.step = rising  # so that every evaluation is the best so far
-    save, saves = module.save_run, []
+    save, saves = module.parts.save_run, []
 
     def dying(*arguments):
         save(*arguments)
@@ -150,7 +150,7 @@ def test_wherever_a_run_dies_its_files_agree_and_it_can_be_resumed(died_after, s
         if len(saves) == died_after:
             raise Death
 
-    monkeypatch.setattr(module, "save_run", dying)
+    monkeypatch.setattr(module.parts, "save_run", dying)
     with pytest.raises(Death):
         swath("train", "Scripted-v0", *SMALL, "--frames=384", "--eval-every=128", "--no-video")
     folder = RunFolder(Path("runs/Scripted-v0-seed0"))
@@ -164,14 +164,14 @@ def test_wherever_a_run_dies_its_files_agree_and_it_can_be_resumed(died_after, s
 
 
 def test_a_full_disk_ends_the_run_in_one_line_that_says_how_to_go_on(swath, scripted, monkeypatch):
-    save = module.save_run
+    save = module.parts.save_run
 
     def full(path, state, progress):
         if progress.frames == 256:
             raise OSError("No space left on device")
         save(path, state, progress)
 
-    monkeypatch.setattr(module, "save_run", full)
+    monkeypatch.setattr(module.parts, "save_run", full)
     arguments = ["train", "Scripted-v0", *SMALL, "--frames=384", "--eval-every=128", "--no-video"]
     code, _, err = swath(*arguments)
     folder = Path("runs/Scripted-v0-seed0")
@@ -179,7 +179,7 @@ def test_a_full_disk_ends_the_run_in_one_line_that_says_how_to_go_on(swath, scri
     assert err == [
         f"swath: No space left on device; swath train --resume {folder} goes on from what was saved",
     ]
-    monkeypatch.setattr(module, "save_run", save)
+    monkeypatch.setattr(module.parts, "save_run", save)
     assert swath("train", "--resume", folder)[0] == 0
     assert frames_of(folder) == [0, 128, 256, 384]
 

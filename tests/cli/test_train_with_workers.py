@@ -61,7 +61,7 @@ def test_a_resumed_run_goes_on_with_its_workers(swath):
 
 
 def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(swath, monkeypatch):
-    save, draw = module.save_run, ManyWorkers._draw
+    save, draw = module.parts.save_run, ManyWorkers._draw
     saved = []
 
     def saving(*arguments):
@@ -73,7 +73,7 @@ def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(sw
             raise FleetFailed("0 workers are left, 2 are needed")
         return draw(self)
 
-    monkeypatch.setattr(module, "save_run", saving)
+    monkeypatch.setattr(module.parts, "save_run", saving)
     monkeypatch.setattr(ManyWorkers, "_draw", failing)
     arguments = ["--frames=512", "--eval-every=128", "--no-video"]
     code, _, err = swath("train", "CartPole-v1", *SMALL, *TWO, *arguments)

@@ -8,7 +8,6 @@ import sys
 import warnings
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -27,7 +26,7 @@ from swath.cli.train import RunConfig
 from swath.extras import need
 from swath.keys import MASK
 from swath.learn import NetworkPolicy, make_policy
-from swath.report.checkpoint import load_checkpoint
+from swath.report.checkpoint import load_checkpoint, save_checkpoint
 from swath.report.video import VideoWriter
 from swath.rollout.hosts.base import ArraySpec, first_of, fps_of
 from swath.rollout.hosts.sources import Source, build, make_env
@@ -48,6 +47,12 @@ MOST_FRAMES = 3000
 
 WEIGHTS = "policy_state_dict"
 PARTS = ("config", "progress", "policy", "learner", "collector", "random_state")
+
+
+def save_run(path: Path, state: dict[str, Any], progress: RunProgress) -> None:
+    """Write a checkpoint: the state of a moment, and the progress then."""
+    text = progress.evaluation and progress.evaluation.to_json()
+    save_checkpoint(path, {**state, "progress": {**vars(progress), "evaluation": text}})
 
 
 def spaces_of(env: str, kwargs: Mapping[str, Any]) -> Spaces:
@@ -141,7 +146,7 @@ def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
     if config.eval_backend != THREAD:
         device = "cpu" if config.eval_backend == RAY else config.device
         place = {"backend": config.eval_backend, "collector_kwargs": {"num_threads": config.threads}}
-        place["policy_factory"] = partial(_policy_for, device)
+        place["policy_factory"] = lambda env: make_policy(env.observation_space, env.action_space).to(device)
     if config.eval_backend == RAY:
         need("ray", extra="ray", why="for --eval-backend ray")
         place["num_gpus"] = 0
@@ -153,11 +158,6 @@ def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
         seed=config.seed,
         **place,
     )
-
-
-def _policy_for(device: str, env: Any) -> NetworkPolicy:
-    """A policy for this env, whose weights are sent."""
-    return make_policy(env.observation_space, env.action_space).to(device)
 
 
 def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
@@ -207,16 +207,6 @@ class RunProgress:
     evaluation: EvalResult | None = None
     best: float = -inf
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**vars(self), "evaluation": self.evaluation and self.evaluation.to_json()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RunProgress:
-        """The progress that `to_dict` wrote."""
-        text = values["evaluation"]
-        return cls(**{**values, "evaluation": text and EvalResult.from_json(text)})
-
 
 @dataclass(frozen=True)
 class Saved:
@@ -262,7 +252,9 @@ def open_run(path: Path) -> Saved:
     if missing:
         raise ValueError(f"{path} is no checkpoint of `swath train`: it lacks {', '.join(missing)}")
     with fitting(path, "this version of Swath"):
-        return Saved(path, RunConfig.from_dict(state["config"]), RunProgress.from_dict(state["progress"]), state)
+        progress, text = state["progress"], state["progress"]["evaluation"]
+        progress = RunProgress(**{**progress, "evaluation": text and EvalResult.from_json(text)})
+        return Saved(path, RunConfig.from_dict(state["config"]), progress, state)
     raise AssertionError("refusing() passes nothing over")
 
 

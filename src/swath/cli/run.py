@@ -36,7 +36,6 @@ from swath.cli.train import NONE, RunConfig
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.learn import PPO, PPOConfig, default_config
 from swath.report.atomic import replacing
-from swath.report.checkpoint import save_checkpoint
 from swath.report.curve import draw_curve
 from swath.report.display import Display
 from swath.seeds import derive
@@ -266,8 +265,8 @@ class Run:
         if moment.state is not None:
             now = replace(moment.progress, evaluation=self.progress.evaluation, best=self.progress.best)
             if is_best:
-                save_run(self.folder.best, moment.state, now)
-            save_run(self.folder.checkpoint, moment.state, now)
+                parts.save_run(self.folder.best, moment.state, now)
+            parts.save_run(self.folder.checkpoint, moment.state, now)
 
     def _row(self, moment: Moment) -> None:
         if moment.metrics:
@@ -360,11 +359,6 @@ def _conclude(run: Run, console: Console) -> None:
     console.print(f"results in {folder}:\n{listing}", soft_wrap=True)
     if run.is_finished:
         console.print(f"to evaluate it: {command_line('eval', folder)}", soft_wrap=True)
-
-
-def save_run(path: Path, state: dict[str, Any], progress: parts.RunProgress) -> None:
-    """Write a checkpoint: the state of a moment, and the progress then."""
-    save_checkpoint(path, {**state, "progress": progress.to_dict()})
 
 
 def learner_config(config: RunConfig, spaces: Spaces, seed: int) -> PPOConfig:

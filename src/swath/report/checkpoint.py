@@ -53,8 +53,6 @@ def load_checkpoint(path: str | Path) -> State:
         ValueError: the file is damaged, or no checkpoint of Swath's, or from a newer version of it.
     """
     file = Path(path)
-    if not file.is_file():
-        raise FileNotFoundError(f"no checkpoint at {file}")
     file.open("rb").close()  # safetensors would say of one that may not be read that it is not there
     try:
         with safe_open(str(file), framework="pt") as content:
@@ -84,9 +82,7 @@ def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str | int) or isinstance(key, bool):
-                raise TypeError(
-                    f"{where or 'the state'} has the key {key!r}; keys in a checkpoint are text or integers"
-                )
+                raise TypeError(f"{where or 'the state'} has the key {key!r}; keys are text or integers")
         items = [(key, _encode(item, f"{where}/{key}".removeprefix("/"), tensors)) for key, item in value.items()]
         plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
         return dict(items) if plain else {_ITEMS: items}
@@ -95,8 +91,8 @@ def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
         return {_TUPLE: parts} if isinstance(value, tuple) else parts
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    kind = type(value).__name__
-    raise TypeError(f"{where or 'the state'} is of type {kind}; a checkpoint holds tensors and plain values")
+    what = f"{where or 'the state'} is of type {type(value).__name__}"
+    raise TypeError(f"{what}; a checkpoint holds tensors and plain values")
 
 
 def _decode(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:

@@ -111,9 +111,8 @@ def format_at(path: Path) -> Memmap | Parquet:
     """
     suffix = path.suffix.lower()
     if suffix in UNSERVED:
-        raise ValueError(
-            f"{path}: data cannot be written as {suffix}; end it in .parquet, or in no suffix for a plain folder"
-        )
+        way_out = "end it in .parquet, or in no suffix for a plain folder"
+        raise ValueError(f"{path}: data cannot be written as {suffix}; {way_out}")
     return Parquet() if suffix == Parquet.suffix else Memmap()
 
 
@@ -279,9 +278,9 @@ class DatasetWriter(Dataset):
             ValueError: a part is missing.
         """
         made = cls(Path(path), _manifest_in(Path(path)))
-        missing = [part.name for part in made.manifest.parts if not (made.path / part.name).exists()]
-        if missing:
-            raise ValueError(f"{path} lacks {missing[0]}; put it back, or collect into another folder")
+        for part in made.manifest.parts:
+            if not (made.path / part.name).exists():
+                raise ValueError(f"{path} lacks {part.name}; put it back, or collect into another folder")
         sweep_drafts(made.path)
         remove(made.path / made._next_name)
         return made

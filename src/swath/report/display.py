@@ -66,11 +66,8 @@ class Display:
         self._printed: list[str] = []
         self._due = 1.0, SECONDS_BETWEEN_LINES
         draws = console.is_terminal and not console.is_dumb_terminal and not console.options.ascii_only
-        self._live: Live | None = None
-        self._width = 0
-        if draws:
-            self._start()
-        elif self._details:
+        self._live = self._begun() if draws else None
+        if self._live is None and self._details:
             self.say(f"{name}: {self._details}")
 
     def show(self, facts: Mapping[str, Any], losses: Mapping[str, float] | None = None) -> None:
@@ -112,7 +109,7 @@ class Display:
         if self._console.width < self._width:  # the terminal has broken the lines that are there, which rich cannot see
             self._live.stop()
             self._console.clear()
-            self._start()
+            self._live = self._begun()
         self._live.update(self._picture(text or self._hint), refresh=True)
 
     def close(self) -> None:
@@ -121,15 +118,14 @@ class Display:
             if self._lines != self._printed:
                 self._print_facts()
         elif self._live.is_started:
-            try:
-                self._live.update(self._picture(""), refresh=True)
-            finally:
-                self._live.stop()
+            self._live.update(self._picture(""))
+            self._live.stop()  # which draws it
 
-    def _start(self) -> None:
+    def _begun(self) -> Live:
         self._width = self._console.width
-        self._live = Live(self._picture(self._hint), console=self._console, auto_refresh=False)
-        self._live.start(refresh=True)
+        live = Live(self._picture(self._hint), console=self._console, auto_refresh=False)
+        live.start(refresh=True)
+        return live
 
     def _print_facts(self) -> None:
         if self._live is not None:

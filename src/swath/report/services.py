@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from swath.extras import need
-from swath.report.atomic import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,23 +26,17 @@ OF_WORKER = re.compile(r"worker_(\d+)/(.+)")
 
 
 def kept_id(path: Path, resume_at: int | None) -> str | None:
-    """The id under which a service knows the run, if it was kept in this file.
+    """The id under which a service knows the run, if it was kept in this file, whose folder is made.
 
     Raises:
         FileExistsError: `resume_at` is `None` and the file is there.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         return None
     if resume_at is None:
         raise FileExistsError(f"{path} names another run; resume it or choose a new folder")
     return path.read_text(encoding="utf-8").strip() or None
-
-
-def keep_id(path: Path, name: str) -> str:
-    """Keep an id in a file, so that a resumed run goes on under it."""
-    with replacing(path) as draft:
-        draft.write_text(f"{name}\n", encoding="utf-8")
-    return name
 
 
 class WandbSink:
@@ -82,14 +75,13 @@ class WandbSink:
         about = {"project": project or os.environ.get("WANDB_PROJECT", "swath"), "name": name, "mode": mode}
         if known := kept_id(file, resume_at):
             about |= {"id": known, "resume": "allow"}
-        file.parent.mkdir(parents=True, exist_ok=True)
         quiet = wandb.Settings(silent=True, console="off")
         try:
             self._run = wandb.init(settings=quiet, reinit="create_new", dir=str(file.parent), **about)
         except wandb.Error as error:
             way_out = "Or write offline with mode='offline' or WANDB_MODE=offline"
             raise OSError(f"W&B begins no run: {error} {way_out}") from error
-        keep_id(file, self._run.id)
+        file.write_text(f"{self._run.id}\n", encoding="utf-8")
         self._run.define_metric("*", step_metric=FRAMES)
         self.place = str(Path(self._run.dir).parent if self._run.offline else self._run.url)
 
@@ -148,7 +140,8 @@ class MlflowSink:
                 found = self._client.get_experiment_by_name(experiment)
                 where = found.experiment_id if found else self._client.create_experiment(experiment)
                 known = str(self._client.create_run(where, run_name=name).info.run_id)
-        self._run = keep_id(file, known)
+        file.write_text(f"{known}\n", encoding="utf-8")
+        self._run = known
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
         """Add one value per metric.

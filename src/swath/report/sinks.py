@@ -26,6 +26,7 @@ MOST_WAITING = 10_000
 """Rows that may wait for a detached sink that is slow."""
 
 Row = dict[str, str]
+_STYLE: dict[str, Any] = {"restval": "", "lineterminator": "\n"}
 
 
 class Sink(Protocol):
@@ -106,7 +107,7 @@ class CsvSink:
             finally:
                 self._file = self._opened()
         row = {FRAMES: str(frames), **{name: format_value(value) for name, value in metrics.items()}}
-        self._file.write(_lines(self._columns, [row]))
+        csv.DictWriter(self._file, self._columns, **_STYLE).writerow(row)
         self._file.flush()
 
     def close(self) -> None:
@@ -114,9 +115,10 @@ class CsvSink:
         self._file.close()
 
     def _rewrite(self, columns: tuple[str, ...], rows: Iterable[Row]) -> None:
-        with replacing(self._path) as draft:
-            text = _lines(columns, [dict(zip(columns, columns, strict=True)), *rows])
-            draft.write_text(text, encoding="utf-8", newline="")
+        with replacing(self._path) as draft, draft.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, columns, **_STYLE)
+            writer.writeheader()
+            writer.writerows(rows)
         self._columns = columns
 
     def _opened(self) -> TextIO:
@@ -140,12 +142,6 @@ def read_rows(path: str | Path) -> tuple[tuple[str, ...], list[Row]]:
 def format_value(value: float) -> str:
     """The shortest text that reads back as the same number: `3`, `0.1`, `nan`."""
     return str(value) if isinstance(value, int) else repr(float(value))
-
-
-def _lines(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
-    text = io.StringIO()
-    csv.DictWriter(text, columns, restval="", lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 class TensorBoardSink:
