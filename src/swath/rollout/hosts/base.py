@@ -108,8 +108,7 @@ class TensorDictSpec:
     @property
     def device(self) -> torch.device | None:
         """Where the env is, if it says so; one without a device is on the CPU."""
-        found: torch.device | None = getattr(first_of(self.host.env), "device", torch.device("cpu"))
-        return found
+        return getattr(first_of(self.host.env), "device", torch.device("cpu"))  # type: ignore[no-any-return]
 
     @property
     def truncates(self) -> bool:
@@ -171,11 +170,8 @@ class Ends:
     @classmethod
     def listed(cls, ended: Iterable[tuple[int, bool, bool]]) -> Ends:
         """Of a tuple each: env, terminated, truncated."""
-        rows = sorted(ended)
-        if not rows:
-            return NO_ENDS
-        envs, terminated, truncated = zip(*rows, strict=True)
-        return cls(np.array(envs), np.array(terminated, dtype=np.bool_), np.array(truncated, dtype=np.bool_))
+        rows = np.array(sorted(ended), dtype=np.int64)
+        return cls(rows[:, 0], rows[:, 1].astype(np.bool_), rows[:, 2].astype(np.bool_)) if len(rows) else NO_ENDS
 
     @classmethod
     def flagged(cls, terminated: Array, truncated: Array) -> Ends:
@@ -308,11 +304,6 @@ class EnvHost(ABC):
         self.envs, self._make, self._closed = list(envs), make, False
         self._seeds: dict[int, int] = {}
 
-    @property
-    @abstractmethod
-    def env(self) -> Any:
-        """The env, or a list of envs, as users know it."""
-
     @abstractmethod
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env."""
@@ -328,8 +319,7 @@ class EnvHost(ABC):
             EnvRaised: building or resetting one failed.
         """
         if self._make is None:
-            env = first_of(self.env)
-            raise RuntimeError(f"{env} was given as an instance and cannot be built anew; pass a callable")
+            raise RuntimeError("the env was given as an instance and cannot be built anew; pass a callable")
         close_broken(self)
         try:
             self.envs, self._closed = list(self._make()), False

@@ -44,9 +44,8 @@ class ListHost(EnvHost):
     def __init__(self, envs: Sequence[Any], make: Make | None, spec: ArraySpec, pack: Pack, split: Split) -> None:
         super().__init__(envs, make)
         self.spec, self._pack, self._split = spec, pack, split
-        n = len(self.envs)
-        self._last: list[Any] = [None] * n
-        self._infos: list[Any] = [_SILENCE] * n
+        self._last: list[Any] = [None] * len(self.envs)
+        self._infos: list[Any] = [_SILENCE] * len(self.envs)
         self._install()
 
     @property
@@ -213,23 +212,21 @@ class EnvListHost(ListHost):
 
 def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
     """The env without the wrappers that the host and the loop stand in for, and their limit of steps."""
-    limit: int | None = None
+    limits = list[int]()
     while type(env) in _PASSING_ON:
         assert isinstance(env, gym.Wrapper)
         if isinstance(env, TimeLimit):
-            most = None if env.spec is None else env.spec.max_episode_steps
-            if most is None:  # it does not say its limit: it counts by itself
+            if env.spec is None or env.spec.max_episode_steps is None:  # it does not say its limit: it counts by itself
                 break
-            limit = most if limit is None else min(limit, most)
+            limits.append(env.spec.max_episode_steps)
         env = env.env
-    return env, limit
+    return env, min(limits, default=None)
 
 
 def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
     """Raise `ValueError` naming the first difference between these envs' spaces."""
-    for name in ("observation_space", "action_space"):
-        first, *others = (getattr(env, name) for env in envs)
-        for i, space in enumerate(others, 1):
-            if space != first:
+    for i, env in enumerate(envs):
+        for name in ("observation_space", "action_space"):
+            if (space := getattr(env, name)) != (first := getattr(envs[0], name)):
                 differ = f"env {i} has {name} {space}, env 0 has {first}"
                 raise ValueError(f"envs of one worker must agree in their spaces: {differ}")
