@@ -30,7 +30,6 @@ from swath.rollout.spaces import Array, action_leaves, observation_leaves, packe
 PRESENT = "mask"
 
 STEP = "a ParallelEnv has step(actions) -> observations, rewards, terminations, truncations, infos: dicts by agent"
-RESET = "a ParallelEnv has reset(seed=None, options=None) -> observations, infos: dicts by agent"
 
 _NUMBERED = re.compile(r"(.+)_\d+")
 Space = spaces.Space[Any]
@@ -84,13 +83,11 @@ class Group:
 
     def actions(self, made: TensorDictBase) -> zip[tuple[Any, Any]]:
         """Each agent with its action, of a TensorDict that a policy has written into."""
-        leaves, n = list[Array](), len(self.agents)
-        for leaf in self.action:
-            key = (self.name, *as_tuple(leaf.key))
-            leaves.append(made.get(key).numpy(force=True))
-            if leaves[-1].shape != (n, *leaf.shape):
-                got, wanted = leaves[-1].shape, (n, *leaf.shape)
-                raise ValueError(f"the policy's {key} has shape {got}; {n} agents want {wanted}")
+        leaves = [made.get((self.name, *as_tuple(leaf.key))).numpy(force=True) for leaf in self.action]
+        for leaf, given in zip(self.action, leaves, strict=True):
+            if given.shape != (wanted := (len(self.agents), *leaf.shape)):
+                key = (self.name, *as_tuple(leaf.key))
+                raise ValueError(f"the policy's {key} has shape {given.shape}; {len(self.agents)} agents want {wanted}")
         return zip(self.agents, self._split(leaves), strict=True)
 
     def draw(self, root: TensorDictBase) -> None:
@@ -162,14 +159,10 @@ class ZooEnv:
 
     def begin(self, seeds: Sequence[int | None] | None) -> TensorDict:
         """Begin an episode: the root."""
-        answer = self.env.reset(seed=None if seeds is None else seeds[0])
-        try:
-            observations, _ = answer
-            self._steps, self._there = 0, {*self.env.agents}
-            self._terminated, self._truncated = set(), set()
-            return self._root(observations)
-        except Exception as error:
-            raise bad_answer(error, self.env, RESET) from error
+        observations, _ = self.env.reset(seed=None if seeds is None else seeds[0])
+        self._steps, self._there = 0, {*self.env.agents}
+        self._terminated, self._truncated = set(), set()
+        return self._state(observations)
 
     def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> TensorDict:  # noqa: ARG002  there is one
         """Begin an episode: the root."""
@@ -187,7 +180,8 @@ class ZooEnv:
                 over.update(agent for agent, flag in flags.items() if flag)
             if self._steps == self._max_steps:
                 self._truncated |= self._there
-            return root.set(NEXT, self._state(observations, rewards)), self._root(observations)
+            following = self._state(observations, rewards)
+            return root.set(NEXT, following), self._state({agent: observations[agent] for agent in self._there})
         except Exception as error:
             raise bad_answer(error, self.env, STEP) from error
 
@@ -206,24 +200,18 @@ class ZooEnv:
         drawn = getattr(self.env, "render_mode", None) == "rgb_array"
         return np.asarray(self.env.render()) if drawn else None
 
-    def _root(self, observations: ByAgent) -> TensorDict:
-        """What the agents that are there see."""
-        return self._state({agent: observations[agent] for agent in self._there})
-
     def _state(self, observations: ByAgent, rewards: ByAgent | None = None) -> TensorDict:
         """The env's state now, in memory of its own; with rewards, what a step led to."""
         terminated = not self._there and self._truncated <= self._terminated
         truncated = self._steps == self._max_steps or not (self._there or terminated)
         entries = _flags(torch.tensor([terminated]), torch.tensor([truncated]))
         for group in self._groups:
-            there, ended, cut = (
-                torch.tensor([agent in some for agent in group.agents])
-                for some in (self._there, self._terminated, self._truncated)
-            )
-            own = group.packed(observations) | {PRESENT: there} | _flags(ended.unsqueeze(-1), cut.unsqueeze(-1))
+            sets, agents = (self._there, self._terminated, self._truncated), group.agents
+            there, ended, cut = (torch.tensor([[agent in some] for agent in agents]) for some in sets)
+            own = group.packed(observations) | {PRESENT: there.squeeze(-1)} | _flags(ended, cut)
             if rewards is not None:
-                own[REWARD] = torch.tensor([[float(rewards.get(agent, 0.0))] for agent in group.agents])
-            entries[group.name] = TensorDict(own, [len(there)])
+                own[REWARD] = torch.tensor([[float(rewards.get(agent, 0.0))] for agent in agents])
+            entries[group.name] = TensorDict(own, [len(agents)])
         if self._max_steps is not None:
             entries[STEP_COUNT] = torch.tensor([self._steps])
         return TensorDict(entries, [])

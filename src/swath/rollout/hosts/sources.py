@@ -5,7 +5,6 @@ id | callable | instance ──▶ build ──▶ env(s) ──▶ host
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -51,13 +50,12 @@ class Source:
         if self.copies is not None:
             count(self.copies_name, self.copies)
         _require_no_aec(self.env)
-        if not (isinstance(self.env, str) or is_env_instance(self.env) or callable(self.env)):
-            raise TypeError(f"an env source is of type {type(self.env).__name__}; it must be {FORMS}")
-        if is_env_instance(self.env) and self.kwargs and not has_makers(self.env):
-            raise ValueError(
-                "create_env_kwargs go to a callable or an id, or to the makers of a batched TorchRL env that has not "
-                f"built its envs yet, but the env source is an instance ({type(self.env).__name__}); pass a callable"
-            )
+        kind = type(self.env).__name__
+        if not (isinstance(self.env, str) or self.is_instance or callable(self.env)):
+            raise TypeError(f"an env source is of type {kind}; it must be {FORMS}")
+        if self.is_instance and self.kwargs and not has_makers(self.env):
+            goes = "create_env_kwargs go to a callable or an id, or to makers of a batched TorchRL env without envs yet"
+            raise ValueError(f"{goes}, but the env source is an instance ({kind}); pass a callable")
 
     @property
     def is_instance(self) -> bool:
@@ -153,7 +151,7 @@ def make_env(source: Source) -> Any:
         raise
     _require_no_aec(env)
     if not is_env_instance(env):
-        what = "None" if env is None else type(env).__name__
+        what = None if env is None else type(env).__name__
         raise TypeError(f"the env source {source.env!r} returned {what}; it must return {ENVS}")
     return env
 
@@ -211,6 +209,4 @@ def _instances(env: Any) -> list[Any]:
 def _innermost(env: Any) -> Any:
     if not is_torchrl_env(env):
         return getattr(env, "unwrapped", env)
-    while isinstance(env, sys.modules["torchrl.envs"].TransformedEnv):
-        env = env.base_env
-    return env
+    return _innermost(env.base_env) if hasattr(env, "base_env") else env
