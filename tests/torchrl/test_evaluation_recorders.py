@@ -5,7 +5,7 @@ import functools
 import pytest
 import torch
 from torchrl.data import Bounded
-from torchrl.envs import Compose, StepCounter, TransformedEnv
+from torchrl.envs import Compose, GymEnv, SerialEnv, StepCounter, TransformedEnv
 from torchrl.envs.transforms import Transform
 from torchrl.record import VideoRecorder
 from torchrl_toys import Answer, Counting
@@ -114,3 +114,23 @@ def test_pixels_that_an_env_writes_are_filmed():
     film = result["eval/video"]
     assert film.shape == (result.lengths[0], 6, 8, 3)
     assert film[:, 0, 0, 0].tolist() == list(range(1, result.lengths[0] + 1))
+
+
+def cartpole():
+    return GymEnv("CartPole-v1", render_mode="rgb_array", categorical_action_encoding=True)
+
+
+@pytest.mark.parametrize(
+    ("make", "longest"),
+    [(cartpole, 12), (lambda: TransformedEnv(cartpole(), StepCounter(5)), 5), (lambda: SerialEnv(2, cartpole), 12)],
+    ids=["one", "counted", "a batch"],
+)
+def test_envs_that_render_are_filmed(make, longest):
+    pytest.importorskip("pygame", reason="CartPole renders with it")
+    upright = Answer(lambda observation: (observation[..., 1:].sum(-1) > 0).long())
+    with Evaluator(make, upright, num_trajectories=2, max_steps=12, record_video=1) as evaluator:
+        result = evaluator.evaluate()
+    assert [*result.lengths] == [*result.returns] == [longest] * 2
+    film = result["eval/video"]
+    assert film.shape == (longest, 400, 600, 3)
+    assert film.float().std() > 0

@@ -14,6 +14,8 @@ from swath import Collector, ExplorationType
 N_BATCHES = 2
 CASES = [pytest.param(case, id=case.name) for case in table()]
 
+BESIDE_A_ROLLOUT = {("collector",)}
+"""A rollout knows of no collector."""
 
 BESIDE_TORCHRL = {("collector", "policy_version")}
 """Ours is always there: law 3 asks that each row says which weights acted."""
@@ -49,5 +51,9 @@ def require_equal(batches, others, ignore):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_batch_holds_what_torchrls_own_collector_gives(case):
-    require_equal(collected(case, Collector), collected(case, torchrl.collectors.Collector), BESIDE_TORCHRL)
+def test_a_batch_holds_what_torchrls_own_collector_and_a_rollout_give(case):
+    batches = collected(case, Collector)
+    require_equal(batches, collected(case, torchrl.collectors.Collector), BESIDE_TORCHRL)
+    rows = rollout(case)
+    parts = [rows[..., at : at + case.steps] for at in range(0, rows.shape[-1], case.steps)]
+    require_equal(batches, parts, BESIDE_A_ROLLOUT)

@@ -108,7 +108,7 @@ class TensorDictSpec:
     @property
     def device(self) -> torch.device | None:
         """Where the env is, if it says so; one without a device is on the CPU."""
-        return getattr(first_of(self.host.env), "device", torch.device("cpu"))  # type: ignore[no-any-return]
+        return getattr(first_of(self.host.env), "device", torch.device("cpu"))
 
     @property
     def truncates(self) -> bool:

@@ -5,6 +5,7 @@ id | callable | instance ──▶ build ──▶ env(s) ──▶ host
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -209,4 +210,6 @@ def _instances(env: Any) -> list[Any]:
 def _innermost(env: Any) -> Any:
     if not is_torchrl_env(env):
         return getattr(env, "unwrapped", env)
-    return _innermost(env.base_env) if hasattr(env, "base_env") else env
+    while isinstance(env, sys.modules["torchrl.envs"].TransformedEnv):
+        env = env.base_env
+    return env
