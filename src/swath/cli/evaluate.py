@@ -15,8 +15,9 @@ from swath.cli.options import FILES, THREAD, Count, Text, starting, table_of
 from swath.report.text import number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from rich.console import Console
     from rich.table import Table
 
     from swath import Comparison, EvalResult
@@ -28,7 +29,7 @@ LINES = {
     "mean return": ("reward",),
     "95 % interval": ("reward_ci_low", "reward_ci_high"),
     "standard deviation": ("reward_std",),
-    "lowest, highest": ("reward_min", "reward_max"),
+    "lowest to highest": ("reward_min", "reward_max"),
     "median": ("reward_median",),
     "interquartile mean": ("reward_iqm",),
     "episode length": ("episode_length",),
@@ -59,7 +60,6 @@ def evaluate(
     """
     files = [find_checkpoint(path) for path in (checkpoint, other) if path is not None]
     console = starting()
-    from swath import compare
     from swath.cli.parts import film_episode, open_run
 
     with refusing(""):
@@ -75,10 +75,21 @@ def evaluate(
         raise UsageError(f"--episodes {config.eval_episodes}: a comparison needs 2 episodes or more")
     with broken_off(env), refusing(""):
         results, policies = zip(*(_evaluated(run, config) for run in runs), strict=True)
-        if video is not None:
+    _show(console, config, names, results, runs[0].progress.evaluation)
+    if video is not None:
+        with broken_off(env), refusing(""):
             film_episode(config, policies[0], video)
-    now, stored = results[0], runs[0].progress.evaluation
-    if other is not None:
+    return OK
+
+
+def _show(
+    console: Console, config: RunConfig, names: list[str], results: Sequence[EvalResult], stored: EvalResult | None
+) -> None:
+    """Print one result beside the stored one, or compare two."""
+    from swath import compare
+
+    now, env = results[0], config.env
+    if len(results) > 1:
         console.print(f"{env}: A and B play the same {config.eval_episodes} episodes", soft_wrap=True)
         for letter, name in zip("AB", names, strict=True):
             console.print(f"  {letter}  {name}", soft_wrap=True)
@@ -86,15 +97,14 @@ def evaluate(
         console.print(eval_table(dict(zip("AB", results, strict=True))))
         console.print(comparison_table(comparison, results[1].returns - now.returns))
         console.print(verdict(comparison), soft_wrap=True)
-        return OK
+        return
     console.print(f"{env}, {names[0]}", soft_wrap=True)
     if stored is None or stored.step != now.step or stored.seeds.tolist() != now.seeds.tolist():
         console.print(eval_table({"now": now}))
-        return OK
+        return
     console.print(eval_table({"now": now, "stored": stored}))
     same = stored.returns.tolist() == now.returns.tolist()
     console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
-    return OK
 
 
 def _evaluated(run: Saved, config: RunConfig) -> tuple[EvalResult, object]:

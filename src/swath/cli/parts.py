@@ -180,7 +180,10 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
             modes = env.metadata.get("render_modes") or ()
         if "rgb_array" not in modes:
             raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'; its metadata have {list(modes)}")
-        drawn = make_env(Source(make, {"render_mode": "rgb_array"}))
+        try:
+            drawn = make_env(Source(make, {"render_mode": "rgb_array"}))
+        except TypeError as error:  # a class without that parameter
+            raise UnsupportedMode(f"{config.env} cannot be asked to render: {error}") from None
     with closing(drawn), VideoWriter(path, fps_of(drawn) or 30) as film:
 
         def shoot(*_: object) -> None:
