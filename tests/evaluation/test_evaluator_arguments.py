@@ -14,7 +14,7 @@ from uneven_env import SHORT, Shifted, UnevenEnv, played
 from plain import plain
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
 from swath.errors import NoEffectWarning
-from swath.evaluation.collector_settings import CollectorSettings
+from swath.evaluation.options import CollectorSettings
 from swath.evaluators import Evaluator
 from swath.weight_update import MultiProcessWeightSyncScheme, NoWeightSyncScheme
 

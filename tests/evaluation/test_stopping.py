@@ -49,7 +49,7 @@ def test_rounds_end_with_a_narrow_interval_or_before_they_pass_the_bound(options
         ({"until_ci_halfwidth": math.nan}, "until_ci_halfwidth=nan"),
         ({"until_ci_halfwidth": math.inf}, "until_ci_halfwidth=inf"),
         ({"until_ci_halfwidth": "narrow"}, "until_ci_halfwidth='narrow'"),
-        ({"until_ci_halfwidth": 1.0, "num_trajectories": 1}, "2 or more, got 1"),
+        ({"until_ci_halfwidth": 1.0, "num_trajectories": 1}, "num_trajectories of 2 or more"),
         ({"until_ci_halfwidth": 1.0, "max_trajectories": 9}, "max_trajectories=9 must be at least 10"),
         ({"max_trajectories": 20}, "needs until_ci_halfwidth"),
     ],

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from inspect import signature
 from itertools import cycle
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -30,7 +30,8 @@ from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.torchrl import is_torchrl_env
 from swath.rollout.hosts.vec_env import is_from_stable_baselines, is_vec_env
 from swath.rollout.hosts.vector import is_vector_env
-from swath.weights.snapshot import Snapshot, fitting
+from swath.weights.manifest import Manifest, take
+from swath.weights.snapshot import Snapshot, fitting, owner
 
 _FLAG = "update_running_mean"
 _NORMALISING = (
@@ -226,6 +227,49 @@ def change(part: Any, snapshot: Snapshot) -> Callable[[], None]:
             setattr(part, name, value.numpy().astype(before.dtype) if is_array else type(before)(value.item()))
 
     return put
+
+
+class Wanted(NamedTuple):
+    """What weights a model wants; travels.
+
+    Attributes:
+        manifest: names, shapes and dtypes.
+        shapes: of the tensors in extra state, by its name.
+    """
+
+    manifest: Manifest
+    shapes: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def by(cls, part: Any) -> Wanted:
+        """What a module or statistics of an env want."""
+        manifest = Manifest.of(moments_of(part) if has_moments(part) else part)
+        extras = {name: part.get_submodule(owner(name)).get_extra_state() for name in manifest.extras}
+        return cls(manifest, {name: _shapes(extra) for name, extra in extras.items()})
+
+    def fitted(self, model_id: str, weights: Snapshot) -> Snapshot:
+        """The weights as the model wants them.
+
+        Raises:
+            TypeError: the model has none.
+            KeyError: other names.
+            ValueError: other shapes.
+        """
+        fitting = take(weights, self.manifest)
+        if fitting is None:
+            raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
+        for name, extra in fitting.extras.items():
+            mine, theirs = self.shapes.get(name), _shapes(extra)
+            if mine and mine != theirs:
+                raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
+                    f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
+                )
+        return fitting
+
+
+def _shapes(extra: Any) -> dict[str, Any]:
+    state = extra if isinstance(extra, Mapping) else {}
+    return {name: tuple(value.shape) if isinstance(value, torch.Tensor) else None for name, value in state.items()}
 
 
 # Envs that are to be built

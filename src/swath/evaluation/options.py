@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib.util import find_spec
 from operator import index
@@ -18,17 +18,15 @@ import torch
 from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
-from swath.evaluation.acting import Predicts
-from swath.evaluation.collector_settings import OF_TRAJECTORIES, CollectorSettings
 from swath.evaluation.env_parts import source_of
 from swath.evaluation.queue import BusyPolicy
 from swath.evaluation.statistics import Floats, mean_interval
 from swath.extras import need
 from swath.keys import keys_of
-from swath.options import Restarts, Survival, count
+from swath.options import Restarts, Survival, TrajFormat, count
 from swath.rollout.hosts.sources import Source, is_env_instance
 from swath.rollout.hosts.vec_env import is_vec_env
-from swath.rollout.policies.calling import ExplorationType, as_exploration_type
+from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration_type
 from swath.weights.schemes import require_schemes
 
 Place = Literal["thread", "process", "ray"]
@@ -38,7 +36,106 @@ NUM_GPUS = 1
 _PLACEMENT_S = 60.0
 _ROUNDS_AT_MOST = 10
 _HERE, _APART = "Collector", "MultiSyncCollector"
+_OF_TRAJECTORIES = ("traj_format", "storing_device", "postproc")
 _OURS = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
+
+
+# What holds in any case: the values that say so, and why.
+_ALWAYS: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "reset_at_each_iter": ((True,), "every evaluation starts from a reset"),
+    "reset_when_done": ((True,), "an env that is done begins its next episode, if it has one"),
+    "track_traj_ids": ((True,), "steps carry the number of their episode"),
+    "total_frames": ((-1,), "num_trajectories says how long an evaluation is"),
+    "return_same_td": ((False,), "results own their memory"),
+    "init_random_frames": ((None, 0, -1), "the policy acts from the first step on"),
+}
+
+# Names of collectors that mean nothing here.
+_REFUSED = """
+create_env_fn policy policy_factory device exploration_type seed backend init_fn placement_timeout_s weight_sync_schemes
+frames_per_batch envs_per_worker num_workers num_collectors max_frames_per_traj trajs_per_batch fragment_timeout_s
+restarts min_workers on_env_error remote_configs ray_init_config backend_options split_trajs set_truncated compact_obs
+cat_results replay_buffer trajs_per_write extend_buffer use_buffers pre_collect_hook post_collect_hook weight_updater
+weight_recv_schemes update_at_each_batch update_after_each_batch max_weight_update_interval interruptor progress
+preemptive_threshold track_policy_version trust_policy check_finite auto_register_policy_transforms no_cuda_sync
+worker_idx num_workers_per_collector collector_class collector_kwargs sync prefetch max_staleness use_env_creator
+num_sub_threads
+"""
+
+
+@dataclass(frozen=True)
+class CollectorSettings:
+    """What `collector_kwargs` ask for.
+
+    Attributes:
+        traj_format: how trajectories for `metrics_fn` are laid out: `"padded"` or `"cat"`.
+        storing_device: where they are.
+        postproc: what is made of them before.
+        create_env_kwargs: keywords for the id or callable.
+        env_device: where envs run, if that can be chosen.
+        policy_device: where the policy runs.
+        compile_policy: whether and how torch compiles the policy.
+        cudagraph_policy: whether and how it is captured in a CUDA graph.
+        num_threads: of torch in each worker; `None` for the default.
+
+    Raises:
+        ValueError: an unknown format, a number out of range, or no device.
+        TypeError: a `postproc` that cannot be called, or keywords that are none.
+    """
+
+    traj_format: TrajFormat = "padded"
+    storing_device: torch.device | str = "cpu"
+    postproc: Callable[[Any], Any] | None = None
+    create_env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    env_device: torch.device | None = None
+    policy_device: torch.device | None = None
+    compile_policy: bool | Mapping[str, Any] | None = None
+    cudagraph_policy: bool | Mapping[str, Any] | None = None
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        keywords = self.create_env_kwargs
+        if self.traj_format not in ("padded", "cat"):
+            raise ValueError(f"traj_format={self.traj_format!r} must be 'padded' or 'cat'")
+        if self.postproc is not None and not callable(self.postproc):
+            raise TypeError(f"postproc is of type {type(self.postproc).__name__}; it must be callable")
+        if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
+            raise TypeError(f"create_env_kwargs is {keywords!r}; it must be a dict of keywords for the env")
+        if self.num_threads is not None:
+            count("num_threads", self.num_threads)
+        for name in ("storing_device", "env_device", "policy_device"):
+            object.__setattr__(self, name, as_device(name, getattr(self, name)))
+
+    @classmethod
+    def of(cls, given: Any, *, measured: bool) -> CollectorSettings:
+        """From a mapping of keywords; `None` stands for the default of each.
+
+        Args:
+            given: the mapping, or `None`.
+            measured: whether there is a `metrics_fn`, without which some of them would do nothing.
+
+        Raises:
+            TypeError: not a mapping, or a name that no collector knows.
+            ValueError: a setting that evaluation cannot follow; the message says why.
+        """
+        if not isinstance(given, Mapping | None):
+            raise TypeError(f"collector_kwargs is of type {type(given).__name__}; give a dict of keywords of Collector")
+        known, used = [each.name for each in fields(cls)], dict[str, Any]()
+        for name, value in (given or {}).items():
+            values, why = _ALWAYS.get(name, ((), ""))
+            if name in known:
+                used |= {} if value is None else {name: value}
+            elif name in _REFUSED.split():
+                ours = "num_envs, num_workers, max_steps, num_trajectories, timeout_s, retries, metrics_fn"
+                raise ValueError(f"collector_kwargs has {name!r}: the Evaluator has its own arguments, such as {ours}")
+            elif not values:
+                raise TypeError(f"collector_kwargs has {name!r}, which no collector knows; known are {known}")
+            elif (type(value), value) not in [(type(each), each) for each in values]:
+                wanted = " or ".join(map(repr, values))
+                raise ValueError(f"collector_kwargs: {name}={value!r} must be {wanted}, for {why}; leave it out")
+        for name in () if measured else used.keys() & {*_OF_TRAJECTORIES}:
+            warn_of_no_effect(f"{name} in collector_kwargs", "it is for the trajectories that metrics_fn gets")
+        return cls(**used)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,81 +191,62 @@ class EvaluatorOptions:
         for name in ("metrics_fn", "on_result", "init_fn", "policy_factory"):
             if (given := getattr(self, name)) is not None and not callable(given):
                 raise TypeError(f"{name} is of type {type(given).__name__}; it must be callable, or None")
-        least = {"num_trajectories": 1, "num_workers": 1, "max_video_bytes": 1, "retries": 0, "record_video": 0}
-        for name in (*least, "max_steps", "frames_per_batch"):
-            if (given := getattr(self, name)) is not None or name in least:
-                count(name, given, least=least.get(name, 1))
-        for name in ("timeout_s", "start_timeout_s", "placement_timeout_s"):
-            _require_positive(name, getattr(self, name))
-        if self.seed is not None:
-            object.__setattr__(self, "seed", _integer("seed", self.seed, ", or None to seed nothing"))
+        policy, seed = self.policy, self.seed
+        if not (policy is None or callable(policy) or hasattr(policy, "predict")):
+            kind = type(policy).__name__
+            raise TypeError(f"policy is of type {kind}; it must be callable, or an object with predict")
+        object.__setattr__(self, "seed", None if seed is None else _integer("seed", seed, ", or None to seed nothing"))
         as_exploration_type(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)
         keys_of("done_keys", self.done_keys)
-        self._check_rounds()
-        self._check_results()
-        self._check_place()
-        self._check_played()
-
-    def _check_rounds(self) -> None:
-        halfwidth, most = self.until_ci_halfwidth, self.max_trajectories
-        if halfwidth is None and most is not None:
-            raise ValueError(f"max_trajectories={most} needs until_ci_halfwidth, which is None")
-        if halfwidth is not None:
-            _require_positive("until_ci_halfwidth", halfwidth, "number")
-            if self.num_trajectories < 2:
-                raise ValueError(f"until_ci_halfwidth={halfwidth} needs num_trajectories of 2 or more, got 1")
-            if most is not None:
-                count("max_trajectories", most, least=self.num_trajectories)
-
-    def _check_results(self) -> None:
-        if not isinstance(self.log_prefix, str) or not self.log_prefix:
-            raise ValueError(f"log_prefix={self.log_prefix!r} must be a non-empty string, e.g. 'eval'")
-        films, folder, fps = self.record_video, self.video_dir, self.video_fps
-        if films > self.num_trajectories:
-            raise ValueError(f"record_video={films} films more episodes than num_trajectories={self.num_trajectories}")
-        if folder is not None and not films:
-            raise ValueError(f"video_dir={str(folder)!r} has no meaning without record_video of 1 or more")
-        if fps is not None and folder is None:
-            raise ValueError(f"video_fps={fps!r} has no meaning without video_dir, where films are written")
-        if fps is not None:
-            _require_positive("video_fps", fps, "number")
-        if folder is not None:
-            need("imageio_ffmpeg", extra="video", why="to write films")
-
-    def _check_place(self) -> None:
-        place, threads = self.place, self.settings.num_threads
-        if place == "thread" and self.num_workers != 1:
-            raise ValueError(f"num_workers={self.num_workers} with backend='thread', which has one; use num_envs")
-        if place == "thread" and threads is not None:
-            raise ValueError(f"num_threads={threads} with backend='thread', which shares those of training")
-        if place == "thread" and self.init_fn is not None:
-            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
-        resources = resources_of(self.num_gpus, self.ray_kwargs)
-        if place != "ray":
-            for name, default in (("num_gpus", NUM_GPUS), ("ray_kwargs", None), ("placement_timeout_s", _PLACEMENT_S)):
-                if (given := getattr(self, name)) != default and given != {}:
-                    raise ValueError(f"{name}={given!r} with backend={place!r}: it is for backend='ray'; leave it out")
-        elif "name" in resources and self.num_workers > 1:
-            text = f"ray_kwargs has name={resources['name']!r} for num_workers={self.num_workers}"
-            raise ValueError(f"{text}; a name is for one worker")
-
-    def _check_played(self) -> None:
-        policy, place = self.policy, self.place
-        if policy is None and self.policy_factory is None:
-            raise ValueError("`policy` or `policy_factory` must be provided; got neither")
-        if policy is not None and self.policy_factory is not None:
-            raise ValueError("give `policy` or `policy_factory`, not both")
-        if policy is not None and not (callable(policy) or isinstance(policy, Predicts)):
-            kind = type(policy).__name__
-            raise TypeError(f"policy is of type {kind}; it must be callable, or an object with predict")
-        if place != "thread" and policy is not None:
-            raise ValueError(f"backend={place!r} builds the policy in the worker: it needs policy_factory, not policy")
-        if place != "thread" and self.lent:
-            got = f"it needs an id or a callable, got an instance: {self.env}"
-            raise ValueError(f"backend={place!r} builds the env in the worker: {got}")
+        self._check_numbers()
+        self._check_together()
         _ = self.policy_device
         self.source()
+        if self.place == "thread" and self.init_fn is not None:
+            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
+        if self.video_dir is not None:
+            need("imageio_ffmpeg", extra="video", why="to write films")
+
+    def _check_numbers(self) -> None:
+        least = {"num_trajectories": 1, "num_workers": 1, "max_video_bytes": 1, "retries": 0, "record_video": 0}
+        for name in (*least, "max_steps", "frames_per_batch", "max_trajectories"):
+            if (given := getattr(self, name)) is not None or name in least:
+                count(name, given, least=least.get(name, 1))
+        positive = {"timeout_s": "number of seconds", "start_timeout_s": "number of seconds"}
+        positive |= {"placement_timeout_s": "number of seconds", "until_ci_halfwidth": "number", "video_fps": "number"}
+        for name, what in positive.items():
+            given = getattr(self, name)
+            number = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < math.inf
+            if not number and (given is not None or name.endswith("_s")):
+                raise ValueError(f"{name}={given!r} must be a finite {what} > 0")
+
+    def _check_together(self) -> None:
+        place, policy, threads, n = self.place, self.policy, self.settings.num_threads, self.num_trajectories
+        films, folder, fps, most = self.record_video, self.video_dir, self.video_fps, self.max_trajectories
+        halfwidth, resources = self.until_ci_halfwidth, self.resources
+        given, apart, workers, built = policy is not None, place != "thread", self.num_workers, self.policy_factory
+        for wrong, why in (
+            (not isinstance(self.log_prefix, str) or not self.log_prefix, "log_prefix='' must be a non-empty string"),
+            (halfwidth is None and most is not None, f"max_trajectories={most} needs until_ci_halfwidth"),
+            (halfwidth is not None and n < 2, f"until_ci_halfwidth={halfwidth} needs num_trajectories of 2 or more"),
+            (most is not None and most < n, f"max_trajectories={most} must be at least {n}, as num_trajectories"),
+            (films > n, f"record_video={films} films more episodes than num_trajectories={n}"),
+            (folder is not None and not films, f"video_dir={str(folder)!r} needs record_video of 1 or more"),
+            (fps is not None and folder is None, f"video_fps={fps!r} needs video_dir, where films are written"),
+            (not given and built is None, "`policy` or `policy_factory` must be provided; got neither"),
+            (given and built is not None, "give `policy` or `policy_factory`, not both"),
+            (given and apart, f"backend={place!r} builds the policy in the worker; give it policy_factory"),
+            (apart and self.lent, f"backend={place!r} builds the env in the worker; give an id or a callable"),
+            (not apart and workers != 1, f"num_workers={workers} with backend='thread', which has one; use num_envs"),
+            (not apart and threads is not None, f"num_threads={threads} with backend='thread', which has training's"),
+            ("name" in resources and workers > 1, f"num_workers={workers} with one name in ray_kwargs"),
+        ):
+            if wrong:
+                raise ValueError(why)
+        for name, default in (("num_gpus", NUM_GPUS), ("ray_kwargs", None), ("placement_timeout_s", _PLACEMENT_S)):
+            if place != "ray" and (value := getattr(self, name)) != default and value != {}:
+                raise ValueError(f"{name}={value!r} with backend={place!r}: it is for backend='ray'; leave it out")
 
     def verdict(self, returns: Floats, root: int | None) -> Stopped | None:
         """Why to stop after episodes with these returns; `None`: play another round.
@@ -211,15 +289,18 @@ class EvaluatorOptions:
         if self.backend not in get_args(Place):
             choices = ", ".join(map(repr, get_args(Place)))
             raise ValueError(f"Unknown backend {self.backend!r}; choose one of {choices}")
-        if self.backend == "ray":
-            require_ray()
+        if self.backend == "ray" and find_spec("ray") is None:
+            raise RuntimeError("Ray is required for backend='ray': pip install \"swath[ray]\"")
         apart = kind == _APART or self.schemes is not None
         return "process" if self.backend == "thread" and apart else self.backend
 
     @property
     def policy_device(self) -> torch.device | None:
         """Where the policy runs; `None` leaves it where it is."""
-        return self.settings.device(self.device)
+        asked, other = as_device("device", self.device), self.settings.policy_device
+        if asked is not None and other is not None and asked != other:
+            raise ValueError(f"policy_device={str(other)!r} in collector_kwargs, but device={str(asked)!r}; give one")
+        return asked or other
 
     @property
     def lent(self) -> bool:
@@ -235,15 +316,24 @@ class EvaluatorOptions:
     def for_workers(self, policy: Any) -> EvaluatorOptions:
         """What workers get, with this policy: it travels, and has nothing that is called here."""
         given = self.collector_kwargs or {}
-        kwargs = {name: value for name, value in given.items() if name not in OF_TRAJECTORIES}
+        kwargs = {name: value for name, value in given.items() if name not in _OF_TRAJECTORIES}
         here = ("collector_cls", "weight_sync_schemes", "metrics_fn", "on_result", "init_fn", "ray_kwargs")
         none: dict[str, Any] = dict.fromkeys((*here, "keep_best", "video_dir", "video_fps"))
         return replace(self, policy=policy, backend=self.place, collector_kwargs=kwargs, **none)
 
-    @property
+    @cached_property
     def resources(self) -> dict[str, Any]:
-        """What each worker asks of its place."""
-        return resources_of(self.num_gpus, self.ray_kwargs) if self.place == "ray" else {}
+        """What an actor asks for, as options of `ray.remote`; nothing elsewhere."""
+        num_gpus, given = self.num_gpus, self.ray_kwargs
+        if isinstance(num_gpus, bool) or not isinstance(num_gpus, int | float):
+            raise TypeError(f"num_gpus={num_gpus!r} must be a number")
+        if not 0 <= num_gpus < math.inf:
+            raise ValueError(f"num_gpus={num_gpus!r} must be a number ≥ 0")
+        if not isinstance(given, Mapping | None):
+            raise TypeError(f"ray_kwargs is of type {type(given).__name__}; give a dict of options of ray.remote()")
+        if taken := [option for option in (*_OURS, "num_gpus") if option in (given or {})]:
+            raise ValueError(f"ray_kwargs has {taken}, which Swath sets itself; num_gpus is an argument of its own")
+        return {**(given or {}), "num_gpus": num_gpus} if self.place == "ray" else {}
 
     @property
     def survival(self) -> Survival:
@@ -257,47 +347,9 @@ class EvaluatorOptions:
         )
 
 
-def require_ray() -> None:
-    """Raise `RuntimeError` unless Ray is installed."""
-    if find_spec("ray") is None:
-        raise RuntimeError("Ray is required for backend='ray': pip install \"swath[ray]\"")
-
-
-def resources_of(num_gpus: Any, ray_kwargs: Any) -> dict[str, Any]:
-    """What an actor asks for, as options of `ray.remote`.
-
-    Args:
-        num_gpus: as it was given.
-        ray_kwargs: other options, as they were given.
-
-    Raises:
-        TypeError: not a mapping, or not a number.
-        ValueError: a number out of range, or something that is not the user's to say.
-    """
-    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int | float):
-        raise TypeError(f"num_gpus={num_gpus!r} must be a number")
-    if not 0 <= num_gpus < math.inf:
-        raise ValueError(f"num_gpus={num_gpus!r} must be a number ≥ 0")
-    if ray_kwargs is not None and not isinstance(ray_kwargs, Mapping):
-        raise TypeError(f"ray_kwargs is of type {type(ray_kwargs).__name__}; give a dict of options of ray.remote()")
-    options = dict(ray_kwargs or {})
-    for option in _OURS:
-        if option in options:
-            raise ValueError(f"ray_kwargs has {option!r}, which Swath sets itself; leave it out")
-    if "num_gpus" in options:
-        raise ValueError(f"ray_kwargs has num_gpus={options['num_gpus']!r}; give it as num_gpus of the Evaluator")
-    return {**options, "num_gpus": num_gpus}
-
-
 def step_of(step: object) -> int | None:
     """A training step as an int of Python's; `TypeError` for anything else but `None`."""
     return None if step is None else _integer("step", step, ": the training step the evaluation belongs to")
-
-
-def _require_positive(name: str, value: object, what: str = "number of seconds") -> None:
-    """Raise `ValueError` unless the value is a finite number > 0."""
-    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < math.inf):
-        raise ValueError(f"{name}={value!r} must be a finite {what} > 0")
 
 
 def _integer(name: str, value: object, meaning: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any, Never, Self
 import torch
 
 from swath.errors import WorkerLost
-from swath.evaluation.options import NUM_GPUS, EvaluatorOptions, require_ray
+from swath.evaluation.options import NUM_GPUS, EvaluatorOptions
 from swath.evaluation.service import EvaluationService, request_of
 from swath.evaluation.workers import PUBLIC, EvalWorkers
 from swath.options import count
@@ -79,7 +79,6 @@ class RayEvalWorker:
         max_video_bytes: int = 2**30,
         **remote_kwargs: Any,
     ) -> None:
-        require_ray()
         at = _address(name, remote_kwargs.pop("namespace", NAMESPACE))
         options = EvaluatorOptions(
             env_maker,
@@ -116,7 +115,6 @@ class RayEvalWorker:
             ValueError: there is no actor of that name.
             TypeError: the actor of that name is something else.
         """
-        require_ray()
         worker = cls.__new__(cls)
         options = EvaluatorOptions(
             _made_there,

@@ -23,11 +23,10 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from swath.errors import warn_of_no_effect
-from swath.evaluation.acting import Performer
 from swath.evaluation.env_parts import counts_for_all, is_monitored
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import NO_SEED, EpisodeRow
-from swath.evaluation.setting import Setting
+from swath.evaluation.setting import Performer, Setting
 from swath.keys import FLAGS, NEXT, REWARD, Key, as_key, as_tuple, keys_of, under_next
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.failures import Failures
@@ -35,7 +34,6 @@ from swath.rollout.hosts.base import ArraySpec, EnvRaised, Host, HostSpec, Seedi
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.tensordict import StepReader, TensorDictHost, mean_of
 from swath.rollout.loop import Rules, Stage, Step, steps
-from swath.rollout.policies.calling import as_exploration_type
 from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
@@ -146,7 +144,7 @@ class Runner:
     def _play_part(self, episodes: range) -> Iterator[None]:
         """From a reset of all envs until every slot has played its share."""
         shares, slots = self._shares_of(episodes), range(len(self.playing))
-        self.playing, self._stop = [share[0] if share else None for share in shares], episodes.stop
+        self.playing[:], self._stop = [share[0] if share else None for share in shares], episodes.stop
         idle = [slot for slot in slots if self.playing[slot] is None]
         if len(idle) == len(slots):
             return
@@ -158,8 +156,7 @@ class Runner:
         seeds = None if self.seeding == "none" else [self._seed_of(share.start) for share in shares]
         observation = self._tried(partial(self.host.reset_all, seeds))
         if self.policy is None:
-            exploration, seed = as_exploration_type(self._options.exploration_type), self._options.seed
-            self.policy = self._setting.bound(exploration, seed, observation, lambda slot: self.playing[slot])
+            self.policy = self._setting.bound(self._options, observation, self.playing)
         self.policy.begin(slots)
         if idle:
             self.host.retire(idle)

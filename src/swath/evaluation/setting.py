@@ -3,27 +3,28 @@
 id | callable | instance | list of k of these ──▶ S slots of one host, its running statistics frozen ─┐
 policy | factory ──▶ private copy, in eval mode ───────────────────────────────────────────────────────┴──▶ Setting
 
-Models of a setting take weights by id: `"policy"`, and parts of the env on every
-copy of it, such as `"env.transform[0]"` and, through gymnasium's wrappers, `"env.obs_rms"`.
+Models of a setting take weights by id: `"policy"`, and parts of the env on every copy of it, such as
+`"env.transform[0]"` and, through gymnasium's wrappers, `"env.obs_rms"`.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from inspect import getclosurevars
 from threading import Lock
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.evaluation.acting import EpisodeOf, Performer, Predictor, Predicts, RowByRow, row_of
-from swath.evaluation.env_parts import change, frozen, has_moments, moments_of, parts_at, paths_of
+from swath.evaluation.env_parts import Wanted, change, frozen, parts_at, paths_of
 from swath.evaluation.options import EvaluatorOptions
+from swath.keys import Key
 from swath.rollout.hosts.base import (
     ArraySpec,
     Host,
@@ -36,46 +37,17 @@ from swath.rollout.hosts.base import (
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vec_env import VecEnvHost
+from swath.rollout.loop import Actor
+from swath.rollout.policies.answers import require_fitting
 from swath.rollout.policies.binding import bind, compiled, from_factory
-from swath.rollout.policies.calling import Binding, ExplorationType, device_of, the_policy
+from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration_type, device_of, the_policy
 from swath.rollout.seeding import PrivateStreams, preserved
-from swath.rollout.spaces import Leaves
+from swath.rollout.spaces import Array, Leaves, structured
 from swath.seeds import derive
-from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import POLICY, Snapshot, owner
+from swath.weights.manifest import Manifest
+from swath.weights.snapshot import POLICY, Snapshot
 
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
-
-
-class Wanted(NamedTuple):
-    """What weights a model wants; travels.
-
-    Attributes:
-        manifest: names, shapes and dtypes.
-        shapes: of the tensors in extra state, by its name.
-    """
-
-    manifest: Manifest
-    shapes: Mapping[str, Mapping[str, Any]]
-
-    def fitted(self, model_id: str, weights: Snapshot) -> Snapshot:
-        """The weights as the model wants them.
-
-        Raises:
-            TypeError: the model has none.
-            KeyError: other names.
-            ValueError: other shapes.
-        """
-        fitting = take(weights, self.manifest)
-        if fitting is None:
-            raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
-        for name, extra in fitting.extras.items():
-            mine, theirs = self.shapes.get(name), _shapes(extra)
-            if mine and mine != theirs:
-                raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
-                    f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
-                )
-        return fitting
 
 
 class Setting:
@@ -118,9 +90,7 @@ class Setting:
                 close_broken(self.host)
             raise
 
-    def bound(
-        self, exploration: ExplorationType, root: int | None, observation: Leaves, episode_of: EpisodeOf
-    ) -> Performer:
+    def bound(self, options: EvaluatorOptions, observation: Leaves, playing: Sequence[int | None]) -> Performer:
         """The policy as it acts in one evaluation, given the first observation. Random states stay as they are.
 
             deterministic, unseeded, or beside other threads  ──▶ one call for all B rows
@@ -132,6 +102,7 @@ class Setting:
             TypeError: `predict` for envs that give TensorDicts.
             Exception: what binding a policy raises.
         """
+        exploration, root = as_exploration_type(options.exploration_type), options.seed
         policy, spec, device, sampled = self._acts, self.host.spec, self.device, exploration is ExplorationType.RANDOM
 
         def bound_to(spec: HostSpec, observation: Leaves) -> Performer:
@@ -148,7 +119,7 @@ class Setting:
                 return bound_to(spec, observation)
             single = replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ())
             rows = [bound_to(single, row_of(observation, slot)) for slot in range(spec.num_envs)]
-            return RowByRow(rows, episode_of, lambda episode: PrivateStreams(derive(root, "noise", 0, episode), device))
+            return RowByRow(rows, playing, root, device)
 
     def renew(self) -> None:
         """Close the envs and build others, which get what those before them had been sent.
@@ -174,11 +145,7 @@ class Setting:
             KeyError: there is no such model.
         """
         model = self._found(model_id)[0]
-        if model_id == POLICY:
-            return Wanted(Manifest.of(model), {})
-        manifest = Manifest.of(moments_of(model) if has_moments(model) else model)
-        extras = {name: model.get_submodule(owner(name)).get_extra_state() for name in manifest.extras}
-        return Wanted(manifest, {name: _shapes(extra) for name, extra in extras.items()})
+        return Wanted(Manifest.of(model), {}) if model_id == POLICY else Wanted.by(model)
 
     def state(self, model_id: str) -> Any:
         """The state of a model, as its first copy has it.
@@ -291,6 +258,120 @@ def module_of(policy: Any) -> torch.nn.Module | None:
     return module if isinstance(module, torch.nn.Module) else None
 
 
-def _shapes(extra: Any) -> dict[str, Any]:
-    state = extra if isinstance(extra, Mapping) else {}
-    return {name: tuple(value.shape) if isinstance(value, torch.Tensor) else None for name, value in state.items()}
+# What acts where that is no policy that is called for all rows at once
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """What picks actions by `predict`."""
+
+    def predict(self, observation: Any, state: Any, episode_start: Any, deterministic: bool) -> tuple[Any, Any]:
+        """Actions `[B, …]` and the next state."""
+
+
+class Performer(Actor, Protocol):
+    """A policy that is bound to a host, with the keys of what it answers, those of the action first."""
+
+    keys: tuple[Key, ...]
+
+
+class Predictor:
+    """A `predict` object bound to a host.
+
+    Args:
+        model: called with keywords `state`, `episode_start`, `deterministic`; used as it is.
+        spec: the host's envs.
+        deterministic: asked of `predict`.
+
+    Attributes:
+        state: what the last `predict` returned beside the actions.
+        starts: bool `[B]`: episodes that begin with the next call.
+        keys: of what it answers.
+    """
+
+    def __init__(self, model: Predicts, spec: ArraySpec, *, deterministic: bool) -> None:
+        self._model, self._spec, self._deterministic = model, spec, deterministic
+        self.keys: tuple[Key, ...] = (spec.action[0].key,)
+        self.state: Any = None
+        self.starts: Array = np.ones(spec.num_envs, dtype=np.bool_)
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Actions for this observation.
+
+        Raises:
+            TypeError: `predict` returned something else than actions and a state.
+            ValueError: actions of another shape.
+        """
+        leaf, *more = self._spec.action
+        seen = structured(self._spec.observation_space, iter(observation))
+        answer = self._model.predict(
+            seen, state=self.state, episode_start=self.starts, deterministic=self._deterministic
+        )
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise TypeError(f"predict returned {answer!r}; it must return (actions, state)")
+        rows, self.state = np.asarray(answer[0]), answer[1]
+        self.starts = np.zeros_like(self.starts)
+        wanted = (self._spec.num_envs, *leaf.shape)
+        if rows.shape != wanted or more:
+            raise ValueError(f"predict returned actions of shape {rows.shape}; the envs want {wanted}")
+        require_fitting(self.keys, [rows], self._spec)
+        return [rows]
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes begin in these envs."""
+        self.starts[list(envs)] = True
+
+    def rewind(self) -> None:
+        """Nothing is made again in an evaluation: the first failure ends it."""
+
+
+class RowByRow:
+    """A policy called once per slot, with the noise of the slot's episode; rows of slots without one mean nothing.
+
+    Args:
+        rows: the policy, bound once per slot to a single env.
+        playing: the episode that each slot plays.
+        root: of the seeds of the noise.
+        device: where the policy runs.
+    """
+
+    def __init__(
+        self, rows: Sequence[Performer], playing: Sequence[int | None], root: int, device: torch.device | None
+    ) -> None:
+        self._rows, self._playing, self._root, self._device = rows, playing, root, device
+        self.keys = rows[0].keys
+        self._noises: dict[int, tuple[int, PrivateStreams]] = {}
+        self._last: dict[int, Leaves] = {}
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Outputs `[B, …]` for this observation."""
+        for slot, episode in enumerate(self._playing):
+            if episode is not None:
+                with self._noises[slot][1].in_force():
+                    self._last[slot] = self._rows[slot](row_of(observation, slot))
+        some = next(iter(self._last.values()))
+        answers = [self._last.get(slot, some) for slot in range(len(self._rows))]
+        return [_stacked(leaves) for leaves in zip(*answers, strict=True)]
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Episodes begin in these slots, or go on after an end within them: their noise goes on then."""
+        for slot in envs:
+            self._rows[slot].begin([0])
+            episode = self._playing[slot]
+            if episode is not None and (slot not in self._noises or self._noises[slot][0] != episode):
+                seed = derive(self._root, "noise", 0, episode)
+                self._noises[slot] = episode, PrivateStreams(seed, self._device)
+
+    def rewind(self) -> None:
+        """Nothing is made again in an evaluation: the first failure ends it."""
+
+
+def row_of(leaves: Leaves, slot: int) -> Leaves:
+    """The leaves of one slot; a TensorDict without batch dimension is its own, with entries that may be added to."""
+    return [leaf[slot : slot + 1] if leaf.ndim else leaf.copy() for leaf in leaves]
+
+
+def _stacked(rows: Sequence[Any]) -> Any:
+    if isinstance(rows[0], np.ndarray):
+        return np.concatenate(rows)
+    return torch.cat([*rows]) if rows[0].ndim else rows[0]

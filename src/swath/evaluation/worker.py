@@ -21,12 +21,12 @@ from typing import Any, TypeAlias
 from tensordict import TensorDict
 
 from swath.errors import Closed, Superseded, WorkerLate, noted
-from swath.evaluation.env_parts import dump_recorders, empty_recorders, recorders
+from swath.evaluation.env_parts import Wanted, dump_recorders, empty_recorders, recorders
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.recording import Film, Recording
 from swath.evaluation.result import EpisodeRow
 from swath.evaluation.runner import Runner
-from swath.evaluation.setting import Setting, Wanted
+from swath.evaluation.setting import Setting
 from swath.group.member import Member
 from swath.rollout.hosts.base import Seeding, first_of, fps_of
 from swath.rollout.seeding import PrivateStreams

@@ -20,10 +20,11 @@ from typing import Any
 from uuid import uuid4
 
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
+from swath.evaluation.env_parts import Wanted
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.reporting import Performed
 from swath.evaluation.result import EpisodeRow, episodes_of
-from swath.evaluation.setting import Setting, Wanted, private_copy, require_own
+from swath.evaluation.setting import Setting, private_copy, require_own
 from swath.evaluation.worker import EvalRequest, EvalWorker, Report
 from swath.group.group import WorkerGroup
 from swath.group.request import Request
