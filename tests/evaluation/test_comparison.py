@@ -93,9 +93,7 @@ def test_results_that_cannot_be_paired_are_refused_with_the_way_out(a, b, says):
     assert compare(a, b, paired=False).difference == 0.0
 
 
-def test_what_is_out_of_range_or_no_result_is_refused():
-    for option in ({"confidence": 1.0}, {"confidence": 0}, {"n_resamples": 0}):
-        with pytest.raises(ValueError, match=r"(confidence|n_resamples)=\d"):
-            compare(evaluated([1.0, 2.0]), evaluated([1.0, 2.0]), **option)
-    with pytest.raises(TypeError, match="result_b is of type int; give an EvalResult"):
-        compare(evaluated([1.0, 2.0]), 3)
+@pytest.mark.parametrize("option", [{"confidence": 1.0}, {"confidence": 0}, {"n_resamples": 0}], ids=str)
+def test_what_is_out_of_range_is_refused(option):
+    with pytest.raises(ValueError, match=r"confidence=.*n_resamples="):
+        compare(evaluated([1.0, 2.0]), evaluated([1.0, 2.0]), **option)

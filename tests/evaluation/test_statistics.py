@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath import seeds
-from swath.evaluation.statistics import Bootstrap, interquartile_mean, levels, mean_interval, student, summarise
+from swath.evaluation.statistics import interquartile_mean, interval, levels, mean_interval, student, summarise
 
 OF_THE_RETURNS = ["reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"]
 OF_THE_INTERVAL = ["reward_ci_low", "reward_ci_high"]
@@ -129,7 +129,7 @@ def test_equal_values_have_an_interval_of_no_width(value, n):
 )
 def test_there_is_no_interval_of_fewer_than_two_values_nor_of_any_that_is_not_finite(values):
     assert all(math.isnan(end) for end in mean_interval(np.array(values)))
-    assert all(math.isnan(end) for end in Bootstrap().interval((1.0, EVEN), (-1.0, np.array(values))))
+    assert all(math.isnan(end) for end in interval((1.0, EVEN), (-1.0, np.array(values))))
 
 
 @pytest.mark.parametrize(

@@ -129,10 +129,6 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     if (policy is None) == (model is None):
         got = "neither" if policy is None else "both"
         raise TypeError(f"evaluate_policy() needs a policy, as its first argument or as `model=`; got {got}")
-    if env is None:
-        raise TypeError("evaluate_policy() needs an env: a gymnasium id, a callable, or an env")
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback is of type {type(callback).__name__}; it must be callable, or None")
     actor = model if policy is None else policy
     options = EvaluatorOptions(
         env,

@@ -186,18 +186,14 @@ class Evaluator:
 
         Raises:
             RuntimeError: there is work that is pending, queued or unread.
-            ValueError: it is not what `state_dict` gives; nothing has changed.
+            KeyError, TypeError: it is not what `state_dict` gives; nothing has changed.
         """
-        try:
-            steps, versions, best = (state[name] for name in ("step_counter", "policy_version", "best"))
-            counts, bar = (index(steps), index(versions)), None if best is None else float(best)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{state!r} is not what state_dict() of an evaluator gives ({error!r})") from None
+        steps, versions, best = index(state["step_counter"]), index(state["policy_version"]), state["best"]
         keeper = self._service.reporter.keeper
         with self._service.at_rest() as queue:
-            queue.step_counter, queue.policy_version = counts
-            if keeper is not None and bar is not None:
-                keeper.bar = bar
+            queue.step_counter, queue.policy_version = steps, versions
+            if keeper is not None and best is not None:
+                keeper.bar = float(best)
 
     @staticmethod
     def extract_weights(policy: Any) -> TensorDict:

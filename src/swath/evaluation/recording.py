@@ -27,8 +27,7 @@ from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
 from swath.rollout.tensordicts import TensorDictBuffer, TensorDictRows
 
-PORTION = 128
-"""How many steps are written into one piece of memory."""
+PORTION = 128  # how many steps are written into one piece of memory
 
 
 class Recording:

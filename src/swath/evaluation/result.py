@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDict
 
 from swath.evaluation.options import Stopped
-from swath.evaluation.statistics import CONFIDENCE, RESAMPLES, Bootstrap, Floats, Ints
+from swath.evaluation.statistics import CONFIDENCE, RESAMPLES, Floats, Ints, interval
 from swath.rollout.hosts.base import Seeding
 
 Bools: TypeAlias = NDArray[np.bool_]
@@ -28,27 +29,19 @@ _PROVENANCE = ("step", "seeding", "stopped", "retries")
 _FILMS = ("video_paths", "video_lengths", "video_truncated")
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 
-NO_SEED = -1
-"""The seed of an episode that had none of its own."""
+NO_SEED = -1  # of an episode that had none of its own
 
-NAMES = frozenset(
-    {
-        *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"),
-        *("reward_ci_low", "reward_ci_high", "num_episodes", "frames", "episode_length", "duration_s", "fps"),
-        *("step", "policy_version", "video", "episode_rewards", "episode_lengths"),
-    }
+# What entries of results are called, those included that are there only if they are asked for.
+NAMES = (
+    *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm", "reward_ci_low"),
+    *("reward_ci_high", "num_episodes", "frames", "episode_length", "duration_s", "fps"),
+    *("step", "policy_version", "video", "episode_rewards", "episode_lengths"),
 )
-"""What entries of results are called, those included that are there only if they are asked for."""
 
-
+# What is known of each episode, in this order.
 COLUMNS = {"returns": np.float64, "lengths": np.int64, "terminated": np.bool_, "truncated": np.bool_, "seeds": np.int64}
-"""What is known of each episode: float64, int64 and bool. Seeds are -1 where an episode had none of its own."""
-
 EpisodeRow: TypeAlias = tuple[float, int, bool, bool, int]
-"""A complete episode, in the order of these columns."""
-
-Episodes: TypeAlias = NDArray[np.void]
-"""The N episodes of an evaluation, in episode order: an array [N] with these columns as fields."""
+Episodes: TypeAlias = NDArray[np.void]  # [N], with these columns as fields
 
 
 def episodes_of(rows: Mapping[int, EpisodeRow]) -> Episodes:
@@ -204,21 +197,17 @@ def compare(
     Raises:
         ValueError: paired, but the episodes have no seeds of their own or fewer than 2 in common; or a number out of
             range.
-        TypeError: one of them is no result.
     """
-    for name, given in (("result_a", result_a), ("result_b", result_b)):
-        if not isinstance(given, EvalResult):
-            raise TypeError(f"{name} is of type {type(given).__name__}; give an EvalResult, as evaluations return it")
-    bootstrap = Bootstrap(confidence, n_resamples, seed)
+    bootstrap = partial(interval, confidence=confidence, n_resamples=n_resamples, seed=seed)
     with np.errstate(invalid="ignore"):
         if paired:
             a, b = _pairs(result_a, result_b)
             gains = b - a
-            low, high = bootstrap.interval((1.0, gains))
+            low, high = bootstrap((1.0, gains))
             wins = float((np.sign(gains) + 1.0).mean() / 2.0)
             return Comparison(float(gains.mean()), low, high, wins, len(gains), paired)
         a, b = result_a.returns, result_b.returns
-        low, high = bootstrap.interval((-1.0, a), (1.0, b))
+        low, high = bootstrap((-1.0, a), (1.0, b))
         return Comparison(float(b.mean() - a.mean()), low, high, _share_of_wins(a, b), len(a) + len(b), paired)
 
 

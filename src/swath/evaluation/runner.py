@@ -40,12 +40,11 @@ from swath.seeds import derive
 
 T = TypeVar("T")
 
-Score: TypeAlias = tuple[float, int]
-"""Return and length of an episode."""
+Score: TypeAlias = tuple[float, int]  # return and length of an episode
 
+# Called for each slot that made a step of an episode: rewards are summed, an end in this slot is not yet booked. It
+# runs in the thread that steps the envs; its exceptions pass.
 Watcher: TypeAlias = "Callable[[Step, int, Runner], None]"
-"""Called for each slot that made a step of an episode: rewards are summed, an end in this slot is not yet booked. It
-runs in the thread that steps the envs; its exceptions pass."""
 
 
 class Runner:

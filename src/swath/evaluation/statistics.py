@@ -12,7 +12,6 @@ Teachers Should Know About the Bootstrap* (2015), expands for small samples.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -23,8 +22,7 @@ from swath import seeds
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
-Side: TypeAlias = tuple[float, Floats]
-"""Weight of a mean in the total, and the values [N] that it is the mean of."""
+Side: TypeAlias = tuple[float, Floats]  # weight of a mean in the total, and the values [N] that it is the mean of
 
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
@@ -49,7 +47,7 @@ def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str,
     with np.errstate(invalid="ignore", over="ignore"):
         return {
             "reward": float(returns.mean()),
-            "reward_std": sample_std(returns),
+            "reward_std": float(returns.std(ddof=int(len(returns) > 1))),
             "reward_min": float(returns.min()),
             "reward_max": float(returns.max()),
             "reward_median": float(np.median(returns)),
@@ -60,13 +58,6 @@ def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str,
             "frames": int(lengths.sum()),
             "episode_length": float(lengths.mean()),
         }
-
-
-def sample_std(values: Floats) -> float:
-    """Standard deviation with divisor N-1; 0.0 for a single value, NaN where a value is NaN."""
-    if len(values) == 1:
-        return math.nan if np.isnan(values[0]) else 0.0
-    return float(values.std(ddof=1))
 
 
 def interquartile_mean(values: Floats) -> float:
@@ -80,49 +71,40 @@ def interquartile_mean(values: Floats) -> float:
     return float(np.sort(values)[cut : len(values) - cut].mean())
 
 
-@dataclass(frozen=True)
-class Bootstrap:
-    """How an interval is made.
+def interval(
+    *sides: Side, confidence: float = CONFIDENCE, n_resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[float, float]:
+    """Interval of the weighted sum of the sides' means, each side resampled by itself.
 
-    Attributes:
-        confidence: how often it shall hold the true mean, between 0 and 1.
+    It does not reach beyond what the lowest and the highest values give, and has no width where the values of each
+    side are equal. NaN for a side of fewer than two values, and where a value is NaN or infinite.
+
+    Args:
+        *sides: what is summed.
+        confidence: how often it shall hold the true sum, between 0 and 1.
         n_resamples: how many samples are drawn, with replacement, from the values.
         seed: root seed, from which that of the resampling is derived.
 
     Raises:
         ValueError: a number out of range.
     """
+    if not 0.0 < confidence < 1.0 or n_resamples < 1:
+        raise ValueError(f"confidence={confidence!r}, n_resamples={n_resamples!r}: take 0.95, say, and 1 or more")
+    if any(len(values) < 2 or not np.isfinite(values).all() for _, values in sides):
+        return math.nan, math.nan
+    draws = np.random.Generator(np.random.PCG64(seeds.derive(seed, "bootstrap")))
+    with np.errstate(invalid="ignore", over="ignore"):
+        means = [weight * _means(values, n_resamples, draws) for weight, values in sides]
+        low, high = np.quantile(np.sum(means, axis=0), levels(confidence, *sides))
+    return float(low), float(high)
 
-    confidence: float = CONFIDENCE
-    n_resamples: int = RESAMPLES
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        if not 0.0 < self.confidence < 1.0:
-            raise ValueError(f"confidence={self.confidence!r} must lie between 0 and 1, e.g. 0.95")
-        if self.n_resamples < 1:
-            raise ValueError(f"n_resamples={self.n_resamples!r} must be 1 or more, e.g. {RESAMPLES}")
-
-    def interval(self, *sides: Side) -> tuple[float, float]:
-        """Interval of the weighted sum of the sides' means, each side resampled by itself.
-
-        It does not reach beyond what the lowest and the highest values give, and has no width where the values of each
-        side are equal. NaN for a side of fewer than two values, and where a value is NaN or infinite.
-        """
-        if any(len(values) < 2 or not np.isfinite(values).all() for _, values in sides):
-            return math.nan, math.nan
-        draws = np.random.Generator(np.random.PCG64(seeds.derive(self.seed, "bootstrap")))
-        with np.errstate(invalid="ignore", over="ignore"):
-            means = [weight * self._means(values, draws) for weight, values in sides]
-            low, high = np.quantile(np.sum(means, axis=0), levels(self.confidence, *sides))
-        return float(low), float(high)
-
-    def _means(self, values: Floats, draws: np.random.Generator) -> Floats:
-        """Means of samples of size N, drawn with replacement from the values [N]."""
-        n, total = len(values), self.n_resamples
-        rows = max(1, _MOST_AT_ONCE // n)
-        sizes = [min(rows, total - start) for start in range(0, total, rows)]
-        return np.concatenate([values[draws.integers(0, n, size=(size, n))].mean(axis=1) for size in sizes])
+def _means(values: Floats, total: int, draws: np.random.Generator) -> Floats:
+    """Means of samples of size N, drawn with replacement from the values [N]."""
+    n = len(values)
+    rows = max(1, _MOST_AT_ONCE // n)
+    sizes = [min(rows, total - start) for start in range(0, total, rows)]
+    return np.concatenate([values[draws.integers(0, n, size=(size, n))].mean(axis=1) for size in sizes])
 
 
 def mean_interval(values: Floats, root: int | None = 0) -> tuple[float, float]:
@@ -130,7 +112,7 @@ def mean_interval(values: Floats, root: int | None = 0) -> tuple[float, float]:
 
     NaN for a single value, and where a value is NaN or infinite.
     """
-    return Bootstrap(seed=root or 0).interval((1.0, values))
+    return interval((1.0, values), seed=root or 0)
 
 
 def levels(confidence: float, *sides: Side) -> tuple[float, float]:
