@@ -6,7 +6,6 @@ import copy
 from collections.abc import Mapping
 from functools import partial
 from operator import index
-from types import TracebackType
 from typing import Any, Self
 
 from tensordict import TensorDict
@@ -222,9 +221,7 @@ class Evaluator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.shutdown()
 
     def __repr__(self) -> str:

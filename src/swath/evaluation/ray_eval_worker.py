@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Any, Never, Self
 
 import torch
@@ -22,6 +21,7 @@ from swath.workers.garbage import GarbageWatch
 from swath.workers.ray.actors import registered
 
 NAMESPACE = "swath"
+_options = partial(EvaluatorOptions, backend="ray", dump_video=False, busy_policy="latest", per_episode=True)
 _GARBAGE_S = 2.0
 
 
@@ -80,10 +80,9 @@ class RayEvalWorker:
         **remote_kwargs: Any,
     ) -> None:
         at = _address(name, remote_kwargs.pop("namespace", NAMESPACE))
-        options = EvaluatorOptions(
+        options = _options(
             env_maker,
             policy_factory=policy_maker,
-            backend="ray",
             init_fn=init_fn,
             num_gpus=num_gpus,
             ray_kwargs=remote_kwargs,
@@ -95,9 +94,6 @@ class RayEvalWorker:
             placement_timeout_s=placement_timeout_s,
             retries=retries,
             max_video_bytes=max_video_bytes,
-            dump_video=False,
-            busy_policy="latest",
-            per_episode=True,
         )
         self._open(options, at)
 
@@ -116,17 +112,7 @@ class RayEvalWorker:
             TypeError: the actor of that name is something else.
         """
         worker = cls.__new__(cls)
-        options = EvaluatorOptions(
-            _made_there,
-            policy_factory=_made_there,
-            backend="ray",
-            num_gpus=0,
-            reward_keys=reward_keys,
-            retries=0,
-            dump_video=False,
-            busy_policy="latest",
-            per_episode=True,
-        )
+        options = _options(_made_there, policy_factory=_made_there, num_gpus=0, reward_keys=reward_keys, retries=0)
         at = _address(name, NAMESPACE if namespace is None else namespace)
         cls._open(worker, options, at, joins=True)
         return worker
@@ -216,9 +202,7 @@ class RayEvalWorker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.shutdown()
 
     def __repr__(self) -> str:

@@ -213,25 +213,14 @@ def compare(
 
 def _pairs(a: EvalResult, b: EvalResult) -> tuple[Floats, Floats]:
     """Returns of the episodes that both sides have played, side by side."""
-    (seeds_a, returns_a), (seeds_b, returns_b) = _seeded("result_a", a), _seeded("result_b", b)
-    common, rows_a, rows_b = np.intersect1d(seeds_a, seeds_b, assume_unique=True, return_indices=True)
+    for name, result in (("result_a", a), ("result_b", b)):
+        if result.seeding != "episode":
+            raise ValueError(f"{name}.seeding is {result.seeding!r}: pairs need 'episode'; {_WAY_OUT}")
+    common, rows_a, rows_b = np.intersect1d(a.seeds, b.seeds, return_indices=True)
     if len(common) < 2:
-        raise ValueError(
-            f"result_a ({len(seeds_a)} seeded episodes) and result_b ({len(seeds_b)}) have {len(common)} seeds in "
-            f"common, pairs need 2 or more: evaluate both with the same seed, or {_WAY_OUT}"
-        )
-    return returns_a[rows_a], returns_b[rows_b]
-
-
-def _seeded(name: str, result: EvalResult) -> tuple[Ints, Floats]:
-    """Seeds and returns of the episodes that had seeds of their own."""
-    if result.seeding != "episode":
-        raise ValueError(f"{name}.seeding is {result.seeding!r}: pairs need 'episode'; {_WAY_OUT}")
-    own = result.seeds != NO_SEED
-    seeds = result.seeds[own]
-    if len(np.unique(seeds)) != len(seeds):
-        raise ValueError(f"{name} has several episodes with one seed, which leaves the pairs open; {_WAY_OUT}")
-    return seeds, result.returns[own]
+        text = f"result_a ({len(a.seeds)} episodes) and result_b ({len(b.seeds)}) have {len(common)} seeds in common"
+        raise ValueError(f"{text}, pairs need 2 or more: evaluate both with the same seed, or {_WAY_OUT}")
+    return a.returns[rows_a], b.returns[rows_b]
 
 
 def _share_of_wins(a: Floats, b: Floats) -> float:

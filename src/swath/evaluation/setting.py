@@ -151,12 +151,9 @@ class Setting:
         """The state of a model, as its first copy has it.
 
         Raises:
-            TypeError: it has none.
+            AttributeError: it has none.
         """
-        model = self._found(model_id)[0]
-        if not hasattr(model, "state_dict"):
-            raise TypeError(f"the model {model_id!r}, {type(model).__name__}, has no weights to keep")
-        return model.state_dict()
+        return self._found(model_id)[0].state_dict()
 
     def apply(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Put newer weights in: into all models and copies, or into none.
