@@ -5,8 +5,8 @@ import pytest
 import torch
 import torchrl_toys as toys
 from tensordict.nn import TensorDictModule
-from torchrl.envs import GymEnv, InitTracker, SerialEnv, TensorDictPrimer, TransformedEnv
-from torchrl_toys import Answer, Counting, push
+from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv
+from torchrl_toys import Counting
 
 from swath import Collector
 
@@ -24,18 +24,15 @@ def written(env):
     return list(env.full_observation_spec.keys(True, True))
 
 
-def test_transforms_around_the_env_supply_it_where_that_is_asked_for():
+@pytest.mark.parametrize("asked", [None, True])
+def test_what_an_env_lacks_is_supplied_beside_it(asked):
     env = Counting()
-    with Collector(env, policy(), frames_per_batch=12, auto_register_policy_transforms=True) as collector:
+    with Collector(env, policy(), frames_per_batch=12, auto_register_policy_transforms=asked) as collector:
+        assert collector.env is env
         batch = next(iter(collector))
-        assert {"is_init", "recurrent_state"} < set(written(collector.env))
-        transforms = list(collector.env.transform)
-        assert [type(transform) for transform in transforms] == [InitTracker, TensorDictPrimer]
-        assert all(transform.parent is not None for transform in transforms)
-    assert written(env) == ["observation"]
-    beside = first(Counting(), policy())
+    by_transforms = first(primed(), policy())
     for key in ("action", "features", "is_init", "recurrent_state", ("next", "recurrent_state")):
-        assert torch.equal(batch[key], beside[key]), key
+        assert torch.equal(batch[key], by_transforms[key]), key
 
 
 def tracked():
@@ -50,39 +47,7 @@ def primed():
 def test_what_the_env_writes_already_is_not_supplied_again(make):
     with Collector(make, policy(), frames_per_batch=4, auto_register_policy_transforms=True) as collector:
         assert [key for key in written(collector.env) if key[-1] == "is_init" or key == "is_init"] == ["is_init"]
-        assert written(collector.env).count("recurrent_state") == 1
         assert next(iter(collector))["recurrent_state"].shape[-1] == 5
-
-
-def test_an_env_that_lacks_nothing_is_not_wrapped():
-    env = primed()
-    for given in (policy(), Answer(push), push):
-        options = {"frames_per_batch": 4, "auto_register_policy_transforms": True}
-        with Collector(env, given, **options) as collector:
-            assert collector.env is env
-            collector.shutdown(close_env=False)
-
-
-class Failing(Counting):
-    """Fails once, in its fourth step."""
-
-    failed = False
-
-    def _step(self, tensordict):
-        if int(self._step_nr) == 3 and not Failing.failed:
-            Failing.failed = True
-            raise ArithmeticError("once")
-        return super()._step(tensordict)
-
-
-def test_an_env_that_is_built_anew_gets_the_transforms_again():
-    options = {"on_env_error": "restart", "auto_register_policy_transforms": True}
-    with Collector(Failing, policy(), frames_per_batch=6, **options) as collector:
-        batch = next(iter(collector))
-        assert Failing.failed
-        assert "recurrent_state" in written(collector.env)
-    assert batch["is_init"][0]
-    assert not batch["recurrent_state"][0].any()
 
 
 def test_nothing_is_supplied_where_that_is_refused():

@@ -237,8 +237,8 @@ class Collector(InThisProcess):
         trust_policy: call the policy with the TensorDict, unchecked.
         compile_policy: compile the policy with torch; `True` or a dict of options.
         cudagraph_policy: capture the policy in a CUDA graph; `True` or a dict of options.
-        auto_register_policy_transforms: `None` supplies `is_init` and recurrent state where the env does not; `True`
-            does so by transforms around the env, if it is one of TorchRL's; `False` supplies neither.
+        auto_register_policy_transforms: `None` and `True` supply `is_init` and recurrent state where the env does not,
+            zero where an episode begins; `False` supplies neither.
         no_cuda_sync: no explicit CUDA synchronisation; the copies made here wait for their own data in any case.
         compact_obs: no observations under `"next"`; those at the end of episodes are then lost.
         weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.

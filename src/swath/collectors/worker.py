@@ -71,8 +71,7 @@ class Worker:
     def __init__(self, request: WorkerRequest) -> None:
         given, options = Given(request), request.options
         self.options, self.index, self.life, self._stopped = options, request.worker, request.life, request.stopped
-        policy = given if options.auto_register_policy_transforms else None
-        host = self.host = build(request.source, Fitting(options.max_frames, options.devices.movable_env, policy))
+        host = self.host = build(request.source, Fitting(options.max_frames, options.devices.movable_env))
         with closed_on_failure(ours_to_close(host, request.source)):
             options.devices.require_env(host.spec)
             require_truncated_key(host.spec, options)

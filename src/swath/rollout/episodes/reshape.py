@@ -22,7 +22,6 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
 from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple
 from swath.options import TrajFormat
-from swath.rollout.buffer import LARGE_ROW
 
 Tensor: TypeAlias = torch.Tensor
 
@@ -116,7 +115,7 @@ def split_trajectories(
     Raises:
         KeyError: neither ids nor done are there.
         RuntimeError: ids or done hold more than one value per frame.
-        ValueError: an entry changes its shape from frame to frame.
+        RuntimeError: an entry changes its shape from frame to frame.
     """
     if trajectory_key is None:
         if prefix is None:
@@ -156,15 +155,11 @@ class Frames:
 
         Raises:
             KeyError: there is no such entry.
-            ValueError: it changes its shape from frame to frame.
+            RuntimeError: it changes its shape from frame to frame.
         """
-        try:
-            entry: Any = self.entries.get(key, None)
-        except RuntimeError as error:
-            raise ValueError(f"entry {key!r} changes its shape from frame to frame; pad it in the env") from error
-        if entry is None:
+        if (entry := self.entries.get(key, None)) is None:
             raise KeyError(f"entry {key!r} is in some fragments and not in others; all must have the same entries")
-        flat = entry.flatten(0, self.entries.ndim - 1)
+        flat: Any = entry.flatten(0, self.entries.ndim - 1)
         return flat.tolist() if is_non_tensor(flat) else flat
 
 
@@ -210,20 +205,18 @@ def _copied(stretches: Mapping[Frames, Tensor], shape: Sequence[int], names: Seq
         shape: of the new batch.
         names: of its dimensions.
     """
-    batches = [(frames, cuts.tolist(), *_rows(*cuts.unbind(1))) for frames, cuts in stretches.items()]
+    batches = [(frames, *_rows(*cuts.unbind(1))) for frames, cuts in stretches.items()]
     like = batches[0][0]
 
     def copied(key: Key) -> Any:
-        """Small rows at once, others stretch by stretch, with one copy less."""
-        first_of, n_frames = like.of(key), math.prod(shape)
-        plain = isinstance(first_of, list)
-        room: Any = [None] * n_frames if plain else first_of.new_zeros((n_frames, *first_of.shape[1:]))
-        for frames, cuts, numbers, places in batches:
+        example, n_frames = like.of(key), math.prod(shape)
+        plain = isinstance(example, list)
+        room: Any = [None] * n_frames if plain else example.new_zeros((n_frames, *example.shape[1:]))
+        for frames, numbers, places in batches:
             flat = frames.of(key)
-            if plain or flat.nbytes >= LARGE_ROW * len(flat):
-                for first, length, place in cuts:
-                    room[place : place + length] = flat[first : first + length]
-            else:
+            for number, place in zip(numbers.tolist(), places.tolist(), strict=True) if plain else ():
+                room[place] = flat[number]
+            if not plain:
                 room.index_copy_(0, places.to(flat.device), flat.index_select(0, numbers.to(flat.device)))
         if plain:
             return NonTensorStack(*map(NonTensorData, room)).reshape(*shape)

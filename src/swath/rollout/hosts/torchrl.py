@@ -1,6 +1,6 @@
 """TorchRL's envs for `TensorDictHost`: any `EnvBase`, batched or not, and what is put around one before it is stepped.
 
-env ──▶ device ──▶ transforms for a policy with a memory ──▶ limit of steps ──▶ TorchRLEnv
+env ──▶ device ──▶ limit of steps ──▶ TorchRLEnv
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import TensorDictBase
-from torch import nn
 
-from swath.keys import ACTION_MASK, DONE, IS_INIT, STEP_COUNT, Key, as_key, as_tuple
+from swath.keys import ACTION_MASK, DONE, STEP_COUNT, Key, as_key, as_tuple
 from swath.rollout.hosts.base import Seeding, TensorDictSpec
 from swath.rollout.hosts.tensordict import by_kind
 from swath.rollout.spaces import Array
@@ -59,13 +58,11 @@ class Fitting:
     Attributes:
         max_steps: most steps of an episode; counted, and cut, by the env itself.
         device: where it runs; `None` leaves it where it is.
-        policy: the policy for such an env, if the env is to supply what that reads; `None` if not.
         apart: whether several copies are stepped one by one, each with seeds of its own, instead of as one batch.
     """
 
     max_steps: int | None = None
     device: torch.device | None = None
-    policy: Callable[[Any], Any] | None = None
     apart: bool = False
 
     def applied(self, env: Any) -> Any:
@@ -73,25 +70,14 @@ class Fitting:
 
         Raises:
             ValueError: it counts steps already.
-            Exception: what a module of the policy raised that cannot say what its state begins with.
         """
         if self.device is not None:
             env = env.to(self.device)
-        policy = None if self.policy is None else self.policy(env)
-        modules: list[Any] = [*policy.modules()] if isinstance(policy, nn.Module) else []
-        written = _written(env)
-        primers = [each.make_tensordict_primer() for each in modules if hasattr(each, "make_tensordict_primer")]
-        added = [each for each in primers if each is not None and not _leaves_of(each.primers) <= written]
-        reads_init = any(as_tuple(key)[-1] == IS_INIT for key in getattr(policy, "in_keys", ()) if modules)
-        if reads_init and not any(key[-1] == IS_INIT for key in written):
-            added.insert(0, _envs().InitTracker())
-        if self.max_steps is not None:
-            if any(STEP_COUNT in key for key in _leaves_of(env.output_spec)):
-                raise ValueError(f"max_frames_per_traj={self.max_steps}: 'step_count' is already present in the env")
-            added.append(_envs().StepCounter(max_steps=self.max_steps))
-        for transform in added:
-            env = _envs().TransformedEnv(env, transform, auto_unwrap=True)
-        return env
+        if self.max_steps is None:
+            return env
+        if any(STEP_COUNT in as_tuple(key) for key in env.output_spec.keys(include_nested=True, leaves_only=True)):
+            raise ValueError(f"max_frames_per_traj={self.max_steps}: 'step_count' is already present in the env")
+        return _envs().TransformedEnv(env, _envs().StepCounter(max_steps=self.max_steps), auto_unwrap=True)
 
 
 class TorchRLEnv:
@@ -177,22 +163,14 @@ class TorchRLEnv:
         return root
 
 
-def _leaves_of(spec: Any) -> set[tuple[str, ...]]:
-    return {as_tuple(key) for key in spec.keys(include_nested=True, leaves_only=True)}
-
-
-def _written(env: Any) -> set[tuple[str, ...]]:
-    """The keys of what the env writes for policies to read."""
-    return {as_tuple(key) for key in (*env.observation_keys, *env.state_keys)}
-
-
 def _masks_of(env: Any) -> dict[Key, Key]:
     """The masks that the env writes beside its actions, of actions that are choices."""
     data = importlib.import_module("torchrl.data")
     kinds = (data.Categorical, data.OneHot, data.MultiCategorical, data.MultiOneHot)
     choices = [key for key in _keys(env.action_keys) if type(env.full_action_spec[key]) in kinds]
     masks = {action: (*as_tuple(action)[:-1], ACTION_MASK) for action in choices}
-    return {action: as_key(mask) for action, mask in masks.items() if mask in _written(env)}
+    written = [as_tuple(key) for key in (*env.observation_keys, *env.state_keys)]
+    return {action: as_key(mask) for action, mask in masks.items() if mask in written}
 
 
 def _is_batch_of_envs(env: Any) -> bool:
