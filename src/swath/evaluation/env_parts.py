@@ -23,7 +23,6 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorRewardWrapper,
 from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
-from swath.options import count
 from swath.rollout.hosts.base import close_broken
 from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
@@ -293,8 +292,6 @@ def source_of(env: Any, num_envs: int | None, kwargs: Mapping[str, Any], *, rend
         more = {"render_mode": "rgb_array"} if rendered and isinstance(entry, str) else {}
         return Source(entry, {**more, **kwargs}, copies, "num_envs")
 
-    if num_envs is not None:
-        count("num_envs", num_envs)
     if isinstance(env, list | tuple):
         return _in_turn([*map(source, env)], num_envs)
     return None if is_vec_env(env) else source(env, None if is_env_instance(env) else num_envs)

@@ -94,13 +94,10 @@ class CollectorSettings:
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
-        keywords = self.create_env_kwargs
         if self.traj_format not in ("padded", "cat"):
             raise ValueError(f"traj_format={self.traj_format!r} must be 'padded' or 'cat'")
         if self.postproc is not None and not callable(self.postproc):
             raise TypeError(f"postproc is of type {type(self.postproc).__name__}; it must be callable")
-        if not isinstance(keywords, Mapping) or not all(isinstance(name, str) for name in keywords):
-            raise TypeError(f"create_env_kwargs is {keywords!r}; it must be a dict of keywords for the env")
         if self.num_threads is not None:
             count("num_threads", self.num_threads)
         for name in ("storing_device", "env_device", "policy_device"):
@@ -118,10 +115,8 @@ class CollectorSettings:
             TypeError: not a mapping, or a name that no collector knows.
             ValueError: a setting that evaluation cannot follow; the message says why.
         """
-        if not isinstance(given, Mapping | None):
-            raise TypeError(f"collector_kwargs is of type {type(given).__name__}; give a dict of keywords of Collector")
         known, used = [each.name for each in fields(cls)], dict[str, Any]()
-        for name, value in (given or {}).items():
+        for name, value in dict(given or {}).items():
             values, why = _ALWAYS.get(name, ((), ""))
             if name in known:
                 used |= {} if value is None else {name: value}
@@ -210,7 +205,7 @@ class EvaluatorOptions:
 
     def _check_numbers(self) -> None:
         least = {"num_trajectories": 1, "num_workers": 1, "max_video_bytes": 1, "retries": 0, "record_video": 0}
-        for name in (*least, "max_steps", "frames_per_batch", "max_trajectories"):
+        for name in (*least, "max_steps", "frames_per_batch", "num_envs", "max_trajectories"):
             if (given := getattr(self, name)) is not None or name in least:
                 count(name, given, least=least.get(name, 1))
         positive = {"timeout_s": "number of seconds", "start_timeout_s": "number of seconds"}
@@ -324,16 +319,12 @@ class EvaluatorOptions:
     @cached_property
     def resources(self) -> dict[str, Any]:
         """What an actor asks for, as options of `ray.remote`; nothing elsewhere."""
-        num_gpus, given = self.num_gpus, self.ray_kwargs
-        if isinstance(num_gpus, bool) or not isinstance(num_gpus, int | float):
-            raise TypeError(f"num_gpus={num_gpus!r} must be a number")
-        if not 0 <= num_gpus < math.inf:
-            raise ValueError(f"num_gpus={num_gpus!r} must be a number ≥ 0")
-        if not isinstance(given, Mapping | None):
-            raise TypeError(f"ray_kwargs is of type {type(given).__name__}; give a dict of options of ray.remote()")
-        if taken := [option for option in (*_OURS, "num_gpus") if option in (given or {})]:
+        given = {} if self.ray_kwargs is None else {**self.ray_kwargs}
+        if not 0 <= self.num_gpus < math.inf:
+            raise ValueError(f"num_gpus={self.num_gpus!r} must be a number ≥ 0")
+        if taken := [option for option in (*_OURS, "num_gpus") if option in given]:
             raise ValueError(f"ray_kwargs has {taken}, which Swath sets itself; num_gpus is an argument of its own")
-        return {**(given or {}), "num_gpus": num_gpus} if self.place == "ray" else {}
+        return {**given, "num_gpus": self.num_gpus} if self.place == "ray" else {}
 
     @property
     def survival(self) -> Survival:

@@ -5,7 +5,6 @@ submit ─▶ EvaluationService ─▶ EvalWorkers, a group of one ─▶ EvalWo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Never, Self
@@ -79,7 +78,7 @@ class RayEvalWorker:
         max_video_bytes: int = 2**30,
         **remote_kwargs: Any,
     ) -> None:
-        at = _address(name, remote_kwargs.pop("namespace", NAMESPACE))
+        namespace = remote_kwargs.pop("namespace", NAMESPACE)
         options = _options(
             env_maker,
             policy_factory=policy_maker,
@@ -95,7 +94,7 @@ class RayEvalWorker:
             retries=retries,
             max_video_bytes=max_video_bytes,
         )
-        self._open(options, at)
+        self._open(options, name, namespace)
 
     @classmethod
     def from_name(cls, name: str, *, reward_keys: Any = ("next", "reward"), namespace: str | None = None) -> Self:
@@ -113,16 +112,17 @@ class RayEvalWorker:
         """
         worker = cls.__new__(cls)
         options = _options(_made_there, policy_factory=_made_there, num_gpus=0, reward_keys=reward_keys, retries=0)
-        at = _address(name, NAMESPACE if namespace is None else namespace)
-        cls._open(worker, options, at, joins=True)
+        cls._open(worker, options, name, namespace or NAMESPACE, joins=True)
         return worker
 
-    def _open(self, options: EvaluatorOptions, at: tuple[str, str] | None, *, joins: bool = False) -> None:
-        self._options, self._name, self._joins = options, "" if at is None else f"{at[0]!r} ", joins
-        workers = self._workers = EvalWorkers(options, at, joins=joins)
+    def _open(self, options: EvaluatorOptions, name: str | None, namespace: str, *, joins: bool = False) -> None:
+        if name == "" or not (isinstance(name, str | None) and isinstance(namespace, str)):
+            raise ValueError(f"name={name!r}, namespace={namespace!r}: take non-empty strings")
+        at = None if name is None else (name, namespace)
+        self._options, self._name, self._joins = options, "" if name is None else f"{name!r} ", joins
+        workers = EvalWorkers(options, at, joins=joins)
         workers.begin(None if at is None else partial(_require, *at, joins=joins))
         self._service = EvaluationService(options, workers, per_slot=True)
-        self._submitting, self._submits = threading.Lock(), 0
         self._watch = GarbageWatch(self, partial(self._service.close, _GARBAGE_S, ends=False), at_exit=False)
 
     def submit(
@@ -147,13 +147,10 @@ class RayEvalWorker:
             "exploration_type": "DETERMINISTIC" if deterministic else "RANDOM",
             "reward_keys": self._options.reward_keys,
         }
-        with self._submitting:
-            request = request_of(self._options, weights, None, self._submits + 1)
-            request.manner = {"until_any_done": break_when_any_done, "changes": changes}
-            self._service.drop()
-            self._submits += 1
-            self._workers.announce(self._submits)
-            self._service.trigger(lambda: request)
+        request = request_of(self._options, weights, None)
+        request.manner = {"until_any_done": break_when_any_done, "changes": changes}
+        self._service.drop()
+        self._service.trigger(lambda: request)
 
     def poll(self, timeout: float | None = 0) -> dict[str, Any] | None:
         """The result of the last rollout that was submitted here, once; `None` if it is not there.
@@ -229,10 +226,3 @@ def _require(name: str, namespace: str, *, joins: bool) -> None:
         raise ValueError(f"there is an actor {said} already; reach it with RayEvalWorker.from_name()")
     if not all(hasattr(actor, method) for method in PUBLIC):
         raise TypeError(f"the actor {said} is no RayEvalWorker: {actor}")
-
-
-def _address(name: str | None, namespace: str) -> tuple[str, str] | None:
-    for given, value in (("name", name), ("namespace", namespace)):
-        if value is not None and not (isinstance(value, str) and value):
-            raise ValueError(f"{given}={value!r} must be a non-empty string")
-    return None if name is None else (name, namespace)

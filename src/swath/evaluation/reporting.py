@@ -106,7 +106,7 @@ class Keeper:
 
         Raises:
             OSError: they could not be written; the old ones are whole.
-            TypeError: extra state of a model that is no tensor.
+            AttributeError: extra state of a model that is no tensor.
         """
         named = dict[str, Any]()
         for model_id, state in weights.items():
@@ -114,8 +114,6 @@ class Keeper:
                 full = name if model_id == POLICY else f"{model_id}::{name}"
                 is_dict = isinstance(value, Mapping)
                 named |= {f"{full}.{key}": part for key, part in value.items()} if is_dict else {full: value}
-        if strange := [name for name, value in named.items() if not isinstance(value, torch.Tensor)]:
-            raise TypeError(f"keep_best writes tensors only; {', '.join(strange)} is extra state of another kind")
         with replacing(self._weights) as draft:
             save_file({name: value.detach().cpu().clone().contiguous() for name, value in named.items()}, str(draft))
         with replacing(self._result) as draft:
@@ -214,8 +212,6 @@ class Reporter:
         if settings.postproc is not None:
             with noted("postproc"):
                 batch = settings.postproc(batch)
-            if batch is None:
-                raise TypeError("postproc returned None; it must return the batch for metrics_fn")
         drop_private(batch)
         with noted("metrics_fn"):
             measured = metrics_fn(batch)

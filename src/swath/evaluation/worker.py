@@ -204,13 +204,6 @@ class EvalWorker(Member):
         self._setting.apply(models)
         self._version = max(self._version + 1, version)  # others may have sent some
 
-    def begin(self, evaluation: EvaluationId) -> None:
-        """Play this from now on; nothing if it has begun, or a later one of the same asker has."""
-        asker, number = evaluation
-        if number > self._newest.get(asker, 0):
-            self._newest[asker] = number
-            self._evaluation, self._performance = evaluation, None
-
     def play(self, evaluation: EvaluationId, episodes: range, request: EvalRequest) -> Report:
         """Play a round for a slice of time, or to its end; whatever else was being played is given up.
 
@@ -227,7 +220,9 @@ class EvalWorker(Member):
         if self._closed:
             self._awaited = False
             raise Closed("this RayEvalWorker was shut down by another handle; make another one")
-        self.begin(evaluation)
+        asker, number = evaluation
+        if number > self._newest.get(asker, 0):
+            self._newest[asker], self._evaluation, self._performance = number, evaluation, None
         if evaluation != self._evaluation:
             raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
         setting = self._setting

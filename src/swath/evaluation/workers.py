@@ -5,7 +5,7 @@
                  │                            └ a worker is lost: its next life is asked for the same
                  └── anew, if too few are left: no failure is final
 
-Used by one thread, but for `wake`, `announce` and `close`.
+Used by one thread, but for `wake` and `close`.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class EvalWorkers:
             KeyError, ValueError, TypeError: weights that do not fit.
             Exception: what code of the user raised.
         """
-        self._evaluations = request.step if request.per_slot else self._evaluations + 1
+        self._evaluations += 1
         options, rows, all_reports, seconds = self._options, dict[int, EpisodeRow](), list[Report](), 0.0
         due, ended = range(n := options.num_trajectories), None
         with self._trying(stopped):
@@ -153,12 +153,6 @@ class EvalWorkers:
             except (FleetFailed, WorkerLost, WorkerLate) as error:
                 unwritten.append(f"recorders of workers {recorded} did not come to an end: {error}")
         return Performed(request, episodes, ended, seconds, losses, all_reports, unwritten)
-
-    def announce(self, number: int) -> None:
-        """A rollout is about to be asked for: what the worker plays for others is given up now."""
-        if (group := self._group) is not None:
-            with suppress(Closed):
-                group.send(group.to_all("begin", (self._asker, number)))
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The state of the policy, and of other models that were sent weights, as the last evaluation had it.
