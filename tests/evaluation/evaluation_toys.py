@@ -12,25 +12,6 @@ from swath.evaluation.result import EvalResult, episodes_of
 __all__ = ["LONG", "SHORT", "CoinEnv"]
 
 
-class FaultyEnv(CoinEnv):
-    """Raises at one step of its life, or at one reset."""
-
-    def __init__(self, at_step=None, at_reset=None):
-        super().__init__()
-        self.at_step, self.at_reset = at_step, at_reset
-
-    def reset(self, *, seed=None, options=None):
-        if len(self.resets) == self.at_reset:
-            raise KeyError("the simulator is gone")
-        return super().reset(seed=seed)
-
-    def step(self, action):
-        if self.steps == self.at_step:
-            self.at_step = None
-            raise KeyError("the simulator is gone")
-        return super().step(action)
-
-
 def integer_policy(observation):
     """Actions from integers alone, the same whatever the batch size."""
     return (observation[..., 0] + observation[..., 1]) % 7

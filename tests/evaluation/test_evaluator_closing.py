@@ -4,9 +4,9 @@ import logging
 import threading
 
 import pytest
-from eval_mischief import Mischief, TokenEnv, TokenPolicy
+from eval_mischief import Mischief, TokenEnv, TokenPolicy, evaluator
 
-from swath.errors import WorkerLost
+from swath.errors import Closed, WorkerLost
 from swath.evaluators import Evaluator
 
 
@@ -67,3 +67,20 @@ def test_an_instance_is_closed_also_where_its_last_life_has_ended_itself(mischie
     with Evaluator(env, **built, num_trajectories=3) as ev, pytest.raises(WorkerLost):
         ev.evaluate()
     assert env.closed
+
+
+@pytest.mark.parametrize("place", ["thread", "process"])
+def test_after_shutdown_nothing_is_taken_and_unread_results_stay(place, warm_processes):
+    ev = evaluator(None, place)
+    ev.trigger_eval()
+    while ev.pending:
+        threading.Event().wait(0.01)
+    ev.shutdown()
+    ev.shutdown()
+    assert ev.closed
+    for ask in (ev.trigger_eval, ev.evaluate):
+        with pytest.raises(Closed):
+            ask()
+    assert ev.poll().lengths.sum() > 0
+    assert ev.wait() is None
+    assert not [thread for thread in threading.enumerate() if "eval" in thread.name]

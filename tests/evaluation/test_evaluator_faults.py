@@ -348,16 +348,6 @@ def test_shutdown_from_on_result_lets_the_result_be_read(place):
     ev.shutdown()
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_shutdown_before_any_request_starts_nothing(place):
-    instance = TokenEnv()
-    for ev in (evaluator(None, place), Evaluator(instance, TokenPolicy())):
-        before = census()
-        ev.shutdown()
-        assert census() == before
-    assert instance.closed
-
-
 def test_shutdown_does_not_wait_for_workers_that_are_coming_up(mischief):
     mischief.order("factory", "hang")
     ev = evaluator(mischief, "process")

@@ -77,6 +77,37 @@ def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(tmp_path):
         assert ev.stats()["cancelled"] == 18
 
 
+# ---- asking
+
+
+def test_a_request_that_is_skipped_copies_no_weights(tmp_path):
+    class Counted(TokenPolicy):
+        copies = 0
+
+        def state_dict(self, **options):
+            self.copies += 1
+            return super().state_dict(**options)
+
+    mischief, weights = Mischief.at(tmp_path), Counted()
+    mischief.order("step", "hang")
+    with evaluator(mischief, busy_policy="skip") as ev:
+        ev.trigger_eval()
+        mischief.gate.await_arrival()
+        assert not ev.trigger_eval(weights)
+        assert weights.copies == 0
+        mischief.gate.open()
+        assert ev.wait().step == 0
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), "1", True])
+def test_a_timeout_that_is_no_time_is_refused_before_anything_is_done(timeout):
+    with evaluator(None) as ev:
+        for wait in (ev.wait, ev.poll, ev.shutdown):
+            with pytest.raises(ValueError, match=r"timeout=.* must be a finite number of seconds"):
+                wait(timeout)
+        assert not ev.closed
+
+
 # ---- counts
 
 
@@ -96,15 +127,6 @@ def test_counts_go_on_where_another_evaluator_has_left_them_and_only_at_rest(tmp
             with pytest.raises(RuntimeError, match="pending, queued, or unread"):
                 use()
         ev.wait()
-
-
-@pytest.mark.parametrize("state", [{}, None, {"step_counter": 9, "policy_version": 9}, {"step_counter": "9"}, 5])
-def test_what_is_no_state_changes_nothing(state, tmp_path):
-    with evaluator(None, keep_best=tmp_path) as ev:
-        before = ev.state_dict()
-        with pytest.raises((KeyError, TypeError)):
-            ev.load_state_dict(state)
-        assert ev.state_dict() == before
 
 
 # ---- its end

@@ -80,22 +80,6 @@ def test_a_film_that_cannot_be_written_is_counted(tmp_path, caplog):
     assert "could not be written" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"record_video": 6}, "films more episodes than num_trajectories=5"),
-        ({"record_video": -1}, "record_video=-1"),
-        ({"record_video": 0, "video_dir": "films"}, "record_video of 1 or more"),
-        ({"video_fps": 30}, "video_dir, where films are written"),
-        ({"video_dir": "films", "video_fps": 0}, "finite number > 0"),
-        ({"max_video_bytes": 0}, "max_video_bytes=0"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        evaluator(**options)
-
-
 def test_without_what_writes_films_the_message_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(ImportError, match=r'pip install "swath\[video\]"'):

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from evaluation_toys import LONG, SHORT, CoinEnv, FaultyEnv, evaluate_once, expected, integer_policy
+from evaluation_toys import LONG, SHORT, CoinEnv, evaluate_once, expected, integer_policy
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
 from tensordict import TensorDict
@@ -13,7 +13,6 @@ from tensordict.nn import ProbabilisticTensorDictModule, TensorDictModule, Tenso
 from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 
-from swath import seeds
 from swath.errors import NoEffectWarning
 from swath.rollout.policies.calling import ExplorationType
 
@@ -26,18 +25,6 @@ def asked(n=N, **options):
 
 def coins(num_envs, request=None, env=CoinEnv, policy=integer_policy):
     return evaluate_once(policy, env, request or asked(), num_envs)
-
-
-@pytest.mark.parametrize("num_envs", [None, 7, 40])
-def test_the_numbers_are_those_of_the_seeds_whatever_the_number_of_envs(num_envs):
-    result = coins(num_envs)
-    assert result.seeds.tolist() == [seeds.derive(0, "evaluation", 0, i) for i in range(N)]
-    truth = [expected(seed) for seed in result.seeds]
-    assert result.returns.tolist() == [total for total, _ in truth]
-    assert result.lengths.tolist() == [length for _, length in truth]
-    assert result.terminated.all()
-    assert not result.truncated.any()
-    assert result.seeding == "episode"
 
 
 @pytest.mark.parametrize("wrap", [lambda env: env, RecordVectorStatistics], ids=["bare", "counted"])
@@ -161,18 +148,6 @@ def test_recurrent_state_starts_anew_with_each_episode(num_envs, exploration):
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-def test_an_env_that_raises_reaches_the_caller_as_its_own_type_with_a_note_and_the_next_run_is_fine():
-    env = FaultyEnv(at_step=30)
-    envs = [env, CoinEnv()]
-    with pytest.raises(KeyError, match="simulator is gone") as caught:
-        evaluate_once(integer_policy, envs, asked())
-    (note,) = caught.value.__notes__
-    assert "slot 0 in episode" in note
-    assert f"seed of its reset: {env.resets[-1]}" in note
-    assert "of 23 episodes complete" in note
-    np.testing.assert_array_equal(evaluate_once(integer_policy, envs, asked()).returns, coins(1).returns)
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered")  # gymnasium's, about EnvPool's spaces

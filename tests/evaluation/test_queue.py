@@ -41,53 +41,6 @@ def read(queue):
     return [queue.unread.popleft().result() for _ in range(len(queue.unread))]
 
 
-def test_requests_run_one_at_a_time_in_order_and_count_their_steps():
-    queue = EvalQueue("queue")
-    for step in (None, 70, None):
-        asked(queue, step)
-    waiting = asked(queue, sync=True)
-    while queue.running is not None:
-        assert queue.pending == (not queue.running.sync)
-        serve(queue)
-    assert read(queue) == [0, 70, 1]
-    assert waiting.outcome.result() == 2
-    assert queue.live == []
-
-
-@pytest.mark.parametrize(
-    ("policy", "answer", "runs"),
-    [("queue", True, [0, 1, 2]), ("skip", False, [0]), ("latest", True, [0, 2])],
-)
-def test_a_busy_policy_says_what_becomes_of_more_requests(policy, answer, runs):
-    queue = EvalQueue(policy)
-    assert asked(queue, 0) is not None
-    for step in (1, 2):
-        assert queue.admits(sync=False) == answer
-        assert (asked(queue, step) is not None) == answer
-    while queue.running is not None:
-        serve(queue)
-    assert read(queue) == runs
-
-
-def test_error_refuses_while_one_is_pending_with_the_choices_and_takes_the_next_afterwards():
-    queue = EvalQueue("error")
-    asked(queue)
-    with pytest.raises(SwathError, match=r"Evaluation already pending.*busy_policy='queue'.*'skip'.*'latest'"):
-        asked(queue)
-    serve(queue)
-    assert asked(queue).step == 1
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_sync_requests_are_always_taken_and_make_nobody_busy(policy):
-    queue = EvalQueue(policy)
-    asked(queue, sync=True)
-    assert not queue.pending
-    asked(queue)
-    asked(queue, sync=True)
-    assert [serve(queue).sync for _ in range(3)] == [True, False, True]
-
-
 def test_latest_leaves_what_is_being_shown_and_replaces_no_sync_request():
     queue = EvalQueue("latest")
     first = asked(queue, 0)
@@ -166,13 +119,6 @@ def test_closing_wakes_who_is_blocked_and_drops_all_but_what_is_shown_or_unread(
     for sync in (True, False):
         with pytest.raises(Closed, match="shut down"):
             asked(queue, sync=sync)
-
-
-def test_an_unknown_busy_policy_is_refused_with_the_choices():
-    with pytest.raises(
-        ValueError, match=r"Unknown busy_policy 'never'; choose one of 'error', 'queue', 'skip', 'latest'"
-    ):
-        EvalQueue("never")
 
 
 class Orders(RuleBasedStateMachine):

@@ -37,23 +37,3 @@ def verdict(options, played, values):
 )
 def test_rounds_end_with_a_narrow_interval_or_before_they_pass_the_bound(options, played, values, expected):
     assert verdict(options, played, values) == expected
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"num_trajectories": 0}, "num_trajectories=0"),
-        ({"num_trajectories": 2.5}, "num_trajectories=2.5"),
-        ({"num_trajectories": True}, "num_trajectories=True"),
-        ({"until_ci_halfwidth": 0.0}, "until_ci_halfwidth=0.0"),
-        ({"until_ci_halfwidth": math.nan}, "until_ci_halfwidth=nan"),
-        ({"until_ci_halfwidth": math.inf}, "until_ci_halfwidth=inf"),
-        ({"until_ci_halfwidth": "narrow"}, "until_ci_halfwidth='narrow'"),
-        ({"until_ci_halfwidth": 1.0, "num_trajectories": 1}, "num_trajectories of 2 or more"),
-        ({"until_ci_halfwidth": 1.0, "max_trajectories": 9}, "max_trajectories=9 must be at least 10"),
-        ({"max_trajectories": 20}, "needs until_ci_halfwidth"),
-    ],
-)
-def test_a_rule_that_cannot_be_meant_is_refused(options, says):
-    with pytest.raises(ValueError, match=says):
-        rule(**options)
