@@ -84,3 +84,11 @@ def test_links_between_pages_lead_somewhere(page):
 def test_the_readmes_example_has_twelve_lines():
     code, _ = blocks(ROOT / "README.md")[0]
     assert len([line for line in code.splitlines() if line]) == 12
+
+
+@pytest.mark.parametrize("page", ["docs/design.md", "CONTRIBUTING.md"])
+def test_files_that_are_named_are_there(page):
+    """In full, below `src/swath`, or by the end of the path."""
+    named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", (ROOT / page).read_text())
+    there = ["/" + file.relative_to(ROOT).as_posix() for top in ("src", "tests") for file in (ROOT / top).rglob("*.py")]
+    assert [name for name in named if not any(path.endswith("/" + name) for path in there)] == []

@@ -11,7 +11,7 @@ import torch
 from cli_toys import TINY
 from told_env import EPISODE, ID, STEP, Told, require_whole
 
-from swath.cli.folder import held
+from swath.cli.naming import held
 from swath.report.datasets import Memmap, open_dataset
 
 OUT = Path("data")

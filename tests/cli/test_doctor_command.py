@@ -17,7 +17,6 @@ from swath.cli.doctor import (
     look_at_memory,
     look_at_pickling,
     look_at_ray,
-    look_at_seeds,
     look_at_use,
     look_at_versions,
 )
@@ -73,11 +72,6 @@ def test_a_trained_policy_is_examined(swath):
 class Gone(named_things.Plain):
     def step(self, action):
         raise SystemExit("enough")
-
-
-def test_two_envs_that_differ_with_one_seed_are_found():
-    assert list(look_at_seeds(named_things.Plain)) == []
-    assert only(look_at_seeds(Careless), "error").startswith("two envs of one seed differ: ")
 
 
 def test_what_cannot_travel_is_found():

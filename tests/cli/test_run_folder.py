@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from swath.cli.failure import UsageError
-from swath.cli.folder import held, new_folder
+from swath.cli.naming import held, new_folder
 from swath.cli.train import RunConfig
 
 

@@ -2,7 +2,7 @@ import signal
 
 import pytest
 
-from swath.cli.stop import ANSWER, StopRequest
+from swath.cli.failure import ANSWER, StopRequest
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -12,7 +12,7 @@ import pytest
 from cli_toys import EVALUATED, SMALL, TINY
 
 from swath.cli import run as module
-from swath.cli.folder import RunFolder, held
+from swath.cli.naming import RunFolder, held
 from swath.report.checkpoint import load_checkpoint
 from swath.report.sinks import read_rows
 

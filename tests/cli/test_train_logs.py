@@ -7,9 +7,9 @@ from types import ModuleType
 import pytest
 from cli_toys import TINY
 
-from swath.cli import logs
+from swath.cli import train as logs
 from swath.cli.failure import UsageError
-from swath.cli.logs import logs_named
+from swath.cli.train import logs_named
 from swath.report import sinks as all_sinks
 from swath.report.sinks import read_rows
 

@@ -45,21 +45,6 @@ def test_a_worker_that_is_killed_costs_no_frame_of_the_training(swath):
     assert deadly_env.MARK.exists()
 
 
-def test_a_resumed_run_goes_on_with_its_workers(swath):
-    swath("train", "CartPole-v1", *TINY, *TWO, "--no-video")
-    before = load_checkpoint(RUN / "checkpoint.safetensors")
-    code, out, _ = swath("train", "--resume", RUN, "--frames", "512", "--no-video", *TWO)
-    after = load_checkpoint(RUN / "checkpoint.safetensors")
-    assert code == 0
-    assert out[0] == "CartPole-v1: PPO, 2 thread workers of 2 envs, seed 0, cpu"
-    assert frames_of(RUN) == [0, 128, 256, 384, 512]
-    assert (before["learner"]["updates"], after["learner"]["updates"]) == (2, 4)
-    for worker in ("worker0", "worker1"):
-        assert after["collector"][worker]["life"] > before["collector"][worker]["life"]
-    assert (before["progress"]["version"], after["progress"]["version"]) == (2, 4)
-    assert swath("eval", RUN)[1][-1] == "every episode as stored"
-
-
 def test_when_too_few_workers_are_left_the_run_ends_in_one_line_and_can_go_on(swath, monkeypatch):
     save, draw = module.parts.save_run, ManyWorkers._draw
     saved = []

@@ -54,29 +54,6 @@ def test_places_that_are_spelled_alike_keep_tensors_of_their_own(tmp_path):
     assert same(load_checkpoint(path), state)
 
 
-def test_an_optimiser_continues_as_if_it_had_never_been_saved(tmp_path):
-    def learner():
-        torch.manual_seed(0)
-        layer = torch.nn.Linear(3, 2)
-        return layer, torch.optim.Adam(layer.parameters())
-
-    def step(layer, optimiser):
-        optimiser.zero_grad()
-        layer(torch.ones(4, 3)).square().sum().backward()
-        optimiser.step()
-
-    layer, optimiser = learner()
-    step(layer, optimiser)
-    save_checkpoint(tmp_path / "c.safetensors", {"policy": layer.state_dict(), "optimiser": optimiser.state_dict()})
-    step(layer, optimiser)
-    again, other = learner()
-    state = load_checkpoint(tmp_path / "c.safetensors")
-    again.load_state_dict(state["policy"])
-    other.load_state_dict(state["optimiser"])
-    step(again, other)
-    assert torch.equal(again.weight, layer.weight)
-
-
 def test_any_reader_of_safetensors_finds_the_tensors_by_name(tmp_path):
     save_checkpoint(tmp_path / "c.safetensors", {"policy": {"weight": torch.ones(2)}, "frames": 3})
     with safe_open(tmp_path / "c.safetensors", framework="np") as content:

@@ -5,8 +5,7 @@ import pytest
 from rich.console import Console
 from seen_toys import ALONE, of_fleet, of_worker
 
-from swath.report.display import MOST_WORKERS, Display, fact_lines
-from swath.report.text import duration, number
+from swath.report.display import MOST_WORKERS, Display, duration, fact_lines, number
 
 HINT = "Ctrl-C stops"
 RESULT = {"eval/reward": 475.3, "eval/reward_ci_low": 451.2, "eval/reward_ci_high": 498.0}

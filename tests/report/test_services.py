@@ -9,9 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from swath import MultiSyncCollector
 from swath.report.services import MOST_METRICS, MlflowSink, PrometheusSink, WandbSink
-from swath.report.sinks import numbers_of
 
 
 class Refused(Exception):
@@ -194,16 +192,6 @@ def test_prometheus_scrapes_the_newest_values_with_a_label_per_worker(prometheus
         'swath_per_worker_frames{worker="12"}': 4,
         "swath_workers": 2,
     }
-
-
-def test_prometheus_takes_all_numbers_of_a_collector_with_workers(prometheus):
-    with MultiSyncCollector(["CartPole-v1"] * 2, frames_per_batch=8, total_frames=8, backend="thread") as collector:
-        next(iter(collector))
-        facts = collector.stats("both")
-    prometheus.log(facts["frames"], numbers_of(facts))
-    values = scraped(prometheus)
-    assert values["swath_worker_frames"] == facts["worker_frames"]
-    assert values['swath_per_worker_frames{worker="1"}'] == facts["worker_1/frames"]
 
 
 def test_two_metrics_that_prometheus_cannot_tell_apart_are_refused(prometheus):

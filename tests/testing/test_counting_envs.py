@@ -9,7 +9,6 @@ from gymnasium.vector import AutoresetMode
 from hypothesis import given
 from hypothesis import strategies as st
 
-import swath.testing
 from counting_vector import CountingVectorEnv
 from swath.rollout.spaces import observation_leaves
 from swath.testing import OBSERVATIONS, Counting, CountingEnv, EpisodePlan, Mark, RandomScript, Script, reward_of
@@ -114,7 +113,3 @@ def test_the_vector_env_of_our_tests_begins_episodes_in_its_mode(mode):
     assert observation[0].tolist() == [0, 1, 0 if mode is AutoresetMode.NEXT_STEP else 1]
     assert (rewards[0] == 0) == (mode is AutoresetMode.NEXT_STEP)
     assert [each.seeds[0] for each in env.envs] == [5, 6]
-
-
-def test_public_names_are_there_and_only_these():
-    assert all(getattr(swath.testing, name) is not None for name in swath.testing.__all__)

@@ -6,8 +6,6 @@ from textwrap import dedent
 
 import pytest
 
-from swath.testing.rllib_shim import LEFT_OUT, reason_to_leave_out
-
 pytest.importorskip("ray")
 
 TESTS = """
@@ -181,11 +179,3 @@ def test_named_in_a_conftest_the_plugin_comes_too_late_and_says_so(tmp_path):
     child = run(tmp_path)
     assert child.returncode == pytest.ExitCode.USAGE_ERROR
     assert "pytest -p swath.testing.rllib_shim" in child.stderr
-
-
-def test_only_tests_of_the_listed_files_are_left_out(tmp_path):
-    file = "evaluation/tests/test_episode_v2.py"
-    (reason,) = LEFT_OUT[file].values()
-    assert reason_to_leave_out(tmp_path / file, "test_single_agent_env") == reason
-    assert reason_to_leave_out(tmp_path / file, "test_multi_agent_env") is None
-    assert reason_to_leave_out(tmp_path / "test_episode_v2.py", "test_single_agent_env") is None

@@ -15,8 +15,7 @@ from cyclopts import Parameter
 
 from swath.cli import options
 from swath.cli.failure import FAILED, INTERRUPTED, OK, UsageError, broken_off, command_line, refusing
-from swath.cli.folder import require_folder
-from swath.cli.naming import env_named
+from swath.cli.naming import env_named, require_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

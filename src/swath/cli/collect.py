@@ -18,11 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
-from swath.cli.failure import OK, UsageError, broken_off, refusing
-from swath.cli.folder import find_checkpoint, held
-from swath.cli.naming import env_named
+from swath.cli.failure import HINT, OK, StopRequest, UsageError, broken_off, refusing
+from swath.cli.naming import env_named, find_checkpoint, held
 from swath.cli.options import FILES, OPTIONS, Collecting, Count, WorkersOptions, flag, read_values, starting
-from swath.cli.stop import HINT, StopRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -144,8 +142,7 @@ def _collect(config: CollectConfig, policy: Any, out: Path, console: Console) ->
 def _gather(config: CollectConfig, collector: Collector, writer: DatasetWriter, console: Console) -> int:
     """Collect until there are as many frames as asked for, or until the batch after which a stop was asked for."""
     from swath.cli.parts import rows_of, with_weights
-    from swath.report.display import Display
-    from swath.report.text import duration
+    from swath.report.display import Display, duration
 
     who = "random actions" if config.policy is None else str(config.policy)
     display = Display(console, config.env, (who, config.place, f"seed {config.seed}"), HINT)

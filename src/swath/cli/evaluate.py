@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from swath.cli.failure import OK, UsageError, broken_off, refusing
-from swath.cli.folder import find_checkpoint
+from swath.cli.naming import find_checkpoint
 from swath.cli.options import FILES, THREAD, Count, Text, starting, table_of
-from swath.report.text import number
+from swath.report.display import number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

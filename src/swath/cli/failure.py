@@ -1,9 +1,10 @@
-"""How a command ends that cannot go on: in one line, or in one line above a traceback."""
+"""How a command ends before its time: in one line, in one above a traceback, or by Ctrl-C, which keeps everything."""
 
 from __future__ import annotations
 
 import shlex
-from contextlib import contextmanager
+import signal
+from contextlib import AbstractContextManager, contextmanager, suppress
 from traceback import format_exception
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,18 @@ from swath.workers.outcome import REMOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
 FROM_OUTSIDE = (OSError, MemoryError, FloatingPointError, FleetFailed)
 """What may end a run without a mistake in anybody's code."""
+
+HINT = "Ctrl-C stops after this batch and keeps everything"
+ANSWER = "stopping after this batch; Ctrl-C again ends at once"
+UNTOUCHED = (signal.SIG_IGN, None)
+"""Handlers that stay: a shell has background jobs ignore Ctrl-C, `None` belongs to someone outside Python."""
 
 
 class BrokenOffError(Exception):
@@ -97,3 +104,35 @@ def optional(say: Callable[[str], None], what: str) -> Iterator[None]:
         yield
     except Exception as error:  # noqa: BLE001  packages whose versions do not fit fail in their own ways
         say(f"no {what}: {' '.join(str(error).split()) or type(error).__name__}")
+
+
+class StopRequest(AbstractContextManager["StopRequest"]):
+    """Inside its `with` block, SIGINT and SIGTERM only set `requested`; a second one acts as it would have before.
+
+    Main thread only. `requested` is the signal's number, or 0.
+
+    Args:
+        say: shows the user that the request has arrived.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.requested, self._say = 0, say
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: before for number, before in handlers.items() if before not in UNTOUCHED}
+        for number in self._before:
+            signal.signal(number, self._ask)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @property
+    def exit_code(self) -> int:
+        """What a process ended by this signal exits with: 130 after Ctrl-C; 0 without a request."""
+        return 128 + self.requested if self.requested else 0
+
+    def _ask(self, number: int, _frame: FrameType | None) -> None:
+        self.requested = number
+        self.__exit__()
+        with suppress(RuntimeError):  # the signal may have come in the middle of a write, which cannot be entered twice
+            self._say(ANSWER)

@@ -19,8 +19,7 @@ from gymnasium.error import UnsupportedMode
 from swath import Collector, EvalResult, Evaluator, evaluate_policy
 from swath._version import __version__
 from swath.cli.failure import UsageError, refusing
-from swath.cli.folder import find_checkpoint
-from swath.cli.naming import env_named, object_named
+from swath.cli.naming import env_named, find_checkpoint, object_named
 from swath.cli.options import INLINE, RAY, THREAD
 from swath.cli.train import RunConfig
 from swath.extras import need

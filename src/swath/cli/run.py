@@ -27,12 +27,10 @@ import torch
 
 from swath.cli import parts
 from swath.cli.evaluate import eval_table
-from swath.cli.failure import OK, UsageError, broken_off, command_line, optional, refusing
-from swath.cli.folder import RunFolder, find_checkpoint, held, new_folder
-from swath.cli.logs import open_logs, require_extras
+from swath.cli.failure import HINT, OK, StopRequest, UsageError, broken_off, command_line, optional, refusing
+from swath.cli.naming import RunFolder, find_checkpoint, held, new_folder
 from swath.cli.options import flag
-from swath.cli.stop import HINT, StopRequest
-from swath.cli.train import NONE, RunConfig
+from swath.cli.train import NONE, RunConfig, open_logs, require_extras
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.learn import PPO, PPOConfig, default_config
 from swath.report.atomic import replacing

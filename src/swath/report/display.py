@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 import re
-from math import inf, isnan, nan
+from math import inf, isfinite, isnan, nan
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -27,8 +27,6 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
-
-from swath.report.text import duration, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -198,3 +196,21 @@ def _worker_table(facts: Mapping[str, Any]) -> RenderableType:
         table.add_row(str(worker), *(f"{value:,}" if isinstance(value, int) else str(value) for value in values))
     more = len(workers) - len(first)
     return Group(table, Text(f"and {more:,} more", style="dim")) if more else table
+
+
+def number(value: float) -> str:
+    """Four significant digits, thousands separated: `12,345`, `475.3`, `0.0123`, `1.2e-05`; `-` for NaN."""
+    if isnan(value):
+        return "-"
+    if not isfinite(value) or value == int(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """`0:21`, `12:05`, `1:02:03`; `-` if it is not known."""
+    if not isfinite(seconds):
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
