@@ -75,10 +75,8 @@ class EpisodeAssembler:
         Returns:
             How many frames were dropped, of episodes that will have no end.
         """
-        dropped = 0
         complete: list[_Episode] = []
-        for worker in sorted(fragments):
-            dropped += self._extend(worker, fragments[worker], complete)
+        dropped = sum(self._extend(worker, fragments[worker], complete) for worker in sorted(fragments))
         self._complete.extend(sorted(complete, key=lambda episode: episode.end))
         return dropped
 
@@ -140,9 +138,9 @@ class EpisodeAssembler:
             if trajectory < self._floors.get(row[2], 0):
                 dropped += piece.length
                 continue
-            episode = self._open.get(row)
-            if episode is None or episode.trajectory != trajectory:
-                dropped += 0 if episode is None else episode.length
+            episode = self._open.setdefault(row, _Episode(row, trajectory))
+            if episode.trajectory != trajectory:
+                dropped += episode.length
                 episode = self._open[row] = _Episode(row, trajectory)
             episode.pieces.append(piece)
             episode.length += piece.length

@@ -112,10 +112,8 @@ def changed(name: str, what: str, keys: Iterable[Key]) -> TypeError:
 def require_same_form(name: str, key: Key, form: Form, then: Form) -> None:
     """Raise `ValueError` if an output has another dtype or shape than at construction."""
     if form != then:
-        raise ValueError(
-            f"{name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; at construction it had "
-            f"{tuple(then[1])} and {then[0]}, which it must keep"
-        )
+        had = f"at construction it had {tuple(then[1])} and {then[0]}, which it must keep"
+        raise ValueError(f"{name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; {had}")
 
 
 def require_sources(missing: Sequence[Key], spec: HostSpec) -> None:
@@ -135,19 +133,15 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
     for leaf, value in zip(spec.action, leaves, strict=False):
         wanted, got = (*lead, *leaf.shape), tuple(value.shape if lead else value.shape[1:])
         if wanted != got:
-            raise ValueError(
-                f"the policy's {leaf.key!r} has shape {got}; {leaf.space} with batch shape {lead} wants {wanted}: "
-                "it must answer with one action per env, for instance sampled from its logits"
-            )
+            wants = f"wants {wanted}: it must answer with one action per env, for instance sampled from its logits"
+            raise ValueError(f"the policy's {leaf.key!r} has shape {got}; {leaf.space} with batch shape {lead} {wants}")
         kinds = _KINDS[leaf.dtype.kind] + ("b" if isinstance(leaf.space, spaces.MultiBinary) else "")
         if value.dtype.kind not in kinds:
             raise TypeError(f"the policy's {leaf.key!r} has dtype {value.dtype}; {leaf.space} wants {leaf.dtype}")
     for key, value in zip(keys, leaves, strict=True):
         if not isinstance(value, torch.Tensor) and value.dtype.kind not in "biufc":
-            odd = value.reshape(-1)[0]
-            raise TypeError(f"the policy's {key!r} is {odd!r}; it must be a tensor, an array or a number")
-        if tuple(value.shape[:1]) != (n,):
-            got = tuple(value.shape)
+            raise TypeError(f"the policy's {key!r} is {value.flat[0]!r}; it must be a tensor, an array or a number")
+        if (got := tuple(value.shape))[:1] != (n,):
             raise ValueError(f"the policy's {key!r} has shape {got}; it must begin with the batch shape {lead}")
 
 

@@ -304,8 +304,7 @@ def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
     if asked_for(compile_policy):
         policy = torch.compile(policy, **({} if compile_policy is True else compile_policy))
     if asked_for(cudagraph_policy):
-        device = device_of(policy)
-        if device is None or device.type != "cuda":
+        if (device := device_of(policy)) is None or device.type != "cuda":
             raise ValueError("cudagraph_policy needs a policy on CUDA; leave it out, or set policy_device='cuda'")
         policy = CudaGraphModule(policy, **({} if cudagraph_policy is True else cudagraph_policy))
     return policy
