@@ -55,8 +55,8 @@ class Source:
         if not (isinstance(self.env, str) or self.is_instance or callable(self.env)):
             raise TypeError(f"an env source is of type {kind}; it must be {FORMS}")
         if self.is_instance and self.kwargs and not has_makers(self.env):
-            goes = "create_env_kwargs go to a callable or an id, or to makers of a batched TorchRL env without envs yet"
-            raise ValueError(f"{goes}, but the env source is an instance ({kind}); pass a callable")
+            goes = "to a callable or an id, or to the makers of a batched TorchRL env that has not built its envs yet"
+            raise ValueError(f"create_env_kwargs go {goes}, but the source is an instance ({kind}); pass a callable")
 
     @property
     def is_instance(self) -> bool:

@@ -107,30 +107,32 @@ class TensorDictHost(EnvHost):
 
         `action` is the TensorDict that the policy has written into. A batch is stepped as a whole.
         """
-        if not self._apart:
-            return self._step_one(action)
-        made, n, failed = action[0], len(self.envs), list[tuple[int, Exception]]()
+        made, n, failed = action[0], self.spec.num_envs, dict[int, Exception]()
         idle = self._retired if only is None else {*range(n)} - {only}
-        for env in range(n):
-            if env not in idle:
-                try:
-                    _, root = self._advance(env, made[env])
-                except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                    failed.append((env, error))
-                else:  # a policy's entries of this step are not in the rows of envs that are reset
-                    self._roots[env] = root.select(*self._written, strict=False)
+        for place in range(len(self.envs)):
+            if place in idle:
+                continue
+            try:
+                row, root = self._advance(place, made[place] if self._apart else made)
+            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+                failed |= dict.fromkeys([place] if self._apart else range(n), error)
+            else:  # a policy's entries of this step are not in the rows of envs that are reset
+                self._roots[place] = root.select(*self._written, strict=False) if self._apart else root
         there = [each for each in self._nexts if each is not None]
-        if not there:
-            return Transition([], np.zeros(n), failed=failed)
+        if not there or (failed and not self._apart):
+            return Transition([], np.zeros(n), failed=[*failed.items()])
         following = self._whole([there[0] if each is None else each for each in self._nexts])
-        made.set(NEXT, following)
-        ended = self.reader.ends(following).without([*idle, *dict(failed)])
+        action[0] = made.set(NEXT, following) if self._apart else row
+        ended = self.reader.ends(following)
+        if idle or failed:
+            ended = ended.without([*idle, *failed])
+        self._begun = set(ended.envs.tolist() if self.envs[0].resets else ())
         root = self._whole(self._roots)
-        return Transition([root], self.reader.reward(following), ended, (), failed, [{}] * n)
+        return Transition([root], self.reader.reward(following), ended, (), [*failed.items()], [{}] * n)
 
     def retire(self, envs: Sequence[int]) -> None:
         """Step these envs no more; rows of a batch are ignored by whoever retired them."""
-        self._retired.update(envs)
+        self._retired.update(envs if self._apart else ())
 
     def render(self, env: int) -> Array | None:
         """A frame of this env if it renders arrays, else the pixels that it has written; in a batch these first."""
@@ -148,16 +150,6 @@ class TensorDictHost(EnvHost):
             raise EnvRaised(place, error) from error
         if seeds is not None and seeds[0] is not None:
             self._seeds |= dict.fromkeys([place] if self._apart else range(self.spec.num_envs), seeds[0])
-
-    def _step_one(self, action: Leaves) -> Transition:
-        n = self.spec.num_envs
-        try:
-            action[0], root = self._advance(0, action[0])
-        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
-        ended = self.reader.ends(self._nexts[0])
-        self._begun = set(ended.envs.tolist() if self.envs[0].resets else ())
-        return Transition([root], self.reader.reward(self._nexts[0]), ended, info=[{}] * n)
 
     def _advance(self, place: int, root: TensorDictBase) -> tuple[Any, Any]:
         """Step an env: the root with `"next"`, and the root of the next step.
