@@ -83,7 +83,7 @@ def flags_of(name: str, given: Any, num_envs: int = 1) -> Array:
     Raises:
         ValueError: it says neither yes nor no of each.
     """
-    flags = np.asarray(given)
+    flags = np.asarray([given]) if type(given) is bool else np.asarray(given)
     if flags.dtype.kind == "b" and flags.shape == (num_envs,):
         return flags
     plain = flags.dtype.kind == "b" or (flags.dtype.kind in "iuf" and np.isin(flags, (0, 1)).all())
