@@ -20,11 +20,11 @@ from swath.rollout.hosts.base import Ends, Host, Infos, Transition
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout.until import StepLimit
 
+# Asked when episodes ended in these envs: which of them begin another (the rest retire), and with which seeds.
 Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int | None] | None]]
-"""Asked when episodes ended in these envs: which of them begin another (the rest retire), and with which seeds."""
 
+# A step: what the policy saw, what it answered, what that led to.
 Made: TypeAlias = tuple[Leaves, Leaves, Transition]
-"""A step: what the policy saw, what it answered, what that led to."""
 
 
 class Actor(Protocol):

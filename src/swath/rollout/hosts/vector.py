@@ -46,28 +46,30 @@ class VectorHost(EnvHost):
         mode, self._kind = mode_of(env), kind_of(env)
         _require_whole(env, self._kind)
         self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
+        n, seen, acted = env.num_envs, env.single_observation_space, env.single_action_space
+        observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
+        resettable, skips = self._by_hand or self._kind != "other", mode is AutoresetMode.NEXT_STEP
         self.spec = ArraySpec(
-            num_envs=env.num_envs,
-            batch_shape=(env.num_envs,),
-            observation=observation_leaves(env.single_observation_space, exact=exact),
-            action=action_leaves(env.single_action_space),
-            observation_space=env.single_observation_space,
-            action_space=env.single_action_space,
-            resettable=self._by_hand or self._kind != "other",
+            n,
+            (n,),
+            observation,
+            action,
+            seen,
+            acted,
+            resettable,
             alone=False,
-            skips=mode is AutoresetMode.NEXT_STEP,
+            skips=skips,
             seeding=_SEEDING[self._kind],
         )
-        self._unpack = unpacker(self.spec.observation, env.num_envs)
-        self._join = joiner(env.single_action_space)
+        self._unpack, self._join = unpacker(observation, n), joiner(acted)
+        # Envs that have begun their next episode with the last step, or that will within the next.
         self._begun: list[int] = []
-        """Envs that have begun their next episode with the last step, or that will within the next."""
+        # What was observed after the last step, where envs reset within it.
         self._after: Leaves = []
-        """What was observed after the last step, where envs reset within it."""
         self._retired: set[int] = set()
         self._info: Infos = {}
+        # What was said in the resets after the last step, by env.
         self._first_infos: dict[int, Infos] = {}
-        """What was said in the resets after the last step, by env."""
 
     @property
     def env(self) -> Any:
@@ -200,8 +202,8 @@ def _final(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:
     return np.asarray(reduce(getitem, leaf.path, value))[envs]
 
 
+# What ALE takes for no seed.
 _OWN_STATE = -1
-"""What ALE takes for no seed."""
 
 
 def kind_of(env: VectorEnv[Any, Any, Any]) -> Kind:

@@ -26,8 +26,8 @@ from swath.rollout.spaces import Leaves
 
 __all__ = ["ExplorationType"]  # one enum, shared with tensordict (and so with TorchRL); all else is defined here
 
+# One per input key; `None` for an entry that is not known yet.
 Tensors: TypeAlias = Sequence[torch.Tensor | None]
-"""One per input key; `None` for an entry that is not known yet."""
 
 LONGEST_CALL_S = 300.0
 _one_call_at_a_time = threading.RLock()
@@ -88,9 +88,9 @@ class BoundPolicy(ABC):
         self.memory.take_over(other.memory)
 
 
+# How a policy is called: with what (`"keys"`: entries in order, `"names"`: by keyword); which entries it reads, as
+# far as it says; whether it takes the exploration type.
 Way: TypeAlias = tuple[Literal["tensordict", "keys", "names", "single"], tuple[Key, ...], bool]
-"""How a policy is called: with what (`"keys"`: entries in order, `"names"`: by keyword); which entries it reads, as far
-as it says; whether it takes the exploration type."""
 
 
 def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -> Way:
