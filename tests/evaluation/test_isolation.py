@@ -92,14 +92,6 @@ def test_training_mode_stays_on_its_side():
     assert {training for name, training in seen if name != main} == {False}
 
 
-def test_a_deterministic_evaluation_is_the_same_in_a_thread_and_in_a_process():
-    numbers = []
-    for place in ("thread", "process"):
-        with Evaluator("CartPole-v1", policy_factory=Sampler, backend=place, num_trajectories=4) as ev:
-            numbers.append(ev.evaluate().returns.tolist())
-    assert numbers[0] == numbers[1]
-
-
 class Dice(gym.Env):
     """Pays what numpy's and Python's own generators roll."""
 

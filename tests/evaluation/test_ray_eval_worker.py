@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import SyncVectorEnv
+from tensordict.nn import TensorDictModule
 
 import ray_cluster
 from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
+from swath.seeds import derive
 from toys import Gate
 
 NAME = "the tests' own"
@@ -28,28 +30,46 @@ NUMBERS = (
 OPTIONS = {"num_gpus": 0, "num_cpus": 1}
 
 
-class Endless(gym.Env):
-    """Never ends by itself; earns what the action is; waits at each step for as long as a gate is closed."""
+class Steps(gym.Env):
+    """Ends after so many steps, `None`: never; earns what the action is. A frame is as bright as its step.
+
+    Waits at each step for as long as a gate is closed; raises for as long as a file is there.
+    """
 
     observation_space = gym.spaces.Box(-1, 1, (1,))
     action_space = gym.spaces.Discrete(5)
     metadata = {"render_modes": ["rgb_array"]}
     render_mode = "rgb_array"
 
-    def __init__(self, gate=None):
-        self._gate = gate
+    def __init__(self, length=None, gate=None, breaks=None):
+        self.length, self.gate, self.breaks = length, gate, breaks
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
+        self.made = 0
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
-        if self._gate is not None:
-            self._gate.go_through()
-        return np.zeros(1, np.float32), float(action), False, False, {}
+        self.made += 1
+        if self.gate is not None:
+            self.gate.go_through()
+        if self.breaks is not None and self.breaks.exists():
+            raise OSError("broken")
+        return np.zeros(1, np.float32), float(action), self.made == self.length, False, {}
 
     def render(self):
-        return np.zeros((4, 6, 3), np.uint8)
+        return np.full((4, 6, 3), min(self.made, 255), np.uint8)
+
+
+class Paying(Steps):
+    """Earns the seed of its reset, at once."""
+
+    def reset(self, *, seed=None, options=None):
+        self.seed = seed
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        return np.zeros(1, np.float32), float(self.seed), True, False, {}
 
 
 class Constant(torch.nn.Module):
@@ -81,35 +101,9 @@ def raising():
     raise OSError("no such env")
 
 
-class Count(gym.Env):
-    """Ends after so many steps; earns 1 at each; raises at a step for as long as a file is there."""
-
-    observation_space = gym.spaces.Box(-1, 1, (1,))
-    action_space = gym.spaces.Discrete(5)
-    metadata = {"render_modes": ["rgb_array"]}
-    render_mode = "rgb_array"
-
-    def __init__(self, length, breaks=None):
-        self.length, self.breaks = length, breaks
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.made = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.made += 1
-        if self.breaks is not None and self.breaks.exists():
-            raise OSError("broken")
-        return np.zeros(1, np.float32), 1.0, self.made >= self.length, False, {}
-
-    def render(self):
-        return np.full((4, 6, 3), self.made, np.uint8)
-
-
 def two():
     """Their first episodes have 3 and 9 steps."""
-    return SyncVectorEnv([partial(Count, 3), partial(Count, 9)])
+    return SyncVectorEnv([partial(Steps, 3), partial(Steps, 9)])
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +121,7 @@ def gate(tmp_path):
 @pytest.fixture(scope="module")
 def worker(ray):
     """For tests that leave it as it is; a fresh one takes seconds to import torch."""
-    with RayEvalWorker(None, Endless, Constant, name=NAME, **OPTIONS) as worker:
+    with RayEvalWorker(None, Steps, Constant, name=NAME, **OPTIONS) as worker:
         worker.submit(None, 1)
         worker.poll(None)
         yield worker
@@ -188,7 +182,7 @@ def test_a_later_submit_does_not_wait_for_an_earlier_one(worker):
 
 
 def test_another_handle_takes_over_what_is_played_and_the_first_is_told(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, name="taken over", **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, name="taken over", **OPTIONS) as worker:
         worker.submit(None, None)
         gate.await_arrival()
         gate.open()
@@ -211,6 +205,27 @@ def test_a_batch_stops_with_the_first_that_is_done_or_goes_on_until_all_are(pair
     assert result["frames_truncated"]
 
 
+def test_sub_env_i_of_every_rollout_has_the_seed_of_episode_i(ray):
+    with RayEvalWorker(None, lambda: SyncVectorEnv([Paying] * 2), Ones, seed=5, **OPTIONS) as worker:
+        rewards = [played(worker, 3)["episode_rewards"].tolist() for _ in range(2)]
+    assert rewards == [[float(derive(5, "evaluation", 0, i)) for i in range(2)]] * 2
+
+
+def test_rollouts_in_a_batch_of_torchrl_envs_are_rendered(ray):
+    torchrl = pytest.importorskip("torchrl.envs")
+    pytest.importorskip("pygame", reason="CartPole renders with it")
+
+    def make():
+        one = partial(torchrl.GymEnv, "CartPole-v1", render_mode="rgb_array", categorical_action_encoding=True)
+        return torchrl.SerialEnv(2, one)
+
+    with RayEvalWorker(
+        None, make, lambda: TensorDictModule(Upright(), ["observation"], ["action"]), **OPTIONS
+    ) as worker:
+        result = played(worker, 4)
+    assert (result["reward"], result["num_frames"], result["frames"].shape) == (4.0, 8, (4, 400, 600, 3))
+
+
 def test_a_policy_without_weights_takes_none(pair):
     pair.submit(Constant(), 2)
     with pytest.raises(TypeError, match="has none"):
@@ -221,7 +236,7 @@ def test_a_policy_without_weights_takes_none(pair):
 def test_after_an_exception_the_next_rollout_has_an_env_made_anew(pair, tmp_path):
     breaks = tmp_path / "breaks"
     breaks.touch()
-    with RayEvalWorker(None, partial(Count, 3, breaks), Constant, **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Steps, 3, breaks=breaks), Constant, **OPTIONS) as worker:
         with pytest.raises(OSError, match="broken"):
             played(worker, 5)
         breaks.unlink()
@@ -233,7 +248,7 @@ def test_after_an_exception_the_next_rollout_has_an_env_made_anew(pair, tmp_path
 
 def test_a_name_is_taken_once(worker):
     with pytest.raises(ValueError, match="from_name"):
-        RayEvalWorker(None, Endless, Constant, name=NAME, **OPTIONS)
+        RayEvalWorker(None, Steps, Constant, name=NAME, **OPTIONS)
 
 
 def test_a_name_that_nobody_has_is_an_error_with_the_namespace(ray):
@@ -293,7 +308,7 @@ def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
 
 
 def test_a_handle_that_found_the_actor_gets_its_loss_and_the_one_that_built_it_replaces_it(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, name="lost once", **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, name="lost once", **OPTIONS) as worker:
         other = RayEvalWorker.from_name("lost once")
         other.submit(None, 2)
         gate.await_arrival()
@@ -306,7 +321,7 @@ def test_a_handle_that_found_the_actor_gets_its_loss_and_the_one_that_built_it_r
 
 
 def test_a_rollout_whose_actor_another_handle_shuts_down_is_closed(ray):
-    with RayEvalWorker(None, Endless, Constant, name="not for long", **OPTIONS) as worker:
+    with RayEvalWorker(None, Steps, Constant, name="not for long", **OPTIONS) as worker:
         played(worker, 1)
         worker.submit(None, None)
         RayEvalWorker.from_name("not for long").shutdown(60.0)
@@ -318,7 +333,7 @@ def test_a_rollout_whose_actor_another_handle_shuts_down_is_closed(ray):
 
 
 def test_an_actor_that_is_lost_at_work_or_idle_is_replaced_and_the_rollout_repeated(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, name="repeated", **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, name="repeated", **OPTIONS) as worker:
         worker.submit(Constant(3), 4)
         gate.await_arrival()
         kill("repeated")
@@ -331,7 +346,7 @@ def test_an_actor_that_is_lost_at_work_or_idle_is_replaced_and_the_rollout_repea
 
 
 def test_without_retries_a_loss_is_the_outcome_and_the_next_rollout_has_the_weights_that_were_sent(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, name="no retries", retries=0, **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, name="no retries", retries=0, **OPTIONS) as worker:
         worker.submit(Constant(3), 2)
         gate.await_arrival()
         kill("no retries")
@@ -379,7 +394,7 @@ def test_without_room_it_says_so_and_ends_at_once(ray):
 
 
 def test_a_rollout_that_hangs_is_late_and_its_actor_replaced(ray, gate):
-    with RayEvalWorker(None, partial(Endless, gate), Constant, timeout_s=5.0, **OPTIONS) as worker:
+    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, timeout_s=5.0, **OPTIONS) as worker:
         worker.submit(None, 2)
         with pytest.raises(WorkerLate, match="timeout_s=5"):
             worker.poll(None)

@@ -246,7 +246,7 @@ class EvalWorker(Member):
         if request.per_slot:
             changes["seed"] = fresh_root() if mine.seed is None else mine.seed
             changes["record_video"] = int(renders(self._setting.host.env))
-        return replace(mine, **changes)
+        return mine if changes == {"seed": mine.seed} else replace(mine, **changes)  # which checks it all again
 
     def dump(self, step: int, write: bool) -> list[str]:
         """Have the recorders of this worker's envs let go of what they have seen; what went wrong, in words.
