@@ -50,6 +50,14 @@ def test_what_is_no_checkpoint_of_a_run_is_said_in_one_line(swath):
     assert code == 2
     lacks = "it lacks config, progress, learner, collector, random_state"
     assert err == [f"swath: other.safetensors is no checkpoint of `swath train`: {lacks}"]
+    swath("train", "CartPole-v1", *TINY, "--no-video", "--eval-backend", "none")
+    state = load_checkpoint(RUN / "checkpoint.safetensors")
+    state["config"]["colour"] = "red"
+    save_checkpoint("newer.safetensors", state)
+    code, _, (line,) = swath("eval", "newer.safetensors")
+    assert code == 2
+    assert line.startswith("swath: newer.safetensors does not fit this version of Swath: ")
+    assert "'colour'" in line
     assert swath("eval", "nowhere")[2] == [
         "swath: no checkpoint at nowhere; give a run's folder or a .safetensors file of one"
     ]

@@ -5,7 +5,6 @@ import pytest
 
 from swath.cli.failure import UsageError
 from swath.cli.naming import held, new_folder
-from swath.cli.train import RunConfig
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +40,3 @@ def test_a_folder_that_was_claimed_in_vain_is_not_left_behind(tmp_path):
     with held(tmp_path / "new", "swath dance"):
         (tmp_path / "new" / "part").touch()
     assert (tmp_path / "new" / "part").exists()
-
-
-def test_a_configuration_of_another_version_is_refused():
-    with pytest.raises(ValueError, match=r"unknown \['colour'\]"):
-        RunConfig.from_dict({"env": "X", "colour": 1})

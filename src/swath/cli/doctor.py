@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import json
 import os
 import re
@@ -63,9 +62,6 @@ class Finding(NamedTuple):
 
 STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 STEPS, ENVS, SEED, SECONDS = 200, 8, 0, 1.0
-PATIENCE_S = 60.0
-"""After so long a look says on stderr where it is, and goes on."""
-STDERR = 2
 RANDOM = (
     "call super().reset(seed=seed) in reset and draw from self.np_random only: not from random, numpy.random, a clock "
     "or the order of a set"
@@ -140,15 +136,12 @@ def doctor(
 def carried_out(name: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """What a look finds, and what keeps it from its end."""
     findings: list[Finding] = []
-    faulthandler.dump_traceback_later(PATIENCE_S, file=STDERR)
     try:
         findings += look()
     except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code raises what it likes
         said = " ".join(f"{type(error).__name__}: {error}".split())
         trace = "".join(format_exception(error, limit=-3)).rstrip()
         findings.append(Finding(ERROR, name, said, f"mend what raised it:\n{trace}"))
-    finally:
-        faulthandler.cancel_dump_traceback_later()
     return findings
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from cyclopts import Token
 
 INLINE, THREAD, PROCESS, RAY = BACKENDS = "inline", "thread", "process", "ray"
-MOST_THREADS = 1024
-"""Beyond it torch's threads take more memory than there is, and the process with it."""
 
 OPTIONS, EVALUATION, FILES = (Group(name, sort_key=at) for at, name in enumerate(("Options", "Evaluation", "Files")))
 
@@ -102,13 +100,11 @@ class Collecting:
 
 
 def require_in_range(values: Mapping[str, Any]) -> None:
-    """Refuse numbers, by the names of their options, that are too small, and more threads than any machine has."""
+    """Refuse numbers, by the names of their options, that are too small."""
     for name, value in values.items():
         least = 0 if name in ("seed", "eval_every") else 1
         if isinstance(value, int) and not isinstance(value, bool) and value < least:
             raise UsageError(f"{flag(name)} {value} must be at least {least}")
-    if values.get("threads", 1) > MOST_THREADS:
-        raise UsageError(f"--threads {values['threads']} must be at most {MOST_THREADS}")
 
 
 def backend_named(name: str) -> str:

@@ -256,7 +256,7 @@ def open_run(path: Path) -> Saved:
     with fitting(path, "this version of Swath"):
         progress, text = state["progress"], state["progress"]["evaluation"]
         progress = RunProgress(**{**progress, "evaluation": text and EvalResult.from_json(text)})
-        return Saved(path, RunConfig.from_dict(state["config"]), progress, state)
+        return Saved(path, RunConfig(**state["config"]), progress, state)
     raise AssertionError("refusing() passes nothing over")
 
 

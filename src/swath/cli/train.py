@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
@@ -117,18 +117,6 @@ class RunConfig(options.Collecting):
             if now != want:
                 raise UsageError(f"{options.flag(name)} {now} is {want} in the run that --resume names; leave it out")
         return changed
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> RunConfig:
-        """The configuration whose `vars` were kept.
-
-        Raises:
-            ValueError: names that this version does not know, or none for the env.
-        """
-        unknown = sorted(set(values) - {item.name for item in fields(cls)})
-        if unknown or "env" not in values:
-            raise ValueError(f"its configuration has the keys {sorted(values)}, unknown {unknown}; it needs 'env'")
-        return cls(**values)
 
 
 def train(

@@ -39,12 +39,9 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
 
     Raises:
         ImportError: imageio-ffmpeg is not installed; the message names the extra.
-        ValueError: `fps` is not positive.
     """
 
     def __init__(self, path: str | Path, fps: float = 30.0) -> None:
-        if not fps > 0:
-            raise ValueError(f"fps={fps!r} must be greater than 0")
         self.path, self.fps, self.frames = path, fps, 0
         self._ffmpeg: str = need("imageio_ffmpeg", extra="video", why="to write films").get_ffmpeg_exe()
         self._size = (0, 0)
