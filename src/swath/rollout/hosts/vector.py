@@ -49,18 +49,8 @@ class VectorHost(EnvHost):
         n, seen, acted = env.num_envs, env.single_observation_space, env.single_action_space
         observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
         resettable, skips = self._by_hand or self._kind != "other", mode is AutoresetMode.NEXT_STEP
-        self.spec = ArraySpec(
-            n,
-            (n,),
-            observation,
-            action,
-            seen,
-            acted,
-            resettable,
-            alone=False,
-            skips=skips,
-            seeding=_SEEDING[self._kind],
-        )
+        seeding, rest = _SEEDING[self._kind], (seen, acted, resettable)
+        self.spec = ArraySpec(n, (n,), observation, action, *rest, alone=False, skips=skips, seeding=seeding)
         self._unpack, self._join = unpacker(observation, n), joiner(acted)
         # Envs that have begun their next episode with the last step, or that will within the next.
         self._begun: list[int] = []

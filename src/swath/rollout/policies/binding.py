@@ -13,7 +13,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 from tensordict.nn import CudaGraphModule
@@ -121,12 +120,9 @@ class ArrayPolicy(BoundPolicy):
 
     def _given(self, leaves: Leaves, *, copies: bool = True) -> list[Any]:
         """Leaves `[B, …]` as tensors `[*B, …]` on the policy's device."""
-        if self._bare:
-            leaves = [leaf[0, ...] for leaf in leaves]
-        tensors = [torch.from_numpy(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
-        if self._elsewhere is not None:
-            return [tensor.to(self._elsewhere) for tensor in tensors]
-        return [*map(copied, tensors)] if copies else tensors
+        rows = [leaf[0, ...] for leaf in leaves] if self._bare else leaves
+        tensors = [torch.as_tensor(row, device=self._elsewhere) for row in rows]
+        return [*map(copied, tensors)] if copies and self._elsewhere is None else tensors
 
 
 class TensorDictPolicy(BoundPolicy):
