@@ -33,28 +33,23 @@ class StepLimit:
 
     def restart(self, envs: Sequence[int]) -> None:
         """An episode begins in these envs."""
-        if self._unlimited:
-            return
-        for env in envs:
-            self._due[env] = self._clock + self._limits[env]
-        self._next = min(self._due)
+        if not self._unlimited:
+            self._expect({env: self._clock + self._limits[env] for env in envs})
 
     def tick(self) -> Sequence[int]:
         """One step was made: the envs whose episode has now reached its limit. Each is named once an episode."""
         self._clock += 1
-        return () if self._clock < self._next else self._expire()
+        if self._clock < self._next:
+            return ()
+        expired = [env for env, due in enumerate(self._due) if due <= self._clock]
+        self.stop(expired)
+        return expired
 
     def stop(self, envs: Sequence[int]) -> None:
         """No episode is going on in these envs."""
-        if self._unlimited:
-            return
-        for env in envs:
-            self._due[env] = _NEVER
-        self._next = min(self._due)
+        self._expect(dict.fromkeys(envs, _NEVER))
 
-    def _expire(self) -> list[int]:
-        expired = [env for env, due in enumerate(self._due) if due <= self._clock]
-        for env in expired:
-            self._due[env] = _NEVER
+    def _expect(self, due: dict[int, int]) -> None:
+        for env, at in due.items():
+            self._due[env] = at
         self._next = min(self._due)
-        return expired

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
-from swath.keys import DONE, FLAGS, NEXT, Key, as_tuple
+from swath.keys import DONE, FLAGS, NEXT, TRUNCATED, Key, as_tuple
 from swath.rollout.hosts.base import NO_ENDS, Ends, EnvHost, EnvRaised, Make, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
@@ -188,8 +188,8 @@ class StepReader:
         self, spec: TensorDictSpec, rewards: Sequence[Key] | None = None, dones: Sequence[Key] | None = None
     ) -> None:
         self._n, self._rewarded, self._rewards, self._dones = spec.num_envs, spec.rewarded, rewards, dones
-        beside = {as_tuple(key)[:-1] for key in dones or ()}
-        self._beside = by_kind([key for key in spec.flags if as_tuple(key)[:-1] in beside])
+        beside = {(*as_tuple(key)[:-1], TRUNCATED) for key in dones or ()}
+        self._cuts = [key for key in spec.flags if as_tuple(key) in beside]
         self._own = by_kind(spec.done if dones is None else [key for key in spec.flags if len(as_tuple(key)) == 1])
 
     def reward(self, following: TensorDictBase) -> Array:
@@ -208,21 +208,18 @@ class StepReader:
         # "done" stands for all flags of its group.
         if not self._dones and not any(bool(following.get(key).any()) for key in self._own[DONE]):
             return NO_ENDS
-        terminated, truncated = self._flags(following, self._own)
+        done, terminated, truncated = (self._any(following, self._own[kind]) for kind in FLAGS)
+        terminated |= done & ~truncated
         if self._dones:
-            done = np.logical_and.reduce([self._rows(following, key).all(1) for key in self._dones])
-            ended, cut = self._flags(following, self._beside)
-            done &= ~(terminated | truncated)
-            terminated, truncated = terminated | (done & (ended | ~cut)), truncated | (done & cut)
+            over = np.logical_and.reduce([self._rows(following, key).all(1) for key in self._dones])
+            over, cut = over & ~(terminated | truncated), self._any(following, self._cuts)
+            terminated, truncated = terminated | (over & ~cut), truncated | (over & cut)
         return Ends.flagged(terminated, truncated)
 
-    def _flags(self, following: TensorDictBase, keys: dict[str, list[Key]]) -> tuple[Array, Array]:
-        """Where any of these flags is set: whether terminated `[B]`, whether truncated `[B]`."""
-        none = np.zeros(self._n, np.bool_)
-        done, terminated, truncated = (
-            np.logical_or.reduce([none, *(self._rows(following, key).any(1) for key in keys[kind])]) for kind in FLAGS
-        )
-        return terminated | (done & ~truncated), truncated
+    def _any(self, following: TensorDictBase, keys: Sequence[Key]) -> Array:
+        """Where any of these flags is set: bool `[B]`."""
+        none: Array = np.zeros(self._n, np.bool_)
+        return np.logical_or.reduce([none, *(self._rows(following, key).any(1) for key in keys)])  # type: ignore[no-any-return]
 
     def _rows(self, following: TensorDictBase, key: Key) -> Array:
         """An entry `[B, …]`, with one dimension more."""
