@@ -26,8 +26,6 @@ from torch import nn
 from swath.keys import ADVANTAGE, IS_INIT, OBSERVATION, REWARD, STATE_VALUE, TERMINATED, VALUE_TARGET, Key, under_next
 from swath.rollout.episodes.reshape import Tensor, per_frame, segment_ends
 
-_SMALLEST_SCALE = 1e-6
-
 
 def generalized_advantage(
     reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, ends: Tensor, *, gamma: float, lmbda: float
@@ -114,15 +112,11 @@ class GAE(nn.Module):
             advantage = generalized_advantage(reward, value, after, terminated, ends, **factors)
         target = value + advantage
         if self.average_gae:
-            spread = advantage[valid].std(correction=0).clamp_min(_SMALLEST_SCALE)
+            spread = advantage[valid].std(correction=0).clamp_min(1e-6)
             advantage = (advantage - advantage[valid].mean()) / spread
         for key, entry in ((STATE_VALUE, value), (ADVANTAGE, advantage), (VALUE_TARGET, target)):
             tensordict.set(key, entry.masked_fill(~valid, 0).unsqueeze(-1))
         return tensordict
-
-    def extra_repr(self) -> str:
-        """The parameters."""
-        return f"gamma={self.gamma}, lmbda={self.lmbda}, average_gae={self.average_gae}"
 
 
 def _values(network: nn.Module, td: TensorDictBase, ends: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:

@@ -72,10 +72,6 @@ class MultiStep(nn.Module):
         out.set("gamma", self.gamma**steps)
         return out.set("nonterminal", steps > 1)
 
-    def extra_repr(self) -> str:
-        """The parameters."""
-        return f"gamma={self.gamma}, n_steps={self.n_steps}"
-
     def _with_dimensions_of(self, done: Tensor, td: TensorDictBase) -> TensorDictBase:
         """The same where every entry has the further dimensions of done (agents): each looks ahead alone."""
         batch_size, time = td.batch_size, td.ndim - 1
