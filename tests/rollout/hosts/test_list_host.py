@@ -7,7 +7,6 @@ from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, RecordEpisodeStatistics, TimeLimit, TransformAction
 from host_contract import Dice, play
 
-from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost, require_equal_spaces
 from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
 
@@ -107,14 +106,6 @@ def test_a_reward_may_come_as_an_array_of_one_element(reward, n_envs):
     moved = host.step([np.zeros(n_envs, dtype=np.int64)])
     assert moved.reward.shape == (n_envs,)
     assert moved.reward[-1] == 2.5
-
-
-def test_a_reset_that_raises_says_which_env():
-    host = pair({1: [Fault("raise_at_reset")]})
-    with pytest.raises(EnvRaised) as caught:
-        host.reset_all()
-    assert caught.value.env == 1
-    assert isinstance(caught.value.cause, EnvBroke)
 
 
 # ---- resets, seeds, retirement

@@ -1,7 +1,5 @@
 """TorchRL's envs through the one loop; skipped where torchrl is not installed."""
 
-import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from tensordict import NonTensorData, TensorDict
@@ -97,13 +95,6 @@ def test_single_envs_of_a_batch_begin_again_while_the_others_go_on():
     assert after["clock"].flatten().tolist() == [1, 0, 1, 1, 1, 0]
     assert moved.observation[0]["clock"].flatten().tolist() == [1] * 6
     assert "_reset" not in after
-
-
-def test_what_ended_is_told_with_the_kind_of_its_end():
-    host = host_of(lambda: Clock(length=1, batch=(2,)))
-    moved = host.step([still(host.reset_all()[0])])
-    assert list(moved.ended) == [(0, True, False), (1, True, False)]
-    assert host.reset([0, 1], moved.observation)[0]["clock"].flatten().tolist() == [0, 0]
 
 
 def test_an_env_that_raises_leaves_by_the_transition_and_can_be_built_anew():
@@ -223,13 +214,3 @@ def test_values_that_are_not_finite_are_found():
 
 def test_no_observations_under_next_if_compact():
     assert ("next", "clock") not in drawn(Clock, compact_obs=True).keys(include_nested=True)
-
-
-def test_an_env_of_gymnasium_renders_through_the_host():
-    class Drawn(Clock):
-        def render(self):
-            return np.zeros((2, 2, 3), dtype=np.uint8)
-
-    assert host_of(Drawn).render(0).shape == (2, 2, 3)
-    assert host_of(Clock).render(0) is None
-    assert gym.__version__

@@ -203,13 +203,6 @@ def test_a_vector_env_that_does_not_tell_its_last_observation_is_an_error_with_a
 # ---- faults
 
 
-def test_an_exception_in_a_step_is_everybodys():
-    host = own(faults={1: [Fault("raise", step=1)]})
-    host.reset_all()
-    moved = host.step(ZERO)
-    assert [(env, type(error)) for env, error in moved.failed] == [(0, EnvBroke), (1, EnvBroke)]
-
-
 class Paying(CountingVectorEnv):
     """Its rewards are what it is told to pay."""
 
@@ -288,9 +281,6 @@ def test_an_async_vector_env_whose_worker_raised_is_built_anew():
     assert marks(host.rebuild()[0]) == [(0, 0), (0, 0)]
     assert marks(host.step(ZERO).observation[0]) == [(0, 1), (0, 1)]
     host.close()
-
-
-# ---- the rest
 
 
 # ---- the transitions themselves
