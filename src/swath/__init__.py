@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
     from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
     from swath.rollout_workers.config.policy_spec import PolicySpec as PolicySpec
-    from swath.rollout_workers.env_context import EnvContext as EnvContext
+    from swath.rollout_workers.env_runner import EnvContext as EnvContext
     from swath.rollout_workers.policy import Policy as Policy
     from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
     from swath.rollout_workers.worker_set.worker_set import WorkerSet as WorkerSet
@@ -76,7 +76,7 @@ _NAMES = {
     "swath.rollout_workers.batches.sample_batch": "SampleBatch",
     "swath.rollout_workers.config.algorithm_config": "AlgorithmConfig",
     "swath.rollout_workers.config.policy_spec": "PolicySpec",
-    "swath.rollout_workers.env_context": "EnvContext",
+    "swath.rollout_workers.env_runner": "EnvContext",
     "swath.rollout_workers.policy": "Policy",
     "swath.rollout_workers.worker.worker": "RolloutWorker",
     "swath.rollout_workers.worker_set.worker_set": "WorkerSet",

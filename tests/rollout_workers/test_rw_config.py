@@ -11,9 +11,9 @@ import pytest
 from swath.errors import NoEffectWarning
 from swath.rollout_workers import PPOConfig, PPOTorchPolicy, RolloutWorker
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.envs import creator_of, register_env
 from swath.rollout_workers.config.policy_spec import PolicySpec
-from swath.rollout_workers.config.registry import creator_of, register_env
-from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.env_runner import EnvContext
 
 BOX = gym.spaces.Box(-1, 1, (2,))
 

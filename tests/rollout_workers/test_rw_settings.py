@@ -17,8 +17,7 @@ from swath.rollout_workers import PPOTorchPolicy, RolloutWorker
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default
-from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
-from swath.rollout_workers.config.settings import SETTINGS
+from swath.rollout_workers.config.settings import REFUSED, SETTINGS, WITHOUT_EFFECT
 from swath.testing.envs import MockEnv
 
 

@@ -18,9 +18,9 @@ from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
 from swath.rollout_workers.config.algorithm_config import PPOConfig as PPOConfig
+from swath.rollout_workers.config.envs import register_env as register_env
 from swath.rollout_workers.config.policy_spec import PolicySpec as PolicySpec
-from swath.rollout_workers.config.registry import register_env as register_env
-from swath.rollout_workers.env_context import EnvContext as EnvContext
+from swath.rollout_workers.env_runner import EnvContext as EnvContext
 from swath.rollout_workers.env_runner import EnvRunner as EnvRunner
 from swath.rollout_workers.episode import Episode as Episode
 from swath.rollout_workers.filters import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
@@ -30,6 +30,7 @@ from swath.rollout_workers.filters import MeanStdFilter as MeanStdFilter
 from swath.rollout_workers.filters import NoFilter as NoFilter
 from swath.rollout_workers.filters import RunningStat as RunningStat
 from swath.rollout_workers.filters import get_filter as get_filter
+from swath.rollout_workers.hosts.own_vector import VectorEnv as VectorEnv
 from swath.rollout_workers.metrics import RolloutMetrics as RolloutMetrics
 from swath.rollout_workers.metrics import collect_episodes as collect_episodes
 from swath.rollout_workers.metrics import collect_metrics as collect_metrics
@@ -57,7 +58,6 @@ from swath.rollout_workers.postprocessing import discount_cumsum as discount_cum
 from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
 from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
 from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
-from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
 from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
 from swath.rollout_workers.worker.worker import get_global_worker as get_global_worker
 from swath.rollout_workers.worker_set.calls import Reply as Reply

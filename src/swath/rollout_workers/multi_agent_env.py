@@ -15,7 +15,7 @@ from gymnasium import Space, spaces
 from swath.options import count
 from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
 from swath.rollout.hosts.pettingzoo import is_aec_env, is_parallel_env
-from swath.rollout_workers.config.registry import creator_of
+from swath.rollout_workers.config.envs import creator_of
 from swath.seeds import derive
 
 

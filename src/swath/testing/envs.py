@@ -9,8 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
+from swath.rollout_workers.hosts.own_vector import VectorEnv
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, make_multi_agent
-from swath.rollout_workers.vector_env import VectorEnv
 
 Options: TypeAlias = dict[str, Any] | None
 Begun: TypeAlias = tuple[Any, dict[str, Any]]

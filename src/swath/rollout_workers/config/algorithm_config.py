@@ -8,10 +8,9 @@ from typing import Any, NoReturn, Self, TypeAlias
 from swath.nearest import suggestion
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.callbacks import EVENTS
+from swath.rollout_workers.config.envs import Spaces, policy_space
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train, mapper, specs
-from swath.rollout_workers.config.refused import REFUSED, WITHOUT_EFFECT
-from swath.rollout_workers.config.settings import NAMES, UNCHANGED, Settings
-from swath.rollout_workers.config.spaces import Spaces, policy_space
+from swath.rollout_workers.config.settings import NAMES, REFUSED, UNCHANGED, WITHOUT_EFFECT, Settings
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
 PolicySetup: TypeAlias = tuple[dict[str, PolicySpec], Callable[..., bool] | None]

@@ -17,16 +17,15 @@ from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.config.envs import env_space
 from swath.rollout_workers.config.policy_spec import everything_to_default, mapper
-from swath.rollout_workers.config.spaces import env_space
-from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.env_runner import EnvContext
 from swath.rollout_workers.episode import LONE_AGENT
-from swath.rollout_workers.hosts.own_vector import OwnVectorHost
+from swath.rollout_workers.hosts.own_vector import OwnVectorHost, VectorEnv
 from swath.rollout_workers.metrics import MetricsLog, PerfStats, SamplerCounts
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.sampling.progress import Quota
 from swath.rollout_workers.sampling.sampler import Sampler
-from swath.rollout_workers.vector_env import VectorEnv
 from swath.rollout_workers.worker.process import Seeds
 
 SERVED = (

@@ -1,15 +1,17 @@
-"""The arguments of `RolloutWorker` and of `add_policy`, each as one frozen value that checks itself."""
+"""The arguments of `RolloutWorker` and of `add_policy`, frozen values that check themselves; and rows of a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swath.options import count
+from swath.rollout_workers.batches.multi_agent import concat_samples
+from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train
-from swath.rollout_workers.env_context import EnvContext
+from swath.rollout_workers.env_runner import EnvContext
 
 BY_POLICY = ("explore", "normalize_actions", "clip_actions", "clip_rewards", "observation_filter")
 """Settings of what a worker does for a policy: the config in a policy's spec may have others than the worker's."""
@@ -130,3 +132,44 @@ def check_arrangement(mapping: Any, to_train: Any) -> None:
     if mapping is not None and not callable(mapping):
         raise ValueError(f"policy_mapping_fn={mapping!r} cannot be called; give f(agent_id, episode, worker=worker)")
     is_policy_to_train(to_train)
+
+
+class DatasetReader:
+    """Hands out rows of a shard, over and over.
+
+    Args:
+        shard: an iterable of `SampleBatch` or dicts of columns; or what has `iter_batches`, as Ray's datasets.
+    """
+
+    def __init__(self, shard: Any) -> None:
+        self._shard = shard
+        self._left: list[SampleBatch] = []
+        self._parts: Iterator[SampleBatch] = iter(())
+
+    def next(self, n_rows: int) -> SampleBatch:
+        """The next rows, so many.
+
+        Raises:
+            ValueError: the shard has none.
+        """
+        while sum(part.count for part in self._left) < n_rows:
+            self._left.append(self._next_part(n_rows))
+        whole = concat_samples(self._left)
+        assert isinstance(whole, SampleBatch)
+        self._left = [whole[n_rows:]] if whole.count > n_rows else []
+        return whole[:n_rows].copy()
+
+    def _next_part(self, n_rows: int) -> SampleBatch:
+        for _ in range(2):
+            for part in self._parts:
+                if part.count:
+                    return part
+            self._parts = self._pass(n_rows)
+        raise ValueError(f"the dataset shard {self._shard!r} has no rows")
+
+    def _pass(self, n_rows: int) -> Iterator[SampleBatch]:
+        if hasattr(self._shard, "iter_batches"):
+            parts = self._shard.iter_batches(batch_size=n_rows, batch_format="numpy")
+        else:
+            parts = self._shard
+        return (part if isinstance(part, SampleBatch) else SampleBatch(part) for part in parts)

@@ -18,15 +18,13 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import flag, optional
-from swath.rollout_workers.env_context import EnvContext
-from swath.rollout_workers.env_runner import EnvRunner
+from swath.rollout_workers.env_runner import EnvContext, EnvRunner
 from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.inputs import device_of
-from swath.rollout_workers.worker.dataset import DatasetReader
 from swath.rollout_workers.worker.envs import EnvMaker, Envs
 from swath.rollout_workers.worker.learning import Batch, LearningMethods
-from swath.rollout_workers.worker.options import WorkerOptions
+from swath.rollout_workers.worker.options import DatasetReader, WorkerOptions
 from swath.rollout_workers.worker.process import Seeds, WorkerLog, free_port, node_ip, set_environment
 
 

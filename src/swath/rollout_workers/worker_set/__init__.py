@@ -1,5 +1,5 @@
 """Many rollout workers as one: called together, fed with weights, replaced when they die.
 
-WorkerSet (Sampling, Calls, SetPolicies) ─▶ Workers (RolloutGroup): requests, and what all are to know ─▶ RolloutActor
+WorkerSet (Sampling, Calls) ─▶ Workers (RolloutGroup): requests, and what all are to know ─▶ RolloutActor
                                               └─▶ local worker
 """

@@ -160,9 +160,9 @@ class RolloutGroup(WorkerGroup):
         def awaited() -> list[Request] | None:
             for worker in [each for each in calls if each not in asked and self.is_free(each)]:
                 asked[worker] = self.request(worker, *calls[worker], asked=Purpose(CALL))
-            missing = [worker for worker in calls if worker not in asked]
-            out = [*(one for one in asked.values() if not one.ticket.done), *self.overdue(missing)]
-            return out if out or self.coming(missing) or any(map(self.is_free, missing)) else None
+            missing = [each for each in calls if each not in asked and not self.is_gone(each)]
+            out = [one for one in asked.values() if not one.ticket.done]
+            return [*out, *self.overdue(missing)] if out or missing else None
 
         try:
             awaited()
@@ -175,9 +175,8 @@ class RolloutGroup(WorkerGroup):
         if not timeout:
             self.keep(asked.values(), tag)
             return here
-        there = {worker: self._outcome_in_time(one, timeout, tag) for worker, one in asked.items()}
-        busy = {worker: Error(self._not_asked(worker, timeout)) for worker in calls if worker not in asked}
-        return here | dict(sorted({**there, **busy}.items()))
+        there = {worker: self._outcome_in_time(worker, asked.get(worker), timeout, tag) for worker in calls}
+        return here | dict(sorted(there.items()))
 
     def update(self, workers: Iterable[int], timeout: float) -> None:
         """Have these take what is new, and wait for it.
@@ -271,25 +270,18 @@ class RolloutGroup(WorkerGroup):
         """What these are late with."""
         return [one for one in self.out if one.asked.overdue and one.worker in workers and not one.ticket.done]
 
-    def _outcome_in_time(self, request: Request, timeout: float, tag: Any) -> Outcome:
-        if request.ticket.done:
+    def _outcome_in_time(self, worker: int, request: Request | None, timeout: float, tag: Any) -> Outcome:
+        if request is not None and request.ticket.done:
             return self.outcome(request)
-        self.set_overdue([request])
-        self.keep([request], tag)
-        return Error(
-            WorkerLate(
-                f"worker {request.worker} has not answered within {timeout:g} s; its answer can be fetched later, "
-                "by fetch_ready_async_reqs(tags='late')",
-                workers=(request.worker,),
-                deadline=timeout,
-            )
-        )
-
-    def _not_asked(self, worker: int, timeout: float) -> Exception:
-        if self.coming([worker]):
-            why = f"it has not come back within {timeout:g} s"
+        if request is not None:
+            self.set_overdue([request])
+            self.keep([request], tag)
+            why = f"worker {worker} has not answered within {timeout:g} s; its answer can be fetched later, "
+            why += "by fetch_ready_async_reqs(tags='late')"
+        elif self.is_gone(worker):
+            return Error(WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker))
         elif worker in self.fleet.up:
-            why = f"for {timeout:g} s it has not answered an earlier call either"
+            why = f"worker {worker} was not asked: for {timeout:g} s it has not answered an earlier call either"
         else:
-            return WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker)
-        return WorkerLate(f"worker {worker} was not asked: {why}", workers=(worker,), deadline=timeout)
+            why = f"worker {worker} was not asked: it has not come back within {timeout:g} s"
+        return Error(WorkerLate(why, workers=(worker,), deadline=timeout))

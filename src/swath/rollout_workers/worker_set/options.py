@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.registry import creator_of
+from swath.rollout_workers.config.envs import creator_of
 
 Place = Literal["ray", "process", "inline"]
 

@@ -1,4 +1,4 @@
-"""The spaces of policies whose specs have none.
+"""Envs by name, what makes an env of whatever `config.env` is, and the spaces of policies whose specs have none.
 
 space of a policy  ◀─ its spec ◀─ spaces[pid] ◀─ agents of the env that map to it ◀─ the env's one space
                                                          ◀─ spaces["__env__"] ◀─ the config
@@ -7,9 +7,17 @@ space of a policy  ◀─ its spec ◀─ spaces[pid] ◀─ agents of the env t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
+import gymnasium as gym
 from gymnasium import Space, spaces
+
+from swath.rollout_workers.config.checks import function, id_
+
+Creator: TypeAlias = Callable[[Any], Any]
+EnvName: TypeAlias = str | type | Callable[..., Any]
+"""A gymnasium id, a registered name, a class, or a function of the `EnvContext`."""
 
 ENV_SPACES = "__env__"
 Kind: TypeAlias = Literal["observation", "action"]
@@ -101,3 +109,29 @@ def _agent_spaces(env: Any, kind: Kind) -> dict[Any, Space[Any] | None]:
     if not agents:  # in an order that does not depend on hashes
         agents = sorted(getattr(env, "get_agent_ids", list)(), key=str)
     return {agent: space_of(agent) for agent in agents}
+
+
+_creators: dict[str, Creator] = {}
+
+
+def register_env(name: str, creator: Creator) -> None:
+    """Give a name to `creator(EnvContext) -> env`; a name given before means the new one from now on.
+
+    The name is looked up in the process that builds workers, and the creator travels to them.
+
+    Raises:
+        ValueError: the name is no string, or the creator cannot be called.
+    """
+    _creators[id_("name", name)] = function("creator", creator)
+
+
+def creator_of(env: EnvName) -> Creator:
+    """What makes an env of an `EnvContext`: the class or function, what is registered, or gymnasium by id."""
+    if not isinstance(env, str):
+        return env
+    return _creators.get(env) or partial(_make_by_id, env)
+
+
+def _make_by_id(env_id: str, context: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    """A gymnasium env, with the context's content as keywords."""
+    return gym.make(env_id, **context)
