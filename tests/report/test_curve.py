@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from swath.report.curve import draw_curve
-from swath.report.sinks import CsvSink
+from swath.report.sinks import CsvSink, draw_curve
 
 GREEN = np.array([0x0B, 0x6E, 0x4F]) / 255
 

@@ -67,7 +67,7 @@ def test_what_is_written_is_read_entry_by_entry_with_dtypes_and_shapes(path):
 
 def test_the_manifest_counts_frames_and_ended_episodes_and_keeps_the_state(path):
     written(path, 4, 3)
-    manifest = DatasetManifest.find(path)
+    manifest = DatasetManifest.read(path)
     assert (manifest.frames, manifest.episodes, manifest.state) == (7, 1, {"next": 7})
     assert [part.frames for part in manifest.parts] == [4, 3]
 

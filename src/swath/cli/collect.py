@@ -111,12 +111,12 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
 def _collect(config: CollectConfig, policy: Any, out: Path, console: Console) -> int:
     from swath import ExplorationType
     from swath.cli.parts import collector_of, with_weights
-    from swath.report.datasets import DatasetManifest, DatasetWriter
+    from swath.report.datasets import NAME, DatasetManifest, DatasetWriter
 
     settings = {**{name: getattr(config, name) for name in OF_THE_DATA}, "policy": _fingerprint(policy)}
     settings["env_kwargs"] = config.env_kwargs or None
     with refusing(""):
-        found = DatasetManifest.find(out)
+        found = DatasetManifest.read(out) if (out / NAME).is_file() else None
         if found is not None:
             _require_alike(out, found, settings, config.frames)
         missing = config.frames - (found.frames if found else 0)

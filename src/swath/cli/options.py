@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from cyclopts import Group, Parameter
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from swath.cli.failure import UsageError
 
@@ -154,8 +154,4 @@ def starting(*, stderr: bool = False) -> Console:
 
 def table_of(first: str, *others: str) -> Table:
     """A table with these columns; all but the first are for numbers."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first)
-    for name in others:
-        table.add_column(name, justify="right")
-    return table
+    return Table(first, *(Column(name, justify="right") for name in others), box=SIMPLE_HEAD, pad_edge=False)

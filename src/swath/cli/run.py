@@ -34,8 +34,8 @@ from swath.cli.train import NONE, RunConfig, open_logs, require_extras
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.learn import PPO, PPOConfig, default_config
 from swath.report.atomic import replacing
-from swath.report.curve import draw_curve
 from swath.report.display import Display
+from swath.report.sinks import draw_curve
 from swath.seeds import derive
 
 if TYPE_CHECKING:

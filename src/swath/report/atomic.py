@@ -57,10 +57,7 @@ def sweep_drafts(folder: Path, stem: str = "*") -> None:
 
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all that is in it, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:

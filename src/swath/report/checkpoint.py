@@ -36,8 +36,7 @@ def save_checkpoint(path: str | Path, state: State) -> None:
         OSError: the file could not be written; the one that was there is as before.
     """
     tensors: dict[str, torch.Tensor] = {}
-    tree = _encode(state, "", tensors)
-    metadata = {"format": FORMAT, "version": str(FORMAT_VERSION), "state": json.dumps(tree)}
+    metadata = {"format": FORMAT, "version": str(FORMAT_VERSION), "state": json.dumps(_encode(state, "", tensors))}
     with replacing(path) as draft:
         try:
             save_file(tensors, str(draft), metadata)

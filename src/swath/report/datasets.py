@@ -155,9 +155,8 @@ class DatasetManifest:
 
     def save(self, folder: Path) -> None:
         """Write it into the dataset's folder; from then on it holds."""
-        text = json.dumps(asdict(self), indent=1, allow_nan=False)
         with replacing(folder / NAME) as draft:
-            draft.write_text(text + "\n", encoding="utf-8")
+            draft.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     @property
     def storage(self) -> Memmap | Parquet:
@@ -172,15 +171,16 @@ class DatasetManifest:
         return Parquet() if self.format == Parquet.name else Memmap()
 
     @classmethod
-    def find(cls, folder: Path) -> Self | None:
-        """The manifest in a folder; `None` where there is none.
+    def read(cls, folder: Path) -> Self:
+        """The manifest in a folder.
 
         Raises:
+            FileNotFoundError: there is none.
             ValueError: it is damaged, or from a newer version.
         """
         file = folder / NAME
         if not file.is_file():
-            return None
+            raise FileNotFoundError(f"no dataset in {folder}; `swath collect ENV --out {folder}` makes one")
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
             if values["version"] > VERSION:
@@ -277,7 +277,7 @@ class DatasetWriter(Dataset):
             ImportError: a package for its format is missing.
             ValueError: a part is missing.
         """
-        made = cls(Path(path), _manifest_in(Path(path)))
+        made = cls(Path(path), DatasetManifest.read(Path(path)))
         for part in made.manifest.parts:
             if not (made.path / part.name).exists():
                 raise ValueError(f"{path} lacks {part.name}; put it back, or collect into another folder")
@@ -317,11 +317,4 @@ def open_dataset(path: str | Path) -> Dataset:
         ImportError: a package for its format is missing.
         ValueError: its manifest is damaged, or from a newer version.
     """
-    return Dataset(Path(path), _manifest_in(Path(path)))
-
-
-def _manifest_in(folder: Path) -> DatasetManifest:
-    manifest = DatasetManifest.find(folder)
-    if manifest is None:
-        raise FileNotFoundError(f"no dataset in {folder}; `swath collect ENV --out {folder}` makes one")
-    return manifest
+    return Dataset(Path(path), DatasetManifest.read(Path(path)))

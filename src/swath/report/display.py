@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class Display:
         self._facts, self._lines = facts, fact_lines(facts, losses or {})
         frames, seconds = self._due
         self.doing("")
-        if (facts.get("total_frames") and facts["frames"] >= frames) or facts.get("seconds", 0.0) >= seconds:
+        is_due = (facts.get("total_frames") and facts["frames"] >= frames) or facts.get("seconds", 0.0) >= seconds
+        if self._live is None and is_due:
             self._print_facts()
 
     def evaluated(self, facts: Mapping[str, Any]) -> None:
@@ -126,8 +127,6 @@ class Display:
         return live
 
     def _print_facts(self) -> None:
-        if self._live is not None:
-            return
         frames, total = self._facts["frames"], self._facts.get("total_frames") or 0
         at = inf if frames >= total else min(frames + max(total // LINES_PER_RUN, 1), total)
         self._due = at, self._facts.get("seconds", 0.0) + SECONDS_BETWEEN_LINES
@@ -136,10 +135,8 @@ class Display:
 
     def _picture(self, foot: str) -> RenderableType:
         width = min(MOST_COLUMNS, self._console.width - 2)
-        head = Table.grid(expand=True)
+        head = Table.grid("", Column(justify="right", style="dim"), expand=True)
         head.width = width
-        head.add_column()
-        head.add_column(justify="right", style="dim")
         head.add_row(Text(self._name, style="bold"), self._details)
         parts: list[RenderableType] = [head]
         if total := self._facts.get("total_frames"):
@@ -187,9 +184,9 @@ def evaluation_words(facts: Mapping[str, Any]) -> str:
 def _worker_table(facts: Mapping[str, Any]) -> RenderableType:
     workers = sorted(int(found[1]) for name in facts if (found := re.fullmatch(r"worker_(\d+)/frames", name)))
     first = sorted(workers, key=lambda worker: facts[f"worker_{worker}/state"] == "up")[:MOST_WORKERS]
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("worker", "state", "life", "frames", "version", "behind"):
-        table.add_column(name, justify="left" if name == "state" else "right")
+    columns = [Column(name, justify="right") for name in ("worker", "state", "life", "frames", "version", "behind")]
+    columns[1].justify = "left"
+    table = Table(*columns, box=None, pad_edge=False, header_style="dim")
     for worker in sorted(first):
         names = ("state", "life", "frames", "policy_version", "staleness")
         values = [facts.get(f"worker_{worker}/{name}", "-") for name in names]

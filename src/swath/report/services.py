@@ -151,7 +151,7 @@ class MlflowSink:
         """
         now = int(time.time() * 1000)
         names = {UNFIT_FOR_MLFLOW.sub("_", name): float(value) for name, value in metrics.items()}
-        row = [self._metric(name, value, now, frames) for name, value in names.items()]
+        row = [self._metric(*item, now, frames) for item in names.items()]
         with self._answered():
             for first in range(0, len(row), MOST_METRICS):
                 self._client.log_batch(self._run, metrics=row[first : first + MOST_METRICS])

@@ -1,4 +1,7 @@
-"""All that takes the numbers of a run, behind one protocol; extras are imported when a sink is built."""
+"""All that takes the numbers of a run, behind one protocol, and the curve that is drawn of them.
+
+Extras are imported when a sink is built.
+"""
 
 # ruff: noqa: PLC0414  names that are handed on, as type checkers want them
 
@@ -8,6 +11,7 @@ import csv
 import io
 import threading
 from contextlib import ExitStack
+from math import isfinite, nan
 from pathlib import Path
 from queue import Full, Queue
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 MOST_WAITING = 10_000
 """Rows that may wait for a detached sink that is slow."""
 
+TRAINING_COLOUR, EVALUATION_COLOUR, INK, GRID = "#9aa5b1", "#0b6e4f", "#333b44", "#e3e7eb"
 Row = dict[str, str]
 _STYLE: dict[str, Any] = {"restval": "", "lineterminator": "\n"}
 
@@ -86,10 +91,7 @@ class CsvSink:
         self._path = Path(path)
         if resume_at is None and self._path.exists():
             raise FileExistsError(f"{self._path} holds the metrics of another run; resume it or choose a new file")
-        columns: tuple[str, ...] = (FRAMES,)
-        rows: list[Row] = []
-        if self._path.exists():
-            columns, rows = read_rows(self._path)
+        columns, rows = read_rows(self._path) if self._path.exists() else ((FRAMES,), [])
         self._rewrite(columns, [row for row in rows if resume_at is None or int(row[FRAMES]) <= resume_at])
         self._file = self._opened()
 
@@ -106,8 +108,7 @@ class CsvSink:
                 self._rewrite((*self._columns, *new), read_rows(self._path)[1])
             finally:
                 self._file = self._opened()
-        row = {FRAMES: str(frames), **{name: format_value(value) for name, value in metrics.items()}}
-        csv.DictWriter(self._file, self._columns, **_STYLE).writerow(row)
+        csv.DictWriter(self._file, self._columns, **_STYLE).writerow({FRAMES: frames, **metrics})
         self._file.flush()
 
     def close(self) -> None:
@@ -139,9 +140,44 @@ def read_rows(path: str | Path) -> tuple[tuple[str, ...], list[Row]]:
     return columns, [dict(zip(columns, cells, strict=True)) for cells in table[1:]]
 
 
-def format_value(value: float) -> str:
-    """The shortest text that reads back as the same number: `3`, `0.1`, `nan`."""
-    return str(value) if isinstance(value, int) else repr(float(value))
+def draw_curve(path: str | Path, metrics: str | Path, training: str, evaluation: str, title: str) -> None:
+    """Draw the returns of a run over its frames as a PNG file.
+
+    Args:
+        path: the picture.
+        metrics: the file that a `CsvSink` wrote.
+        training: column of the training return.
+        evaluation: column of the evaluation's mean; its interval is in those with `_ci_low` and `_ci_high` added.
+        title: of the picture.
+
+    Raises:
+        ImportError: matplotlib is not installed; the message names the extra.
+    """
+    need("matplotlib", extra="plot", why="to draw the learning curve")
+    from matplotlib.figure import Figure  # noqa: PLC0415  an extra, and slow to import
+
+    names = [FRAMES, training, evaluation, f"{evaluation}_ci_low", f"{evaluation}_ci_high"]
+    cells = [[float(row.get(name) or nan) for name in names] for row in read_rows(metrics)[1]]
+    trained, judged = ([row for row in cells if isfinite(row[column])] for column in (1, 2))
+    figure = Figure(figsize=(8.0, 4.5), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    if trained:
+        frames, returns, *_ = map(list, zip(*trained, strict=True))
+        axes.plot(frames, returns, color=TRAINING_COLOUR, linewidth=1.4, label="training, last 100 episodes")
+    if judged:
+        frames, _, means, low, high = map(list, zip(*judged, strict=True))
+        axes.plot(frames, means, "o-", color=EVALUATION_COLOUR, linewidth=2, markersize=4.5, label="evaluation")
+        axes.fill_between(frames, low, high, color=EVALUATION_COLOUR, alpha=0.18, linewidth=0, label="95 % interval")
+    axes.set_title(title, loc="left", color=INK, fontsize=12, weight="bold", pad=12)
+    axes.set_xlabel("frames", color=INK)
+    axes.set_ylabel("return per episode", color=INK)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    if trained or judged:
+        axes.legend(frameon=False, labelcolor=INK, loc="best")
+    with replacing(path) as draft:
+        figure.savefig(draft, format="png")
 
 
 class TensorBoardSink:
@@ -202,8 +238,7 @@ class DetachedSink:
     def close(self) -> None:
         """Wait until all rows are there and the sink is closed, for a while; twice is fine."""
         self._put(None)
-        if not self._over:
-            self._thread.join(self._goodbye_s)
+        self._thread.join(0.0 if self._over else self._goodbye_s)
         if self._thread.is_alive():
             self._end(TimeoutError(f"it is not done after {self._goodbye_s:g} s; what it still has may be lost"))
         self._over = True
