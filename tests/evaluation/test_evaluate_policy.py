@@ -96,7 +96,7 @@ def test_lists_are_in_episode_order(num_envs):
         ({"env": 3}, TypeError, "env source"),
         ({"n_eval_episodes": 0}, ValueError, "n_eval_episodes=0"),
         ({"n_eval_episodes": 2.5}, ValueError, "n_eval_episodes=2.5"),
-        ({"seed": "x"}, TypeError, "seed='x'"),
+        ({"seed": "x"}, TypeError, "integer"),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_refused(options, error, says):

@@ -199,7 +199,7 @@ REFUSED = [
     ({"record_video": 1, "video_fps": 30}, ValueError, "video_dir, where films are written"),
     ({"record_video": 1, "video_dir": "films", "video_fps": 0}, ValueError, "finite number > 0"),
     ({"until_ci_halfwidth": 1.0, "num_trajectories": 1}, ValueError, "num_trajectories"),
-    ({"seed": "x"}, TypeError, "seed='x'"),
+    ({"seed": "x"}, TypeError, "integer"),
     ({"exploration_type": "CALM"}, ValueError, "CALM"),
     ({"metrics_fn": 5}, TypeError, "metrics_fn is of type int"),
     ({"init_fn": 5, "place": "process"}, TypeError, "init_fn is of type int"),

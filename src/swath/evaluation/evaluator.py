@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tensordict import TensorDict
 
-from swath.evaluation.options import EvaluatorOptions, step_of
+from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EvalResult
 from swath.evaluation.service import EvaluationService, request_of
 from swath.evaluation.workers import EvalWorkers
@@ -107,7 +107,7 @@ class Evaluator:
             WorkerLost, WorkerLate, PlacementFailed: what became of the workers.
             Exception: what code of the user raised, as its own type.
         """
-        at = step_of(step)
+        at = None if step is None else index(step)
         return self._service.evaluate(lambda: request_of(self._options, weights, weights_dict, at))
 
     def trigger_eval(
@@ -127,7 +127,7 @@ class Evaluator:
             RuntimeError: one is pending, with `busy_policy="error"`; or too many results are unread.
             Closed: the evaluator was shut down.
         """
-        at = step_of(step)
+        at = None if step is None else index(step)
         return self._service.trigger(lambda: request_of(self._options, weights, weights_dict, at))
 
     def poll(self, timeout: float | None = 0) -> EvalResult | None:

@@ -190,7 +190,7 @@ class EvaluatorOptions:
         if not (policy is None or callable(policy) or hasattr(policy, "predict")):
             kind = type(policy).__name__
             raise TypeError(f"policy is of type {kind}; it must be callable, or an object with predict")
-        object.__setattr__(self, "seed", None if seed is None else _integer("seed", seed, ", or None to seed nothing"))
+        object.__setattr__(self, "seed", None if seed is None else index(seed))
         as_exploration_type(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)
         keys_of("done_keys", self.done_keys)
@@ -275,15 +275,11 @@ class EvaluatorOptions:
     @cached_property
     def place(self) -> Place:
         """Where workers live: a thread becomes a process if something asks for a process of its own."""
-        kind = self.collector_cls
-        if isinstance(kind, type) and kind.__module__.partition(".")[0] in ("swath", "torchrl"):
-            kind = kind.__name__
+        kind = getattr(self.collector_cls, "__name__", self.collector_cls)
         if kind not in (None, _HERE, _APART):
-            text = f"collector_cls={self.collector_cls!r}: evaluation has its own runner"
-            raise ValueError(f"{text}; use {_HERE!r}, {_APART!r}")
+            raise ValueError(f"collector_cls={kind!r}: evaluation has its own runner; use {_HERE!r}, {_APART!r}")
         if self.backend not in get_args(Place):
-            choices = ", ".join(map(repr, get_args(Place)))
-            raise ValueError(f"Unknown backend {self.backend!r}; choose one of {choices}")
+            raise ValueError(f"Unknown backend {self.backend!r}; choose one of {get_args(Place)}")
         if self.backend == "ray" and find_spec("ray") is None:
             raise RuntimeError("Ray is required for backend='ray': pip install \"swath[ray]\"")
         apart = kind == _APART or self.schemes is not None
@@ -336,16 +332,3 @@ class EvaluatorOptions:
             start_timeout_s=self.start_timeout_s,
             waits_for_room=False,
         )
-
-
-def step_of(step: object) -> int | None:
-    """A training step as an int of Python's; `TypeError` for anything else but `None`."""
-    return None if step is None else _integer("step", step, ": the training step the evaluation belongs to")
-
-
-def _integer(name: str, value: object, meaning: str) -> int:
-    """The value as an int of Python's, also from numpy's and torch's."""
-    try:
-        return index(value if not isinstance(value, bool) else "")  # type: ignore[arg-type]  # that is found out
-    except TypeError:
-        raise TypeError(f"{name}={value!r} must be an integer{meaning}") from None

@@ -76,7 +76,7 @@ class EvalQueue:
     def __init__(self, busy_policy: BusyPolicy = "error", *, reported: bool = False) -> None:
         choices = get_args(BusyPolicy)
         if busy_policy not in choices:
-            raise ValueError(f"Unknown busy_policy {busy_policy!r}; choose one of {', '.join(map(repr, choices))}")
+            raise ValueError(f"Unknown busy_policy {busy_policy!r}; choose one of {choices}")
         self._policy, self._reported = busy_policy, reported
         names = ("accepted", "completed", "errors", "skipped", "superseded", "cancelled", "dropped_results")
         self.counts = dict.fromkeys(names, 0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
@@ -27,7 +27,6 @@ from swath.evaluation.result import EpisodeRow, episodes_of
 from swath.evaluation.setting import Setting, private_copy, require_own
 from swath.evaluation.worker import EvalRequest, EvalWorker, Report
 from swath.group.group import WorkerGroup
-from swath.group.request import Request
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.seeds import fresh_root
 from swath.weights.channel import Channel
@@ -38,7 +37,7 @@ from swath.workers.fleet import Fleet
 from swath.workers.hosting import attempted, described
 from swath.workers.outcome import Error, thawed
 from swath.workers.packing import travels
-from swath.workers.tickets import Name
+from swath.workers.tickets import Name, Ticket
 
 travels(*CREATOR, creator_apart)
 
@@ -288,10 +287,8 @@ class EvalWorkers:
         Who died while nobody asked is replaced, and that counts as no loss.
         """
         if self._is_up and (fleet := self._fleet) is not None:
-            missing = set(fleet.standings())
             with suppress(FleetFailed):
-                while missing:
-                    missing -= {answer.worker for answer in self._answers(missing, "present") if answer.reply}
+                self._ask("present", spared=True)
             fleet.forgive()
             if (failure := fleet.failure) is None:
                 return
@@ -338,55 +335,57 @@ class EvalWorkers:
             self._group.channel.publish(fitted)
             self._held.update(fitted)
 
-    def _ask(self, method: str, *args: Any, workers: Sequence[int] | None = None) -> dict[int, Any]:
-        """Replies of these workers, or of all; whoever is lost is asked again in its next life.
+    def _ask(
+        self, method: str, *args: Any, workers: Sequence[int] | None = None, spared: bool = False
+    ) -> dict[int, Any]:
+        """Replies of workers; whoever is lost is asked again in its next life, and who has a `Report` that is not over.
 
-        So is whoever has a `Report` that is not over.
+        Args:
+            method: of `EvalWorker`.
+            *args: its arguments.
+            workers: which; `None` for all.
+            spared: whether losses do not count.
         """
-        assert self._group is not None
-        asked, replies = self._group.fleet.standings() if workers is None else workers, dict[int, Any]()
+        group, timeout, replies = self._group, self._options.timeout_s, dict[int, Any]()
+        assert group is not None
+        asked = group.fleet.standings() if workers is None else workers
         while left := [worker for worker in asked if not getattr(replies.get(worker), "over", worker in replies)]:
-            for answer in self._answers(left, method, *args):
-                replies.pop(answer.worker, None)
-                if answer.reply is not None:
-                    replies[answer.worker] = answer.reply
-                    continue
-                outcome = answer.ticket.outcome  # its worker died, or refused the weights
-                cause = outcome.exception if isinstance(outcome, Error) else thawed(answer.ticket.value.error)
-                self._losses += 1
-                if self._losses > self._options.retries or not isinstance(cause, WorkerLost):
-                    raise cause
-                self._until = monotonic() + self._options.timeout_s
+            seen, busy = group.news, {request.worker for request in group.wanted()}
+            for worker in group.fleet.up.keys() & {*left} - busy:
+                group.request(worker, method, *args)
+            out = group.wanted()
+            group.wait(out, self._stopped, seen, max(0.0, self._until - monotonic()))
+            if self._stopped():
+                raise Cancelled
+            answered = [request for request in out if request.answered]
+            if not answered and monotonic() >= self._until:
+                if group.fleet.up.keys() >= {*left}:
+                    raise self._late(method, sorted({request.worker for request in out}))
+                self._until = monotonic() + timeout  # who comes back has deadlines of its own
+            for request in answered:
+                group.settle(request)
+                group.close(request)
+                replies.pop(request.worker, None)
+                if request.reply is not None:
+                    replies[request.worker] = request.reply
+                elif not spared:
+                    self._lost(request.ticket)
             if method == "play":
                 self.complete = sum(report.complete for report in replies.values())
         return replies
 
-    def _answers(self, workers: Collection[int], method: str, *args: Any) -> list[Request]:
-        """Ask these workers, if they are up and not asked yet; who has answered, or died; none with other news."""
-        group, timeout = self._group, self._options.timeout_s
-        assert group is not None
-        seen, asked = group.news, {request.worker for request in group.wanted()}
-        for worker in group.fleet.up:
-            if worker in workers and worker not in asked:
-                group.request(worker, method, *args)
-        out = group.wanted()
-        group.wait(out, self._stopped, seen, max(0.0, self._until - monotonic()))
-        if self._stopped():
-            raise Cancelled
-        answered = [request for request in out if request.answered]
-        if not answered and monotonic() >= self._until:
-            if group.fleet.up.keys() >= set(workers):
-                late = tuple(sorted({request.worker for request in out}))
-                doing = f"{method}() of workers {[*late]}"
-                if method == "play":
-                    doing = f"the evaluation, with {self.complete} of {self.wanted} episodes complete,"
-                text = (
-                    f"{doing} took longer than timeout_s={timeout:g}; workers {[*late]} are ended where they are stuck"
-                )
-                way_out = "give it more time, fewer episodes, or max_steps"
-                raise WorkerLate(f"{text}, and replaced; {way_out}", workers=late, deadline=timeout)
-            self._until = monotonic() + timeout  # who comes back has deadlines of its own
-        for request in answered:
-            group.settle(request)
-            group.close(request)
-        return answered
+    def _lost(self, ticket: Ticket) -> None:
+        """A worker died, or refused the weights: the deadline begins anew, unless that was once too often."""
+        cause = ticket.error or thawed(ticket.value.error)
+        self._losses += 1
+        if self._losses > self._options.retries or not isinstance(cause, WorkerLost):
+            raise cause
+        self._until = monotonic() + self._options.timeout_s
+
+    def _late(self, method: str, late: Sequence[int]) -> WorkerLate:
+        timeout, doing = self._options.timeout_s, f"{method}() of workers {late}"
+        if method == "play":
+            doing = f"the evaluation, with {self.complete} of {self.wanted} episodes complete,"
+        text = f"{doing} took longer than timeout_s={timeout:g}; workers {late} are replaced where they are stuck"
+        way_out = "give it more time, fewer episodes, or max_steps"
+        return WorkerLate(f"{text}; {way_out}", workers=tuple(late), deadline=timeout)
