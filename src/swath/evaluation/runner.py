@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import torch
 from gymnasium.vector import AutoresetMode
@@ -38,8 +38,6 @@ from swath.rollout.spaces import Array
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
-T = TypeVar("T")
-
 Score: TypeAlias = tuple[float, int]  # return and length of an episode
 
 # Called for each slot that made a step of an episode: rewards are summed, an end in this slot is not yet booked. It
@@ -54,7 +52,6 @@ class Runner:
         setting: host and policy.
         options: under which conditions.
         worker: which of the workers that share the episodes plays here; its slots come behind those of others.
-        workers: how many there are, with as many slots each.
         watchers: who is shown the steps.
         monitors: whether the env's own monitors are believed about ends and returns.
 
@@ -77,15 +74,13 @@ class Runner:
         setting: Setting,
         options: EvaluatorOptions,
         worker: int = 0,
-        workers: int = 1,
         watchers: Sequence[Watcher] = (),
         *,
         monitors: bool = False,
     ) -> None:
         self.host, self._setting, self._options, self._watchers = setting.host, setting, options, watchers
-        spec, env = self.host.spec, self.host.env
-        n = spec.num_envs
-        self._first, self._total = worker * n, workers * n
+        spec, env, n = self.host.spec, self.host.env, self.host.spec.num_envs
+        self._first, self._total, self._root = worker * n, options.num_workers * n, options.seed or 0
         self.seeding: Seeding = "none" if options.seed is None else spec.seeding
         if options.seed is not None and spec.seeding == "none":
             why = f"{env} cannot be seeded; seed it where it is made, and pass seed=None"
@@ -166,10 +161,9 @@ class Runner:
             yield
 
     def _seed_of(self, episode: int) -> int:
-        assert self._options.seed is not None
-        return derive(self._options.seed, "evaluation", 0, episode)
+        return derive(self._root, "evaluation", 0, episode)
 
-    def _tried(self, do: Callable[[], T]) -> T:
+    def _tried(self, do: Callable[[], Any]) -> Any:
         """What this gives; a note on what it raises says where."""
         try:
             with torch.no_grad():

@@ -108,13 +108,13 @@ class Performance:
     """
 
     def __init__(self, setting: Setting, options: EvaluatorOptions, request: EvalRequest, worker: int) -> None:
-        workers, films = options.num_workers, options.record_video
+        films, most = options.record_video, options.max_video_bytes // options.num_workers
         self._until_any_done = request.until_any_done
         self._report_every = options.frames_per_batch or options.max_steps or _REPORT_EVERY
-        self._film = Film(films, options.max_video_bytes // workers) if films else None
+        self._film = Film(films, most) if films else None
         self._recording = Recording(request.policy_version) if request.record else None
         watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
-        self._runner = Runner(setting, options, worker, workers, watchers)
+        self._runner = Runner(setting, options, worker, watchers)
         self._streams: PrivateStreams | None = None
         if setting.alone:
             root = fresh_root() if options.seed is None else options.seed
