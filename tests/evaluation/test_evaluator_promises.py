@@ -71,8 +71,8 @@ def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(tmp_path):
         with pytest.warns(UserWarning, match=r"16 evaluations wait, and their weights take 64 bytes"):
             ev.trigger_eval(TokenPolicy())
         ev.trigger_eval(TokenPolicy())
-        mischief.gate.open()
         assert ev.cancel() == 18
+        mischief.gate.open()
         assert ev.wait() is None
         assert ev.stats()["cancelled"] == 18
 
