@@ -169,8 +169,7 @@ def played(
                     one.render()
                 if monotonic() > until:
                     late = f"timeout_s={options.timeout_s} passed: {runner.progress}"
-                    steps = f"steps made in the unfinished ones, by slot: {runner.unfinished}"
-                    text = f"{late}; {steps}; give it more time, fewer episodes, or max_steps"
+                    text = f"{late}; give it more time, fewer episodes, or max_steps"
                     raise WorkerLate(text, workers=(0,), deadline=options.timeout_s)
     finally:
         setting.close()

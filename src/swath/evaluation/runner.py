@@ -121,9 +121,9 @@ class Runner:
                 self._book(slot, self._own_score(slot), (False, True))
 
     @property
-    def unfinished(self) -> dict[int, int]:
-        """Steps made so far in the episodes that are being played, by slot."""
-        return {slot: int(self.sums.lengths[slot]) for slot, each in enumerate(self.playing) if each is not None}
+    def unfinished(self) -> bool:
+        """Whether episodes are being played."""
+        return any(episode is not None for episode in self.playing)
 
     @property
     def progress(self) -> str:
@@ -140,7 +140,7 @@ class Runner:
         shares, slots = self._shares_of(episodes), range(len(self.playing))
         self.playing[:], self._stop = [share[0] if share else None for share in shares], episodes.stop
         idle = [slot for slot in slots if self.playing[slot] is None]
-        if len(idle) == len(slots):
+        if not self.unfinished:
             return
         self._within.clear()
         self.sums.begin(slots)
@@ -156,7 +156,7 @@ class Runner:
             self.host.retire(idle)
             self._limit.stop(idle)
         advance = partial(next, steps(self.host, self.policy, Stage(observation), self._rules))
-        while any(episode is not None for episode in self.playing):
+        while self.unfinished:
             self._take(self._tried(advance))
             yield
 
