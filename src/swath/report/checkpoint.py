@@ -19,8 +19,7 @@ from safetensors.torch import save_file
 
 from swath.report.atomic import replacing
 
-FORMAT = "swath-checkpoint"
-FORMAT_VERSION = 1
+FORMAT, FORMAT_VERSION = "swath-checkpoint", 1
 
 State: TypeAlias = dict[str, Any]
 """Nested dicts (keys: text or integers), lists and tuples of tensors, numbers, text, booleans and None."""

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-LINES_PER_RUN = 20
-SECONDS_BETWEEN_LINES = 60.0
+LINES_PER_RUN, SECONDS_BETWEEN_LINES = 20, 60.0
 MOST_COLUMNS = 78
 MOST_WORKERS = 12
 """Workers shown in a picture. Those that are not up come first; the others are counted."""
+
+OF_A_WORKER = {"state": "state", "life": "life", "frames": "frames", "version": "policy_version", "behind": "staleness"}
+"""Columns of the table of workers, and the facts in them."""
 
 TROUBLE = ("restarts", "workers_lost", "late", "fragments_lost", "env_errors", "batches_dropped")
 MEAN = "/reward"
@@ -60,9 +62,8 @@ class Display:
         self._console, self._name, self._details, self._hint = console, name, ", ".join(details), hint
         self._facts: Mapping[str, Any] = {}
         self._lines: list[str] = []
-        self._evaluation = ""
         self._printed: list[str] = []
-        self._due = 1.0, SECONDS_BETWEEN_LINES
+        self._evaluation, self._due = "", (1.0, SECONDS_BETWEEN_LINES)
         draws = console.is_terminal and not console.is_dumb_terminal and not console.options.ascii_only
         self._live = self._begun() if draws else None
         if self._live is None and self._details:
@@ -184,12 +185,10 @@ def evaluation_words(facts: Mapping[str, Any]) -> str:
 def _worker_table(facts: Mapping[str, Any]) -> RenderableType:
     workers = sorted(int(found[1]) for name in facts if (found := re.fullmatch(r"worker_(\d+)/frames", name)))
     first = sorted(workers, key=lambda worker: facts[f"worker_{worker}/state"] == "up")[:MOST_WORKERS]
-    columns = [Column(name, justify="right") for name in ("worker", "state", "life", "frames", "version", "behind")]
-    columns[1].justify = "left"
+    columns = [Column(name, justify="left" if name == "state" else "right") for name in ("worker", *OF_A_WORKER)]
     table = Table(*columns, box=None, pad_edge=False, header_style="dim")
     for worker in sorted(first):
-        names = ("state", "life", "frames", "policy_version", "staleness")
-        values = [facts.get(f"worker_{worker}/{name}", "-") for name in names]
+        values = [facts.get(f"worker_{worker}/{name}", "-") for name in OF_A_WORKER.values()]
         table.add_row(str(worker), *(f"{value:,}" if isinstance(value, int) else str(value) for value in values))
     more = len(workers) - len(first)
     return Group(table, Text(f"and {more:,} more", style="dim")) if more else table

@@ -15,8 +15,7 @@ from swath.extras import need
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-FRAMES = "frames"
-EXPERIMENT = "swath"
+FRAMES, EXPERIMENT = "frames", "swath"
 MOST_METRICS = 1000
 """That MLflow takes at once."""
 

@@ -136,8 +136,7 @@ def read_rows(path: str | Path) -> tuple[tuple[str, ...], list[Row]]:
     table = list(csv.reader(io.StringIO(text[: text.rfind("\n") + 1])))
     if not table or table[0][:1] != [FRAMES]:
         raise ValueError(f"{path} is no metrics file of a run: its first column must be {FRAMES!r}")
-    columns = tuple(table[0])
-    return columns, [dict(zip(columns, cells, strict=True)) for cells in table[1:]]
+    return tuple(table[0]), [dict(zip(table[0], cells, strict=True)) for cells in table[1:]]
 
 
 def draw_curve(path: str | Path, metrics: str | Path, training: str, evaluation: str, title: str) -> None:
@@ -169,9 +168,7 @@ def draw_curve(path: str | Path, metrics: str | Path, training: str, evaluation:
         axes.plot(frames, means, "o-", color=EVALUATION_COLOUR, linewidth=2, markersize=4.5, label="evaluation")
         axes.fill_between(frames, low, high, color=EVALUATION_COLOUR, alpha=0.18, linewidth=0, label="95 % interval")
     axes.set_title(title, loc="left", color=INK, fontsize=12, weight="bold", pad=12)
-    axes.set_xlabel("frames", color=INK)
-    axes.set_ylabel("return per episode", color=INK)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set(xlabel="frames", ylabel="return per episode")
     axes.grid(color=GRID, linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     if trained or judged:

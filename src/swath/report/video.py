@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+CODING = "-an -c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart -vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
 ENCODE_DEADLINE_S = 120.0
 """How long the encoder may take to finish after the last frame."""
 
@@ -44,8 +45,7 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
     def __init__(self, path: str | Path, fps: float = 30.0) -> None:
         self.path, self.fps, self.frames = path, fps, 0
         self._ffmpeg: str = need("imageio_ffmpeg", extra="video", why="to write films").get_ffmpeg_exe()
-        self._size = (0, 0)
-        self._stack = ExitStack()
+        self._size, self._stack = (0, 0), ExitStack()
 
     def write(self, frame: NDArray[Any]) -> None:
         """Add one frame.
@@ -85,9 +85,7 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
         self._size, draft = size, self._stack.enter_context(replacing(self.path))
         self._errors = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{self.fps:.6g}"]
-        coding = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-movflags", "+faststart"]
-        even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2"]
-        command = [self._ffmpeg, "-y", "-v", "error", *source, "-i", "-", *coding, *even, str(draft)]
+        command = [self._ffmpeg, "-y", "-v", "error", *source, "-i", "-", *CODING.split(), str(draft)]
         self._encoder = subprocess.Popen(  # noqa: S603  the program is imageio-ffmpeg's own, the arguments are ours
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, process_group=0
         )
