@@ -28,7 +28,6 @@ Pack: TypeAlias = Callable[[Sequence[Any]], Leaves]
 Split: TypeAlias = Callable[[Leaves], Sequence[Any]]
 
 _SERVED = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple (nested)"
-_FLOAT32 = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,8 @@ def observation_leaves(space: spaces.Space[Any], *, exact: bool = False) -> tupl
     taken = sorted({str(key) for key in keys if as_tuple(key)[0] in RESERVED})
     if taken:
         raise ValueError(f"observation keys {taken} clash with entries of every batch; rename them in the env")
-    return tuple(replace(leaf, dtype=_FLOAT32) if leaf.dtype == np.float64 else leaf for leaf in leaves)
+    float32 = np.dtype(np.float32)
+    return tuple(replace(leaf, dtype=float32) if leaf.dtype == np.float64 else leaf for leaf in leaves)
 
 
 def action_leaves(space: spaces.Space[Any]) -> tuple[Leaf, ...]:

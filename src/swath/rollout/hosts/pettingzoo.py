@@ -32,7 +32,6 @@ PRESENT = "mask"
 STEP = "a ParallelEnv has step(actions) -> observations, rewards, terminations, truncations, infos: dicts by agent"
 
 _NUMBERED = re.compile(r"(.+)_\d+")
-Space = spaces.Space[Any]
 ByAgent: TypeAlias = Mapping[Any, Any]
 
 
@@ -53,8 +52,8 @@ class Group:
     Args:
         name: the key under which their entries are.
         agents: their ids, in the order of the arrays.
-        observation_space: of each of them.
-        action_space: of each of them.
+        seen: the observation space of each of them.
+        acted: the action space of each of them.
 
     Attributes:
         observation: leaves of one agent's observation.
@@ -65,16 +64,16 @@ class Group:
         ValueError: a name, of the group or of an entry, that has another meaning in a batch.
     """
 
-    def __init__(self, name: str, agents: Sequence[Any], observation_space: Space, action_space: Space) -> None:
+    def __init__(self, name: str, agents: Sequence[Any], seen: spaces.Space[Any], acted: spaces.Space[Any]) -> None:
         self.name, self.agents = name, tuple(agents)
-        self.observation, self.action = observation_leaves(observation_space), action_leaves(action_space)
+        self.observation, self.action = observation_leaves(seen), action_leaves(acted)
         if name in RESERVED or is_private(name):
             raise ValueError(f"agents {list(agents)} form the group {name!r}, which no group can be called")
         if PRESENT in [leaf.key for leaf in self.observation]:
             raise ValueError(f"observations of {agents[0]!r} have an entry {PRESENT!r}; rename it in the env")
-        self._pack, self._split = packer(self.observation), splitter(action_space)
-        self._blank = structured(observation_space, (np.zeros(leaf.shape, leaf.dtype) for leaf in self.observation))
-        self._sample = RandomPolicy().sampler(action_space, len(agents))
+        self._pack, self._split = packer(self.observation), splitter(acted)
+        self._blank = structured(seen, (np.zeros(leaf.shape, leaf.dtype) for leaf in self.observation))
+        self._sample = RandomPolicy().sampler(acted, len(agents))
 
     def packed(self, observations: ByAgent) -> dict[str, Any]:
         """Entries `[n_agents, …]`; zeros for agents that have no observation."""

@@ -18,16 +18,11 @@ from swath.keys import IS_INIT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.hosts.base import ArraySpec, HostSpec
 from swath.rollout.spaces import Leaves
 
-Keys: TypeAlias = tuple[Key, ...]
-
 # An answer to its values, in the order of the policy's keys; to none or fewer if it is not like the first.
 Unpack: TypeAlias = Callable[[Any], list[Any]]
 
 # A value to a leaf.
 Take: TypeAlias = Callable[[Any], Any]
-
-# Dtype and shape of an output.
-Form: TypeAlias = tuple[Any, Any]
 
 _SEVERAL = (tuple, Mapping, type(None))
 
@@ -35,7 +30,9 @@ _SEVERAL = (tuple, Mapping, type(None))
 _KINDS = {"f": "f", "i": "iu", "u": "iu", "b": "b"}
 
 
-def unpacker(policy: Any, actions: Keys, inputs: Iterable[Key], answer: Any) -> tuple[Keys, Unpack]:
+def unpacker(
+    policy: Any, actions: tuple[Key, ...], inputs: Iterable[Key], answer: Any
+) -> tuple[tuple[Key, ...], Unpack]:
     """Names of the policy's outputs, action leaves first, and how to get at them in an answer like this one.
 
     Raises:
@@ -109,8 +106,8 @@ def changed(name: str, what: str, keys: Iterable[Key]) -> TypeError:
     return TypeError(f"{name} {what}, unlike at construction; it must give {[*keys]} in the same form at every step")
 
 
-def require_same_form(name: str, key: Key, form: Form, then: Form) -> None:
-    """Raise `ValueError` if an output has another dtype or shape than at construction."""
+def require_same_form(name: str, key: Key, form: tuple[Any, Any], then: tuple[Any, Any]) -> None:
+    """Raise `ValueError` if an output has another form, dtype and shape, than at construction."""
     if form != then:
         had = f"at construction it had {tuple(then[1])} and {then[0]}, which it must keep"
         raise ValueError(f"{name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; {had}")

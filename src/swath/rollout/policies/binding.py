@@ -37,9 +37,6 @@ from swath.rollout.tensordicts import TensorDictBuffer, blank_step
 # Writes a policy's outputs into the TensorDict it is given, and returns that.
 Write: TypeAlias = Callable[[TensorDictBase], TensorDictBase]
 
-_UNNAMED = inspect.Parameter.POSITIONAL_ONLY
-_POSITIONAL = (_UNNAMED, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
 
 def bind(policy: Any, spec: HostSpec, observation: Leaves, options: Binding) -> BoundPolicy:
     """Bind a policy to a host, by calling it once on the first observation to learn its outputs.
@@ -320,9 +317,10 @@ def from_factory(build: Callable[..., Any], env: Any) -> Any:
     """
     try:
         parameters = inspect.signature(build).parameters
-        if "env" in parameters and parameters["env"].kind is not _UNNAMED:
+        required = [each for each in parameters.values() if each.default is each.empty]
+        if "env" in parameters and parameters["env"].kind is not inspect.Parameter.POSITIONAL_ONLY:
             policy = build(env=env)
-        elif any(p.kind in _POSITIONAL and p.default is p.empty for p in parameters.values()):
+        elif any(each.kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD for each in required):
             policy = build(env)
         else:
             policy = build()
