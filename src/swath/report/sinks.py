@@ -167,10 +167,10 @@ def draw_curve(path: str | Path, metrics: str | Path, training: str, evaluation:
         frames, _, means, low, high = map(list, zip(*judged, strict=True))
         axes.plot(frames, means, "o-", color=EVALUATION_COLOUR, linewidth=2, markersize=4.5, label="evaluation")
         axes.fill_between(frames, low, high, color=EVALUATION_COLOUR, alpha=0.18, linewidth=0, label="95 % interval")
+        axes.vlines(frames, low, high, color=EVALUATION_COLOUR, alpha=0.35, linewidth=1)  # also of a single one
     axes.set_title(title, loc="left", color=INK, fontsize=12, weight="bold", pad=12)
     axes.set(xlabel="frames", ylabel="return per episode")
     axes.grid(color=GRID, linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
     if trained or judged:
         axes.legend(frameon=False, labelcolor=INK, loc="best")
     with replacing(path) as draft:
