@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,17 +101,15 @@ def test_a_transform_that_gives_none_is_refused():
         worker([1], lambda it: None)
 
 
-def test_a_transform_that_raises_loses_its_item_and_no_other():
-    source = worker((1, 2, 3), lambda it: it.for_each(failing_once(2)))
-    assert source.par_iter_next() == 1
-    with pytest.raises(Refused):
-        source.par_iter_next()
-    assert rest(source) == [3]
+TRANSFORMS = {
+    "for_each": lambda check: lambda it: it.for_each(check),
+    "a generator": lambda check: lambda it: (check(n) for n in it),
+}
 
 
-def test_a_generator_of_the_user_that_raises_is_built_anew_with_its_chain():
-    check = failing_once(2)
-    source = worker((1, 2, 3), lambda it: (check(n) for n in it))
+@pytest.mark.parametrize("how", TRANSFORMS)
+def test_a_transform_that_raises_loses_its_item_and_no_other(how):
+    source = worker((1, 2, 3), TRANSFORMS[how](failing_once(2)))
     assert source.par_iter_next() == 1
     with pytest.raises(Refused):
         source.par_iter_next()
@@ -134,12 +133,6 @@ def test_no_time_is_time_for_one_item():
     assert source.par_iter_slice_batch(2, 0, 0) == [2]
 
 
-@pytest.mark.parametrize("ask", [lambda it: it.par_iter_next_batch(-1), lambda it: it.par_iter_slice_batch(1, 0, -1)])
-def test_negative_time_is_refused(ask):
-    with pytest.raises(ValueError, match="batch_ms=-1"):
-        ask(worker())
-
-
 def test_items_are_dealt_in_turn_whoever_asks_first():
     source = worker(range(6))
     assert [source.par_iter_slice(3, start) for start in (2, 0, 2, 1, 1, 0)] == [2, 0, 5, 1, 4, 3]
@@ -151,10 +144,18 @@ def test_a_place_whose_items_are_over_gets_none_of_the_others():
     assert source.par_iter_slice_batch(2, 0, HOUR_MS) == [0, 2]
 
 
-@pytest.mark.parametrize("start", [-1, 2])
-def test_a_place_that_is_not_there_is_refused(start):
-    with pytest.raises(ValueError, match=f"start={start}"):
-        worker().par_iter_slice(2, start)
+REFUSED = {
+    "batch_ms=-1": lambda it: it.par_iter_next_batch(-1),
+    "batch_ms=-2": lambda it: it.par_iter_slice_batch(1, 0, -2),
+    "start=-1": lambda it: it.par_iter_slice(2, -1),
+    "start=2": lambda it: it.par_iter_slice(2, 2),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_time_or_a_place_that_there_is_not_is_refused(what):
+    with pytest.raises(ValueError, match=what):
+        REFUSED[what](worker())
 
 
 def test_rays_own_iterator_is_used_where_ray_is_using_it(monkeypatch):
@@ -164,9 +165,6 @@ def test_rays_own_iterator_is_used_where_ray_is_using_it(monkeypatch):
 
         def doubled(self):
             return (2 * item for item in self.base(None))
-
-    import sys
-    from types import SimpleNamespace
 
     monkeypatch.setitem(sys.modules, "ray.util.iter", SimpleNamespace(LocalIterator=Theirs, SharedMetrics=object))
     assert rest(worker([1, 2], Theirs.doubled)) == [2, 4]

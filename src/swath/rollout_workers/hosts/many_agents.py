@@ -75,10 +75,8 @@ class ManyAgents(SlotHost):
 
     def settle(self, step: Step) -> Array:
         """Rewards add up until the agent is observed, or ends; what comes before its first action, nobody gets."""
-        paid: list[int] = []
-        rewards: list[Any] = []
-        closing: list[int] = []
-        ended: dict[int, tuple[bool, bool]] = {}
+        table, paid, rewards = self.slots.table, list[int](), list[Any]()
+        closing, ended = list[int](), dict[int, tuple[bool, bool]]()
         for env, seen in enumerate(self._seen):
             if env not in step.void:
                 answer, slots = info_of(step.info, env), self._slots_of(env)
@@ -96,7 +94,15 @@ class ManyAgents(SlotHost):
                     ends = self._ends(slots, answer)
                     ended |= ends
                     closing += dict.fromkeys([*seen, *ends])
-        return self._settled(paid, rewards, closing, ended)
+        ids, amounts = np.array(paid, np.int64), np.fromiter(map(float, rewards), np.float64, len(rewards))
+        has_acted = table["acted"][ids] != NONE
+        table["unpaid"][ids[has_acted]] += amounts[has_acted]
+        if ended:
+            over, flags = [*ended], np.array([*ended.values()])
+            table["terminated"][over], table["truncated"][over], table["over"][over] = *flags.T, True
+        observed = np.array(closing, np.int64)
+        closed: Array = observed[table["acted"][observed] != NONE]
+        return closed
 
     def said(self, env: int) -> Mapping[Any, Mapping[str, Any]]:
         """What the env said last to each agent."""
@@ -125,20 +131,6 @@ class ManyAgents(SlotHost):
                 if any(flags):
                     ends[slot] = flags
         return ends
-
-    def _settled(
-        self, paid: list[int], rewards: list[Any], closing: list[int], ended: dict[int, tuple[bool, bool]]
-    ) -> Array:
-        table = self.slots.table
-        ids, amounts = np.array(paid, np.int64), np.fromiter(map(float, rewards), np.float64, len(rewards))
-        has_acted = table["acted"][ids] != NONE
-        table["unpaid"][ids[has_acted]] += amounts[has_acted]
-        if ended:
-            over, flags = [*ended], np.array([*ended.values()])
-            table["terminated"][over], table["truncated"][over], table["over"][over] = *flags.T, True
-        slots = np.array(closing, np.int64)
-        closed: Array = slots[table["acted"][slots] != NONE]
-        return closed
 
     def _observe(self, envs: Array, infos: Any) -> dict[int, Exception]:
         failed: dict[int, Exception] = {}

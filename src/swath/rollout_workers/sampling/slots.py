@@ -46,21 +46,8 @@ SLOT = np.dtype(
 )
 
 
-_FIELDS = SLOT.names or ()
-
-
-def of_episode(env: int, episode: int, agent: int, policy: int) -> tuple[int, ...]:
-    """The record of an agent that begins to act."""
-    begun = {
-        "env": env,
-        "episode": episode,
-        "agent": agent,
-        "policy": policy,
-        "row": NONE,
-        "acted": NONE,
-        "before": NONE,
-    }
-    return tuple(begun.get(name, 0) for name in _FIELDS)
+_BEGUN = tuple(NONE if name in ("row", "acted", "before") else 0 for name in (SLOT.names or ())[4:])
+"""The record of an agent that begins to act, behind the four fields that say who it is."""
 
 
 class Slots:
@@ -119,7 +106,7 @@ class Slots:
             self.agents += [None] * n
             self._free = list(range(n, 2 * n))[::-1]
         slot = self._free.pop()
-        self.table[slot] = of_episode(episode.env_id, episode.episode_id, episode.agent_index(agent), policy)
+        self.table[slot] = (episode.env_id, episode.episode_id, episode.agent_index(agent), policy, *_BEGUN)
         self.agents[slot] = agent
         episode.slots[agent] = slot
         return slot

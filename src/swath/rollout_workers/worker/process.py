@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,9 +16,6 @@ import torch
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.seeds import Role, derive, derive_named
-
-_ROUTED = ("192.0.2.1", 9)
-"""An address for documentation: nothing is sent there, the system only says by which interface it would be."""
 
 _LOGGER = logging.getLogger("swath")
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -122,24 +117,3 @@ def set_environment(config: AlgorithmConfig, worker_index: int) -> None:
     """Put the variables of the config into this process's environment, where they stay."""
     variables = config.extra_python_environs_for_worker if worker_index else config.extra_python_environs_for_driver
     os.environ.update({str(name): str(value) for name, value in variables.items()})
-
-
-def node_ip() -> str:
-    """The node's address: Ray's if it runs here, else that of the interface to the outside, else the loopback's."""
-    ray = sys.modules.get("ray")
-    if ray is not None and ray.is_initialized():
-        return str(ray.util.get_node_ip_address())
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(_ROUTED)
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
-
-
-def free_port() -> int:
-    """An IPv4 port that is free at the moment."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import socket
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -25,7 +27,10 @@ from swath.rollout_workers.policies.inputs import device_of
 from swath.rollout_workers.worker.envs import EnvMaker, Envs
 from swath.rollout_workers.worker.learning import Batch, LearningMethods
 from swath.rollout_workers.worker.options import DatasetReader, WorkerOptions
-from swath.rollout_workers.worker.process import Seeds, WorkerLog, free_port, node_ip, set_environment
+from swath.rollout_workers.worker.process import Seeds, WorkerLog, set_environment
+
+_ROUTED = ("192.0.2.1", 9)
+"""An address for documentation: nothing is sent there, the system only says by which interface it would be."""
 
 
 class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
@@ -235,11 +240,21 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
     def get_node_ip(self) -> str:
         """The node's address: Ray's if it runs here, else that of the interface to the outside, else the loopback's."""
-        return node_ip()
+        ray = sys.modules.get("ray")
+        if ray is not None and ray.is_initialized():
+            return str(ray.util.get_node_ip_address())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(_ROUTED)
+            except OSError:
+                return "127.0.0.1"
+            return str(probe.getsockname()[0])
 
     def find_free_port(self) -> int:
         """An IPv4 port that is free at the moment."""
-        return free_port()
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind(("", 0))
+            return int(probe.getsockname()[1])
 
     def creation_args(self) -> dict[str, Any]:
         """The constructor's arguments, defaults filled in; the same arguments build the same worker."""
