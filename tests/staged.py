@@ -46,7 +46,7 @@ class Staged:
         self.now = self.linger = 0.0
         self.starts, self.dies, self.takes, self.raises = {}, {}, {}, {}
         self.spawned, self.killed, self.calls = [], [], []
-        self.crowded, self.gone = (), None
+        self.crowded, self.gone, self.left_behind = (), None, ()
         self.closed = 0
         self.wakes = 0
         self._scenes = []

@@ -2,14 +2,11 @@
 
 import os
 import sys
-import threading
 
 import pytest
 
-from swath.errors import PlacementFailed
-from swath.workers.process import fork_server
 from swath.workers.process.backend import ProcessBackend
-from toys import ask, descriptors, exists, job, result, result_of_end
+from toys import ask, exists, job, result, result_of_end
 
 
 @pytest.fixture
@@ -79,12 +76,3 @@ def test_a_backend_that_is_forgotten_while_it_is_used_by_others_ends_its_workers
     del forgotten
     assert backends[0].wait([ended], 60.0) == [ended]
     assert ask(backends[0], other, "add", 1) == 1
-
-
-def test_a_backend_whose_server_cannot_begin_leaves_nothing(monkeypatch):
-    before = descriptors(), set(threading.enumerate())
-    monkeypatch.setattr(sys, "executable", "")
-    with pytest.raises(PlacementFailed, match=r"sys\.executable"):
-        fork_server.ForkServer(bare=False)
-    assert descriptors() <= before[0]
-    assert set(threading.enumerate()) <= before[1]

@@ -15,7 +15,8 @@ import pytest
 
 from interrupts import interrupted_at
 from swath.errors import WorkerLost
-from swath.workers.process import handle, memory, message
+from swath.workers.process import backend as backend_module
+from swath.workers.process import memory
 from swath.workers.process.backend import ProcessBackend
 from toys import LARGE, ToyWorker, ask, descriptors, error_of, exists, job, result, result_of_end
 
@@ -115,7 +116,7 @@ def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(bac
 
 
 def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, monkeypatch):
-    monkeypatch.setattr(handle, "_END_S", 0.5)
+    monkeypatch.setattr(backend_module, "_PATIENCE_S", 0.5)
     worker = backend.spawn(job())
     server, pid = server_of(backend, worker), ask(backend, worker, "pid")
     os.kill(server, signal.SIGSTOP)
@@ -127,8 +128,9 @@ def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, monkeypatch)
     await_end(pid)
 
 
-def test_a_backend_is_closed_although_the_fork_server_is_stopped(backend, worker, monkeypatch):
-    monkeypatch.setattr(handle, "_END_S", 0.5)
+def test_a_backend_is_closed_although_the_fork_server_is_stopped(backend, monkeypatch):
+    monkeypatch.setattr(backend_module, "_PATIENCE_S", 0.5)
+    worker = backend.spawn(job())
     server, pid = server_of(backend, worker), ask(backend, worker, "pid")
     os.kill(server, signal.SIGSTOP)
     try:
@@ -186,7 +188,7 @@ def test_an_interrupt_anywhere_in_a_call_leaves_the_worker_in_step(backend):
     """After any call that Python makes in it: those that follow are answered, with what is shared."""
     worker, at = backend.spawn(job()), 0
     shared = [backend.share({"array": np.full(LARGE, number)}) for number in range(2)]
-    files = {handle.__file__, memory.__file__, message.__file__}
+    files = {backend_module.__file__, memory.__file__}
     while True:
         at += 1
         _, came = interrupted_at(at, partial(backend.call, worker, "read", shared[0]), files, after_calls=True)

@@ -11,13 +11,15 @@ was open. Backends may be used from any thread.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from swath.workers.hosting import Loss
-from swath.workers.outcome import Outcome, Value
-from swath.workers.tickets import Board, Name, Ticket
+from swath.errors import WorkerLost
+from swath.workers.hosting import described
+from swath.workers.outcome import Error, Outcome, Value
+from swath.workers.tickets import Board, Interrupted, Name, Ticket
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,11 @@ class Job:
 
 
 class Handle:
-    """What we hold of one life of a worker. Backends derive from it.
+    """What we hold of one life of a worker, and its tickets that are not settled. Used by any thread.
 
     Args:
         job: how it was brought up.
+        board: where its tickets are settled.
 
     Attributes:
         placed: settled when its place has had room for it, and it has begun; at once, where there is always room.
@@ -59,75 +62,80 @@ class Handle:
         lasts: whether it lives on when its backend is closed.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, board: Board | None = None) -> None:
         self.job = job
         self.lasts = job.registered is not None
         self.placed = Ticket(job.name, "place")
         self.placed.settle(Value(None))
         self.ready = Ticket(job.name, "build")
         self.ended = Ticket(job.name, "live")
+        self._board = board or Board()
+        self._lock = threading.Lock()
+        self._open: dict[int, tuple[Ticket, Any]] = {}
+        self._loss: tuple[str, int | str | None] | None = None
+        self.opened(self.ready)
 
     @property
     def name(self) -> Name:
         """Which life of which worker."""
         return self.job.name
 
-    def __repr__(self) -> str:
-        """A status line."""
-        state = "ended" if self.ended.done else "up" if self.ready.done else "starting"
-        return f"<worker {self.name.worker} (life {self.name.life}) {state}>"
+    def opened(self, ticket: Ticket, needed: Any = None) -> bool:
+        """Note that the ticket is to be settled; it is at once if the worker has ended, which is false.
 
-
-class OwingHandle(Handle):
-    """What we hold of a worker, and its tickets that are not settled. Used by any thread.
-
-    Args:
-        job: how it was brought up.
-        board: where its tickets are settled.
-    """
-
-    def __init__(self, job: Job, board: Board) -> None:
-        super().__init__(job)
-        self._board = board
-        self._lock = threading.Lock()
-        self._open: dict[Ticket, None] = {self.ready: None}
-        self._loss: Loss | None = None
-
-    def opened(self, ticket: Ticket) -> bool:
-        """Note that the ticket is to be settled; it is at once if the worker has ended, which is false."""
+        Args:
+            ticket: likewise.
+            needed: kept until then.
+        """
         with self._lock:
             if self._loss is None:
-                self._open[ticket] = None
+                self._open[ticket.number] = ticket, needed
                 return True
-        self._board.settle(ticket, self._loss.error())
+        self._board.settle(ticket, self._lost())
         return False
+
+    def ticket(self, number: int) -> Ticket:
+        """The ticket of this number, which is not settled."""
+        return self._open[number][0]
 
     def settle(self, ticket: Ticket, outcome: Outcome) -> None:
         """Answer a call."""
         with self._lock:
-            self._open.pop(ticket, None)
+            self._open.pop(ticket.number, None)
         self._board.settle(ticket, outcome)
 
     def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
         """The worker has ended: answer what is open; whoever is answered so finds it ended. Twice is fine.
 
         Args:
-            how: see `Loss`.
-            exit: likewise.
+            how: completes "worker 0 (life 0) …".
+            exit: an exit code, minus a signal's number, or words.
         """
         with self._lock:
             if self._loss is not None:
                 return
-            self._loss = loss = Loss(self.name, how, exit)
-            left = list(self._open)
+            self._loss = how, exit
+            left = [ticket for ticket, _ in self._open.values()]
             self._open.clear()
-        self._board.settle(self.ended, loss.error())
+        self._board.settle(self.ended, self._lost())
         self.let_go(busy=bool(left))
         for ticket in left:
-            self._board.settle(ticket, loss.error())
+            self._board.settle(ticket, self._lost())
 
     def let_go(self, *, busy: bool) -> None:
-        """The worker has ended; whether something was open."""
+        """The worker has ended; whether something was open. To be overridden by places that hold something of it."""
+
+    def _lost(self) -> Error:
+        """The answer to one call; each has an exception of its own, since tracebacks gather on those."""
+        assert self._loss is not None
+        how, exit = self._loss  # noqa: A001  the field's name
+        worker, life = self.name
+        return Error(WorkerLost(f"{described(self.name)} {how}", worker=worker, life=life, exit=exit))
+
+    def __repr__(self) -> str:
+        """A status line."""
+        state = "ended" if self.ended.done else "up" if self.ready.done else "starting"
+        return f"<worker {self.name.worker} (life {self.name.life}) {state}>"
 
 
 class Shared(Protocol):
@@ -143,8 +151,8 @@ class Shared(Protocol):
         """No further call will name it: its memory goes when the calls in flight are answered. Twice is fine."""
 
 
-class Watched(Protocol):
-    """Numbers that the caller changes while workers look at them; small when it travels as an argument.
+class Watched(Shared, Protocol):
+    """Numbers that the caller changes while workers look at them.
 
     Attributes:
         values: int64; whole numbers are read and written at once.
@@ -152,16 +160,24 @@ class Watched(Protocol):
 
     values: Any
 
-    def open(self) -> Any:
-        """The numbers, to be read only; good until they are released."""
 
-    def release(self) -> None:
-        """No further call will name them."""
-
-
-class Backend(Protocol):
+class Backend(ABC):
     """Where workers live. Four verbs, a place for what many read, and an end."""
 
+    def __init__(self) -> None:
+        self._board = Board()
+
+    @property
+    def gone(self) -> str | None:
+        """Why nothing can live here any more, if so."""
+        return None
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """What lives are called that are over but cannot be ended."""
+        return ()
+
+    @abstractmethod
     def spawn(self, job: Job) -> Handle:
         """Begin a worker's life and return at once; `handle.ready` says when it is up.
 
@@ -169,7 +185,8 @@ class Backend(Protocol):
             TypeError: `build` cannot be pickled, where it has to be.
         """
 
-    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
+    @abstractmethod
+    def call(self, handle: Any, method: str, *args: Any) -> Ticket:
         """Send a call and return at once; it waits for those sent before. A dead worker answers with `WorkerLost`.
 
         Large arrays and tensors among the arguments travel as buffers; a `Parcel` that comes back stays where it is
@@ -177,51 +194,7 @@ class Backend(Protocol):
         """
 
     def wait(
-        self,
-        tickets: Sequence[Ticket],
-        timeout: float | None = None,
-        interrupted: Callable[[], bool] | None = None,
-    ) -> list[Ticket]:
-        """The tickets that are done; see `Board.wait`."""
-
-    def share(self, value: Any) -> Shared:
-        """Put a value where all workers can read it, once, however many will. It may change afterwards."""
-
-    def watched(self, size: int) -> Watched:
-        """So many numbers, all 0, that workers see while they work.
-
-        Raises:
-            TypeError: workers elsewhere cannot see memory of this process.
-        """
-
-    def wake(self) -> None:
-        """Let those who wait look whether they are interrupted."""
-
-    def kill(self, handle: Handle) -> None:
-        """End the worker without asking it; twice is fine. Nothing of it is left when its tickets are settled."""
-
-    def room(self, handle: Handle) -> tuple[str, str]:
-        """What the worker asks of its place, and what is free there, in words."""
-
-    def close(self) -> None:
-        """Kill all that is left; nothing of this backend remains. Twice is fine."""
-
-
-class OnBoard:
-    """The half of a backend that all have: tickets are settled on a board, and waited for there.
-
-    Args:
-        board: likewise.
-    """
-
-    def __init__(self, board: Board) -> None:
-        self._board = board
-
-    def wait(
-        self,
-        tickets: Sequence[Ticket],
-        timeout: float | None = None,
-        interrupted: Callable[[], bool] | None = None,
+        self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
         """The tickets that are done; see `Board.wait`."""
         return self._board.wait(tickets, timeout, interrupted)
@@ -229,3 +202,27 @@ class OnBoard:
     def wake(self) -> None:
         """Let those who wait look whether they are interrupted."""
         self._board.wake()
+
+    @abstractmethod
+    def share(self, value: Any) -> Shared:
+        """Put a value where all workers can read it, once, however many will. It may change afterwards."""
+
+    @abstractmethod
+    def watched(self, size: int) -> Watched:
+        """So many numbers, all 0, that workers see while they work.
+
+        Raises:
+            TypeError: workers elsewhere cannot see memory of this process.
+        """
+
+    @abstractmethod
+    def kill(self, handle: Any) -> None:
+        """End the worker without asking it; twice is fine. Nothing of it is left when its tickets are settled."""
+
+    @abstractmethod
+    def room(self, handle: Any) -> tuple[str, str]:
+        """What the worker asks of its place, and what is free there, in words."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Kill all that is left; nothing of this backend remains. Twice is fine."""

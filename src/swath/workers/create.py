@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,11 +30,9 @@ def backend(
     if name == "thread":
         return ThreadBackend()
     if name in ("process", "multiprocessing"):
-        if not hasattr(os, "fork"):
-            raise ValueError(
-                f"backend={name!r} needs a system that can fork, {os.name!r} cannot; use 'thread' or 'ray'"
-            )
-        from swath.workers.process.backend import PRELOAD, ProcessBackend  # noqa: PLC0415  not where there is no fork
+        if sys.platform != "linux":
+            raise ValueError(f"backend={name!r} needs Linux, this is {sys.platform!r}; use 'thread' or 'ray'")
+        from swath.workers.process.backend import PRELOAD, ProcessBackend  # noqa: PLC0415  on Linux only
 
         return ProcessBackend(() if bare else (*PRELOAD, *preload))
     if name == "ray":

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
-from swath.errors import SwathError, WorkerLost
+from swath.errors import SwathError
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
 
@@ -82,23 +81,3 @@ def sending(what: str, place: str) -> Iterator[None]:
 def described(name: Name) -> str:
     """The worker in words."""
     return f"worker {name.worker} (life {name.life})"
-
-
-@dataclass(frozen=True)
-class Loss:
-    """How a worker ended, for all that was open.
-
-    Attributes:
-        name: which life of which worker.
-        how: completes "worker 0 (life 0) …".
-        exit: an exit code, minus a signal's number, or words.
-    """
-
-    name: Name
-    how: str
-    exit: int | str | None = None
-
-    def error(self) -> Error:
-        """The answer to one call; each has an exception of its own, since tracebacks gather on those."""
-        who = self.name
-        return Error(WorkerLost(f"{described(who)} {self.how}", worker=who.worker, life=who.life, exit=self.exit))

@@ -138,7 +138,7 @@ class Lives:
     @property
     def left_behind(self) -> tuple[str, ...]:
         """What lives are called that are over but cannot be ended."""
-        return tuple(getattr(self._backend, "left_behind", ()))  # only threads have it
+        return self._backend.left_behind
 
     @property
     def failure(self) -> FleetFailed | None:
@@ -247,7 +247,7 @@ class Lives:
         if handle is not None and handle.name == name:
             self._kill(handle)
         self._report(fleet_state.Died(name, cause))
-        if (gone := getattr(self._backend, "gone", None)) is not None:
+        if (gone := self._backend.gone) is not None:
             self.place_gone = gone
             for handle in self._living():
                 self._kill(handle)

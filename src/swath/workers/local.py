@@ -21,31 +21,57 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from swath.errors import Closed
-from swath.workers.base import Handle, Job, OnBoard, OwingHandle
+from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import Hosted, attempted
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
-from swath.workers.tickets import Board, Received, Ticket
+from swath.workers.tickets import Board, Interrupted, Received, Ticket
 
 _JOIN_S = 1.0
 
 
 class QueuedCall(NamedTuple):
-    """A call that waits for its turn: where its outcome goes, and what to do."""
+    """A call that waits for its turn: whom it is for, where its outcome goes, and what to do."""
 
+    handle: LocalHandle
     ticket: Ticket
     work: Callable[[], Outcome]
 
+    def carry_out(self, *raised: type[BaseException]) -> None:
+        """Have it answered; what is `raised` leaves, all else that is no answer ends the worker."""
+        if self.ticket.done:
+            return
+        try:
+            outcome = self.work()
+        except raised:
+            raise
+        except BaseException as error:  # noqa: BLE001  as in a process
+            self.handle.end(f"ended itself with {error!r}", repr(error))
+        else:
+            self.handle.settle(self.ticket, outcome)
 
-class LocalHandle(OwingHandle):
-    """A worker of this process."""
+
+class LocalHandle(Handle):
+    """A worker of this process.
+
+    Attributes:
+        was_busy: whether something was open when it was ended.
+    """
+
+    was_busy = False
 
     def __init__(self, job: Job, board: Board) -> None:
         super().__init__(job, board)
         self._hosted = Hosted(job.name)
 
-    def let_go(self, *, busy: bool) -> None:  # noqa: ARG002
+    @property
+    def there(self) -> bool:
+        """Whether anything of it is left."""
+        return not self.ended.done
+
+    def let_go(self, *, busy: bool) -> None:
         """Let go of the object."""
+        self.was_busy = busy
         self._hosted = Hosted(self.job.name)
 
     def build(self) -> Outcome:
@@ -81,15 +107,19 @@ class LocalShared:
         """Its memory goes when nobody holds it any more."""
 
 
-class LocalBackend(OnBoard):
+class LocalBackend(Backend):
     """A backend of this process."""
 
+    kind: type[LocalHandle]
+    """What is held of a life."""
+
     def __init__(self) -> None:
-        super().__init__(Board())
-        self._handles: set[Any] = set()
+        super().__init__()
+        self._lock = threading.Lock()
+        self._handles: list[Any] = []
         self._closed = False
 
-    def spawn(self, job: Job) -> Handle:
+    def spawn(self, job: Job) -> LocalHandle:
         """Begin a worker's life.
 
         Raises:
@@ -97,30 +127,29 @@ class LocalBackend(OnBoard):
         """
         if self._closed:
             raise Closed("no worker can be spawned: the backend is closed")
-        handle = self._begun(job)
-        self._handles.add(handle)
-        self._enqueue(handle, QueuedCall(handle.ready, handle.build))
+        handle = self.kind(job, self._board)
+        with self._lock:
+            self._handles = [*(one for one in self._handles if one.there), handle]
+        self._enqueue(QueuedCall(handle, handle.ready, handle.build))
         return handle
 
-    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
+    def call(self, handle: LocalHandle, method: str, *args: Any) -> Ticket:
         """Queue a call; its arguments are copied."""
-        assert isinstance(handle, LocalHandle)
         ticket = Ticket(handle.name, method)
         given = copy.deepcopy(args)
         if handle.opened(ticket):
-            self._enqueue(handle, QueuedCall(ticket, partial(handle.answer, method, given)))
+            self._enqueue(QueuedCall(handle, ticket, partial(handle.answer, method, given)))
         return ticket
 
-    def kill(self, handle: Handle) -> None:
+    def kill(self, handle: LocalHandle) -> None:
         """Forget the worker; the call that it is busy with is abandoned, and its result ignored."""
-        assert isinstance(handle, LocalHandle)
-        self._end(handle, "was killed")
+        handle.end("was killed")
 
     def close(self) -> None:
         """Forget all workers."""
         self._closed = True
-        for handle in list(self._handles):
-            self._end(handle, "was ended: its backend is closed")
+        for handle in self._handles:
+            handle.end("was ended: its backend is closed")
 
     def share(self, value: Any) -> LocalShared:
         """Copy the value once; the arrays of the copy cannot be written."""
@@ -135,27 +164,8 @@ class LocalBackend(OnBoard):
         shared.values = numbers
         return shared
 
-    def _carry_out(self, handle: LocalHandle, call: QueuedCall, *raised: type[BaseException]) -> None:
-        """Have the call answered; what is `raised` leaves, all else that is no answer ends the worker."""
-        try:
-            outcome = call.work()
-        except raised:
-            raise
-        except BaseException as error:  # noqa: BLE001  as in a process
-            self._end(handle, f"ended itself with {error!r}", repr(error))
-        else:
-            handle.settle(call.ticket, outcome)
-
-    def _end(self, handle: LocalHandle, how: str, exit: str | None = None) -> None:  # noqa: A002  the field's name
-        self._handles.discard(handle)
-        handle.end(how, exit)
-
     @abstractmethod
-    def _begun(self, job: Job) -> LocalHandle:
-        """What is held of a new life."""
-
-    @abstractmethod
-    def _enqueue(self, handle: Any, call: QueuedCall) -> None:
+    def _enqueue(self, call: QueuedCall) -> None:
         """Have a call carried out after those before it."""
 
 
@@ -166,17 +176,15 @@ class InlineBackend(LocalBackend):
     off is carried out anew when somebody waits again.
     """
 
+    kind = LocalHandle
+
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.Lock()
-        self._queue: deque[tuple[LocalHandle, QueuedCall]] = deque()
-        self._running = False
+        self._turn = threading.Lock()
+        self._queue: deque[QueuedCall] = deque()
 
     def wait(
-        self,
-        tickets: Sequence[Ticket],
-        timeout: float | None = None,
-        interrupted: Callable[[], bool] | None = None,
+        self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
         """Carry out queued calls, oldest first, until one of the tickets is done.
 
@@ -194,39 +202,28 @@ class InlineBackend(LocalBackend):
             if left == 0:
                 return [ticket for ticket in tickets if ticket.done]
 
-    def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
+    def room(self, handle: LocalHandle) -> tuple[str, str]:  # noqa: ARG002  all are alike
         """Nothing is needed."""
         return "this process", "this process"
 
-    def _begun(self, job: Job) -> LocalHandle:
-        return LocalHandle(job, self._board)
-
-    def _enqueue(self, handle: LocalHandle, call: QueuedCall) -> None:
-        with self._lock:
-            self._queue.append((handle, call))
+    def _enqueue(self, call: QueuedCall) -> None:
+        self._queue.append(call)
         self._board.wake()
 
     def _free(self) -> bool:
         """Whether there is something to carry out, and nobody at it."""
-        with self._lock:
-            return bool(self._queue) and not self._running
+        return bool(self._queue) and not self._turn.locked()
 
     def _carry_out_oldest(self) -> bool:
         """Whether there was something to carry out, and nobody at it."""
-        with self._lock:
-            if self._running or not self._queue:
-                return False
-            handle, call = self._queue.popleft()
-            self._running = True
+        if not (self._queue and self._turn.acquire(blocking=False)):
+            return False
         try:
-            if not call.ticket.done:  # its worker may have ended
-                self._carry_out(handle, call, KeyboardInterrupt)
-        except KeyboardInterrupt:
-            with self._lock:
-                self._queue.appendleft((handle, call))
-            raise
+            if self._queue:
+                self._queue[0].carry_out(KeyboardInterrupt)
+                self._queue.popleft()
         finally:
-            self._running = False
+            self._turn.release()
             self._board.wake()  # others who wait may go on with the queue
         return True
 
@@ -236,21 +233,24 @@ class ThreadHandle(LocalHandle):
 
     Attributes:
         queue: calls; `None` ends the thread.
-        was_busy: whether something was open when it was ended: threads cannot be ended from outside.
         thread: a daemon.
     """
 
-    def __init__(self, job: Job, board: Board, serve: Callable[[ThreadHandle], None]) -> None:
+    def __init__(self, job: Job, board: Board) -> None:
         super().__init__(job, board)
-        self.was_busy = False
         self.queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
         name = f"swath worker {job.name.worker} (life {job.name.life})"
-        self.thread = threading.Thread(target=serve, args=(self,), name=name, daemon=True)
+        self.thread = threading.Thread(target=_serve, args=(self.queue, self.ended), name=name, daemon=True)
+        self.thread.start()
+
+    @property
+    def there(self) -> bool:
+        """Whether its thread is."""
+        return self.thread.is_alive()
 
     def let_go(self, *, busy: bool) -> None:
-        """Have the thread end once it is idle."""
+        """Have the thread end once it is idle: it cannot be ended from outside."""
         super().let_go(busy=busy)
-        self.was_busy = busy
         self.thread.name += ", abandoned" if busy else ""
         self.queue.put(None)
 
@@ -258,16 +258,14 @@ class ThreadHandle(LocalHandle):
 class ThreadBackend(LocalBackend):
     """Workers that share this process: its memory, its random generators, its interpreter lock."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._serving: set[ThreadHandle] = set()
+    kind = ThreadHandle
 
     @property
     def left_behind(self) -> tuple[str, ...]:
         """The names of threads that were to end and are busy still."""
-        return tuple(one.thread.name for one in list(self._serving) if one.was_busy and one.thread.is_alive())
+        return tuple(one.thread.name for one in self._handles if one.was_busy and one.there)
 
-    def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
+    def room(self, handle: LocalHandle) -> tuple[str, str]:  # noqa: ARG002  all are alike
         """A thread."""
         return "a thread", f"{threading.active_count()} threads are running"
 
@@ -275,23 +273,18 @@ class ThreadBackend(LocalBackend):
         """End all threads; those that are busy for a second more are abandoned."""
         super().close()
         until = time.monotonic() + _JOIN_S
-        for handle in list(self._serving):
+        for handle in self._handles:
             if handle.thread is not threading.current_thread():
                 handle.thread.join(max(0.0, until - time.monotonic()))
 
-    def _begun(self, job: Job) -> ThreadHandle:
-        handle = ThreadHandle(job, self._board, self._serve)
-        self._serving.add(handle)
-        handle.thread.start()
-        return handle
+    def _enqueue(self, call: QueuedCall) -> None:
+        assert isinstance(call.handle, ThreadHandle)
+        call.handle.queue.put(call)
 
-    def _enqueue(self, handle: ThreadHandle, call: QueuedCall) -> None:
-        handle.queue.put(call)
 
-    def _serve(self, handle: ThreadHandle) -> None:
-        while (call := handle.queue.get()) is not None and not handle.ended.done:
-            self._carry_out(handle, call)
-        self._serving.discard(handle)
+def _serve(queue: SimpleQueue[QueuedCall | None], ended: Ticket) -> None:
+    while (call := queue.get()) is not None and not ended.done:
+        call.carry_out()
 
 
 def _handed_over(value: Any) -> Any:

@@ -10,7 +10,8 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias
 
 from swath.errors import PayloadLost
 from swath.workers.outcome import Error, Outcome
@@ -18,6 +19,12 @@ from swath.workers.outcome import Error, Outcome
 SIGNALS_S = 1.0
 """How long a wait lasts before it begins again: Python runs its handler of Ctrl-C then, if the system gave the signal
 to another thread."""
+
+
+Interrupted: TypeAlias = Callable[[], bool]
+"""Whether a wait is to end."""
+
+_numbers = count(1)
 
 
 class Name(NamedTuple):
@@ -40,15 +47,17 @@ class Ticket:
         method: what was called.
 
     Attributes:
+        number: no other ticket of this process has it.
         sent: when, in seconds of `time.monotonic`.
         settled: when the outcome was filled in, likewise.
     """
 
-    __slots__ = ("method", "name", "outcome", "sent", "settled")
+    __slots__ = ("method", "name", "number", "outcome", "sent", "settled")
 
     def __init__(self, name: Name, method: str) -> None:
         self.name = name
         self.method = method
+        self.number = next(_numbers)
         self.sent = time.monotonic()
         self.settled: float | None = None
         self.outcome: Outcome | None = None
@@ -129,10 +138,7 @@ class Board:
             self._changed.notify_all()
 
     def wait(
-        self,
-        tickets: Sequence[Ticket],
-        timeout: float | None = None,
-        interrupted: Callable[[], bool] | None = None,
+        self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
         """The tickets that are done, in the order given; waits for the first if there is none.
 

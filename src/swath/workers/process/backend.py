@@ -3,42 +3,153 @@
     driver ─ start, kill ─▶ fork server ─ forks, reaps ─▶ worker
       │                                                    │
       ├── call: any thread ──── a socket for each ────────▶│ answers one after another
-      └── one thread: settles tickets ◀────────────────────┘
+      └── a thread for each: settles tickets ◀─────────────┘ and, when it has ended, the fork server says how
 
-Large arrays travel in nameless shared memory (`memory.py`). A fork of the driver may make backends of its own; with
-those of its parent it can do nothing, and they end with the parent.
+Large arrays travel in nameless shared memory (`memory.py`), so that hundreds of calls fit into a socket. A fork of the
+driver may make backends of its own; with those of its parent it can do nothing, and they end with the parent.
 """
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import multiprocessing
 import os
 import pickle
+import socket
 import sys
 import threading
+import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from swath.errors import Closed
-from swath.workers.base import Handle, Job, OnBoard
+from swath.workers.base import Backend, Handle, Job
 from swath.workers.first import travelling
 from swath.workers.garbage import GarbageWatch
-from swath.workers.hosting import THREAD_SETTINGS, sending
-from swath.workers.packing import pack
+from swath.workers.hosting import THREAD_SETTINGS, described, sending
+from swath.workers.message import outcome_of
+from swath.workers.packing import Pickler, pack
 from swath.workers.process import fork_server
-from swath.workers.process.handle import ProcessHandle
-from swath.workers.process.memory import Pool, ProcessShared, ProcessWatched
-from swath.workers.process.message import new_memory
-from swath.workers.process.reader import Reader
+from swath.workers.process.memory import Arena, Lease, ProcessShared, ProcessWatched, Window
+from swath.workers.process.worker import LONGEST, Answer, Lent, Request
 from swath.workers.tickets import Board, Ticket
 
 PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
 
+_PATIENCE_S = 20.0
 _CLOSE_S = 10.0
+_MOST_RETURNED = 1000
 
 
-class ProcessBackend(OnBoard):
+class ProcessHandle(Handle):
+    """A worker process. A thread of its own follows it until it is over.
+
+    Args:
+        job: how it is brought up.
+        board: where tickets are settled.
+        server: forks it.
+        arena: what the driver writes.
+        setup: a file that says what it is to be.
+
+    Attributes:
+        pid: its process, once it has one.
+        thread: a daemon.
+    """
+
+    def __init__(self, job: Job, board: Board, server: fork_server.ForkServer, arena: Arena, setup: int) -> None:
+        super().__init__(job, board)
+        self.pid: int | None = None
+        self._server, self._arena = server, arena
+        self._file = os.memfd_create("swath")
+        self._window = Window(self._file, mmap.ACCESS_WRITE)
+        self._sending = threading.Lock()
+        self._killed: str | None = None
+        self._sock, theirs = fork_server.packets()
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+        self._sock.settimeout(_PATIENCE_S)
+        name = f"swath {described(job.name)}"
+        with theirs:
+            server.start(self.ready.number, name, [theirs.fileno(), setup, arena.fd, self._file])
+        self.thread = threading.Thread(target=self._follow, name=f"{name} is followed", daemon=True)
+        self.thread.start()
+
+    def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
+        """Send a call, soon if not now.
+
+        Raises:
+            TypeError: an argument cannot be pickled.
+        """
+        if self.ended.done:  # there may be no arena any more
+            self.opened(ticket)
+            return
+        pickler = _CallPickler()
+        payload, own = self._arena.sent(pickler.pack(args))
+        with self._sending:
+            if self.opened(ticket, [*pickler.leases, *own]):
+                returned = self._window.returned
+                given = [returned.popleft() for _ in range(min(len(returned), _MOST_RETURNED))]
+                request: Request = (ticket.number, ticket.method, payload, given)
+                try:
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the thread sees the end
+                        self._sock.send(pickle.dumps(request))
+                except TimeoutError:
+                    self.kill(f"was killed: it reads no calls, and none could be sent for {_PATIENCE_S:g} s")
+
+    def kill(self, why: str) -> None:
+        """Have the worker killed, whatever it does. Twice is fine."""
+        self._killed = self._killed or why
+        self._server.ask("kill", self.ready.number)
+
+    def let_go(self, *, busy: bool) -> None:  # noqa: ARG002  all are alike
+        """Close what is open."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)  # nobody waits for room in it any more
+        with self._sending:
+            self._sock.close()
+            os.close(self._file)
+
+    def _follow(self) -> None:
+        """Settle what is answered until it is known how the worker has ended."""
+        overdue, end = False, None
+        while end is None:
+            try:
+                end = self._take_in(self._sock.recv(LONGEST))
+            except ConnectionResetError:  # it left calls unread; what it said before comes now
+                continue
+            except TimeoutError:
+                if overdue and self.pid is not None:
+                    fork_server.kill_group(self.pid)
+                    end = "unknown"
+                    self._killed = f"{self._killed}, and was not seen to end"
+                overdue = self._killed is not None
+            except Exception as error:  # noqa: BLE001  whatever it is: what follows cannot be trusted
+                self.kill(f"was killed, since what it sent cannot be read: {error!r}")
+        self.end(self._killed or fork_server.in_words(end), end)
+
+    def _take_in(self, message: bytes) -> int | str | None:
+        """An answer, or news of the fork server: its process, then its exit code, or why there is none, which ends it.
+
+        If there is no message at all both have ended.
+        """
+        if not message:
+            self._killed = self._killed or f"was lost with the process that starts workers, which {self._server.end()}"
+            return "unknown"
+        news: Answer | int | str = pickle.loads(message)  # noqa: S301  our own worker wrote it
+        if isinstance(news, tuple):
+            number, head, body = news
+            load = None if body is None else self._window.leased(body)
+            self.settle(self.ticket(number), outcome_of(partial(self._window.own, head), load))
+            return None
+        if isinstance(news, str) or self.pid is not None:
+            return news
+        self.pid = news
+        return None
+
+
+class ProcessBackend(Backend):
     """Workers in processes of their own, forked by a server that has imported what they need.
 
     Args:
@@ -47,29 +158,28 @@ class ProcessBackend(OnBoard):
     """
 
     def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
-        super().__init__(Board())
+        super().__init__()
         self._running = _Running(preload)
         self._garbage = GarbageWatch(self, self._running.close, at_exit=True)
 
-    def spawn(self, job: Job) -> Handle:
+    def spawn(self, job: Job) -> ProcessHandle:
         """Begin a worker's life and return at once.
 
         Raises:
             TypeError: `before` or `build` cannot be pickled.
             Closed: the backend is closed, or belongs to the process that this one was forked from.
         """
-        with os.fdopen(new_memory(0), "wb") as file:
+        with os.fdopen(os.memfd_create("swath"), "wb") as file:
             file.write(_setup(job))
             file.seek(0)
             return self._running.spawn(job, self._board, file.fileno())
 
-    def call(self, handle: Handle, method: str, *args: Any) -> Ticket:
+    def call(self, handle: ProcessHandle, method: str, *args: Any) -> Ticket:
         """Send a call and return at once.
 
         Raises:
             TypeError: an argument cannot be pickled.
         """
-        assert isinstance(handle, ProcessHandle)
         self._running.require_driver()
         ticket = Ticket(handle.name, method)
         handle.call(ticket, args)
@@ -77,19 +187,18 @@ class ProcessBackend(OnBoard):
 
     def watched(self, size: int) -> ProcessWatched:
         """See `Backend.watched`."""
-        return ProcessWatched(size, self._running.pool)
+        return ProcessWatched(size, self._running.arena)
 
     def share(self, value: Any) -> ProcessShared:
         """Write the value into a block that all workers can read."""
-        return ProcessShared(value, self._running.pool)
+        return ProcessShared(value, self._running.arena)
 
-    def kill(self, handle: Handle) -> None:
+    def kill(self, handle: ProcessHandle) -> None:
         """Have the worker killed; its tickets are settled when that is done."""
-        assert isinstance(handle, ProcessHandle)
         self._running.require_driver()
         handle.kill("was killed")
 
-    def room(self, handle: Handle) -> tuple[str, str]:  # noqa: ARG002  all are alike
+    def room(self, handle: ProcessHandle) -> tuple[str, str]:  # noqa: ARG002  all are alike
         """A process, on however many CPUs."""
         return "a process", f"{os.cpu_count()} CPUs of this machine"
 
@@ -107,19 +216,18 @@ class _Running:
         preload: see `ProcessBackend`.
 
     Attributes:
-        pool: the driver's blocks.
+        arena: what the driver writes.
         driver: the process that began it; a fork of that has its sockets too, and must not speak in its name.
     """
 
     def __init__(self, preload: Sequence[str]) -> None:
-        self.pool = Pool()
+        self.arena = Arena()
         self.driver = os.getpid()
         self._preload = preload
         self._lock = threading.Lock()
         self._closed = False
         self._workers: list[ProcessHandle] = []
         self._server = fork_server.join(self._preload)
-        self._reader = Reader()
 
     def require_driver(self) -> None:
         """Raise `Closed` in a fork of the driver."""
@@ -137,7 +245,7 @@ class _Running:
             if not self._server.usable:
                 fork_server.leave(self._server)
                 self._server = fork_server.join(self._preload)
-            handle = ProcessHandle(job, self._server, board, self.pool, self._reader, setup)
+            handle = ProcessHandle(job, board, self._server, self.arena, setup)
             self._workers = [*(worker for worker in self._workers if not worker.ended.done), handle]
         return handle
 
@@ -152,10 +260,34 @@ class _Running:
         last = fork_server.leave(self._server)
         if last and not any(worker.pid for worker in self._workers):
             self._server.end()  # it imports, and does not read; it has forked none
-        self._reader.close(_CLOSE_S)
+        until = time.monotonic() + _CLOSE_S
+        for worker in self._workers:
+            worker.thread.join(max(0.0, until - time.monotonic()))
         if last:
             self._server.end()
-        self.pool.close()
+        for worker in self._workers:
+            worker.thread.join(_CLOSE_S)
+        self.arena.close()
+
+
+class _CallPickler(Pickler):
+    """Pickles the arguments of a call; shared values among them become `Lent`.
+
+    Attributes:
+        leases: of these.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leases: list[Lease] = []
+
+    def reducer_override(self, obj: Any) -> Any:
+        """How an object is taken apart; a persistent id would be asked for of every number, too."""
+        if not isinstance(obj, ProcessShared):
+            return super().reducer_override(obj)
+        payload, lease = obj.sent()
+        self.leases.append(lease)
+        return Lent, (payload,)
 
 
 def _setup(job: Job) -> bytes:

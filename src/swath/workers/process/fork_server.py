@@ -1,7 +1,7 @@
 """A process of one thread that has imported what workers need, and forks one whenever it is asked to.
 
     driver ─ preload, start, kill ─▶ fork server ─ forks, reaps ─▶ worker
-    driver ◀─ pid, exit ──────────── a pipe for each worker
+    driver ◀─ pid, exit ──────────── the worker's own socket
 
 A fork takes milliseconds where a fresh interpreter takes seconds. All backends of a driver share one server, and a
 bare one, in which nothing is imported, where something is to run before torch is imported. Workers are processes of
@@ -12,6 +12,9 @@ bare one, in which nothing is imported, where something is to run before torch i
   or such a fork, keeps the server and all workers alive when the driver was killed.
 - There is one for each process, which belongs to the program, and what it imports is said before it starts.
 - A module that cannot be imported early ends it, and workers write where the driver wrote when it was started.
+
+All sockets carry packets (`SOCK_SEQPACKET`): a message, and the descriptors that come with it, arrive whole or not at
+all. The connections of `multiprocessing` send a message in pieces, so that Ctrl-C can leave both sides out of step.
 """
 
 from __future__ import annotations
@@ -31,26 +34,28 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib import import_module
-from itertools import count
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
-from typing import Any
 
-from swath.errors import PlacementFailed
 from swath.workers.first import ran
 from swath.workers.hosting import THREAD_SETTINGS, attempted
 from swath.workers.outcome import Error
-from swath.workers.process.message import Inbox, close_all, send
 
 _LOOK_FOR_DRIVER_S = 1.0
 _SEND_S = 60.0
+_LONGEST = 1 << 17
+_MOST_FDS = 8
 _PR_SET_PDEATHSIG = 1
 _VARIABLES = {
     **dict.fromkeys(THREAD_SETTINGS, "1"),  # no library starts threads before the forks
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # no import touches the CUDA driver, which does not survive forks
-    "OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES",  # macOS
 }
+
+
+def packets() -> tuple[socket.socket, socket.socket]:
+    """Both ends of a new connection."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 class ForkServer:
@@ -62,18 +67,14 @@ class ForkServer:
     Attributes:
         bare: likewise.
         users: backends that use it.
-        numbers: of workers, one after another.
     """
 
     def __init__(self, *, bare: bool) -> None:
-        if not sys.executable:
-            raise PlacementFailed("this interpreter does not know its path (sys.executable), so it can start no other")
         self.bare = bare
         self.users = 0
-        self.numbers = count()
         self._driver = os.getpid()
         self._lock = threading.Lock()
-        self._sock, theirs = socket.socketpair()
+        self._sock, theirs = packets()
         self._sock.settimeout(_SEND_S)
         begin = f"import sys; sys.path[:] = {_module_path()}; from {__name__} import serve; serve"
         with theirs:
@@ -96,7 +97,7 @@ class ForkServer:
         Args:
             number: kills it.
             name: of the process.
-            fds: its end of its socket, the pipe that says how it fares, a file that says what it is to be.
+            fds: its socket, a file that says what it is to be, two arenas.
         """
         try:
             streams = [os.fstat(fd) and fd for fd in (1, 2)]
@@ -111,12 +112,12 @@ class ForkServer:
             self._sock.close()
         return in_words(self._process.wait())
 
-    def ask(self, method: str, *args: Any, fds: Sequence[int] = ()) -> None:
+    def ask(self, method: str, *args: object, fds: Sequence[int] = ()) -> None:
         """Have a method of `_Serving` called."""
         gone = BrokenPipeError, ConnectionResetError, TimeoutError
         with self._lock, contextlib.suppress(*gone):  # seen by whoever waits for the worker
             if self._sock.fileno() >= 0:
-                send(self._sock, pickle.dumps((method, *args)), fds)
+                socket.send_fds(self._sock, [pickle.dumps((method, *args))], fds)
 
 
 def join(preload: Sequence[str]) -> ForkServer:
@@ -147,7 +148,7 @@ def leave(server: ForkServer) -> bool:
 def kill_group(pid: int) -> None:
     """Kill a worker and all that it has started."""
     for kill in (os.killpg, os.kill):  # it is in its own group as soon as it runs
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already; macOS says so of zombies
+        with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
 
 
@@ -175,9 +176,8 @@ class _Serving:
 
     def __init__(self, sock: socket.socket) -> None:
         self._pid = os.getpid()
-        self._workers: dict[int, tuple[ForkProcess, int, Connection]] = {}  # with its pid, and who asks how it fares
+        self._workers: dict[int, tuple[ForkProcess, int, socket.socket]] = {}  # with its pid, and its own socket
         self._sock = sock
-        self._inbox = Inbox(sock)
         self._woken, self._waker = socket.socketpair()
         self._waker.settimeout(0)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -188,16 +188,17 @@ class _Serving:
 
         The sentinels of `multiprocessing` are no help: they stay open while a process lives that a worker has forked.
         """
-        with contextlib.suppress(EOFError):
-            while os.getppid() == driver:
-                ready = wait([self._sock, self._woken], _LOOK_FOR_DRIVER_S)
-                if self._woken in ready:
-                    self._woken.recv(1 << 12)
-                    self._reap()
-                if self._sock in ready:
-                    for message, fds in self._inbox.arrived():
-                        method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
-                        getattr(self, method)(*args, *fds)
+        while os.getppid() == driver:
+            ready = wait([self._sock, self._woken], _LOOK_FOR_DRIVER_S)
+            if self._woken in ready:
+                self._woken.recv(1 << 12)
+                self._reap()
+            if self._sock in ready:
+                message, fds, _, _ = socket.recv_fds(self._sock, _LONGEST, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
+                if not message:
+                    break
+                method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
+                getattr(self, method)(*args, *fds)
         for _, pid, _ in self._workers.values():
             kill_group(pid)
         for process, _, _ in self._workers.values():
@@ -212,20 +213,21 @@ class _Serving:
         gc.collect()
         gc.freeze()  # a worker's collections leave alone what it shares with this process
 
-    def start(self, number: int, name: str, sock_fd: int, pipe_fd: int, *fds: int) -> None:
+    def start(self, number: int, name: str, fd: int, *fds: int) -> None:
         """Fork a worker."""
-        pipe = Connection(pipe_fd, readable=False)
-        process = ForkProcess(target=self._become_worker, args=(sock_fd, pipe, *fds), name=name)
+        sock = socket.socket(fileno=fd)
+        process = ForkProcess(target=self._become_worker, args=(number, sock, *fds), name=name)
         try:
             process.start()
         except OSError as error:
-            with pipe:
-                _say(pipe, f"could not be forked: {error}")
+            with sock:
+                _say(sock, f"could not be forked: {error}")
         else:
             assert process.pid is not None
-            self._workers[number] = process, process.pid, pipe
-            _say(pipe, process.pid)
-        close_all([sock_fd, *fds])
+            self._workers[number] = process, process.pid, sock
+            _say(sock, process.pid)
+        for each in fds:
+            os.close(each)
 
     def kill(self, number: int) -> None:
         """Kill a worker, if it lives, with all that it has started."""
@@ -233,33 +235,30 @@ class _Serving:
             kill_group(self._workers[number][1])
 
     def _reap(self) -> None:
-        for number, (process, pid, pipe) in list(self._workers.items()):
+        for number, (process, pid, sock) in list(self._workers.items()):
             if (code := process.exitcode) is not None:
                 kill_group(pid)  # what it has left; its number is not given anew while any of that lives
-                with pipe:
-                    _say(pipe, code)
+                with sock:
+                    _say(sock, code)
                 del self._workers[number]
 
-    def _become_worker(self, sock: int, pipe: Connection, setup: int, *streams: int) -> None:
+    def _become_worker(self, number: int, sock: socket.socket, setup: int, *fds: int) -> None:
         os.setsid()  # killed with all that it starts; and Linux gives each session its share of a busy machine
-        if sys.platform == "linux":  # be killed when the server dies
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # be killed when the server dies
         if os.getppid() != self._pid:
             os._exit(1)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for mine in (pipe, self._sock, self._woken, self._waker):
+        for mine in (self._sock, self._woken, self._waker, *(other for _, _, other in self._workers.values())):
             mine.close()
-        close_all(self._inbox.fds)
-        for _, _, other in self._workers.values():
-            other.close()
+        arena, own_arena, *streams = fds
         for standard, fd in enumerate(streams, start=1):
             os.dup2(fd, standard)
             os.close(fd)
-        _work(socket.socket(fileno=sock), setup)
+        _work(number, sock, setup, (arena, own_arena))
 
 
-def _work(sock: socket.socket, file: int) -> None:
+def _work(number: int, sock: socket.socket, file: int, arenas: tuple[int, int]) -> None:
     """Be a worker until nobody asks any more."""
     with open(file, "rb") as stream:
         surroundings, name, threads, before, build = pickle.load(stream)  # noqa: S301  our own driver wrote it
@@ -269,8 +268,8 @@ def _work(sock: socket.socket, file: int) -> None:
     from swath.workers.process.worker import WorkerServer  # noqa: PLC0415  likewise
 
     begin_process(threads)
-    with sock, contextlib.suppress(EOFError):
-        WorkerServer(sock, name).run(outcome, build)
+    with sock, contextlib.suppress(ConnectionError):
+        WorkerServer(sock, arenas, name).run(number, outcome, build)
 
 
 def _settle_in(
@@ -289,9 +288,9 @@ def _settle_in(
     multiprocessing.current_process().authkey = authkey
 
 
-def _say(pipe: Connection, news: int | str) -> None:
+def _say(sock: socket.socket, news: int | str) -> None:
     with contextlib.suppress(BrokenPipeError):  # nobody is there to read it
-        pipe.send(news)
+        sock.send(pickle.dumps(news))
 
 
 def _module_path() -> list[str]:

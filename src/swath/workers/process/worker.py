@@ -3,66 +3,90 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import pickle
 import socket
 import sys
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from swath.workers.hosting import Hosted
 from swath.workers.message import reply_to
 from swath.workers.outcome import Outcome
 from swath.workers.packing import pack, unpack
-from swath.workers.process.memory import Lease, of_driver, sent
-from swath.workers.process.message import Answer, Inbox, Payload, Request, close_all, send
+from swath.workers.process.memory import Arena, Lease, Payload, Window
 from swath.workers.tickets import Name
+
+LONGEST = 1 << 16
+"""Bytes of a message, at most: what is larger is in an arena."""
+
+Request: TypeAlias = tuple[int, str, Payload, list[int]]
+"""Its number, a method, the arguments, and blocks of the worker that are not needed any more."""
+
+Answer: TypeAlias = tuple[int, Payload, Payload | None]
+"""The number of the request, and two parts, see `reply_to`."""
+
+_of_driver: list[Window] = []
+"""In a worker: what its driver writes."""
+
+
+class Lent(NamedTuple):
+    """A shared value in a worker; good while it answers the call that brought it."""
+
+    payload: Payload
+
+    def open(self) -> Any:
+        """The value; its arrays are views that cannot be written."""
+        return _of_driver[0].view(self.payload)
+
+    def release(self) -> None:
+        """The driver does that."""
 
 
 class WorkerServer:
     """Hosts a worker's object and answers requests.
 
     Args:
-        sock: to the driver.
+        sock: to the driver; a message is one packet.
+        arenas: the files that the driver and this worker write.
         name: which life of which worker.
     """
 
-    def __init__(self, sock: socket.socket, name: Name) -> None:
+    def __init__(self, sock: socket.socket, arenas: tuple[int, int], name: Name) -> None:
+        _of_driver[:] = [Window(arenas[0], mmap.ACCESS_READ)]
         self._sock = sock
+        self._arena = Arena(arenas[1])
+        self._lent: dict[int, Lease] = {}
         self._hosted = Hosted(name)
 
-    def run(self, before: Outcome, build: tuple[bytes, list[bytearray]]) -> None:
-        """Make the object, if what comes before it went well; then answer.
+    def run(self, number: int, before: Outcome, build: tuple[bytes, list[bytearray]]) -> None:
+        """Make the object, if what comes before it went well; then answer until nobody asks any more.
 
         Raises:
-            EOFError: nobody asks any more.
+            ConnectionError: the driver is gone.
+
+        Args:
+            number: of the request to build it.
+            before: what became of what comes before.
+            build: how to make it.
         """
-        self._answer(0, self._hosted.build(before, partial(unpack, *build)))
-        inbox = Inbox(self._sock)
-        while True:
-            for message, fds in inbox.arrived():
-                request: Request = pickle.loads(message)  # noqa: S301  our own driver wrote it
-                serial, method, args, news = request
-                of_driver.learn(news, fds)
-                self._answer(serial, self._hosted.answer(method, partial(of_driver.own, args)))
+        self._answer(number, self._hosted.build(before, partial(unpack, *build)))
+        while message := self._sock.recv(LONGEST):
+            request: Request = pickle.loads(message)  # noqa: S301  our own driver wrote it
+            number, method, args, returned = request
+            for start in returned:
+                self._lent.pop(start, None)
+            self._answer(number, self._hosted.answer(method, partial(_of_driver[0].own, args)))
 
-    def _answer(self, serial: int, outcome: Outcome) -> None:
-        leases: list[Lease] = []
-
+    def _answer(self, number: int, outcome: Outcome) -> None:
         def carry(value: Any) -> Payload:
-            payload, own = sent(pack(value), of_driver.pool)
-            leases.extend(own)
+            payload, leases = self._arena.sent(pack(value))
+            self._lent.update((lease.block.start, lease) for lease in leases)
             return payload
 
         head, body = reply_to(outcome, carry)
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(AttributeError, OSError, ValueError):  # none, nobody reads it, it is closed
                 stream.flush()
-        news, fds = of_driver.news(leases)
-        answer: Answer = (serial, head, body, news)
-        try:
-            with contextlib.suppress(BrokenPipeError):  # the driver is gone, or will kill us: the next request shows it
-                send(self._sock, pickle.dumps(answer), fds)
-        finally:
-            close_all(fds)
-        of_driver.note_sent(news)
-        of_driver.lent.update((lease.block.id, lease) for lease in leases)
+        answer: Answer = (number, head, body)
+        self._sock.send(pickle.dumps(answer))

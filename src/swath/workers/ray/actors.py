@@ -21,7 +21,7 @@ from typing import Any
 
 from swath.errors import Closed, PayloadLost
 from swath.extras import need
-from swath.workers.base import Job, OwingHandle
+from swath.workers.base import Handle, Job
 from swath.workers.first import travelling
 from swath.workers.hosting import THREAD_SETTINGS, sending
 from swath.workers.message import outcome_of
@@ -34,7 +34,7 @@ from swath.workers.tickets import Board, Ticket
 _CLOSE_S = 5.0
 
 
-class RayHandle(OwingHandle):
+class RayHandle(Handle):
     """An actor, and the calls that it has not answered.
 
     Args:

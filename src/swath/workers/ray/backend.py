@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swath.errors import SwathError
-from swath.workers.base import Handle, Job, OnBoard, Watched
+from swath.workers.base import Backend, Handle, Job, Watched
 from swath.workers.garbage import GarbageWatch
 from swath.workers.ray.actors import RayActors, RayHandle
 from swath.workers.ray.cluster import Cluster, asked
@@ -21,7 +21,7 @@ from swath.workers.ray.values import RayShared
 from swath.workers.tickets import Ticket
 
 
-class RayBackend(OnBoard):
+class RayBackend(Backend):
     """Workers in Ray actors.
 
     Their methods run in the main thread of the actor. The death of an actor that is idle is seen with the next call.
@@ -39,7 +39,8 @@ class RayBackend(OnBoard):
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
         cluster = Cluster(init_config)
         self._actors = RayActors(cluster, cluster.default_for(workers))
-        super().__init__(self._actors.board)
+        super().__init__()
+        self._board = self._actors.board
         self._watch = GarbageWatch(
             self, self._actors.close, at_exit=False
         )  # Ray ends the actors of a driver that exits
