@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -53,72 +53,48 @@ class Estimator:
         return cls(config["gamma"], config["lambda"], config["use_gae"], config.get("use_critic", True))
 
 
-class Estimates(NamedTuple):
-    """Advantages and value targets, float32 `[*B, T]`."""
-
-    advantages: Array
-    value_targets: Array
-
-
-@dataclass(frozen=True)
-class Chunks:
-    """Chunks of trajectories, one behind the other in rows `[*B, T]`.
-
-    Attributes:
-        rewards: `[*B, T]`.
-        values: of the states acted in, `[*B, T]`; None without a critic.
-        terminated: the state reached is an end state, `[*B, T]` bool.
-        ends: the chunk ends with this row, as all do where terminated and at the end of the row, `[*B, T]` bool.
-    """
-
-    rewards: Array
-    values: Array | None
-    terminated: Array
-    ends: Array
-
-    @property
-    def open_ends(self) -> Array:
-        """Ends behind which the episode goes on, or could: the values of the states reached matter, `[*B, T]` bool."""
-        return np.asarray(self.ends & ~self.terminated)
-
-    def bootstrapped(self, open_values: Array) -> Array:
-        """The values of the states reached, float32 `[*B, T]`; 0 behind terminated rows, and without a critic.
-
-        Args:
-            open_values: those at the open ends, `[n]` in the order of the rows.
-        """
-        after = np.zeros(self.rewards.shape, dtype=np.float32)
-        if self.values is not None:
-            after[..., :-1] = self.values[..., 1:]
-            after[self.ends] = 0
-        after[self.open_ends] = open_values
-        return after
-
-
-def estimate(chunks: Chunks, bootstrapped: Array, estimator: Estimator) -> Estimates:
-    """Advantages and targets; sums are made in float64.
+def values_after(values: Array | None, ends: Array, open_ends: Array, open_values: Any) -> Array:
+    """The values of the states reached, float32 `[n]`: those one row on; 0 behind end states, and without a critic.
 
     Args:
-        chunks: rewards, values and ends.
-        bootstrapped: the values of the states reached, 0 where they are end states, `[*B, T]`.
+        values: of the states acted in, `[n]`; None without a critic.
+        ends: rows that end a chunk, as the last one does, `[n]` bool.
+        open_ends: those of them behind which the episode goes on, or could, `[n]` bool.
+        open_values: of the states behind these.
+    """
+    after = np.zeros(len(ends), dtype=np.float32)
+    if values is not None:
+        after[:-1] = values[1:]
+        after[ends] = 0
+    after[open_ends] = open_values
+    return after
+
+
+def estimate(rewards: Any, values: Any, after: Any, ends: Array, estimator: Estimator) -> tuple[Array, Array]:
+    """Advantages and value targets, float32 `[n]`, of chunks one behind the other; sums are made in float64.
+
+    Args:
+        rewards: `[n]`.
+        values: of the states acted in, `[n]`; None without a critic.
+        after: the values of the states reached, 0 where they are end states, `[n]`.
+        ends: rows that end a chunk, as the last one does, `[n]` bool.
         estimator: which formulas.
 
     Raises:
         AssertionError: a critic is to be used, but there are no values.
     """
-    if estimator.use_critic and chunks.values is None:
+    if estimator.use_critic and values is None:
         raise AssertionError("use_critic=True needs the column 'vf_preds'; have the policy write it, or turn it off")
-    reward, after, ends = _exact(chunks.rewards), _exact(bootstrapped), torch.tensor(chunks.ends)
-    value = torch.zeros_like(reward) if chunks.values is None else _exact(chunks.values)
-    gamma = estimator.gamma
+    reward, after, end, gamma = _exact(rewards), _exact(after), torch.tensor(ends), estimator.gamma
+    value = _exact(values) if estimator.use_critic else torch.zeros_like(reward)
     if estimator.use_gae:
-        never = torch.zeros_like(ends)  # `after` is 0 already where the state reached is an end state
-        advantage = generalized_advantage(reward, value, after, never, ends, gamma=gamma, lmbda=estimator.lambda_)
+        never = torch.zeros_like(end)  # `after` is 0 already where the state reached is an end state
+        advantage = generalized_advantage(reward, value, after, never, end, gamma=gamma, lmbda=estimator.lambda_)
         target = advantage + value
     else:
-        returns = discounted_sum(reward + gamma * after * ends, gamma * (~ends).to(reward.dtype))
-        advantage, target = (returns - value, returns) if estimator.use_critic else (returns, torch.zeros_like(returns))
-    return Estimates(*(made.to(torch.float32).numpy() for made in (advantage, target)))
+        returns = discounted_sum(reward + gamma * after * end, gamma * (~end).to(reward.dtype))
+        advantage, target = returns - value, returns if estimator.use_critic else torch.zeros_like(returns)
+    return advantage.float().numpy(), target.float().numpy()
 
 
 def discount_cumsum(x: Array, gamma: float) -> Array:
@@ -209,15 +185,13 @@ def compute_advantages(
     Raises:
         AssertionError: a critic without values; `use_gae` without a critic.
     """
-    estimator = Estimator(gamma, lambda_, use_gae, use_critic)
     rewards = np.asarray(rollout[ColumnNames.REWARDS] if rewards is None else rewards)
-    if vf_preds is None and ColumnNames.VF_PREDS in rollout:
-        vf_preds = np.asarray(rollout[ColumnNames.VF_PREDS])
-    never, ends = np.zeros(len(rewards), dtype=np.bool_), np.arange(len(rewards)) == len(rewards) - 1
-    chunk = Chunks(rewards, vf_preds if use_critic else None, never, ends)
-    estimates = estimate(chunk, chunk.bootstrapped(np.asarray([_number(last_r)])), estimator)
-    rollout[Postprocessing.ADVANTAGES] = estimates.advantages
-    rollout[Postprocessing.VALUE_TARGETS] = estimates.value_targets
+    values = rollout.get(ColumnNames.VF_PREDS) if vf_preds is None else vf_preds
+    values = np.asarray(values) if use_critic and values is not None else None
+    last = np.arange(len(rewards)) == len(rewards) - 1
+    after = values_after(values, last, last, _number(last_r))
+    estimates = estimate(rewards, values, after, last, Estimator(gamma, lambda_, use_gae, use_critic))
+    rollout[Postprocessing.ADVANTAGES], rollout[Postprocessing.VALUE_TARGETS] = estimates
     return rollout
 
 

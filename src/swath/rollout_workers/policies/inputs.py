@@ -1,9 +1,9 @@
-"""What goes into a policy's network and comes out of it: settings, observations, batches, weights."""
+"""What goes into a policy's network and comes out of it: observations, batches, weights; and what settings say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.metrics import LEARNER_STATS
-from swath.rollout_workers.nests import as_array, as_tensor, map_nest, tensor_of
+from swath.rollout_workers.nests import map_nest, tensor_of
 from swath.seeds import derive_named
 
 
@@ -52,11 +50,7 @@ def run(model: Callable[..., Any], obs: Any, states: Sequence[Any] = (), seq_len
     parts = answer if isinstance(answer, tuple) else (answer,)
     *given, after = parts if remembers else (*parts, ())
     if len(given) not in (1, 2) or not isinstance(given[0], Tensor):
-        wanted = (
-            "(dist_inputs, states) or (dist_inputs, value, states)"
-            if remembers
-            else "dist_inputs or (dist_inputs, value)"
-        )
+        wanted = "dist_inputs or (dist_inputs, value)" + (", with the states as the last part" if remembers else "")
         raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {wanted}")
     value = given[1] if len(given) == 2 else None
     return Outputs(given[0], value.squeeze(-1) if value is not None and value.ndim == 2 else value, list(after))
@@ -68,33 +62,14 @@ def on(device: torch.device, nest: Any) -> Any:
         return torch.from_numpy(nest)
 
     def tensor(leaf: Any) -> Tensor:
-        made = leaf if isinstance(leaf, Tensor) else as_tensor(np.asarray(leaf))
+        made = tensor_of(leaf)
         return (made.float() if made.dtype == torch.float64 else made).to(device)
 
     return map_nest(tensor, nest)
 
 
-def valid_mean(batch: SampleBatch) -> Callable[[Tensor], Tensor]:
-    """The mean over the rows of a batch that are no padding."""
-    if ColumnNames.SEQ_LENS not in batch or not batch.zero_padded:
-        return torch.mean
-    seq_lens, stride = batch[ColumnNames.SEQ_LENS], batch.max_seq_len
-    assert stride is not None  # as it is where rows are padded
-    valid = (torch.arange(stride, device=seq_lens.device) < seq_lens.unsqueeze(-1)).reshape(-1)
-    return lambda values: values[valid].mean()
-
-
-def weights_of(model: nn.Module) -> dict[str, np.ndarray[Any, Any]]:
-    """Copies of all parameters and persistent buffers by name, in dtypes that NumPy has: bfloat16 becomes float32."""
-    return {name: np.array(as_array(tensor)) for name, tensor in model.state_dict().items()}
-
-
-def plan_of_weights(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[], None]:
-    """Check weights; what copies them into the model, which then cannot fail.
-
-    Args:
-        model: gets them.
-        weights: arrays or tensors by name.
+def fitting(model: nn.Module, weights: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Weights, arrays or tensors by name, as `load_state_dict` of the model takes them.
 
     Raises:
         ValueError: names missing or unknown, or other shapes; the message lists them all.
@@ -104,19 +79,13 @@ def plan_of_weights(model: nn.Module, weights: Mapping[str, Any]) -> Callable[[]
     pairs = (("missing", held.keys() - given.keys()), ("unknown", given.keys() - held.keys()))
     wrong = [f"{what} {', '.join(sorted(names))}" for what, names in pairs if names]
     wrong += [
-        f"{name} has shape {list(given[name].shape)} instead of {list(tensor.shape)}"
-        for name, tensor in held.items()
-        if name in given and given[name].shape != tensor.shape
+        f"{name} has shape {list(given[name].shape)} instead of {list(held[name].shape)}"
+        for name in held
+        if name in given and given[name].shape != held[name].shape
     ]
     if wrong:
         raise ValueError(f"weights that do not fit, none was taken over: {'; '.join(wrong)}")
-
-    def copy_in() -> None:
-        with torch.no_grad():
-            for name, tensor in held.items():
-                tensor.copy_(given[name])
-
-    return copy_in
+    return given
 
 
 def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
@@ -154,13 +123,6 @@ def info_of(batch: SampleBatch, stats: dict[str, Any], reported: dict[str, Any],
     }
 
 
-def complete(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with defaults for all that it does not say."""
-    given = dict(config)
-    model = {**MODEL_DEFAULTS, **given.get("model", {})}
-    return {**AlgorithmConfig().to_dict(), **given, "model": model}
-
-
 def device_of(config: Mapping[str, Any]) -> torch.device:
     """Where a worker's policies are.
 
@@ -176,20 +138,12 @@ def device_of(config: Mapping[str, Any]) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-@contextmanager
-def initial_weights(config: Mapping[str, Any], device: torch.device) -> Iterator[None]:
-    """While weights are drawn: if there is a seed, they depend on it and the policy's id alone.
-
-    Args:
-        config: of the policy.
-        device: where it is; the draws of a GPU are private, too.
-    """
+def initial_weights(config: Mapping[str, Any], device: torch.device) -> AbstractContextManager[Any]:
+    """While weights are drawn: if there is a seed, they depend on it and the policy's id alone."""
     seed = config.get("seed")
     if seed is None:
-        yield
-        return
-    with PrivateStreams(derive_named(seed, f"weights of {config.get('__policy_id', '')}"), device).swapped():
-        yield
+        return nullcontext()
+    return PrivateStreams(derive_named(seed, f"weights of {config.get('__policy_id', '')}"), device).swapped()
 
 
 def scheduled(schedule: Sequence[Sequence[float]] | None, constant: float, step: int) -> float:

@@ -23,10 +23,12 @@ from swath.learn.heads import DiagGaussian
 from swath.rollout_workers.actions import as_answered
 from swath.rollout_workers.batches.names import ColumnNames, views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest
 from swath.rollout_workers.policies import inputs
 from swath.rollout_workers.policies import learning as grads
-from swath.rollout_workers.policies.inputs import complete, device_of, info_of, initial_weights, scheduled, to_train_on
+from swath.rollout_workers.policies.inputs import device_of, info_of, initial_weights, scheduled, to_train_on
 from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, dist_class_of, head_for
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
@@ -62,7 +64,8 @@ class TorchPolicy(Policy):
     has_critic = True  # whether the default network has values
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
-        super().__init__(observation_space, action_space, complete(config))
+        model = {**MODEL_DEFAULTS, **config.get("model", {})}
+        super().__init__(observation_space, action_space, {**AlgorithmConfig().to_dict(), **config, "model": model})
         self.view_requirements = views()
         self.device = device_of(self.config)
         self._head = head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
@@ -131,7 +134,12 @@ class TorchPolicy(Policy):
 
     def valid_mean(self, train_batch: SampleBatch) -> Any:
         """A function that takes the mean of `[n]` over the rows of this batch that are no padding."""
-        return inputs.valid_mean(train_batch)
+        if ColumnNames.SEQ_LENS not in train_batch or not train_batch.zero_padded:
+            return torch.mean
+        seq_lens, stride = train_batch[ColumnNames.SEQ_LENS], train_batch.max_seq_len
+        assert stride is not None  # as it is where rows are padded
+        valid = torch.arange(stride, device=seq_lens.device) < seq_lens.unsqueeze(-1)
+        return lambda values: values[valid.reshape(-1)].mean()
 
     def compute_actions(
         self,
@@ -152,10 +160,7 @@ class TorchPolicy(Policy):
             explores = self.config["explore"] if explore is None else explore
             action, log_prob = head.sample(out) if explores else head.mode(out)
             actions = as_array(action)
-            extra = {
-                ColumnNames.ACTION_DIST_INPUTS: as_array(out),
-                ColumnNames.ACTION_LOGP: as_array(log_prob),
-            }
+            extra = {ColumnNames.ACTION_DIST_INPUTS: as_array(out), ColumnNames.ACTION_LOGP: as_array(log_prob)}
             if value is not None:
                 extra[ColumnNames.VF_PREDS] = as_array(value)
         self.global_timestep += len(actions)
@@ -204,7 +209,6 @@ class TorchPolicy(Policy):
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
         """One update from a batch, which is left as it is; see `compute_gradients` and `apply_gradients`."""
         told: dict[str, Any] = {}
-
         batch = to_train_on(samples, recurrent=self.is_recurrent())
         if self.callbacks is not None:
             self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=told)
@@ -240,8 +244,8 @@ class TorchPolicy(Policy):
         grads.fitted(gradients, self._parameters)
 
     def get_weights(self) -> Weights:
-        """Copies of all parameters and persistent buffers by name."""
-        return inputs.weights_of(self.model)
+        """Copies of all parameters and persistent buffers by name, bfloat16 as float32."""
+        return {name: np.array(as_array(tensor)) for name, tensor in self.model.state_dict().items()}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
         """Copy arrays or tensors into the model.
@@ -249,7 +253,7 @@ class TorchPolicy(Policy):
         Raises:
             ValueError: names missing or unknown, or other shapes; the message lists them all, nothing is applied.
         """
-        inputs.plan_of_weights(self.model, weights)()
+        self.model.load_state_dict(inputs.fitting(self.model, weights))
 
     def get_state(self) -> dict[str, Any]:
         """All that a policy needs to go on elsewhere, the optimiser's state too."""
@@ -264,10 +268,10 @@ class TorchPolicy(Policy):
         Raises:
             ValueError: weights or optimiser of another network; nothing is applied.
         """
-        take_weights_over = inputs.plan_of_weights(self.model, state["weights"])
+        weights = inputs.fitting(self.model, state["weights"])
         if "optimizer" in state:
             self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
-        take_weights_over()
+        self.model.load_state_dict(weights)
         self.global_timestep, self.num_grad_updates = state["global_timestep"], state.get("num_grad_updates", 0)
 
     def get_initial_state(self) -> list[Any]:

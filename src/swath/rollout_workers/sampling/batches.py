@@ -22,7 +22,7 @@ from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
-from swath.rollout_workers.postprocessing import Chunks, Estimator, estimate
+from swath.rollout_workers.postprocessing import Estimator, estimate, values_after
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.slots import records_at
 
@@ -216,25 +216,23 @@ def _at_once(rows: Rows) -> tuple[SampleBatch, list[int]]:
     """The batch, with advantages if the policy adds some, and how long its chunks are."""
     policy, batch, starts, estimator = rows.of.policy, rows.batch, rows.starts, _estimator_of(rows.of.policy)
     if estimator is not None:
-        terminated = batch[ColumnNames.TERMINATEDS]
-        ends = np.zeros(len(terminated), dtype=np.bool_)
+        ends = np.zeros(batch.count, dtype=np.bool_)
         ends[starts[1:] - 1] = ends[-1] = True
+        open_ends = ends & ~batch[ColumnNames.TERMINATEDS]
         values = batch[ColumnNames.VF_PREDS] if estimator.use_critic else None
-        chunks = Chunks(batch[ColumnNames.REWARDS], values, terminated, ends)
-        after = chunks.bootstrapped(_open_values(policy, batch, chunks))
-        estimates = estimate(chunks, after, estimator)
+        open_values = 0 if values is None else _open_values(policy, batch, np.flatnonzero(open_ends))
+        after = values_after(values, ends, open_ends, open_values)
         if estimator.use_critic:
             batch[ColumnNames.VALUES_BOOTSTRAPPED] = after
-        batch[ColumnNames.ADVANTAGES] = estimates.advantages
-        batch[ColumnNames.VALUE_TARGETS] = estimates.value_targets
+        estimates = estimate(batch[ColumnNames.REWARDS], values, after, ends, estimator)
+        batch[ColumnNames.ADVANTAGES], batch[ColumnNames.VALUE_TARGETS] = estimates
     return batch, np.diff(starts, append=len(rows.records)).tolist()
 
 
-def _open_values(policy: Any, batch: SampleBatch, chunks: Chunks) -> Array:
-    """The values of the states behind the open ends, for which the critic is asked once; 0 without one."""
-    rows = np.flatnonzero(chunks.open_ends)
-    if chunks.values is None or not len(rows):
-        return np.zeros(len(rows), dtype=np.float32)
+def _open_values(policy: Any, batch: SampleBatch, rows: Array) -> Any:
+    """The values of the states behind these rows, for which the critic is asked once."""
+    if not len(rows):
+        return 0
     columns = {ColumnNames.OBS: batch[ColumnNames.NEXT_OBS]}
     for name in batch:
         if name.startswith(STATE_OUT):
