@@ -109,6 +109,7 @@ class ProcessHandle(Handle):
             self._sock.shutdown(socket.SHUT_RDWR)  # nobody waits for room in it any more
         with self._sending:
             self._sock.close()
+            self._window.close()
             os.close(self._file)
 
     def _follow(self) -> None:

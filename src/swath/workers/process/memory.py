@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
@@ -51,7 +52,8 @@ class Payload(NamedTuple):
     parts: int = 0
 
 
-class Block(NamedTuple):
+@dataclass(eq=False)
+class Block:
     """A part of an arena.
 
     Attributes:
@@ -93,6 +95,7 @@ class Arena:
         self._lock = threading.Lock()
         self._end = 0
         self._free: deque[Block] = deque()
+        self._blocks = weakref.WeakSet[Block]()
 
     def lend(self, packed: Packed) -> tuple[Payload, Lease]:
         """Write a value into a block."""
@@ -114,6 +117,9 @@ class Arena:
 
     def close(self) -> None:
         """Let go of the file; its memory goes with the last that has it."""
+        self._free.clear()
+        for block in list(self._blocks):  # what is mapped keeps a descriptor of its own
+            del block.map, block.view
         fd, self.fd = self.fd, -1
         os.close(fd)
 
@@ -130,6 +136,7 @@ class Arena:
             memory = mmap.mmap(self.fd, size, offset=start)
             self._end += size
             found = Block(start, memory, np.frombuffer(memory, dtype=np.uint8))
+            self._blocks.add(found)
         return found
 
 
@@ -168,6 +175,10 @@ class Window:
         lease = self._view(payload)[:]
         weakref.finalize(lease, self.returned.append, payload.start).atexit = False
         return partial(viewed, payload, lease)
+
+    def close(self) -> None:
+        """Let go of what is mapped, but for what is still needed."""
+        self._mapped.clear()  # what is mapped keeps a descriptor of its own
 
     def _view(self, payload: Payload) -> Bytes:
         """The block, mapped: what was mapped last is likely to be used again."""
