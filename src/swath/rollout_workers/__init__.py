@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from swath.rollout_workers.batches.columns import attempt_count_timesteps as attempt_count_timesteps
-from swath.rollout_workers.batches.multi_agent import MultiAgentBatch as MultiAgentBatch
-from swath.rollout_workers.batches.multi_agent import concat_samples as concat_samples
-from swath.rollout_workers.batches.multi_agent import concat_samples_into_ma_batch as concat_samples_into_ma_batch
-from swath.rollout_workers.batches.multi_agent import (
-    convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch,
-)
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.names import ViewRequirement as ViewRequirement
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch as MultiAgentBatch
 from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
+from swath.rollout_workers.batches.sample_batch import concat_samples as concat_samples
+from swath.rollout_workers.batches.sample_batch import concat_samples_into_ma_batch as concat_samples_into_ma_batch
+from swath.rollout_workers.batches.sample_batch import (
+    convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch,
+)
 from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
@@ -65,6 +65,7 @@ from swath.rollout_workers.worker_set.sampling import synchronous_parallel_sampl
 from swath.rollout_workers.worker_set.worker_set import EnvRunnerGroup as EnvRunnerGroup
 from swath.rollout_workers.worker_set.worker_set import WorkerSet as WorkerSet
 
+# What RLlib has and this package does not: the way out, by name.
 _GONE = {
     "RepeatedValues": "give padded values and their lengths as two columns",
     **dict.fromkeys(
@@ -72,7 +73,6 @@ _GONE = {
         "columns are not compressed; store batches with numpy.savez_compressed",
     ),
 }
-"""What RLlib has and this package does not: the way out, by name."""
 
 if not TYPE_CHECKING:  # a type checker must see which names there are not
 

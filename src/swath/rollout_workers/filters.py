@@ -19,8 +19,8 @@ import numpy as np
 from swath.rollout.spaces import Array
 from swath.rollout_workers.nests import map_nest
 
+# Of a set of values of one shape: how many, their mean, the sum of their squared differences from it, float64.
 Moments: TypeAlias = tuple[int, Array, Array]
-"""Of a set of values of one shape: how many, their mean, the sum of their squared differences from it, float64."""
 
 _SMALLEST_SCALE = 1e-6
 
@@ -32,8 +32,8 @@ class Filter(ABC):
     learns nothing needs `__call__` alone.
     """
 
+    # Held while what was learnt changes or is copied, where several threads may ask.
     _guard: AbstractContextManager[Any] = nullcontext()
-    """Held while what was learnt changes or is copied, where several threads may ask."""
 
     @abstractmethod
     def __call__(self, x: Any, update: bool = True) -> Any:
@@ -335,8 +335,8 @@ def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filt
     return made
 
 
+# By policy id.
 Filters = Mapping[str, Filter]
-"""By policy id."""
 
 
 def copies_of(filters: Filters, *, flush_after: bool = False) -> dict[str, Filter]:

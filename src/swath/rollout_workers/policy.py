@@ -19,11 +19,11 @@ from swath.rollout_workers.nests import map_nest
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Actions `[n, …]` (or a list of n), states `[n, …]`, and columns `[n, …]` for the batch by name.
 Actions = tuple[Any, list[Any], dict[str, Any]]
-"""Actions `[n, …]` (or a list of n), states `[n, …]`, and columns `[n, …]` for the batch by name."""
 
+# Arrays by name.
 Weights = dict[str, np.ndarray[Any, Any]]
-"""Arrays by name."""
 
 
 class Policy(ABC):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -34,8 +34,8 @@ def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
 
 _NO_DONES = "'dones' cannot be set: it is computed; set 'terminateds' and 'truncateds'"
 
+# What holds for parts of a batch as for the whole.
 _KEPT = ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training")
-"""What holds for parts of a batch as for the whole."""
 
 _GONE = {
     "compress": "columns are not compressed; store batches with numpy.savez_compressed",
@@ -44,8 +44,8 @@ _GONE = {
     "accessed_keys": "batches do not record what is read; name the columns you need",
 }
 _GONE["pack_if_needed"], _GONE["get_interceptor"] = _GONE["compress"], _GONE["set_get_interceptor"]
+# What RLlib's batches have and these do not: the way out, by name.
 _GONE["added_keys"] = _GONE["deleted_keys"] = _GONE["accessed_keys"]
-"""What RLlib's batches have and these do not: the way out, by name."""
 
 
 class Columns(dict[str, Any]):
@@ -211,9 +211,6 @@ class Columns(dict[str, Any]):
         dones = np.asarray(np.logical_or(as_array(flags[0]), as_array(flags[-1])))
         dones.flags.writeable = False
         return dones
-
-
-SomeColumns = TypeVar("SomeColumns", bound=Columns)
 
 
 def refused_attribute(batch: object, name: str) -> AttributeError:

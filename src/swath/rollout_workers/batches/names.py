@@ -13,8 +13,8 @@ from typing import Any
 
 from gymnasium import Space
 
+# The policy of all agents where nothing else is said.
 DEFAULT_POLICY_ID = "default_policy"
-"""The policy of all agents where nothing else is said."""
 
 STATE_IN, STATE_OUT = "state_in_", "state_out_"
 
@@ -97,12 +97,12 @@ class ViewRequirement:
             )
 
 
+# Columns that hold what another held one step before.
 SHIFTED = {ColumnNames.PREV_ACTIONS: ColumnNames.ACTIONS, ColumnNames.PREV_REWARDS: ColumnNames.REWARDS}
-"""Columns that hold what another held one step before."""
 
 BEFORE = tuple(SHIFTED)
+# The columns that are there only if a policy asks for them.
 OPTIONAL = (*BEFORE, ColumnNames.INFOS, ColumnNames.ENV_ID, ColumnNames.AGENT_ID)
-"""The columns that are there only if a policy asks for them."""
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,16 @@
-"""Transitions of one policy, as columns."""
+"""What workers hand out: transitions of one policy, as columns, and those of several that acted in the same envs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from functools import partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from tensordict import TensorDict, TensorDictBase
 
 from swath.options import count
-from swath.rollout_workers.batches.columns import Columns
+from swath.rollout_workers.batches.columns import refused_attribute
 from swath.rollout_workers.batches.names import (
     DEFAULT_POLICY_ID,
     SHIFTED,
@@ -22,31 +21,16 @@ from swath.rollout_workers.batches.names import (
     require_own_step,
     state_out_of,
 )
-from swath.rollout_workers.batches.rows import (
-    Sequences,
-    check_lengths,
-    check_rows,
-    concat,
-    regrouped,
-    sequences_of,
-    taken,
-)
+from swath.rollout_workers.batches.rows import Rows, Sequences, concat
 from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
-from swath.rollout_workers.nests import Array, Leaf, as_array, map_nest, rows_of, take
+from swath.rollout_workers.nests import Array, as_array, map_nest, take
 
-if TYPE_CHECKING:
-    from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
-
-Slice: TypeAlias = slice
-"""The builtin, which the method of that name hides."""
-
-_EPISODE_KEYS = (ColumnNames.EPS_ID, ColumnNames.DONES)
-
+# Where the last row holds what these columns hold in the step behind it.
 _BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
-"""Where the last row holds what these columns hold in the step behind it."""
+_SORTED_BY = (ColumnNames.EPS_ID, ColumnNames.T, ColumnNames.AGENT_INDEX)
 
 
-class SampleBatch(ColumnNames, Columns):
+class SampleBatch(ColumnNames, Rows):
     """Transitions of one policy: a dict of columns, one row per transition.
 
     ```python
@@ -74,188 +58,6 @@ class SampleBatch(ColumnNames, Columns):
         """Rows."""
         return self.count
 
-    def check_lengths(self) -> None:
-        """Raise `ValueError`, with names and lengths, unless all columns are equally long."""
-        check_lengths(self)
-
-    @overload
-    def __getitem__(self, name: Slice) -> Self: ...
-    @overload
-    def __getitem__(self, name: str) -> Any: ...
-    def __getitem__(self, name: str | Slice) -> Any:
-        if not isinstance(name, slice):
-            return super().__getitem__(name)
-        if name.step not in (None, 1):
-            raise ValueError(
-                f"step {name.step} of a slice of a batch must be 1; take every n-th row of the columns instead"
-            )
-        check_rows(self)
-        start, stop, _ = name.indices(self.count)
-        stop = max(start, stop)
-        if ColumnNames.SEQ_LENS not in self:
-            return self.like(self.mapped(partial(take, rows=slice(start, stop))))
-        sequences = Sequences.of(self)
-        first, last = sequences.before(start), sequences.before(stop)
-        return taken(self, slice(*sequences.bounds[[first, last]]), slice(first, last))
-
-    def columns(self, keys: Iterable[str]) -> list[Any]:
-        """These columns."""
-        return [self[key] for key in keys]
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Each row as a dict; `seq_lens` is 1 in each."""
-        columns = self._row_by_row()
-        for i in range(self.count):
-            yield columns.mapped(partial(_row, i))
-
-    def take(self, rows: Array) -> Self:
-        """These rows, copied: sequences of one row each, where there are sequences.
-
-        The state before a row is that at the beginning of its sequence, or what the row before gave out
-        (`state_out_…`), if the batch has that.
-
-        Args:
-            rows: their numbers `[n]`.
-        """
-        check_rows(self)
-        if ColumnNames.SEQ_LENS not in self:
-            return taken(self, rows, rows)
-        made = regrouped(self, rows, np.ones(len(rows), dtype=np.int64))
-        made.zero_padded = False
-        return made
-
-    def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
-        """Exactly the rows from `start` to `end`; a negative start asks for zeros in front.
-
-        Args:
-            start: the first row.
-            end: the row behind the last.
-            state_start: the first sequence that the rows are from, if the caller knows.
-            state_end: the sequence behind the last.
-
-        Raises:
-            ValueError: the last two are not as it is, columns of different lengths, or padded sequences.
-        """
-        check_rows(self)
-        front = max(-count("start", start, least=None), 0)
-        begin = min(max(start, 0), self.count)
-        stop = max(begin, min(count("end", end, least=0), self.count))
-        rows: Any = np.concatenate([np.full(front, -1), np.arange(begin, stop)]) if front else slice(begin, stop)
-        if ColumnNames.SEQ_LENS not in self:
-            return taken(self, rows, rows)
-        sequences = Sequences.of(self)
-        if sequences.stride is not None:
-            raise ValueError(
-                "of padded sequences only whole ones can be taken; use batch[i:j], or slice before padding"
-            )
-        found, lengths = np.unique(sequences.of_rows[begin:stop], return_counts=True)
-        if front:  # zeros in front belong to the first
-            found, lengths = (found, lengths) if len(found) else (np.zeros(1, int), np.zeros(1, int))
-            lengths[0] += front
-        span = (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
-        if (state_start, state_end) not in ((None, None), span):
-            given = (state_start, state_end)
-            raise ValueError(f"rows {start} to {end} are from sequences {span[0]} to {span[1]}, not {given}")
-        return regrouped(self, rows if front else np.arange(begin, stop), lengths)
-
-    def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
-        """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
-
-        With `seq_lens` cuts move down to where a sequence starts, and parts that get empty by that are left out.
-
-        Raises:
-            ValueError: not exactly one of the three, or one below 1.
-        """
-        given = [value for value in (size, num_slices, k) if value is not None]
-        if len(given) != 1:
-            raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
-        if num_slices is None:
-            bounds = [*range(0, self.count, count("size", given[0])), self.count]
-        else:
-            wanted = count("num_slices", num_slices)
-            bounds = [0, *np.cumsum([(self.count + i) // wanted for i in range(wanted)]).tolist()]
-        parts = [self[start:stop] for start, stop in pairwise(bounds)]
-        return parts if ColumnNames.SEQ_LENS not in self else [part for part in parts if part.count]
-
-    def split_by_episode(self, key: str | None = None) -> list[Self]:
-        """One batch per run of equal `eps_id`, or where that is missing per done; `key` forces "eps_id" or "dones".
-
-        Raises:
-            KeyError: no such column.
-            ValueError: another key, or an episode that ends in the middle of a padded sequence.
-        """
-        if key not in (None, *_EPISODE_KEYS):
-            raise ValueError(f"split_by_episode(key={key!r}) splits by one of {_EPISODE_KEYS}")
-        key = key or (ColumnNames.EPS_ID if ColumnNames.EPS_ID in self else ColumnNames.DONES)
-        sequences = sequences_of(self)
-        values = as_array(self[key])[sequences.place_of_rows]
-        ends = values[1:] != values[:-1] if key == ColumnNames.EPS_ID else values[:-1]
-        bounds = [0, *(np.flatnonzero(ends) + 1).tolist(), self.count] if self.count else []
-        if sequences.stride is None:
-            return [self.slice(start, stop) for start, stop in pairwise(bounds)]
-        if not set(bounds) <= {*sequences.starts.tolist(), self.count}:
-            raise ValueError("a padded sequence goes on over the end of an episode; split by episode before padding")
-        return [self[start:stop] for start, stop in pairwise(bounds)]
-
-    def concat(self, other: SampleBatch) -> Self:
-        """A new batch of both, as `concat_samples` makes it."""
-        return concat([self, other], type(self))
-
-    def shuffle(self, generator: np.random.Generator | None = None) -> Self:
-        """Put the rows in random order, all columns and `infos` alike, in place; padded sequences stay together.
-
-        Args:
-            generator: what draws the order; by default NumPy's global state.
-
-        Returns:
-            This batch.
-
-        Raises:
-            ValueError: columns of different lengths, or sequences without padding.
-        """
-        sequences = sequences_of(self)
-        if sequences.stride is None:
-            raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
-        draw: Any = np.random.permutation if generator is None else generator.permutation
-        order = draw(len(sequences))
-        places = (order[:, None] * sequences.stride + np.arange(sequences.stride)).reshape(-1)
-        dict.update(self, taken(self, places, order))
-        return self
-
-    def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
-        """Let each sequence take `max_seq_len` rows, zeros behind its end, in place; None among objects.
-
-        Args:
-            max_seq_len: at least the length of the longest.
-            exclude_states: only True: `state_in_…` have one row per sequence.
-
-        Returns:
-            This batch.
-
-        Raises:
-            ValueError: no `seq_lens`, a longer sequence, columns of different lengths, or another padding already; or
-                `exclude_states=False`.
-        """
-        if not exclude_states:
-            raise ValueError("exclude_states=False is not served: states have one row per sequence; leave it out")
-        stride = count("max_seq_len", max_seq_len)
-        if ColumnNames.SEQ_LENS not in self:
-            raise ValueError(f"right_zero_pad() needs 'seq_lens'; this batch has only {sorted(self)}")
-        sequences = sequences_of(self)
-        if sequences.stride not in (None, stride):
-            raise ValueError(
-                f"the sequences are padded to {sequences.stride} already; pad the batch they are from to {stride}"
-            )
-        longest = sequences.lengths.max(initial=0)
-        if longest > stride:
-            raise ValueError(f"max_seq_len={stride}, but there is a sequence of {longest} rows; use at least that")
-        padded = Sequences(sequences.lengths, stride)
-        rows = np.full(padded.bounds[-1], -1)
-        rows[padded.place_of_rows] = sequences.place_of_rows
-        dict.update(self, taken(self, rows, slice(None)))
-        self.zero_padded, self.max_seq_len = True, stride
-        return self
-
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
         """These columns, by default all with `dones`, as a TensorDict of batch size `[n]` in the same memory.
 
@@ -269,7 +71,7 @@ class SampleBatch(ColumnNames, Columns):
         flags = {ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS} & self.keys()
         names = [*self, *([ColumnNames.DONES] if flags else [])] if keys is None else keys
         whole = filter(counts_sequences, self) if ColumnNames.SEQ_LENS in self else ()
-        return to_tensordict({name: self[name] for name in names}, int(sequences_of(self).bounds[-1]), set(whole))
+        return to_tensordict({name: self[name] for name in names}, int(self.sequences().bounds[-1]), set(whole))
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:
@@ -327,8 +129,6 @@ class SampleBatch(ColumnNames, Columns):
 
     def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
         """This batch as that of one policy, by default the default one, with the same env steps."""
-        from swath.rollout_workers.batches.multi_agent import MultiAgentBatch  # noqa: PLC0415  it is made of this class
-
         return MultiAgentBatch({module_id or DEFAULT_POLICY_ID: self}, self.env_steps())
 
     def __repr__(self) -> str:
@@ -336,19 +136,9 @@ class SampleBatch(ColumnNames, Columns):
         grouped = "" if seq_lens is None else f" in {len(seq_lens)} sequences"
         return f"SampleBatch({self.count} rows{grouped}: {', '.join(self)})"
 
-    def _row_by_row(self) -> Self:
-        """The rows without padding, with lengths and states for every row instead of every sequence."""
-        sequences_of(self)
-        return self.take(np.arange(self.count)) if ColumnNames.SEQ_LENS in self else self
-
     def _valid_dones(self) -> Array:
         """The `dones` of the rows, without padding."""
-        flags: Array = as_array(self[ColumnNames.DONES])[Sequences.of(self).place_of_rows]
-        return flags
-
-
-def _row(i: int, leaf: Leaf) -> Leaf:
-    return leaf if rows_of(leaf) is None else leaf[i]
+        return np.asarray(as_array(self[ColumnNames.DONES])[Sequences.of(self).place_of_rows])
 
 
 def _input(columns: SampleBatch, name: str, row: int, n_rows: int) -> Any:
@@ -361,3 +151,187 @@ def _input(columns: SampleBatch, name: str, row: int, n_rows: int) -> Any:
     if source not in columns:
         raise KeyError(f"the input needs column {source!r}; the batch has {sorted(columns)}")
     return map_nest(partial(take, rows=np.array([row])), columns[source])
+
+
+class MultiAgentBatch:
+    """One `SampleBatch` per policy, and how many env steps they are from together.
+
+    Args:
+        policy_batches: batches, or dicts of columns, by policy id.
+        env_steps: of all; one step may give rows to several policies.
+
+    Attributes:
+        policy_batches: the batches.
+        count: the env steps.
+
+    Raises:
+        TypeError: the batch of a policy is something else.
+    """
+
+    def __init__(self, policy_batches: Mapping[str, Any], env_steps: int) -> None:
+        self.policy_batches = {pid: _as_batch(pid, batch) for pid, batch in policy_batches.items()}
+        self.count = count("env_steps", env_steps, least=0)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, policy_id: str) -> SampleBatch:
+        if policy_id not in self.policy_batches:
+            raise KeyError(f"no rows of policy {policy_id!r}; the batch has those of {sorted(self.policy_batches)}")
+        return self.policy_batches[policy_id]
+
+    def env_steps(self) -> int:
+        """Env steps that the rows are from."""
+        return self.count
+
+    def agent_steps(self) -> int:
+        """Rows of all policies."""
+        return sum(batch.count for batch in self.policy_batches.values())
+
+    def timeslices(self, k: int) -> list[MultiAgentBatch]:
+        """Parts of k env steps, with the rows of all agents at these steps; the last part may be shorter.
+
+            policy  a a a b b        sorted by episode, time, agent:   a b │ a b │ a
+            t       0 1 2 0 1                           env step:        0     1    2
+
+        Rows are in the order of episode, time and agent, and are copies. A policy is in the parts that it has rows in.
+
+        Raises:
+            KeyError: a policy's batch lacks `eps_id`, `t` or `agent_index`.
+            ValueError: k below 1, or columns of different lengths.
+        """
+        k, filled = count("k", k), {pid: batch for pid, batch in self.policy_batches.items() if batch.count}
+        if not filled:
+            return []
+        episodes, times, agents = (
+            np.concatenate([_column(batch, name) for batch in filled.values()]) for name in _SORTED_BY
+        )
+        order = np.lexsort((agents, times, episodes))
+        is_new = np.diff(episodes[order], prepend=-1).astype(bool) | np.diff(times[order], prepend=-1).astype(bool)
+        steps = np.cumsum(is_new | (np.arange(len(order)) == 0)) - 1
+        counts = [batch.count for batch in filled.values()]
+        policies = np.repeat(np.arange(len(filled)), counts)[order]
+        rows = np.concatenate([np.arange(n) for n in counts])[order]
+        n_steps = int(steps[-1]) + 1
+        parts = []
+        for first in range(0, n_steps, k):
+            part = slice(*np.searchsorted(steps, (first, first + k)))
+            found = {pid: rows[part][policies[part] == number] for number, pid in enumerate(filled)}
+            batches = {pid: filled[pid].take(index) for pid, index in found.items() if len(index)}
+            parts.append(MultiAgentBatch(batches, min(k, n_steps - first)))
+        return parts
+
+    @staticmethod
+    def wrap_as_needed(policy_batches: Mapping[str, Any], env_steps: int) -> SampleBatch | MultiAgentBatch:
+        """The batch itself if it is the default policy's alone, else all as a `MultiAgentBatch`.
+
+        That batch then has the env steps of all, if they are not as many as its rows.
+        """
+        whole = MultiAgentBatch(policy_batches, env_steps)
+        return whole.alone() if set(policy_batches) == {DEFAULT_POLICY_ID} else whole
+
+    def alone(self) -> SampleBatch:
+        """The batch of the default policy, which then has the env steps of all, if they are not as many as its rows."""
+        batch = self[DEFAULT_POLICY_ID]
+        if batch.env_steps() != self.count:
+            batch.own_env_steps = self.count
+        return batch
+
+    def as_multi_agent(self) -> MultiAgentBatch:
+        """This batch."""
+        return self
+
+    def copy(self, shallow: bool = False) -> MultiAgentBatch:
+        """A batch with arrays of its own; shallow, with the same arrays."""
+        return MultiAgentBatch({pid: batch.copy(shallow) for pid, batch in self.policy_batches.items()}, self.count)
+
+    def to_device(self, device: Any, *options: Any, **named: Any) -> Self:
+        """Each policy's columns as tensors on a device, in place; see `SampleBatch.to_device`."""
+        for batch in self.policy_batches.values():
+            batch.to_device(device, *options, **named)
+        return self
+
+    if not TYPE_CHECKING:  # a type checker must see which attributes there are not
+
+        def __getattr__(self, name: str) -> Any:
+            raise refused_attribute(self, name)
+
+    def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
+        """One TensorDict per policy id, in one of batch size `[]`; see `SampleBatch.to_tensordict`."""
+        return TensorDict({pid: batch.to_tensordict(keys) for pid, batch in self.policy_batches.items()}, batch_size=[])
+
+    def size_bytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(batch.size_bytes() for batch in self.policy_batches.values())
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{pid}: {batch.count} rows" for pid, batch in self.policy_batches.items())
+        return f"MultiAgentBatch({self.count} env steps; {rows or 'no rows'})"
+
+
+def _column(batch: SampleBatch, name: str) -> Array:
+    """A column without padding."""
+    if name not in batch:
+        raise KeyError(f"timeslices need {_SORTED_BY}; a policy's batch lacks {name!r}")
+    return as_array(batch[name])[batch.sequences().place_of_rows]
+
+
+def _as_batch(policy_id: str, batch: Any) -> SampleBatch:
+    if isinstance(batch, SampleBatch):
+        return batch
+    if not isinstance(batch, Mapping):
+        raise TypeError(f"policy {policy_id!r} has {type(batch).__name__}; give a SampleBatch or a dict of columns")
+    return SampleBatch(batch)
+
+
+Batch = SampleBatch | MultiAgentBatch
+
+
+def concat_samples(samples: Iterable[Batch]) -> Batch:
+    """Batches as a new one: a `SampleBatch` if all are, else a `MultiAgentBatch`. Empty ones are passed over.
+
+    Raises:
+        ValueError: columns of different lengths, names or shapes; batches that differ in `zero_padded`, `time_major` or
+            `max_seq_len`; or something that is no batch.
+    """
+    samples = list(samples)
+    single = [sample for sample in samples if isinstance(sample, SampleBatch)]
+    return concat(single, SampleBatch) if len(single) == len(samples) else concat_samples_into_ma_batch(samples)
+
+
+def concat_samples_into_ma_batch(samples: Iterable[Batch]) -> MultiAgentBatch:
+    """Batches as a new `MultiAgentBatch`; a `SampleBatch` counts as the default policy's.
+
+    Raises:
+        ValueError: as `concat_samples`.
+    """
+    parts: dict[str, list[SampleBatch]] = {}
+    env_steps = 0
+    for sample in samples:
+        if not isinstance(sample, Batch):
+            raise ValueError(  # noqa: TRY004  as the peer's
+                f"{type(sample).__name__} is no SampleBatch or MultiAgentBatch and cannot be joined with one"
+            )
+        if isinstance(sample, SampleBatch) and not sample.count:
+            continue
+        several = sample.as_multi_agent()
+        env_steps += several.count
+        for policy_id, batch in several.policy_batches.items():
+            parts.setdefault(policy_id, []).append(batch)
+    return MultiAgentBatch({policy_id: concat(batches, SampleBatch) for policy_id, batches in parts.items()}, env_steps)
+
+
+def convert_ma_batch_to_sample_batch(batch: Batch) -> SampleBatch:
+    """The batch itself, or that of the default policy, which then has the env steps of all.
+
+    Raises:
+        ValueError: a `MultiAgentBatch` of any other policies.
+    """
+    if not isinstance(batch, MultiAgentBatch):
+        return batch
+    if set(batch.policy_batches) != {DEFAULT_POLICY_ID}:
+        raise ValueError(
+            f"rows of policies {sorted(batch.policy_batches)} are no single SampleBatch; only those of "
+            f"{DEFAULT_POLICY_ID!r} alone are: take batch[policy_id]"
+        )
+    return batch.alone()

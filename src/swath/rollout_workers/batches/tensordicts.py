@@ -21,6 +21,7 @@ from swath.keys import LOG_PROB, MASK, Key, as_tuple, nested
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.nests import ARRAYS, Leaf, as_tensor, holds_objects, leaves, object_array, rows_of
 
+# The keys of columns that have another name there.
 KEYS: dict[str, Key] = {
     ColumnNames.OBS: keys.OBSERVATION,
     ColumnNames.ACTIONS: keys.ACTION,
@@ -37,16 +38,15 @@ KEYS: dict[str, Key] = {
     ColumnNames.ADVANTAGES: keys.ADVANTAGE,
     ColumnNames.VALUE_TARGETS: keys.VALUE_TARGET,
 }
-"""The keys of columns that have another name there."""
 
+# Columns `[n]` that are `[n, 1]` there.
 LONE_NUMBERS = (
     *(ColumnNames.REWARDS, ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS, ColumnNames.DONES, ColumnNames.T),
     *(ColumnNames.VF_PREDS, ColumnNames.VALUES_BOOTSTRAPPED, ColumnNames.ADVANTAGES, ColumnNames.VALUE_TARGETS),
 )
-"""Columns `[n]` that are `[n, 1]` there."""
 
+# Root entries that repeat the flags of the step before; no column holds them.
 FLAGS_BEFORE = (keys.DONE, keys.TERMINATED, keys.TRUNCATED)
-"""Root entries that repeat the flags of the step before; no column holds them."""
 
 
 def to_tensordict(columns: Mapping[str, Any], n_rows: int, whole: Collection[str]) -> TensorDict:

@@ -21,8 +21,8 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.nests import tensor_of
 from swath.rollout_workers.policy import Policy
 
+# That of the group which this process is in.
 _timeout = [timedelta(seconds=300)]
-"""That of the group which this process is in."""
 
 
 def set_timeout(seconds: float) -> None:
@@ -59,8 +59,8 @@ def gathered(mine: Any) -> list[Any]:
     return everybodys
 
 
+# One per parameter of a model, in its order; None where the loss does not depend on it.
 Gradients: TypeAlias = list[Tensor | None]
-"""One per parameter of a model, in its order; None where the loss does not depend on it."""
 
 
 def bound(gradients: Gradients, limit: float | None, by: str) -> tuple[Gradients, float]:

@@ -141,8 +141,8 @@ class TorchDiagGaussian(TorchDistribution):
         super().__init__(inputs, model, head or DiagGaussian((len(inputs[0]) // 2,)))
 
 
+# `dist_class(dist_inputs, model)`.
 DistClass: TypeAlias = Callable[..., TorchDistribution]
-"""`dist_class(dist_inputs, model)`."""
 
 
 def dist_class_of(head: ActionHead) -> DistClass:

@@ -33,8 +33,8 @@ from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, d
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
 
+# Keywords of Adam that do not go with a fused step, which is much the fastest.
 _UNFUSED = {"foreach", "differentiable"}
-"""Keywords of Adam that do not go with a fused step, which is much the fastest."""
 
 
 class TorchPolicy(Policy):

@@ -8,9 +8,8 @@ from typing import Any
 from swath.errors import Closed
 from swath.options import count
 from swath.rollout_workers import distributed
-from swath.rollout_workers.batches.multi_agent import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
 from swath.rollout_workers.policies.learning import learn_in_passes
 from swath.rollout_workers.worker.policies import PolicyMethods
 
