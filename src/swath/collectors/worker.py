@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import torch
@@ -222,11 +223,12 @@ class Worker:
             with torch.no_grad(), self._random_states():
                 if self._stale or self.options.reset_at_each_iter:
                     self._reset(None)
+                write, stopped = self._buffer.write, self._stopped
                 source = steps(self.host, self._randomly if randomly else self._acting, self._stage, self._rules)
-                while made < self.n_steps:
-                    self._buffer.write(rows, made, next(source))
+                for step in islice(source, self.n_steps):
+                    write(rows, made, step)
                     made += 1
-                    if self._stopped():
+                    if stopped():
                         break
             return self._fragment(rows, made)
         except BaseException as error:
@@ -295,6 +297,7 @@ class Worker:
 
     def _lose(self, rows: Rows | TensorDictRows, made: int) -> None:
         self._stale = True
+        rows.settle()
         self.tally.fragments_lost += 1
         every = made * self.host.spec.num_envs
         self.tally.frames_discarded += every if rows.valid is None else int(rows.valid[:, :made].sum())

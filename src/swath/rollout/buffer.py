@@ -1,10 +1,10 @@
 """Where the steps of a fragment are written, and the arrays `[B, T, …]` that are handed out.
 
     Step t ──▶ room[t]        observations, policy outputs, next observations, rewards: memory `[T, B, …]`, used again
-           ──▶ sparse marks   ends, rows that are no transition, cuts
-    seal   ──▶ fresh arrays   `[B, T, …]`, copied in one go; few or large rows are written there at once
+           ──▶ marks          ends, rows that are no transition
+    seal   ──▶ fresh arrays   `[B, T, …]`, copied in one go; large rows are written there at once
 
-To write the rows of many envs side by side touches a tenth of the memory lines that rows `[:, t]` do, and leaves the
+To write the rows of all envs side by side touches a tenth of the memory lines that rows `[:, t]` do, and leaves the
 caches to the policy and the envs. What is handed out is its receiver's; the next fragment gets new arrays.
 """
 
@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from swath.rollout.hosts.base import Ends
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
 
 LARGE_ROW = 256
 """From this many bytes on, one env's row fills memory lines of its own: it is written where it stays."""
-MANY_ENVS = 128
-"""From so many on, a step's rows are written side by side first; with fewer that is no quicker."""
 
 
 @dataclass(kw_only=True)
@@ -43,6 +42,8 @@ class Flags:
     truncated: Array
     valid: Array | None = None
     restarted: Sequence[int] = ()
+    _ends: list[tuple[int, Ends]] = field(default_factory=list, init=False, repr=False)
+    _voids: list[tuple[int, Sequence[int]]] = field(default_factory=list, init=False, repr=False)
 
     @property
     def last(self) -> Array:
@@ -54,27 +55,40 @@ class Flags:
         """How many rows are transitions."""
         return self.reward.size if self.valid is None else int(self.valid.sum())
 
-    def void(self, envs: Sequence[int] | slice, steps: int | slice) -> None:
+    def void(self, envs: Sequence[int] | slice, steps: Sequence[int] | slice) -> None:
         """These rows are no transitions."""
         if self.valid is None:
             self.valid = np.ones(self.reward.shape, np.bool_)
         self.valid[envs, steps] = False
 
     def mark(self, t: int, step: Step) -> None:
-        """Ends, rows that are no transitions and cuts, as step `t` says.
+        """Note ends, rows that are no transitions and cuts of step `t`; `settle` writes them.
 
         The row before a cut is the last good one of an env that failed, unless its episode had ended there.
         """
         if step.ended.envs.size:
-            self.terminated[step.ended.envs, t] = step.ended.terminated
-            self.truncated[step.ended.envs, t] = step.ended.truncated
+            self._ends.append((t, step.ended))
         if step.void:
-            self.void(step.void, t)
+            self._voids.append((t, step.void))
         if step.cut and t == 0:
             self.restarted = step.cut
         elif step.cut:
+            self.settle()
             stay = self.last[:, t - 1] if self.valid is None else self.last[:, t - 1] | ~self.valid[:, t - 1]
             self.cut([env for env in step.cut if not stay[env]], t - 1)
+
+    def settle(self) -> None:
+        """Write what was noted of the steps since the last call, all at once."""
+        if self._ends:
+            times, ends = zip(*self._ends, strict=True)
+            envs, steps = np.concatenate([one.envs for one in ends]), np.repeat(times, [*map(len, ends)])
+            self.terminated[envs, steps] = np.concatenate([one.terminated for one in ends])
+            self.truncated[envs, steps] = np.concatenate([one.truncated for one in ends])
+            self._ends = []
+        if self._voids:
+            at = [(env, t) for t, envs in self._voids for env in envs]
+            self.void(*map(list, zip(*at, strict=True)))
+            self._voids = []
 
     def cut(self, envs: Sequence[int] | Array, t: int) -> None:
         """The episodes of these envs are truncated with step `t`, unless they terminated."""
@@ -122,7 +136,7 @@ class Buffer:
         self._n_envs, self.n_steps, self._n_observed = len(observation[0]), n_steps, len(observation)
         self._like = [*observation, *outputs, np.empty(self._n_envs, np.float32), *observation]
         large = [leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
-        self._in_place = [is_large or self._n_envs < MANY_ENVS for is_large in large]
+        self._in_place = [is_large or self._n_envs == 1 for is_large in large]
         self._at_once = any(large[: len(observation)])
         self._rooms = [self._room(place) for place in range(len(large))]
         self._led_to: tuple[int, Leaves] = (-1, [])
@@ -141,7 +155,7 @@ class Buffer:
         """Write step `t`."""
         leaves = (*step.observation, *step.outputs, step.reward)
         for room, leaf in zip(self._rooms, leaves, strict=False):  # rooms for what it led to come last
-            room[:, t] = leaf
+            room[t] = leaf
         if self._at_once:
             self._write_next(t, step.next_observation)
         else:
@@ -155,29 +169,29 @@ class Buffer:
 
         What a step led to mostly is what the next one began with, and is filled in here, unless rows are large.
         """
-        last, _ = self._led_to
+        rows.settle()
+        last, n = self._led_to[0], self._n_observed
         if last >= 0:
-            n = self._n_observed
             for room, began in zip(self._rooms[-n:], self._rooms[:n], strict=True):
-                room[:, :last] = began[:, 1 : last + 1]
+                room[:last] = began[1 : last + 1]
             for t, leaves in [*self._stray, self._led_to]:
                 self._write_next(t, leaves)
-        arrays = [room if stays else _in_order(room) for room, stays in zip(self._rooms, self._in_place, strict=True)]
-        n = self._n_observed
+        turned = [room.swapaxes(0, 1) for room in self._rooms]
+        arrays = [room if stays else _in_order(room) for room, stays in zip(turned, self._in_place, strict=True)]
         rows.observation, rows.outputs, rows.next_observation = arrays[:n], arrays[n : -n - 1], arrays[-n:]
         rows.reward = arrays[-n - 1]
 
     def _room(self, place: int) -> Any:
-        """Room `[B, T, …]` for an entry, not initialised; in memory it is `[T, B, …]`, unless its rows stay there."""
+        """Room `[T, B, …]` for an entry, not initialised; in memory it is `[B, T, …]` if its rows stay there."""
         like, in_place = self._like[place], self._in_place[place]
         shape = (len(like), self.n_steps) if in_place else (self.n_steps, len(like))
         empty: Any = torch.empty if isinstance(like, torch.Tensor) else np.empty
         room = empty((*shape, *like.shape[1:]), dtype=like.dtype)
-        return room if in_place else room.swapaxes(0, 1)
+        return room.swapaxes(0, 1) if in_place else room
 
     def _write_next(self, t: int, leaves: Leaves) -> None:
         for room, leaf in zip(self._rooms[-self._n_observed :], leaves, strict=True):
-            room[:, t] = leaf
+            room[t] = leaf
 
 
 def _in_order(room: Any) -> Any:

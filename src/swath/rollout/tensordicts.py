@@ -129,6 +129,7 @@ class TensorDictBuffer:
 
     def seal(self, rows: TensorDictRows) -> None:
         """All steps are written."""
+        rows.settle()
 
 
 def blank_step(spec: TensorDictSpec, acted: TensorDictBase) -> TensorDictBase:

@@ -47,7 +47,8 @@ class StepLimit:
 
     def stop(self, envs: Sequence[int]) -> None:
         """No episode is going on in these envs."""
-        self._expect(dict.fromkeys(envs, _NEVER))
+        if not self._unlimited:
+            self._expect(dict.fromkeys(envs, _NEVER))
 
     def _expect(self, due: dict[int, int]) -> None:
         for env, at in due.items():
