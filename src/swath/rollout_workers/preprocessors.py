@@ -42,46 +42,38 @@ class Preprocessor(ABC):
     """
 
     def __init__(self, space: Space) -> None:
-        self.space = space
+        self.space = self.observation_space = space
         self.leaves = plain_leaves(space, "observation")
-        self.observation_space = self._processed_space()
-        self._pack = packer(self.leaves)
 
     @property
     def shape(self) -> tuple[int, ...] | None:
         """Of a processed observation; None if it is nested."""
         return self.observation_space.shape
 
-    def transform_batch(self, leaves: Leaves) -> Any:
-        """Processed observations `[B, …]` from leaves `[B, …]`.
-
-        Raises:
-            ValueError: a value that is no member of its space, where that matters.
-        """
-        for error in self.strays(leaves).values():
-            raise error
-        return self.transform_members(leaves)
-
     @abstractmethod
-    def transform_members(self, leaves: Leaves) -> Any:
-        """As `transform_batch`, of observations among which there are no strays."""
+    def transform_batch(self, leaves: Leaves) -> Any:
+        """Processed observations `[B, …]` from leaves `[B, …]` without strays."""
 
     def strays(self, leaves: Leaves) -> dict[int, ValueError]:  # noqa: ARG002  others have some
         """Rows of leaves `[B, …]` that are no members of the space, where that matters, with what is wrong."""
         return {}
 
     def transform(self, observation: Any) -> Any:
-        """One processed observation."""
-        return self.transform_batch(self._pack([observation]))[0]
+        """One processed observation.
 
-    @abstractmethod
-    def _processed_space(self) -> Space: ...
+        Raises:
+            ValueError: it is no member of its space, where that matters.
+        """
+        leaves = packer(self.leaves)([observation])
+        for error in self.strays(leaves).values():
+            raise error
+        return self.transform_batch(leaves)[0]
 
 
 class NoPreprocessor(Preprocessor):
     """Leaves observations as they are; those of Dict and Tuple spaces stay nested."""
 
-    def transform_members(self, leaves: Leaves) -> Any:
+    def transform_batch(self, leaves: Leaves) -> Any:
         """The leaves themselves, nested as the space is."""
         return structured(self.space, iter(leaves))
 
@@ -89,14 +81,20 @@ class NoPreprocessor(Preprocessor):
         """The observation itself."""
         return observation
 
-    def _processed_space(self) -> Space:
-        return self.space
-
 
 class VectorPreprocessor(Preprocessor):
     """Makes one float32 vector of each observation."""
 
-    def transform_members(self, leaves: Leaves) -> Array:
+    def __init__(self, space: Space) -> None:
+        super().__init__(space)
+        found = {i: _choices_of(leaf.space) for i, leaf in enumerate(self.leaves)}
+        self._choices = {i: choices for i, choices in found.items() if choices is not None}
+        self._cuts = [0, *accumulate(spaces.flatdim(leaf.space) for leaf in self.leaves)]
+        flat: Any = spaces.flatten_space(space)
+        with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
+            self.observation_space = ProcessedSpace(flat.low.astype(np.float32), flat.high.astype(np.float32), space)
+
+    def transform_batch(self, leaves: Leaves) -> Array:
         """Vectors `[B, size]`."""
         out = np.zeros((len(leaves[0]), self._cuts[-1]), dtype=np.float32)
         for i, (values, (begin, end)) in enumerate(zip(leaves, pairwise(self._cuts), strict=True)):
@@ -119,14 +117,6 @@ class VectorPreprocessor(Preprocessor):
                 space = self.leaves[i].space
                 found[row] = ValueError(f"the observation {values[row]} is not in {space}; mend the env or its space")
         return found
-
-    def _processed_space(self) -> Space:
-        found = {i: _choices_of(leaf.space) for i, leaf in enumerate(self.leaves)}
-        self._choices = {i: choices for i, choices in found.items() if choices is not None}
-        self._cuts = [0, *accumulate(spaces.flatdim(leaf.space) for leaf in self.leaves)]
-        flat: Any = spaces.flatten_space(self.space)
-        with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
-            return ProcessedSpace(flat.low.astype(np.float32), flat.high.astype(np.float32), self.space)
 
 
 def get_preprocessor(space: Space) -> type[Preprocessor]:

@@ -133,9 +133,6 @@ def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Grad
     return bound(tensors, None, "global_norm")[0]
 
 
-_SMALLEST_STD = 1e-4
-
-
 def learn_in_passes(
     policy: Policy,
     batch: SampleBatch,
@@ -161,8 +158,14 @@ def learn_in_passes(
         KeyError: a column to standardise is not there.
         WorkerLate: another rank has not come in time, where several learn as one.
     """
-    infos: list[dict[str, Any]] = []
-    rows = _prepared(batch, fields)
+    rows, infos = batch.copy(shallow=True), []
+    missing = [field for field in fields if field not in rows]
+    if missing:
+        raise KeyError(f"standardize_fields names {missing}; the batch has {sorted(rows)}")
+    for field in fields:
+        rows[field] = standardized(rows[field])
+    if ColumnNames.SEQ_LENS in rows and not rows.zero_padded:
+        rows.right_zero_pad(int(rows[ColumnNames.SEQ_LENS].max()))
     for _ in range(epochs):
         infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size, generator)]
     told: dict[str, Any] = _mean(infos)
@@ -172,32 +175,17 @@ def learn_in_passes(
 def standardized(column: Any) -> np.ndarray[Any, Any]:
     """A column with mean 0 and std 1, or less where the std is below 1e-4."""
     values = np.asarray(column)
-    made: np.ndarray[Any, Any] = (values - values.mean()) / max(_SMALLEST_STD, values.std())
+    made: np.ndarray[Any, Any] = (values - values.mean()) / max(1e-4, values.std())
     return made.astype(values.dtype if np.issubdtype(values.dtype, np.floating) else np.float32)
 
 
-def _prepared(batch: SampleBatch, fields: Sequence[str]) -> SampleBatch:
-    rows = batch.copy(shallow=True)
-    missing = [field for field in fields if field not in rows]
-    if missing:
-        raise KeyError(f"standardize_fields names {missing}; the batch has {sorted(rows)}")
-    for field in fields:
-        rows[field] = standardized(rows[field])
-    if ColumnNames.SEQ_LENS in rows and not rows.zero_padded:
-        rows.right_zero_pad(int(rows[ColumnNames.SEQ_LENS].max()))
-    return rows
-
-
-def _parts(
-    policy: Policy, rows: SampleBatch, size: int | None, generator: np.random.Generator | None
-) -> list[SampleBatch]:
+def _parts(policy: Policy, rows: SampleBatch, size: int | None, generator: Any) -> list[SampleBatch]:
     """Minibatches, as many as every rank has: where their gradients are averaged, one that had more would wait."""
     parts = [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
     least = min(gathered(len(parts))) if policy.distributed_world_size > 1 else len(parts)
     if least == len(parts):
         return parts
-    groups = np.array_split(np.arange(len(parts)), least)
-    return [concat((parts[i] for i in group), SampleBatch) for group in groups]
+    return [concat((parts[i] for i in group), SampleBatch) for group in np.array_split(np.arange(len(parts)), least)]
 
 
 def _mean(infos: Sequence[Any]) -> Any:

@@ -131,7 +131,7 @@ class PolicyRows:
         )  # the last one of a policy that is removed
         if self._changes_nothing and isinstance(kept, NoFilter):
             return raw
-        seen = self.preprocessor.transform_members(raw)
+        seen = self.preprocessor.transform_batch(raw)
         try:
             return leaves_of(kept(seen), self._seen)
         except Exception as error:
