@@ -55,7 +55,7 @@ class Flags:
         """How many rows are transitions."""
         return self.reward.size if self.valid is None else int(self.valid.sum())
 
-    def void(self, envs: Sequence[int] | slice, steps: Sequence[int] | slice) -> None:
+    def void(self, envs: Array | slice, steps: Array | slice) -> None:
         """These rows are no transitions."""
         if self.valid is None:
             self.valid = np.ones(self.reward.shape, np.bool_)
@@ -86,8 +86,8 @@ class Flags:
             self.truncated[envs, steps] = np.concatenate([one.truncated for one in ends])
             self._ends = []
         if self._voids:
-            at = [(env, t) for t, envs in self._voids for env in envs]
-            self.void(*map(list, zip(*at, strict=True)))
+            times, voids = zip(*self._voids, strict=True)
+            self.void(np.concatenate(voids), np.repeat(times, [*map(len, voids)]))
             self._voids = []
 
     def cut(self, envs: Sequence[int] | Array, t: int) -> None:
@@ -134,11 +134,12 @@ class Buffer:
 
     def __init__(self, observation: Leaves, outputs: Leaves, n_steps: int) -> None:
         self._n_envs, self.n_steps, self._n_observed = len(observation[0]), n_steps, len(observation)
-        self._like = [*observation, *outputs, np.empty(self._n_envs, np.float32), *observation]
-        large = [leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
-        self._in_place = [is_large or self._n_envs == 1 for is_large in large]
-        self._at_once = any(large[: len(observation)])
-        self._rooms = [self._room(place) for place in range(len(large))]
+        self._at_once = any(leaf[0].nbytes >= LARGE_ROW for leaf in observation)
+        reward = np.empty(self._n_envs, np.float32)
+        self._like = [*observation, *outputs, reward, *(observation if self._at_once else ())]
+        self._in_place = [self._n_envs == 1 or leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
+        self._rooms = [self._room(place) for place in range(len(self._like))]
+        self._at_reward = len(observation) + len(outputs)
         self._led_to: tuple[int, Leaves] = (-1, [])
         """The last step that was written, and what it led to."""
         self._stray: list[tuple[int, Leaves]] = []
@@ -153,12 +154,10 @@ class Buffer:
 
     def write(self, rows: Rows, t: int, step: Step) -> None:
         """Write step `t`."""
-        leaves = (*step.observation, *step.outputs, step.reward)
-        for room, leaf in zip(self._rooms, leaves, strict=False):  # rooms for what it led to come last
+        leaves = (*step.observation, *step.outputs, step.reward, *step.next_observation)
+        for room, leaf in zip(self._rooms, leaves, strict=False):  # room for what it led to only if rows are large
             room[t] = leaf
-        if self._at_once:
-            self._write_next(t, step.next_observation)
-        else:
+        if not self._at_once:
             if step.observation is not self._led_to[1] and t:
                 self._stray.append(self._led_to)
             self._led_to = t, step.next_observation
@@ -170,16 +169,18 @@ class Buffer:
         What a step led to mostly is what the next one began with, and is filled in here, unless rows are large.
         """
         rows.settle()
-        last, n = self._led_to[0], self._n_observed
-        if last >= 0:
-            for room, began in zip(self._rooms[-n:], self._rooms[:n], strict=True):
-                room[:last] = began[1 : last + 1]
-            for t, leaves in [*self._stray, self._led_to]:
-                self._write_next(t, leaves)
         turned = [room.swapaxes(0, 1) for room in self._rooms]
         arrays = [room if stays else _in_order(room) for room, stays in zip(turned, self._in_place, strict=True)]
-        rows.observation, rows.outputs, rows.next_observation = arrays[:n], arrays[n : -n - 1], arrays[-n:]
-        rows.reward = arrays[-n - 1]
+        n, at = self._n_observed, self._at_reward
+        rows.observation, rows.outputs, rows.reward = arrays[:n], arrays[n:at], arrays[at]
+        rows.next_observation = arrays[at + 1 :] or [np.empty_like(leaf) for leaf in rows.observation]
+        last, _ = self._led_to
+        if last >= 0:
+            for led_to, began in zip(rows.next_observation, rows.observation, strict=True):
+                led_to[:, :last] = began[:, 1 : last + 1]
+            for t, leaves in [*self._stray, self._led_to]:
+                for led_to, leaf in zip(rows.next_observation, leaves, strict=True):
+                    led_to[:, t] = leaf
 
     def _room(self, place: int) -> Any:
         """Room `[T, B, …]` for an entry, not initialised; in memory it is `[B, T, …]` if its rows stay there."""
@@ -188,10 +189,6 @@ class Buffer:
         empty: Any = torch.empty if isinstance(like, torch.Tensor) else np.empty
         room = empty((*shape, *like.shape[1:]), dtype=like.dtype)
         return room.swapaxes(0, 1) if in_place else room
-
-    def _write_next(self, t: int, leaves: Leaves) -> None:
-        for room, leaf in zip(self._rooms[-self._n_observed :], leaves, strict=True):
-            room[t] = leaf
 
 
 def _in_order(room: Any) -> Any:
