@@ -69,18 +69,14 @@ def answered_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int
                 f"wanted {(n_rows, *leaf.shape)}, for {leaf.space}"
             )
         if action.dtype != leaf.dtype:
-            _require_held(name, leaf, action)
+            said = f"{name} answered actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
+            if action.dtype.kind not in "biuf":
+                raise TypeError(said)
+            lost = first_lost(action, leaf.dtype)
+            if lost is not None:
+                raise TypeError(f"{said}, which cannot hold {lost}")
         made.append(action.astype(leaf.dtype, copy=False))
     return made
-
-
-def _require_held(name: str, leaf: Leaf, action: Array) -> None:
-    said = f"{name} answered actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
-    if action.dtype.kind not in "biuf":
-        raise TypeError(said)
-    lost = first_lost(action, leaf.dtype)
-    if lost is not None:
-        raise TypeError(f"{said}, which cannot hold {lost}")
 
 
 def reward_clip(clip_rewards: bool | float | None) -> Step | None:

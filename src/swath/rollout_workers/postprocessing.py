@@ -21,7 +21,7 @@ from swath.rollout.episodes.gae import discounted_sum, generalized_advantage
 from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.names import ColumnNames, ViewRequirement, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.nests import map_nest
+from swath.rollout_workers.nests import as_array, map_nest
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,6 @@ def _exact(array: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(array, dtype=np.float64))
 
 
-NOT_ONE_TRAJECTORY = "Unexpected terminated|truncated in middle of trajectory!"
-
-
 class Postprocessing:
     """Names of the columns that post-processing adds."""
 
@@ -150,7 +147,7 @@ def compute_bootstrap_value(sample_batch: SampleBatch, policy: Any) -> SampleBat
     if np.ravel(sample_batch[ColumnNames.TERMINATEDS])[-1]:
         last = 0.0
     else:
-        last = _number(policy.compute_values(_behind_the_last_row(sample_batch, policy)))
+        last = as_array(policy.compute_values(_behind_the_last_row(sample_batch, policy))).item()
     after = np.append(np.ravel(values)[1:], np.float32(last))
     sample_batch[ColumnNames.VALUES_BOOTSTRAPPED] = after.reshape(values.shape)
     return sample_batch
@@ -189,7 +186,7 @@ def compute_advantages(
     values = rollout.get(ColumnNames.VF_PREDS) if vf_preds is None else vf_preds
     values = np.asarray(values) if use_critic and values is not None else None
     last = np.arange(len(rewards)) == len(rewards) - 1
-    after = values_after(values, last, last, _number(last_r))
+    after = values_after(values, last, last, as_array(last_r).item())
     estimates = estimate(rewards, values, after, last, Estimator(gamma, lambda_, use_gae, use_critic))
     rollout[Postprocessing.ADVANTAGES], rollout[Postprocessing.VALUE_TARGETS] = estimates
     return rollout
@@ -209,7 +206,7 @@ def adjust_nstep(n_step: int, gamma: float, batch: MutableMapping[str, Any]) -> 
         raise ValueError(f"n_step={n_step} is no number of steps to look ahead; give 1 or more")
     flags = [name for name in (ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS) if name in batch]
     if any(np.asarray(batch[name])[:-1].any() for name in flags):
-        raise AssertionError(NOT_ONE_TRAJECTORY)
+        raise AssertionError("Unexpected terminated|truncated in middle of trajectory!")
     rewards = np.asarray(batch[ColumnNames.REWARDS])
     reached = np.minimum(np.arange(len(rewards)) + n_step, len(rewards)) - 1
     for name in (ColumnNames.NEXT_OBS, *flags):
@@ -225,8 +222,3 @@ def _behind_the_last_row(batch: SampleBatch, policy: Any) -> SampleBatch:
     always = (ColumnNames.OBS, *filter(is_state_in, batch))
     views = {**{name: ViewRequirement() for name in always}, **policy.view_requirements}
     return batch.get_single_step_input_dict(views, index="last")
-
-
-def _number(value: Any) -> float:
-    """Of a number, or of an array or tensor that holds one."""
-    return float(value.item()) if isinstance(value, np.ndarray | np.generic | torch.Tensor) else float(value)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import map_nest, tensor_of
-from swath.seeds import derive_named
 
 
 class Outputs(NamedTuple):
@@ -136,14 +133,6 @@ def device_of(config: Mapping[str, Any]) -> torch.device:
     if not torch.cuda.is_available():
         raise RuntimeError(f"{setting}={gpus!r}, but torch sees no CUDA device here; set it to 0, or _fake_gpus=True")
     return torch.device("cuda", torch.cuda.current_device())
-
-
-def initial_weights(config: Mapping[str, Any], device: torch.device) -> AbstractContextManager[Any]:
-    """While weights are drawn: if there is a seed, they depend on it and the policy's id alone."""
-    seed = config.get("seed")
-    if seed is None:
-        return nullcontext()
-    return PrivateStreams(derive_named(seed, f"weights of {config.get('__policy_id', '')}"), device).swapped()
 
 
 def scheduled(schedule: Sequence[Sequence[float]] | None, constant: float, step: int) -> float:

@@ -10,6 +10,7 @@ batch ──pad, to device──▶ loss ──▶ gradients ──▶ mean over
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any, cast
@@ -20,6 +21,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from swath.learn.heads import DiagGaussian
+from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.actions import as_answered
 from swath.rollout_workers.batches.names import ColumnNames, views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
@@ -28,10 +30,11 @@ from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest
 from swath.rollout_workers.policies import inputs
 from swath.rollout_workers.policies import learning as grads
-from swath.rollout_workers.policies.inputs import device_of, info_of, initial_weights, scheduled, to_train_on
+from swath.rollout_workers.policies.inputs import device_of, info_of, scheduled, to_train_on
 from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, dist_class_of, head_for
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
+from swath.seeds import derive_named
 
 # Keywords of Adam that do not go with a fused step, which is much the fastest.
 _UNFUSED = {"foreach", "differentiable"}
@@ -71,7 +74,9 @@ class TorchPolicy(Policy):
         self._head = head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
         self._dtype = None if isinstance(action_space, spaces.Discrete) else np.dtype(cast("Any", action_space.dtype))
         self.num_outputs, self.dist_class = self._head.inputs, dist_class_of(self._head)
-        with initial_weights(self.config, self.device):
+        seed, own_id = self.config["seed"], self.config.get("__policy_id", "")
+        streams = None if seed is None else PrivateStreams(derive_named(seed, f"weights of {own_id}"), self.device)
+        with streams.swapped() if streams else nullcontext():  # with a seed, weights depend on it and the id alone
             self.model = self.make_model().to(self.device).eval()
             initial: Any = getattr(self.model, "get_initial_state", list)
             self._initial_state = [map_nest(lambda leaf: np.array(as_array(leaf)), part) for part in initial()]
@@ -325,7 +330,9 @@ class TorchPolicy(Policy):
         stats = {name: _number(value) for name, value in self.stats(batch).items()}
         mean = own if self.distributed_world_size == 1 else grads.averaged(own, self._parameters)
         found, norm = grads.bound(mean, self.config["grad_clip"], self.config["grad_clip_by"])
-        return found, {**stats, "cur_lr": self._rate(), "grad_gnorm": norm}
+        own_rate = self.config["lr_schedule"] is None  # then nobody but the optimiser says the rate of this update
+        rate = float(self.optimizer.param_groups[0]["lr"]) if own_rate else self.cur_lr
+        return found, {**stats, "cur_lr": rate, "grad_gnorm": norm}
 
     def _use(self, gradients: grads.Gradients) -> None:
         if self.config["lr_schedule"] is not None:
@@ -337,10 +344,6 @@ class TorchPolicy(Policy):
         for parameter in self._parameters:
             parameter.grad = None
         self.num_grad_updates += 1
-
-    def _rate(self) -> float:
-        """The learning rate of the next update."""
-        return self.cur_lr if self.config["lr_schedule"] is not None else float(self.optimizer.param_groups[0]["lr"])
 
 
 def _number(value: Any) -> Any:
