@@ -19,17 +19,16 @@ import numpy as np
 
 from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
-from swath.collectors.delivery import Shaper
+from swath.collectors.delivery import Delivery
+from swath.collectors.fragments import Automatic, Fragments
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.joining import Joiner
 from swath.collectors.messages import Description, Head, Tally
-from swath.collectors.plan import Automatic, Budget, FragmentPlan, Renewal
+from swath.collectors.options import Hooks, Trajectories
 from swath.collectors.service import CollectorService
-from swath.collectors.tracker import FragmentTracker
-from swath.group.gate import Gate
 from swath.group.gather import AsReady
 from swath.group.group import WorkerGroup
-from swath.group.stats import Counters
+from swath.group.local import Gate
 from swath.options import Survival
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
@@ -116,19 +115,17 @@ def service_of(place: str, n_workers: int) -> CollectorService:
     group = WorkerGroup(fleet, Channel(places.share))
     layout = Layout((ENVS,), ("observation",), ("action", "action_log_prob"))
     described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
-    jobs, counters, budget = WorkerJobs({}, described=described), Counters(), Budget(FRAMES)
-    tracker = group.tracker = FragmentTracker(group, counters, jobs.replaces)
-    plan = FragmentPlan(group, tracker, dict.fromkeys(described, FRAMES), budget, Renewal(Automatic(), print))
+    jobs, gate, frames = WorkerJobs({}, described=described), Gate("stand-ins"), dict.fromkeys(described, FRAMES)
+    fragments = group.tracker = Fragments(group, frames, None, jobs.replaces, Automatic(), print)
     return CollectorService(
         group=group,
         jobs=jobs,
-        plan=plan,
-        gather=AsReady(group, plan, 1),
+        fragments=fragments,
+        gather=AsReady(group, fragments, 1),
         joiner=Joiner(described, [None] * n_workers, several=False),
-        shaper=Shaper(layout),
-        budget=budget,
+        delivery=Delivery(layout, Trajectories(), Hooks(), fragments.counters, gate.require_open),
         batch_frames=FRAMES,
-        gate=Gate("stand-ins"),
+        gate=gate,
     )
 
 

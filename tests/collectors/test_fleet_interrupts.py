@@ -4,11 +4,11 @@ import pytest
 from fleet_toys import KINDS, LONG, fleet
 
 from interrupts import interrupted_at
-from swath.collectors import plan, service, tracker
+from swath.collectors import fragments, service
 from swath.group import gather, group
 from swath.testing import check_lives
 
-OURS = {module.__file__ for module in (tracker, service, gather, group, plan)}
+OURS = {module.__file__ for module in (fragments, service, gather, group)}
 STRIDE = 131
 
 

@@ -6,7 +6,7 @@ import pytest
 from collector_toys import Memory
 from fleet_toys import IDS, LONG, MASK, Held, InThread, drawn, fleet, numbered
 
-from swath.collectors.plan import FragmentPlan
+from swath.collectors.fragments import Fragments
 from swath.testing import Counting, Script, check_counted, check_lives
 from toys import Gate
 
@@ -21,13 +21,13 @@ def gates(tmp_path):
 @pytest.fixture
 def rung(monkeypatch):
     """Is set once a worker is told to end its fragment."""
-    hurry, event = FragmentPlan.hurry, threading.Event()
+    hurry, event = Fragments.hurry, threading.Event()
 
     def hurried(self, request):
         hurry(self, request)
         event.set()
 
-    monkeypatch.setattr(FragmentPlan, "hurry", hurried)
+    monkeypatch.setattr(Fragments, "hurry", hurried)
     return event
 
 

@@ -16,7 +16,7 @@ from swath import (
     RayWeightSyncScheme,
     Restarts,
 )
-from swath.collectors import many
+from swath.collectors import base
 
 
 class Requested(Exception):
@@ -44,7 +44,7 @@ def requested(monkeypatch):
             caught.append(request)
             raise Requested
 
-        monkeypatch.setattr(many, "assemble_fleet", assemble)
+        monkeypatch.setattr(base, "assemble", assemble)
         number = "num_collectors" if kind is RayCollector else "num_workers"
         given = {"create_env_fn": "CartPole-v1", "frames_per_batch": 20, number: 2, **arguments}
         if kind is RayCollector:
@@ -263,7 +263,7 @@ BAD = [
 
 @pytest.mark.parametrize(("options", "error", "message"), BAD, ids=plain)
 def test_what_cannot_be_is_refused_before_anything_is_begun(options, error, message, monkeypatch):
-    monkeypatch.setattr(many, "assemble_fleet", None)
+    monkeypatch.setattr(base, "assemble", None)
     with pytest.raises(error, match=message):
         RayCollector(**{"create_env_fn": "CartPole-v1", "frames_per_batch": 100, **options})
 

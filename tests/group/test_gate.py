@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from swath.errors import Closed
-from swath.group.gate import Gate
+from swath.group.local import Gate
 
 
 class Thread:

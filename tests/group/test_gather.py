@@ -12,8 +12,7 @@ from fates import FATES, NEVER, SURVIVALS, N, quiet  # noqa: F401  a fixture
 from staged import Staged, job
 from swath.errors import Closed, FleetFailed, WorkerLost
 from swath.group.gather import AsReady, InOrder, Plan
-from swath.group.group import Call, WorkerGroup
-from swath.group.member import Member
+from swath.group.group import Call, Member, WorkerGroup
 from swath.options import Restarts, Survival
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet

@@ -6,22 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from swath.collectors.delivery import Hooks, Shaper
+from swath.collectors.delivery import Delivery
+from swath.collectors.fragments import Fragments, nothing
 from swath.collectors.jobs import WorkerJobs, frozen_request
 from swath.collectors.joining import Joiner
 from swath.collectors.messages import Description
-from swath.collectors.plan import FragmentPlan, Renewal, nothing
+from swath.collectors.options import Hooks
 from swath.collectors.remote import RemoteWorker
-from swath.collectors.replay import WriteRequest, Writers, first_client
+from swath.collectors.replay import WriteRequest, first_client
 from swath.collectors.request import CollectorRequest
 from swath.collectors.service import CollectorService
-from swath.collectors.tracker import FragmentTracker
-from swath.collectors.worker_request import Seeding, WorkerRequest, never
-from swath.group.gate import Gate
+from swath.collectors.worker_request import WorkerRequest, never
+from swath.errors import warn
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import Call, WorkerGroup
-from swath.group.local import LocalChannel, LocalFleet
-from swath.group.stats import Counters
+from swath.group.local import Gate, LocalChannel, LocalFleet
 from swath.rollout.episodes.ids import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
@@ -37,7 +36,12 @@ GOODBYE_S = 2.0
 """How long workers have to close their envs when what they were built for fails."""
 
 
-def assemble_here(request: CollectorRequest) -> CollectorService:
+def assemble(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
+    """Bring up what was asked for: one worker in this process, or a fleet."""
+    return _assemble_here(request) if request.backend == "direct" else _assemble_fleet(request, republish)
+
+
+def _assemble_here(request: CollectorRequest) -> CollectorService:
     """A collection with one worker in this process.
 
     Raises:
@@ -55,14 +59,14 @@ def assemble_here(request: CollectorRequest) -> CollectorService:
     collection = _collection(request, jobs, group, gate, None, nothing)
     if request.options.seed is not None:
         try:
-            seed_all(collection, Seeding(request.options.seed))
+            seed_all(collection, request.options.seed)
         except BaseException:
             collection.close(GOODBYE_S, close_env=not core.source.is_instance)
             raise
     return collection
 
 
-def assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
+def _assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
     """Bring everything up; blocks until every worker has built env and policy.
 
     Raises:
@@ -86,46 +90,30 @@ def assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> C
         if request.order.sync:
             group.send({worker: Call("conform", (collection.jobs.described[worker],)) for worker in late})
         if request.options.seed is not None:
-            seed_all(collection, Seeding(request.options.seed))
+            seed_all(collection, request.options.seed)
     except BaseException:
         group.fleet.close(GOODBYE_S)
         raise
     return collection
 
 
-def seed_all(collection: CollectorService, seeding: Seeding) -> None:
+def seed_all(collection: CollectorService, root: int, *, static: bool = False) -> None:
     """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
     with collection.forgetting():
-        spread_seed(collection, seeding)
-        seeding_of = collection.jobs.seeding
-        tickets = collection.group.send({worker: Call("seed_with", (one,)) for worker, one in seeding_of.items()})
+        collection.jobs.seed_with(root, static=static)
+        tickets = collection.group.send(collection.group.to_all("seed_with", collection.jobs.seeding))
     collection.group.answers(tickets)
-
-
-def spread_seed(collection: CollectorService, seeding: Seeding) -> None:
-    """Say where the seeds of all workers come from, and of their next lives; envs are numbered through."""
-    jobs, described = collection.jobs, collection.jobs.described
-    first = seeding.first_env
-    if first is None:
-        first = jobs.first // len(described) * sum(one.all_envs for one in described.values())
-    envs_only = seeding.envs_only or jobs.in_threads  # these draw from one generator, all at once
-    for worker, one in sorted(described.items()):
-        jobs.seeding[worker] = Seeding(seeding.root, seeding.static, first, envs_only)
-        first += one.all_envs
 
 
 def move_fleet(collection: CollectorService, index: int) -> None:
     """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
     jobs = collection.jobs
     with collection.forgetting():
-        jobs.first = first_worker(index, len(collection.jobs.described))
-        known = next(iter(jobs.seeding.values()), None)
-        if known is not None:
-            spread_seed(collection, Seeding(known.root, known.static))
+        jobs.first = first_worker(index, len(jobs.described))
         calls = {}
-        for worker in collection.jobs.described:
+        for worker in jobs.described:
             jobs.lives[worker] = jobs.last_life(worker) + 1
-            calls[worker] = Call("move_to", (jobs.first + worker, jobs.seeding.get(worker)))
+            calls[worker] = Call("move_to", (jobs.first + worker,))
         tickets = collection.group.send(calls)
     collection.group.answers(tickets)
 
@@ -145,32 +133,32 @@ def first_worker(index: int, n: int) -> int:
 
 
 def _jobs(request: CollectorRequest) -> WorkerJobs:
-    policies: dict[int, Any] = {}
-    requests = {worker: frozen_request(core, policies) for worker, core in enumerate(request.workers)}
-    writers = _writers(request)
-    hooks = replace(request.options.hooks, postproc=None if writers is None else request.options.postproc)
-    first = first_worker(request.options.index, len(requests))
-    return WorkerJobs(requests, request.init_fn, writers, request.backend == "thread", hooks=hooks, first=first)
-
-
-def _writers(request: CollectorRequest) -> Writers | None:
-    """With what workers write to the replay buffer for themselves, if it offers that.
+    """How the workers are brought up; they write to the replay buffer for themselves if it offers that.
 
     Raises:
         ValueError: what is too old cannot be left out of what is written at once.
     """
-    client = first_client(request.options.replay_buffer)
-    if client is None:
-        return None
-    if request.order.max_staleness is not None:
-        raise ValueError(
-            "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or give "
-            "a buffer without client()"
-        )
-    asked = WriteRequest(
-        client, request.options.trajectories, request.options.track_traj_ids, cut=request.order.cat_dim == -1
+    policies, options = dict[int, Any](), request.options
+    requests = {worker: frozen_request(core, policies) for worker, core in enumerate(request.workers)}
+    client, writing, hooks = first_client(options.replay_buffer), None, replace(options.hooks, postproc=None)
+    if client is not None:
+        if request.order.max_staleness is not None:
+            raise ValueError(
+                "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or "
+                "give a buffer without client()"
+            )
+        cut = request.order.cat_dim == -1
+        writing, hooks = WriteRequest(client, options.trajectories, options.track_traj_ids, cut=cut), options.hooks
+    return WorkerJobs(
+        requests,
+        request.init_fn,
+        writing,
+        options.replay_buffer,
+        [] if client is None else [client],
+        request.backend == "thread",
+        hooks=hooks,
+        first=first_worker(options.index, len(requests)),
     )
-    return Writers(request.options.replay_buffer, asked, [client])
 
 
 def _collection(
@@ -181,24 +169,25 @@ def _collection(
     bell: Watched | None,
     republish: Callable[[], Any],
 ) -> CollectorService:
-    described, order, budget = jobs.described, request.order, request.options.budget
+    described, order, options = jobs.described, request.order, request.options
     frames = {worker: one.frames for worker, one in described.items()}
     batch_frames = sum(frames.values()) if order.sync else described[0].frames
-    tracker = group.tracker = FragmentTracker(group, Counters(), jobs.replaces)
-    jobs.known = tracker.workers
-    renewal = Renewal(request.automatic, republish)
-    random_batches = budget.random_batches(batch_frames)
-    plan = FragmentPlan(group, tracker, frames, budget, renewal, bell, random_batches, order.max_staleness)
-    hooks = request.options.hooks if jobs.here else Hooks(postproc=request.options.postproc)
-    layout, trajectories = described[0].layout, request.options.trajectories
-    shaper = Shaper(layout, trajectories, hooks, keep_ids=request.options.track_traj_ids)
-    budget.warn_if_rounded(batch_frames)
+    trajectories = options.trajectories
+    if batch_frames != options.frames:
+        warn(
+            f"frames_per_batch={options.frames} is not shared evenly by workers and their envs; "
+            f"batches have {batch_frames} frames"
+        )
+    fragments = group.tracker = Fragments(
+        group, frames, options.end, jobs.replaces, request.automatic, republish, bell, max_staleness=order.max_staleness
+    )
+    jobs.known = fragments.workers
     enough = order.enough(len(frames))
-    return CollectorService(
+    service = CollectorService(
         group=group,
         jobs=jobs,
-        plan=plan,
-        gather=InOrder(group, plan, order.ahead, enough) if order.sync else AsReady(group, plan, order.ahead),
+        fragments=fragments,
+        gather=InOrder(group, fragments, order.ahead, enough) if order.sync else AsReady(group, fragments, order.ahead),
         joiner=Joiner(
             described,
             [worker.options.devices.storing for worker in request.workers],
@@ -206,12 +195,21 @@ def _collection(
             several=not jobs.here and (order.sync or trajectories.per_batch is not None),
             own=jobs.here,
         ),
-        shaper=shaper,
-        budget=budget,
+        delivery=Delivery(
+            described[0].layout,
+            trajectories,
+            options.hooks if jobs.here else Hooks(postproc=options.postproc),
+            fragments.counters,
+            gate.require_open,
+            options.track_traj_ids,
+            options.replay_buffer,
+        ),
         batch_frames=batch_frames,
         gate=gate,
-        buffer=request.options.replay_buffer,
+        random_frames=options.random_frames,
     )
+    service.begin_randomly()
+    return service
 
 
 def _all_described(fleet: Fleet, n: int) -> dict[int, Description]:
@@ -323,24 +321,13 @@ def add_workers(
             channel.keeps_own(worker)
         jobs.described.update(said)
         with collection.group.lock:
-            _seed(collection, sorted(new))
+            if jobs.seeding is not None:
+                collection.group.send({worker: Call("seed_with", (jobs.seeding,)) for worker in new})
             frames = {worker: one.frames for worker, one in jobs.described.items()}
             if share is not None:
                 frames = {worker: one.rounded(share) for worker, one in jobs.described.items()}
                 collection.batch_frames = sum(frames.values())
-            collection.plan.frames = frames  # requests that are out stay as they are
-
-
-def _seed(collection: CollectorService, workers: Sequence[int]) -> None:
-    """New workers go on with the seeds of those that are there."""
-    seeding, described = collection.jobs.seeding, collection.jobs.described
-    if not seeding:
-        return
-    model = next(iter(seeding.values()))
-    for worker in workers:
-        first = sum(described[other].all_envs for other in described if other < worker)
-        seeding[worker] = Seeding(model.root, model.static, first, model.envs_only)
-        collection.group.send({worker: Call("seed_with", (seeding[worker],))})
+            collection.fragments.frames = frames  # requests that are out stay as they are
 
 
 def _require_alike(there: dict[int, Description], new: dict[int, Description]) -> None:

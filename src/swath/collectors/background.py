@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from swath.collectors.plan import nothing
+from swath.collectors.fragments import nothing
 from swath.collectors.service import CollectorService
 from swath.errors import Closed, WorkerLate
 

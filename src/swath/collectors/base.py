@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import math
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeAlias
 
+import torch
 from tensordict import TensorDictBase
 
-from swath.collectors.assembly import move_fleet, seed_all
+from swath.collectors.assembly import assemble, move_fleet, seed_all
 from swath.collectors.background import Background
 from swath.collectors.checks import whole_number, worker_index
-from swath.collectors.delivery import Drawn, Hooks
-from swath.collectors.messages import Description
+from swath.collectors.delivery import Drawn
 from swath.collectors.paths import call_at, follow
 from swath.collectors.request import CollectorRequest
 from swath.collectors.service import CollectorService
-from swath.collectors.status import status_line
-from swath.collectors.weight_methods import TakesWeights
-from swath.collectors.worker_request import Seeding
+from swath.collectors.state import saved_fleet
+from swath.collectors.status import facts_of, status_line
+from swath.collectors.weight_methods import TakesWeights, WeightSettings
 from swath.group.stats import viewed
 from swath.options import seconds
-from swath.report.progress import Progress
+from swath.report.progress import Progress, as_progress
 from swath.seeds import derive
 
 PAUSE_S = 30.0
 SHUTDOWN_S = 10.0
 GOODBYE_S = 1.0
+
+Where: TypeAlias = torch.device | list[torch.device | None] | None
+"""A device; with many workers a list of one per worker. `None` is none in particular."""
 
 
 class Batches(Iterator[TensorDictBase]):
@@ -59,17 +64,36 @@ class BaseCollector(TakesWeights, ABC):
 
     collection: CollectorService
     _request: CollectorRequest
-    _worker_idx: int | None
     _progress: Progress | None = None
 
-    @abstractmethod
-    def described(self) -> Description:
-        """What its batches and weights are like, as those of one worker."""
+    def _begin(self, request: CollectorRequest, settings: WeightSettings) -> None:
+        """Bring the workers up, and show them; blocks until all have built env and policy. All or nothing is left.
 
-    def _be_ready(self, view: Progress | None) -> None:
-        """Take weights from elsewhere at every draw, and be shown, if that is wished."""
-        self.collection.plan.renewal.receive = self._outlet.receive
+        Raises:
+            ValueError: automatic updates have nothing to publish.
+        """
+        settings.require_source(request.automatic)
+        view, mine = as_progress(request.options.progress), weakref.ref(self)
+        self._request, self._worker_idx = request, request.options.worker_idx
+
+        def republish() -> None:
+            if (held := mine()) is not None:
+                held.update_policy_weights_()
+
+        self.collection = assemble(request, republish)
+        self._background = self._watched()
+        try:
+            self._begin_weights(settings)
+        except BaseException:
+            theirs = self.collection.jobs.here and request.workers[0].source.is_instance
+            self._end(GOODBYE_S, close_env=not theirs)
+            raise
+        self.collection.fragments.receive = self._outlet.receive
         self._progress = None if view is None else view.watch(self)
+
+    @abstractmethod
+    def _watched(self) -> Background:
+        """See to it that the workers end with this collector; what collects in the background."""
 
     def _end(self, timeout: float, *, close_env: bool = True) -> None:
         """Stop background mode and end the workers; what closing their envs raised is raised."""
@@ -97,22 +121,14 @@ class BaseCollector(TakesWeights, ABC):
                 raised.add_note(note)
             raise raised from error
 
+    def _saved(self) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
+        """What every worker saves, by worker, and the counters of all."""
+        self._require_ready()
+        return saved_fleet(self.collection)
+
     @abstractmethod
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop, and leave nothing behind."""
-
-    @property
-    @abstractmethod
-    def _hooks(self) -> Hooks:
-        """The functions that are called around fragments."""
-
-    @abstractmethod
-    def _set_hooks(self, *, before: Any = ..., after: Any = ...) -> None:
-        """Set one of them, or both."""
-
-    @abstractmethod
-    def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Numbers, bools and short strings: of all together, and by worker."""
 
     def __repr__(self) -> str:
         """A status line."""
@@ -143,7 +159,7 @@ class BaseCollector(TakesWeights, ABC):
         """
         root = whole_number("seed", seed)
         self.collection.gate.require_open()
-        seed_all(self.collection, Seeding(root, static_seed))
+        seed_all(self.collection, root, static=static_seed)
         return root if static_seed else derive(root, "next")
 
     def start(self) -> None:
@@ -156,10 +172,9 @@ class BaseCollector(TakesWeights, ABC):
             RuntimeError: there is no replay buffer.
             Exception: what stopped the thread before.
         """
-        self.collection.gate.require_open()
+        self._require_ready()
         if self.collection.buffer is None:
             raise RuntimeError("start() collects into a replay buffer in the background: pass replay_buffer=")
-        self._background.raise_kept()
         self._background.start()
 
     @contextmanager
@@ -175,8 +190,7 @@ class BaseCollector(TakesWeights, ABC):
             WorkerLate: what is in flight was not written in time; collection goes on.
             Exception: what stopped the thread.
         """
-        self.collection.gate.require_open()
-        self._background.raise_kept()
+        self._require_ready()
         self._background.pause(seconds("timeout", timeout))
         try:
             yield
@@ -227,22 +241,20 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def pre_collect_hook(self) -> Callable[[], Any] | None:
         """Called before each fragment, where it is made."""
-        return self._hooks.before
+        return self.collection.jobs.hooks.before
 
     @pre_collect_hook.setter
     def pre_collect_hook(self, hook: Callable[[], Any] | None) -> None:
-        self.collection.gate.require_open()
-        self._set_hooks(before=hook)
+        self.collection.set_hooks(before=hook)
 
     @property
     def post_collect_hook(self) -> Callable[[Any], Any] | None:
         """Called with each fragment, in the worker; in this process with each batch before it is handed out."""
-        return self._hooks.after
+        return self.collection.jobs.hooks.after
 
     @post_collect_hook.setter
     def post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        self.collection.gate.require_open()
-        self._set_hooks(after=hook)
+        self.collection.set_hooks(after=hook)
 
     def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
         """The same as assigning `post_collect_hook`."""
@@ -251,7 +263,7 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def num_workers(self) -> int:
         """How many workers there are to be."""
-        return len(self.collection.plan.frames)
+        return len(self.collection.fragments.frames)
 
     @property
     def num_collectors(self) -> int:
@@ -271,8 +283,31 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def total_frames(self) -> int:
         """Frames of the run; -1 for no end."""
-        total = self.collection.budget.total_frames
+        total = self.collection.fragments.total
         return -1 if total is None else total
+
+    @property
+    def device(self) -> Where:
+        """The device given for all."""
+        return self._each([worker.options.devices.common for worker in self._request.workers])
+
+    @property
+    def env_device(self) -> Where:
+        """Where envs run."""
+        return self._each([one.env_device or torch.device("cpu") for one in self.collection.jobs.described.values()])
+
+    @property
+    def policy_device(self) -> Where:
+        """Where policies run, as given or found; `None` if neither says more than the CPU."""
+        return self._each([one.policy_device for one in self.collection.jobs.described.values()])
+
+    @property
+    def storing_device(self) -> Where:
+        """Where batches live; `None` sets no device."""
+        return self._each([worker.options.devices.storing for worker in self._request.workers])
+
+    def _each(self, devices: Sequence[torch.device | None]) -> Where:
+        return devices[0] if self.collection.jobs.here else list(devices)
 
     def stats(self, workers: str = "aggregate", timeout: float = 10.0) -> dict[str, Any]:  # noqa: ARG002  never waits
         """Numbers, bools and short strings on this collector; asks nobody, never blocks, works after shutdown.
@@ -281,7 +316,7 @@ class BaseCollector(TakesWeights, ABC):
             workers: `"aggregate"`, `"per_worker"` or `"both"`.
             timeout: always kept.
         """
-        return viewed(workers, *self._facts())
+        return viewed(workers, *facts_of(self.collection, self._background))
 
     def __len__(self) -> int:
         """How many batches the run has.
@@ -289,7 +324,7 @@ class BaseCollector(TakesWeights, ABC):
         Raises:
             TypeError: the run has no end, or batches are made of whole episodes.
         """
-        if self.total_frames < 0 or self.collection.shaper.trajectories.per_batch is not None:
+        if self.total_frames < 0 or self.collection.delivery.trajectories.per_batch is not None:
             raise TypeError("this collector has no len(): its run is endless, or made of whole episodes")
         return math.ceil(self.total_frames / self.requested_frames_per_batch)
 
@@ -317,6 +352,39 @@ class BaseCollector(TakesWeights, ABC):
     ) -> None:
         """Shut down."""
         self.shutdown()
+
+
+class LocalCollector(BaseCollector):
+    """Base of those whose workers are on this machine."""
+
+    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
+        """Stop at the next step, close the envs, end workers and background thread. Twice is fine; from any thread.
+
+        Args:
+            timeout: seconds to wait for steps in progress and for envs to close; `None` for 10. Workers elsewhere are
+                killed then.
+            close_env: whether to close the envs, also an instance that was passed in; must be true with many workers,
+                in which the envs live.
+            raise_on_error: whether an error of `env.close()` is raised.
+
+        Raises:
+            ValueError: `timeout` is no finite number of seconds; nothing has happened.
+            RuntimeError: `close_env=False`, with many workers.
+            WorkerLate: a step in this process did not return in time; the envs are closed as soon as it does.
+            Exception: what `env.close()` raised.
+        """
+        if not (close_env or self.collection.jobs.here):
+            raise RuntimeError("close_env=False: the envs live in the workers and end with them; leave it out")
+        patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
+        try:
+            self._end(patience, close_env=close_env)
+        except Exception:
+            if raise_on_error:
+                raise
+
+    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
+        """The same as `shutdown`."""
+        self.shutdown(timeout, close_env)
 
 
 DataCollectorBase = BaseCollector

@@ -5,62 +5,143 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.collectors.assembly import assemble_here
 from swath.collectors.background import Background
-from swath.collectors.base import GOODBYE_S, SHUTDOWN_S, BaseCollector, end_quietly
+from swath.collectors.base import LocalCollector, end_quietly
 from swath.collectors.checks import one_source, with_method
-from swath.collectors.delivery import Hooks
 from swath.collectors.dispatch import built_elsewhere, require_direct
-from swath.collectors.messages import Description, signature_of
 from swath.collectors.options import AnyOptions, CollectorOptions, WorkerOptions
 from swath.collectors.paths import call_each, follow
 from swath.collectors.remote import RemoteWorker
 from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
 from swath.collectors.saving import require_state
-from swath.collectors.state import load_fleet, saved_fleet
-from swath.collectors.status import facts_of, local_state
-from swath.collectors.weight_settings import WeightSettings
+from swath.collectors.state import load_fleet
+from swath.collectors.weight_methods import WeightSettings
 from swath.collectors.worker_request import never
 from swath.group.group import Call
 from swath.group.local import LocalFleet
 from swath.nearest import with_options
-from swath.options import count, seconds
-from swath.report.progress import as_progress
+from swath.options import count
 from swath.rollout.hosts.base import first_of
 from swath.weights.snapshot import POLICY
-from swath.workers.fleet_state import FIRST
 
 OF_MANY = ("workers", "workers_alive", "worker_frames")
 """Facts that one worker in this process does not have."""
 
 
-class InThisProcess(BaseCollector):
-    """Control calls come between two fragments; facts never wait. Env and policy are reached directly."""
-
-    _member: RemoteWorker
+class InThisProcess(LocalCollector):
+    """Lets `Collector(backend=…)` return another class, as TorchRL's does; `__init__` below has the signature."""
 
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
-        """As TorchRL's does, `Collector(backend=…)` returns another class: the one place where building one does so."""
+        """The one place where building an object may give one of another class."""
         other = built_elsewhere(args, keywords) if cls is Collector else None
         return super().__new__(cls) if other is None else other
 
-    def described(self) -> Description:
-        """What its batches and weights are like, as those of one worker."""
-        one = self.collection.jobs.described[0]
-        return replace(one, signature=signature_of(self.fake_tensordict(), len(one.layout.batch_shape) + 1))
+
+class Collector(InThisProcess):
+    """Collects batches `[*B, T]` of experience from one env source, in this process, in the thread that draws.
+
+    Args:
+        create_env_fn: a gymnasium id, a callable that returns an env, an env, or a list of one of these. A vector env
+            is stepped as it is, and so are any `EnvBase` of TorchRL and any `ParallelEnv` of PettingZoo.
+        policy: `None` (random actions), a TensorDict module, an `nn.Module` or a callable.
+        policy_factory: builds the policy instead; gets the env if it has a parameter for it.
+        frames_per_batch: frames of a batch; rounded up to whole steps of all envs.
+        total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
+        envs_per_worker: how many envs to build and step together; batches are then `[envs_per_worker, T]`.
+        create_env_kwargs: keywords for the id or callable, or for the makers of a batched TorchRL env.
+        seed: as `set_seed(seed)` after construction.
+        device: fills `policy_device` and `storing_device` where these are `None`.
+        storing_device: where batches live.
+        env_device: where the env runs; gymnasium envs run on the CPU, TorchRL's are moved there (also by `device`).
+        policy_device: where the policy runs; a module that is elsewhere is copied there.
+        max_frames_per_traj: an episode is truncated at this many steps; `None`, 0 and negative numbers mean never.
+        init_random_frames: as many frames are collected with random actions first, in whole batches.
+        reset_at_each_iter: begin new episodes with every batch.
+        set_truncated: mark the last step of each batch as truncated.
+        split_trajs: one row per trajectory, padded with zeros, with a mask.
+        trajs_per_batch: batches of this many complete episodes; `frames_per_batch` is then the size of a poll.
+        traj_format: `"padded"` `[n, T_max]` or `"cat"` `[ΣT]`, for `trajs_per_batch`.
+        trajs_per_write: episodes per write to the replay buffer.
+        replay_buffer: any object with `extend(td)`; batches are written to it, and iteration yields `None`.
+        postproc: turns each batch into what is delivered; a module is moved to the batch's device once.
+        pre_collect_hook: called before each fragment.
+        post_collect_hook: called with each batch before it is handed out.
+        exploration_type: how the policy picks actions.
+        trust_policy: call the policy with the TensorDict, unchecked.
+        compile_policy: compile the policy with torch; `True` or a dict of options.
+        cudagraph_policy: capture the policy in a CUDA graph; `True` or a dict of options.
+        auto_register_policy_transforms: `None` and `True` supply `is_init` and recurrent state where the env does not,
+            zero where an episode begins; `False` supplies neither.
+        no_cuda_sync: no explicit CUDA synchronisation; the copies made here wait for their own data in any case.
+        compact_obs: no observations under `"next"`; those at the end of episodes are then lost.
+        weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
+        weight_sync_schemes: not here: for collectors with workers elsewhere.
+        weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
+        track_policy_version: add `"policy_version"` and `("next", "policy_version")`.
+        track_traj_ids: keep trajectory ids.
+        worker_idx: index of this collector inside a larger one; part of trajectory ids and seeds.
+        interruptor: its `collection_stopped()` is asked after each step; true ends the batch there: the rows that were
+            not made are masked, and at least one was made.
+        on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the whole source.
+        check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
+        progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
+        backend: where workers live: `"direct"` in this process; `"thread"`, `"process"` or `"ray"` build another
+            class. `None` is `"direct"`, or `"process"` if `num_collectors` is given.
+        backend_options: further keywords of the class that is built; they may also be given one by one.
+        num_collectors: how many workers get a single source.
+        sync: elsewhere, whether every batch has a share of every worker.
+        return_same_td: `False`; batches own their memory.
+        reset_when_done: `True`; an env that is done always begins another episode.
+        use_buffers: has no effect; buffers are always used.
+        extend_buffer: has no effect if `False`; a replay buffer is always extended.
+
+    Raises:
+        TypeError: an argument of the wrong kind, both `policy` and `policy_factory`, a policy that cannot be called.
+        ValueError: a number out of range, options that contradict each other, envs that differ, a space that cannot be
+            served, an action of the wrong shape.
+        KeyError: the policy reads an entry that is not there, or gives no action.
+    """
+
+    _member: RemoteWorker
+
+    @with_options(AnyOptions, own=CollectorOptions)
+    def __init__(self, options: AnyOptions) -> None:
+        require_direct(options)
+        incoming = WeightSettings.of(options, options.policy_factory, None)
+        stopping = with_method("interruptor", options.interruptor, "collection_stopped")
+        settings = WorkerOptions(**{name: getattr(options, name) for name in SETTINGS})
+        (worker,) = requests_of(
+            options,
+            [one_source(options.create_env_fn)],
+            options.policy,
+            [settings],
+            [count("frames_per_batch", options.frames_per_batch)],
+            worker=options.index,
+            stopped=never if stopping is None else stopping.collection_stopped,
+        )
+        self._begin(CollectorRequest(options, (worker,)), incoming)
+
+    def _watched(self) -> Background:
+        fleet = self.collection.group.fleet
+        assert isinstance(fleet, LocalFleet)
+        member = self._member = fleet.member
+        member.outside = weakref.ref(self)
+        background = Background(self.collection, enter=member.enter_background, leave=member.leave_background)
+        weakref.finalize(self, end_quietly, self.collection, background)
+        return background
 
     def fake_tensordict(self) -> TensorDictBase:
         """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
         self.collection.gate.require_open()
-        zeros: TensorDictBase = self.collection.shaper.without_ids(self._member.zero_batch()).apply(torch.zeros_like)
-        return zeros if self.storing_device is None else zeros.to(self.storing_device)
+        device = self._request.workers[0].options.devices.storing
+        zeros: TensorDictBase = self.collection.delivery.without_ids(self._member.zero_batch()).apply(torch.zeros_like)
+        return zeros if device is None else zeros.to(device)
 
     def state_dict(self) -> OrderedDict[str, Any]:
         """Counters, weights, version and seed; simulators and what is in flight are not saved.
@@ -68,9 +149,7 @@ class InThisProcess(BaseCollector):
         Raises:
             Exception: what stopped the background thread.
         """
-        self.collection.gate.require_open()
-        self._background.raise_kept()
-        saved, own = saved_fleet(self.collection)
+        saved, own = self._saved()
         return OrderedDict({**saved[0], **own})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
@@ -161,175 +240,9 @@ class InThisProcess(BaseCollector):
             raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
         return self.collection.batch_frames
 
-    @property
-    def device(self) -> torch.device | None:
-        """The device given for all."""
-        return self._request.workers[0].options.devices.common
-
-    @property
-    def env_device(self) -> torch.device:
-        """Where the env runs."""
-        return self._member.host.spec.device or torch.device("cpu")
-
-    @property
-    def policy_device(self) -> torch.device | None:
-        """Where the policy runs, as given or found; `None` if neither says more than the CPU."""
-        return self._member.acting.device
-
-    @property
-    def storing_device(self) -> torch.device | None:
-        """Where batches live; `None` sets no device."""
-        return self._request.workers[0].options.devices.storing
-
-    def _facts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        worker, tracker = self._member, self.collection.tracker
-        tracker.note(FIRST, replace(worker.tally))
-        known = tracker.workers[0]
-        known.version, known.life, known.lag = worker.version, worker.life, self.collection.version - worker.version
-        facts, own = facts_of(self.collection, self._background)
-        own["worker_0/state"] = local_state(self.collection, self._background)
-        del own["worker_0/busy"]
-        own = {name.replace("0", str(worker.index), 1): fact for name, fact in own.items()}
-        return {name: fact for name, fact in facts.items() if name not in OF_MANY}, own
-
     def _follow(self, root: Any, path: str) -> Any:
         self.collection.gate.require_open()
         return follow(root, path)
-
-    @property
-    def _hooks(self) -> Hooks:
-        return self.collection.shaper.hooks
-
-    def _set_hooks(self, **changed: Any) -> None:
-        self.collection.shaper.hooks = replace(self._hooks, **changed)
-
-
-class Collector(InThisProcess):
-    """Collects batches `[*B, T]` of experience from one env source, in this process, in the thread that draws.
-
-    Args:
-        create_env_fn: a gymnasium id, a callable that returns an env, an env, or a list of one of these. A vector env
-            is stepped as it is, and so are any `EnvBase` of TorchRL and any `ParallelEnv` of PettingZoo.
-        policy: `None` (random actions), a TensorDict module, an `nn.Module` or a callable.
-        policy_factory: builds the policy instead; gets the env if it has a parameter for it.
-        frames_per_batch: frames of a batch; rounded up to whole steps of all envs.
-        total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
-        envs_per_worker: how many envs to build and step together; batches are then `[envs_per_worker, T]`.
-        create_env_kwargs: keywords for the id or callable, or for the makers of a batched TorchRL env.
-        seed: as `set_seed(seed)` after construction.
-        device: fills `policy_device` and `storing_device` where these are `None`.
-        storing_device: where batches live.
-        env_device: where the env runs; gymnasium envs run on the CPU, TorchRL's are moved there (also by `device`).
-        policy_device: where the policy runs; a module that is elsewhere is copied there.
-        max_frames_per_traj: an episode is truncated at this many steps; `None`, 0 and negative numbers mean never.
-        init_random_frames: as many frames are collected with random actions first, in whole batches.
-        reset_at_each_iter: begin new episodes with every batch.
-        set_truncated: mark the last step of each batch as truncated.
-        split_trajs: one row per trajectory, padded with zeros, with a mask.
-        trajs_per_batch: batches of this many complete episodes; `frames_per_batch` is then the size of a poll.
-        traj_format: `"padded"` `[n, T_max]` or `"cat"` `[ΣT]`, for `trajs_per_batch`.
-        trajs_per_write: episodes per write to the replay buffer.
-        replay_buffer: any object with `extend(td)`; batches are written to it, and iteration yields `None`.
-        postproc: turns each batch into what is delivered; a module is moved to the batch's device once.
-        pre_collect_hook: called before each fragment.
-        post_collect_hook: called with each batch before it is handed out.
-        exploration_type: how the policy picks actions.
-        trust_policy: call the policy with the TensorDict, unchecked.
-        compile_policy: compile the policy with torch; `True` or a dict of options.
-        cudagraph_policy: capture the policy in a CUDA graph; `True` or a dict of options.
-        auto_register_policy_transforms: `None` and `True` supply `is_init` and recurrent state where the env does not,
-            zero where an episode begins; `False` supplies neither.
-        no_cuda_sync: no explicit CUDA synchronisation; the copies made here wait for their own data in any case.
-        compact_obs: no observations under `"next"`; those at the end of episodes are then lost.
-        weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
-        weight_sync_schemes: not here: for collectors with workers elsewhere.
-        weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
-        track_policy_version: add `"policy_version"` and `("next", "policy_version")`.
-        track_traj_ids: keep trajectory ids.
-        worker_idx: index of this collector inside a larger one; part of trajectory ids and seeds.
-        interruptor: its `collection_stopped()` is asked after each step; true ends the batch there: the rows that were
-            not made are masked, and at least one was made.
-        on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the whole source.
-        check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
-        progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
-        backend: where workers live: `"direct"` in this process; `"thread"`, `"process"` or `"ray"` build another
-            class. `None` is `"direct"`, or `"process"` if `num_collectors` is given.
-        backend_options: further keywords of the class that is built; they may also be given one by one.
-        num_collectors: how many workers get a single source.
-        sync: elsewhere, whether every batch has a share of every worker.
-        return_same_td: `False`; batches own their memory.
-        reset_when_done: `True`; an env that is done always begins another episode.
-        use_buffers: has no effect; buffers are always used.
-        extend_buffer: has no effect if `False`; a replay buffer is always extended.
-
-    Raises:
-        TypeError: an argument of the wrong kind, both `policy` and `policy_factory`, a policy that cannot be called.
-        ValueError: a number out of range, options that contradict each other, envs that differ, a space that cannot be
-            served, an action of the wrong shape.
-        KeyError: the policy reads an entry that is not there, or gives no action.
-    """
-
-    @with_options(AnyOptions, own=CollectorOptions)
-    def __init__(self, options: AnyOptions) -> None:
-        require_direct(options)
-        incoming = WeightSettings.of(
-            options.policy, options.policy_factory, options.weight_updater, (None, None), options.weight_recv_schemes
-        )
-        stopping = with_method("interruptor", options.interruptor, "collection_stopped")
-        settings = WorkerOptions(**{name: getattr(options, name) for name in SETTINGS})
-        (worker,) = requests_of(
-            options,
-            [one_source(options.create_env_fn)],
-            options.policy,
-            [settings],
-            [count("frames_per_batch", options.frames_per_batch)],
-            worker=options.index,
-            stopped=never if stopping is None else stopping.collection_stopped,
-        )
-        self._begin(CollectorRequest(options, (worker,)), incoming)
-
-    def _begin(self, request: CollectorRequest, settings: WeightSettings) -> None:
-        """Build env and policy; if the rest of the construction fails all is closed but an env of the user's."""
-        view = as_progress(request.options.progress)
-        self._request, self._worker_idx = request, request.options.worker_idx
-        collection = assemble_here(request)
-        fleet = collection.group.fleet
-        assert isinstance(fleet, LocalFleet)
-        self.collection, self._member = collection, fleet.member
-        member = self._member
-        member.outside = weakref.ref(self)
-        self._background = Background(collection, enter=member.enter_background, leave=member.leave_background)
-        weakref.finalize(self, end_quietly, collection, self._background)
-        try:
-            self._begin_weights(settings)
-        except BaseException:
-            collection.close(GOODBYE_S, close_env=not request.workers[0].source.is_instance)
-            raise
-        self._be_ready(view)
-
-    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
-        """Stop at the next step, close the envs, end the background thread. Twice is fine; from any thread.
-
-        Args:
-            timeout: seconds to wait for the step in progress; `None` for 10.
-            close_env: whether to close the envs, also an instance that was passed in.
-            raise_on_error: whether an error of `env.close()` is raised.
-
-        Raises:
-            ValueError: `timeout` is no finite number of seconds; nothing has happened.
-            WorkerLate: a step did not return in time; the envs are closed as soon as it does.
-            Exception: what `env.close()` raised.
-        """
-        patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
-        try:
-            self._end(patience, close_env=close_env)
-        except Exception:
-            if raise_on_error:
-                raise
-
-    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """The same as `shutdown`."""
-        self.shutdown(timeout, close_env)
 
 
 def _chosen(index: Any, num_envs: int) -> list[int]:

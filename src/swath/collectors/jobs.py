@@ -11,11 +11,13 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from swath.collectors.delivery import Hooks
+import torch
+
+from swath.collectors.fragments import WorkerRecord
 from swath.collectors.messages import Description
+from swath.collectors.options import Hooks
 from swath.collectors.remote import PUBLIC, build_remote
-from swath.collectors.replay import Writers
-from swath.collectors.tracker import WorkerRecord
+from swath.collectors.replay import WriteRequest
 from swath.collectors.worker_request import Frozen, Seeding, WorkerRequest
 from swath.rollout.policies.random import RandomPolicy
 from swath.workers.base import Job
@@ -29,12 +31,14 @@ class WorkerJobs:
     Attributes:
         requests: what each worker is made of, whatever its life.
         before: runs first in each worker.
-        writers: with what they write for themselves, if they do.
+        writing: how they write for themselves, if they do.
+        buffer: what they write to; each life of a worker gets a client of its own.
+        clients: that were made before.
         in_threads: they live in threads of this process.
         here: the only one lives in the thread of the user.
         hooks: called around fragments.
         first: the index of the first worker, as part of ids and seeds.
-        seeding: by worker, once they are seeded.
+        seeding: where their seeds come from; `None` if nobody has said so.
         lives: the last life number that each worker has used; ids of a life are never used again.
         known: what is known of workers; one may begin further lives by itself.
         described: what workers are like, once they have said so; their next lives must be so, too.
@@ -43,12 +47,14 @@ class WorkerJobs:
 
     requests: dict[int, WorkerRequest]
     before: Callable[[], Any] | None = None
-    writers: Writers | None = None
+    writing: WriteRequest | None = None
+    buffer: Any = None
+    clients: list[Any] = field(default_factory=list)
     in_threads: bool = False
     here: bool = False
     hooks: Hooks = field(default_factory=Hooks)
     first: int = 0
-    seeding: dict[int, Seeding] = field(default_factory=dict)
+    seeding: Seeding | None = None
     lives: dict[int, int] = field(default_factory=dict)
     known: Mapping[int, WorkerRecord] = field(default_factory=dict)
     described: dict[int, Description] = field(default_factory=dict)
@@ -58,6 +64,11 @@ class WorkerJobs:
         """The last life number that the worker has used, as far as anybody knows; -1 for none."""
         known = self.known.get(worker)
         return max(self.lives.get(worker, -1), -1 if known is None else known.life)
+
+    def seed_with(self, root: int, *, static: bool = False) -> None:
+        """Say where the seeds of all workers come from, and of their next lives."""
+        envs = max(one.num_envs for one in self.described.values())
+        self.seeding = Seeding(root, static, envs, envs_only=self.in_threads)
 
     def replaces(self, worker: int) -> bool:
         """Whether this worker is replaced when its env raises."""
@@ -73,10 +84,10 @@ class WorkerJobs:
             options=options,
             worker=self.first + name.worker,
             life=life,
-            seed=self.seeding.get(name.worker),
-            hooks=self.hooks,
+            seed=self.seeding,
+            hooks=Hooks() if self.here else self.hooks,
             model=self.described.get(name.worker),
-            writing=None if self.writers is None else self.writers.request(options.devices.storing),
+            writing=self._writing(options.devices.storing),
             built_by=self.key,
             here=self.here,
         )
@@ -88,6 +99,19 @@ class WorkerJobs:
             resources=core.resources,
             public=PUBLIC,
         )
+
+    def _writing(self, device: torch.device | None) -> WriteRequest | None:
+        """How one life of a worker writes, whose batches live there.
+
+        Raises:
+            TypeError: its client cannot be extended.
+        """
+        if self.writing is None:
+            return None
+        client = self.clients.pop() if self.clients else self.buffer.client()
+        if not callable(getattr(client, "extend", None)):
+            raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
+        return replace(self.writing, client=client, device=device)
 
 
 def frozen_request(request: WorkerRequest, policies: dict[int, Frozen]) -> WorkerRequest:

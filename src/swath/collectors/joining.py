@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict
 
+from swath.collectors.fragments import head_of
 from swath.collectors.messages import Description
-from swath.collectors.tracker import head_of
 from swath.errors import warn
-from swath.group.request import Request
+from swath.group.group import Request
 from swath.keys import TIME
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout

@@ -34,7 +34,6 @@ class Description:
         signature: of its fragments.
         env_device: where its envs run.
         policy_device: where its policy runs; `None` if nobody said.
-        envs: how many it has in all, if more than one fragment is made of.
     """
 
     num_envs: int
@@ -44,12 +43,6 @@ class Description:
     signature: Signature
     env_device: torch.device | None = None
     policy_device: torch.device | None = None
-    envs: int | None = None
-
-    @property
-    def all_envs(self) -> int:
-        """How many envs have seeds of their own."""
-        return self.num_envs if self.envs is None else self.envs
 
     @property
     def frames(self) -> int:
@@ -170,9 +163,9 @@ class Head:
         tally: what went wrong in this life so far.
         packed: the episodes that ended in it, as bytes.
         next_id: above every trajectory id given.
+        number: of the fragment in this life, from 1; those that were not delivered have numbers, too.
+        since: `next_id` before it was made.
         sent: how many frames this life has sent, these included.
-        since: `next_id` of the fragment before.
-        gap: `next_id` of what was given to others just before it: episodes with lower ids lack frames; 0 for none.
         written: what the worker has written itself; `None` where its fragments are sent.
     """
 
@@ -184,9 +177,9 @@ class Head:
     tally: Tally
     packed: bytes
     next_id: int
-    sent: int = 0
+    number: int = 0
     since: int = 0
-    gap: int = 0
+    sent: int = 0
     written: Written | None = None
 
     @property

@@ -8,21 +8,21 @@ from typing import Any, ClassVar
 
 import torch
 
-from swath.collectors.base import SHUTDOWN_S, BaseCollector
+from swath.collectors.base import BaseCollector, LocalCollector
+from swath.collectors.fragments import Automatic
 from swath.collectors.many import ManyWorkers
 from swath.collectors.options import MultiOptions, WorkerOptions
-from swath.collectors.plan import Automatic
 from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of
 from swath.collectors.saving import TRAJ_POOL, require_state
-from swath.collectors.state import OWN, load_fleet, saved_fleet
-from swath.collectors.weight_settings import WeightSettings
+from swath.collectors.state import OWN, load_fleet
+from swath.collectors.weight_methods import WeightSettings
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
-from swath.options import count, seconds
+from swath.options import count
 from swath.weights.schemes import SharedMemWeightSyncScheme
 
 
-class LocalMultiCollector(ManyWorkers):
+class LocalMultiCollector(ManyWorkers, LocalCollector):
     """What `MultiSyncCollector` and `MultiAsyncCollector` have in common: they differ in the order of batches alone.
 
     Args:
@@ -98,6 +98,7 @@ class LocalMultiCollector(ManyWorkers):
     """
 
     _sync: ClassVar[bool]
+    _threads_before: int | None = None
 
     @with_options(MultiOptions)
     def __init__(self, options: MultiOptions) -> None:
@@ -110,13 +111,7 @@ class LocalMultiCollector(ManyWorkers):
         order = Order(
             self._sync, options.prefetch, options.max_staleness, options.preemptive_threshold, options.cat_results
         )
-        weight_settings = WeightSettings.of(
-            options.policy,
-            options.policy_factory,
-            options.weight_updater,
-            (options.weight_sync_schemes, SharedMemWeightSyncScheme),
-            options.weight_recv_schemes,
-        )
+        weight_settings = WeightSettings.of(options, options.policy_factory, SharedMemWeightSyncScheme)
         given = {setting: getattr(options, setting) for setting in SETTINGS}
         request = CollectorRequest(
             options,
@@ -137,32 +132,14 @@ class LocalMultiCollector(ManyWorkers):
             init_fn=options.init_fn,
         )
         self._begin(request, weight_settings)
-        self._threads_before: int | None = None
         if threads is not None:
             self._threads_before = torch.get_num_threads()
             torch.set_num_threads(threads)
 
-    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
-        """Stop background mode, ask workers to close their envs, then end them. Twice is fine; from any thread.
-
-        Args:
-            timeout: seconds that workers have to close their envs; `None` for 10. Then they are killed.
-            close_env: must be true: the envs live in the workers.
-            raise_on_error: whether an error of `env.close()` is raised.
-
-        Raises:
-            RuntimeError: `close_env=False`.
-            ValueError: `timeout` is no finite number of seconds; nothing has happened.
-            Exception: what `env.close()` raised.
-        """
-        if not close_env:
-            raise RuntimeError("close_env=False: the envs live in the workers and end with them; leave it out")
-        patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
+    def _end(self, timeout: float, *, close_env: bool = True) -> None:
+        """Stop background mode, end the workers, and give torch its threads back."""
         try:
-            self._end(patience)
-        except Exception:
-            if raise_on_error:
-                raise
+            super()._end(timeout, close_env=close_env)
         finally:
             before, self._threads_before = self._threads_before, None
             if before is not None:
@@ -178,9 +155,7 @@ class LocalMultiCollector(ManyWorkers):
             WorkerLate: a worker did not answer in time.
             Exception: what stopped the background thread.
         """
-        self.collection.gate.require_open()
-        self._background.raise_kept()
-        workers, own = saved_fleet(self.collection)
+        workers, own = self._saved()
         for part in workers.values():
             del part[TRAJ_POOL]
         return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | own)
@@ -206,10 +181,6 @@ class LocalMultiCollector(ManyWorkers):
         none = {TRAJ_POOL: {"traj_id": torch.tensor(0)}}
         parts = {worker: {**none, **state_dict[name]} for name, worker in names.items() if name in state_dict}
         load_fleet(self.collection, parts, state_dict, strict=strict)
-
-    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """The same as `shutdown`."""
-        self.shutdown(timeout, close_env)
 
 
 class MultiSyncCollector(LocalMultiCollector):

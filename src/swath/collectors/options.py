@@ -15,13 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, get_args
 
 import torch
 
 from swath.collectors.checks import check_peers_knobs, optional_count, whole_number, with_method, worker_index
-from swath.collectors.delivery import Hooks, Trajectories
-from swath.collectors.plan import Budget
 from swath.errors import warn_of_no_effect
 from swath.options import RESTARTS, OnEnvError, Restarts, Survival, TrajFormat, count, one_of
 from swath.rollout.fragment import Entries
@@ -41,11 +39,10 @@ class Env(Protocol):
         """Advance by one step."""
 
 
+# A gymnasium id, what returns an env, or an env.
 EnvSource: TypeAlias = str | Callable[..., Any] | Env
-"""A gymnasium id, what returns an env, or an env."""
-
+# A module or a callable; `None` for random actions.
 Policy: TypeAlias = Callable[..., Any] | None
-"""A module or a callable; `None` for random actions."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +87,60 @@ class Devices:
                 f"env_device={str(self.env)!r}: gymnasium envs run on the CPU, and so do PettingZoo's; leave it out or "
                 "give 'cpu'"
             )
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """How batches are made of episodes.
+
+    Attributes:
+        split: one row per trajectory in each batch.
+        per_batch: batches of this many complete episodes.
+        per_write: episodes per write to a replay buffer; `None` for all that are complete.
+        layout: `"padded"` (also `None`) or `"cat"`.
+    """
+
+    split: bool = False
+    per_batch: int | None = None
+    per_write: int | None = None
+    layout: TrajFormat | None = None
+
+    def __post_init__(self) -> None:
+        if self.layout not in (None, *get_args(TrajFormat)):
+            raise ValueError(f"traj_format={self.layout!r} must be 'padded' or 'cat'")
+        for name, value in (("trajs_per_batch", self.per_batch), ("trajs_per_write", self.per_write)):
+            if value is not None:
+                count(name, value)
+        for name, given in (("trajs_per_write", self.per_write), ("traj_format", self.layout)):
+            if self.per_batch is None and given is not None:
+                raise ValueError(f"{name}={given!r} needs trajs_per_batch; set it, or leave {name} out")
+        if self.per_batch is not None and self.split:
+            raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
+
+    def least(self, *, writing: bool) -> int:
+        """How many complete episodes a batch, or a write to a replay buffer, waits for."""
+        return (self.per_write if writing else self.per_batch) or 1
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions of the user that are called around a fragment.
+
+    Attributes:
+        postproc: turns a batch into the batch that is delivered.
+        before: called before each fragment.
+        after: called with what is delivered.
+    """
+
+    postproc: Callable[[Any], Any] | None = None
+    before: Callable[[], Any] | None = None
+    after: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        names = {"postproc": self.postproc, "pre_collect_hook": self.before, "post_collect_hook": self.after}
+        for name, hook in names.items():
+            if hook is not None and not callable(hook):
+                raise TypeError(f"{name} is of type {type(hook).__name__}; it must be callable or None")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,7 +278,7 @@ class LocalOptions(LocalWorker, SharedOptions):
     def __post_init__(self) -> None:
         check_peers_knobs(self.return_same_td, self.reset_when_done, self.use_buffers, self.extend_buffer)
         with_method("replay_buffer", self.replay_buffer, "extend")
-        trajectories, *_ = self.trajectories, self.hooks, self.budget, self.index
+        trajectories, *_ = self.trajectories, self.hooks, self.frames, self.end, self.random_frames, self.index
         if self.seed is not None:
             whole_number("seed", self.seed)
         if trajectories.split and not self.track_traj_ids:
@@ -253,13 +304,21 @@ class LocalOptions(LocalWorker, SharedOptions):
         return Hooks(self.postproc, self.pre_collect_hook, self.post_collect_hook)
 
     @property
-    def budget(self) -> Budget:
-        """How much to collect."""
-        frames = self.frames_per_batch
-        per_batch = count("frames_per_batch", sum(frames) if isinstance(frames, list | tuple) else frames)
-        end = None if self.total_frames is None else count("total_frames", self.total_frames, least=None)
-        randomly = optional_count("init_random_frames", self.init_random_frames) or 0
-        return Budget(per_batch, None if end is None or end < 0 else end, randomly)
+    def frames(self) -> int:
+        """Frames of a batch."""
+        asked = self.frames_per_batch
+        return count("frames_per_batch", sum(asked) if isinstance(asked, list | tuple) else asked)
+
+    @property
+    def end(self) -> int | None:
+        """Lower bound of the frames of the run; `None` for no end."""
+        total = -1 if self.total_frames is None else count("total_frames", self.total_frames, least=None)
+        return None if total < 0 else total
+
+    @property
+    def random_frames(self) -> int:
+        """Frames to collect with random actions first."""
+        return optional_count("init_random_frames", self.init_random_frames) or 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,17 +41,16 @@ class Publication:
 
     def add(self, items: Items, workers: Sequence[int] | None) -> None:
         """Publish these, too, instead of what was to be published of the same models for the same workers."""
-        for model_id, item in items.items():
-            before = self.newest.get(model_id)
-            if item is not None:
-                self.newest[model_id] = before if before is not None and before.equals(item) else item
-        same = {model_id: None if item is None else self.newest[model_id] for model_id, item in items.items()}
-        if workers is None:
-            for own in self.models.values():
-                for model_id in items:
-                    own.pop(model_id, None)
-        for worker in (None,) if workers is None else workers:
-            self.models.setdefault(worker, {}).update(same)
+        for model_id, given in items.items():
+            item, before = given, self.newest.get(model_id)
+            if given is not None:
+                item = self.newest[model_id] = before if before is not None and before.equals(given) else given
+            for own in self.models.values() if workers is None else ():
+                own.pop(model_id, None)
+            for worker in (None,) if workers is None else workers:
+                self.models.setdefault(worker, {})[model_id] = item
+        if not items:
+            self.models.setdefault(None, {})
 
 
 class WeightOutlet:
@@ -108,12 +107,11 @@ class WeightOutlet:
         Args:
             built_there: whether the workers build the policy.
         """
-        sources = {
-            model_id: self._source(model_id)
+        first = {
+            model_id: self._item(model_id, source)
             for model_id, scheme in self.schemes.items()
-            if scheme.sends and (built_there or model_id != POLICY)
+            if scheme.sends and (built_there or model_id != POLICY) and (source := self._source(model_id)) is not None
         }
-        first = {model_id: self._item(model_id, source) for model_id, source in sources.items() if source is not None}
         if first:
             self._collection.group.channel.publish(first, version=0)
 
@@ -157,24 +155,25 @@ class WeightOutlet:
         """
         self.require_open()
         workers, kept = self.addressed(worker_ids), self._kept
-        sources = {model_id: source for model_id, source in given.items() if self._sends(model_id)}
+        silent = {model_id for model_id, scheme in self.schemes.items() if not scheme.sends}
+        sources = {model_id: source for model_id, source in given.items() if model_id not in silent}
         if given and not sources:
             return self.version
-        parts: list[tuple[list[int] | None, Mapping[str, Any]]] = [(workers, sources)]
-        if any(map(_by_worker, sources.values())):
-            if len(given) > 1 or worker_ids is not None or kept is not None:
-                raise ValueError(
-                    "{worker: weights} is one version of one model: publish it without worker_ids, without other "
-                    "models, and not within a push of an updater"
-                )
+        publication = Publication() if kept is None else kept
+        if not any(map(_by_worker, sources.values())):
+            publication.add({model_id: self._item(model_id, source) for model_id, source in sources.items()}, workers)
+        elif len(given) > 1 or worker_ids is not None or kept is not None:
+            raise ValueError(
+                "{worker: weights} is one version of one model: publish it without worker_ids, without other "
+                "models, and not within a push of an updater"
+            )
+        else:
             ((model_id, each),) = sources.items()
             unknown = sorted(set(each) - set(self._workers))
             if unknown:
                 raise ValueError(f"weights are for the workers {unknown}; this collector has {self._workers} only")
-            parts = [([worker], {model_id: own}) for worker, own in each.items()]
-        publication = Publication() if kept is None else kept
-        for who, models in parts:
-            publication.add({model_id: self._item(model_id, source) for model_id, source in models.items()}, who)
+            for worker, own in each.items():
+                publication.add({model_id: self._item(model_id, own)}, [worker])
         if also is not None:
             publication.also.append(also)
         return self._put(publication) if kept is None else self.version + 1
@@ -221,11 +220,11 @@ class WeightOutlet:
         calls, addressed = self._collection.open_group.to_all("touch"), self.addressed(worker_ids)
         asked = calls if addressed is None else {worker: calls[worker] for worker in addressed}
         for worker, version in self._collection.group.answers(self._collection.group.send(asked), timeout_s).items():
-            self._collection.tracker.workers[worker].version = version
+            self._collection.fragments.workers[worker].version = version
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
-        known, standings = self._collection.tracker.workers, self._collection.group.fleet.standings()
+        known, standings = self._collection.fragments.workers, self._collection.group.fleet.standings()
         there = (worker for worker, one in sorted(standings.items()) if one.phase != "gone")
         return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
 
@@ -301,9 +300,6 @@ class WeightOutlet:
         for change in publication.also:
             self._collection.gate.soon(change)
         return version
-
-    def _sends(self, model_id: str) -> bool:
-        return model_id not in self.schemes or self.schemes[model_id].sends
 
     def _source(self, model_id: str) -> Any:
         scheme = self.schemes.get(model_id)

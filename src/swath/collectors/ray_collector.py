@@ -10,10 +10,10 @@ from typing import Any
 
 from swath.collectors.assembly import add_workers
 from swath.collectors.base import SHUTDOWN_S
+from swath.collectors.fragments import Automatic
 from swath.collectors.jobs import frozen_request
 from swath.collectors.many import ManyWorkers
 from swath.collectors.options import RayOptions, SharedOptions, WorkerOptions, defaults
-from swath.collectors.plan import Automatic
 from swath.collectors.ray_arguments import (
     COLLECTION,
     merged,
@@ -25,8 +25,8 @@ from swath.collectors.ray_arguments import (
     with_resources,
 )
 from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, sources_of
-from swath.collectors.state import load_fleet, saved_fleet
-from swath.collectors.weight_settings import WeightSettings
+from swath.collectors.state import load_fleet
+from swath.collectors.weight_methods import WeightSettings
 from swath.extras import need
 from swath.nearest import with_options
 from swath.options import count, seconds
@@ -120,13 +120,7 @@ class RayCollector(ManyWorkers):
         local = of_collection(options, rows[0])
         settings = [WorkerOptions(**{name: row[name] for name in SETTINGS if name in row}) for row in rows]
         self._settings, self._nesting = settings[0], nesting
-        weight_settings = WeightSettings.of(
-            options.policy,
-            self._settings.policy_factory,
-            options.weight_updater,
-            (options.weight_sync_schemes, RayWeightSyncScheme),
-            options.weight_recv_schemes,
-        )
+        weight_settings = WeightSettings.of(options, self._settings.policy_factory, RayWeightSyncScheme)
         order = Order(bool(options.sync), options.prefetch, options.max_staleness)
         share = whole_share(frames, len(envs)) if order.sync else frames
         cores = requests_of(local, envs, weight_settings.acting, settings, [share] * len(envs))
@@ -204,9 +198,7 @@ class RayCollector(ManyWorkers):
             WorkerLate: a worker did not answer in time.
             Exception: what stopped the background thread.
         """
-        self.collection.gate.require_open()
-        self._background.raise_kept()
-        workers, own = saved_fleet(self.collection)
+        workers, own = self._saved()
         return [OrderedDict(part, coordinator=own) for part in workers.values()]
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], strict: bool = True) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from swath.collectors.delivery import Hooks
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
+from swath.collectors.options import Hooks
 from swath.collectors.paths import follow
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.responding import Responder
@@ -70,10 +70,11 @@ class RemoteWorker(Worker, Responder):
         self._bell: Any = None
         Worker.__init__(self, request if self._here else replace(request, stopped=self._is_stopped))
         self._sums = EpisodeSums(self.host.spec.num_envs)
-        self._frames = self._batches = 0
+        self._number = 0
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
         if request.writing is not None:
-            self._writer = ReplayWriter(request.writing, self.layout, request.hooks)
+            where = f"worker {self.index} (life {self.life})"
+            self._writer = ReplayWriter(request.writing, self.layout, request.hooks, where)
 
     @property
     def _root(self) -> Any:
@@ -96,13 +97,12 @@ class RemoteWorker(Worker, Responder):
         """Set the functions that are called around fragments."""
         self.pre_collect_hook, self.post_collect_hook = hooks.before, hooks.after
         if self._writer is not None:
-            self._writer.shaper.hooks = hooks
+            self._writer.delivery.hooks = hooks
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
         fragment = self._asked(FragmentRequest())
         fragment.ended(self._sums)
-        self._gap = self.next_id
         return self._cut(fragment).to_tensordict(self.layout)
 
     def stats(self) -> dict[str, Any]:
@@ -175,10 +175,9 @@ class RemoteWorker(Worker, Responder):
                 self.pre_collect_hook()
         if ask.frames is not None:
             self.set_share(ask.frames)
+        since = self.next_id
         fragment = self._asked(ask)
         episodes = fragment.ended(self._sums).tobytes()
-        self._frames += fragment.frames
-        self._batches += 1
         body = self._body(self._cut(fragment))
         head = Head(
             self.index,
@@ -189,11 +188,14 @@ class RemoteWorker(Worker, Responder):
             replace(self.tally),
             episodes,
             self.next_id,
+            self._number,
+            since,
         )
         return Parcel(head, body)
 
     def _asked(self, ask: FragmentRequest) -> Fragment:
         self._ask, self._bell = ask, None if ask.bell is None else ask.bell.open()
+        self._number += 1
         return self.make_fragment(randomly=ask.randomly)
 
     def _cut(self, fragment: Fragment) -> Fragment:

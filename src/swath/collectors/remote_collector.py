@@ -8,14 +8,16 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
-from swath.collectors.delivery import Hooks, valid_frames
-from swath.collectors.messages import Description, FragmentRequest, Head, Tally
-from swath.collectors.multi import LocalMultiCollector
+from swath.collectors.delivery import valid_frames
+from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
+from swath.collectors.multi import LocalMultiCollector, MultiSyncCollector
+from swath.collectors.options import Hooks
 from swath.collectors.paths import follow
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.responding import Responder
@@ -61,7 +63,7 @@ class RemoteCollector(Responder):
                 self._collector.set_seed(fresh_root())
             if request.writing is not None:
                 hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
-                self._writer = ReplayWriter(request.writing, self.describe().layout, hooks)
+                self._writer = ReplayWriter(request.writing, self.describe().layout, hooks, f"worker {request.worker}")
         except BaseException:
             self.close()
             raise
@@ -77,7 +79,15 @@ class RemoteCollector(Responder):
 
     def describe(self) -> Description:
         """What its batches and weights are like."""
-        return self._collector.described()
+        cores = self._collection.jobs.described
+        one = cores[0]
+        if isinstance(self._collector, Collector):
+            zeros = self._collector.fake_tensordict()
+            return replace(one, signature=signature_of(zeros, len(one.layout.batch_shape) + 1))
+        if not isinstance(self._collector, MultiSyncCollector):
+            return one
+        layout = replace(one.layout, batch_shape=(len(cores), *one.layout.batch_shape))
+        return replace(one, num_envs=sum(core.num_envs for core in cores.values()), layout=layout)
 
     def close(self) -> None:
         """Shut the collector down."""
@@ -103,11 +113,9 @@ class RemoteCollector(Responder):
         """Set the functions that are called around fragments."""
         self._collector.pre_collect_hook, self._collector.post_collect_hook = hooks.before, hooks.after
 
-    def move_to(self, index: int, seeding: Seeding | None) -> None:
-        """Be another worker, with fresh episodes."""
+    def move_to(self, index: int) -> None:
+        """Be another worker, with fresh episodes; with seeds, if it has some."""
         self._collector.worker_idx = index
-        if seeding is not None:
-            self.seed_with(seeding)
 
     def state_dict(self) -> OrderedDict[str, Any]:
         """What its own `state_dict` gives; of several workers with the weights of the first."""

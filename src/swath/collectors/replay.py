@@ -7,14 +7,14 @@ fragment ─▶ episodes ─▶ those that are complete, post-processed ─▶ e
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from swath.collectors.delivery import Hooks, Part, Shaper, Trajectories, WholeEpisodes
+from swath.collectors.delivery import Delivery, Part, WholeEpisodes
 from swath.collectors.messages import Head, Written
-from swath.errors import noted
+from swath.collectors.options import Hooks, Trajectories
 from swath.group.stats import Counters
 from swath.rollout.episodes.statistics import EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
@@ -47,14 +47,16 @@ class ReplayWriter:
         request: with what.
         layout: names and extras of its fragments.
         hooks: the user's functions that are called with what is written.
+        where: which worker this is, for notes.
     """
 
-    def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks) -> None:
-        wanted = request.trajectories
-        self.shaper = Shaper(layout, wanted, hooks, request.device, keep_ids=request.keep_ids)
-        self._client, self._cut = request.client, request.cut
+    def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks, where: str) -> None:
+        wanted, self._asked, self._counters = request.trajectories, request, Counters()
+        self.delivery = Delivery(
+            layout, wanted, hooks, self._counters, _open, request.keep_ids, request.client, f" in {where}"
+        )
         whole = wanted.per_batch is not None
-        self._whole = WholeEpisodes(wanted, Counters(), writing=True, polls=None) if whole else None
+        self._whole = WholeEpisodes(wanted, Counters(), writing=True) if whole else None
 
     def write(self, head: Head, body: Any) -> Written:
         """Write a fragment, or a batch that was made of one; or add it to the episodes and write what is complete.
@@ -62,20 +64,18 @@ class ReplayWriter:
         Returns:
             What was written; also if a function of the user's or the buffer has raised.
         """
-        frames = times = 0
+        before, times = self._counters.frames, 0
         episodes: list[EpisodeArray] = []
         error = b""
         try:
             for part in self._parts(head, body):
-                finished = self.shaper.finish(part.batch)
-                with noted(f"extend() of the replay buffer in worker {head.worker} (life {head.life})"):
-                    self._client.extend(self.shaper.written(self._client, finished))
-                frames, times = frames + part.frames, times + 1
+                self.delivery.deliver([part])
+                times += 1
                 episodes.append(part.episodes)
         except Exception as raised:  # noqa: BLE001  it travels, and is raised over there
             error = frozen(raised, one_note=True)
         waiting = 0 if self._whole is None else self._whole.frames
-        return Written(frames, times, waiting, joined(episodes).tobytes(), error)
+        return Written(self._counters.frames - before, times, waiting, joined(episodes).tobytes(), error)
 
     def drop(self) -> None:
         """Forget what waits for the end of its episode or for the next write."""
@@ -84,43 +84,22 @@ class ReplayWriter:
 
     def _parts(self, head: Head, body: Any) -> Iterator[Part]:
         """What is written at a time."""
-        batch = self.shaper.plain(body) if isinstance(body, Fragment) else self.shaper.placed(body)
-        if head.steps < batch.shape[-1] and not self.shaper.layout.masked:
+        layout, device = self.delivery.layout, self._asked.device
+        batch = body.to_tensordict(layout) if isinstance(body, Fragment) else body
+        if head.steps < batch.shape[-1] and not layout.masked:
             return  # a shutdown has ended the fragment
-        made = Part(batch[..., : head.steps] if self._cut else batch, head.episodes)
+        batch = batch if device is None else batch.to(device)
+        made = Part(batch[..., : head.steps] if self._asked.cut else batch, head.episodes)
         if self._whole is None:
             yield made
             return
-        self._whole.skip(0, head.gap)
-        self._whole.add({0: made})
+        self._whole.add({0: (head, made)})
         while (part := self._whole.take()) is not None:
             yield part
 
 
-@dataclass
-class Writers:
-    """Lets workers write for themselves.
-
-    Attributes:
-        buffer: has `client()`; each life of a worker gets one of its own.
-        asked: how they write.
-        unused: clients that were made.
-    """
-
-    buffer: Any
-    asked: WriteRequest
-    unused: list[Any] = field(default_factory=list)
-
-    def request(self, device: torch.device | None) -> WriteRequest:
-        """For one life of a worker, whose batches live there.
-
-        Raises:
-            TypeError: the client cannot be extended.
-        """
-        client = self.unused.pop() if self.unused else self.buffer.client()
-        if not callable(getattr(client, "extend", None)):
-            raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
-        return replace(self.asked, client=client, device=device)
+def _open() -> None:
+    """Whoever asks a worker sees to it that nobody does after shutdown."""
 
 
 def first_client(buffer: Any) -> Any:

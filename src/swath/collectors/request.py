@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from swath.collectors.fragments import Automatic
 from swath.collectors.options import LocalOptions, WorkerOptions
-from swath.collectors.plan import Automatic
 from swath.collectors.worker_request import WorkerRequest
 from swath.options import Survival, count
 from swath.rollout.hosts.sources import Source

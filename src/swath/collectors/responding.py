@@ -21,7 +21,8 @@ from swath.collectors.paths import call_at, call_each, follow
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.worker_request import Seeding
 from swath.errors import Closed, FleetFailed
-from swath.group.member import Member
+from swath.group.group import Member
+from swath.nearest import unexpected
 from swath.seeds import derive
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest, take
@@ -52,8 +53,7 @@ class Responder(Member):
         super().__init__()
         self._built_by = built_by
         self._own_versions = 0
-        self._sent = 0
-        self._since = self._gap = 0
+        self._frames = self._batches = 0
         self._writer: ReplayWriter | None = None
 
     @abstractmethod
@@ -94,15 +94,21 @@ class Responder(Member):
         return reply
 
     def collect(self, ask: FragmentRequest) -> Parcel | Broken:
-        """Make one fragment."""
+        """Make one fragment, and write it if that is to be done from here."""
         before = self._tally().env_errors
         try:
-            return self._made(ask)
+            parcel = self._make(ask)
+            head: Head = parcel.head
+            self._batches += 1
+            self._frames = head.sent = self._frames + head.frames
+            if self._writer is None:
+                return parcel
+            head.written = self._writer.write(head, parcel.body)
+            return Parcel(head, None)
         except Exception as error:  # noqa: BLE001  it is an answer, and is raised by who asked
-            unfit = isinstance(error, FleetFailed | Closed)
             tally = replace(self._tally())
             by_env = not self.heals_envs and tally.env_errors > before
-            return Broken(error, tally, by_env, unfit)
+            return Broken(error, tally, by_env, isinstance(error, FleetFailed | Closed))
 
     def conform(self, model: Description) -> None:
         """Be unfit unless it is like others."""
@@ -154,51 +160,34 @@ class Responder(Member):
         return Manifest.of(self.get_model(model_id))
 
     def update_policy_weights_(
-        self,
-        policy_or_weights: Any = None,
-        *,
-        weights: Any = None,
-        policy: Any = None,
-        policy_weights: Any = None,
-        model_id: str | None = None,
-        weights_dict: Mapping[str, Any] | None = None,
+        self, policy_or_weights: Any = None, *, model_id: str | None = None, **forms: Any
     ) -> None:
         """Set weights on this worker, all or nothing.
 
         Args:
             policy_or_weights: a module, a TensorDict or a dict.
-            weights: a TensorDict or dict.
-            policy: a module.
-            policy_weights: the old name of the first argument.
             model_id: which model; `"policy"` by default.
-            weights_dict: weights by model.
+            **forms: the same as `weights=`, `policy=` or `policy_weights=`; or `weights_dict=`, weights by model.
 
         Raises:
             ValueError: none or several are given, or `model_id` beside `weights_dict`.
             KeyError, ValueError, TypeError: they do not fit.
         """
-        by_model = sources_of(
-            model_id,
-            {
-                "policy_or_weights": policy_or_weights,
-                "weights": weights,
-                "policy": policy,
-                "policy_weights": policy_weights,
-                "weights_dict": weights_dict,
-            },
-        )
+        by_model = sources_of(model_id, {"policy_or_weights": policy_or_weights, **forms})
         if any(source is None for source in by_model.values()):
             raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
-        self._set(by_model)
+        taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
+        self.take({model_id: one for model_id, one in taken.items() if one is not None}, -self._own_versions - 1)
+        self._own_versions += 1
 
-    def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
+    def receive_weights(self, policy_or_weights: Any = None, **forms: Any) -> None:
         """Set weights; without any nothing happens: the collector's come with its requests.
 
         Raises:
             ValueError: several are given.
         """
-        if any(one is not None for one in (policy_or_weights, weights, policy)):
-            self.update_policy_weights_(policy_or_weights, weights=weights, policy=policy)
+        if policy_or_weights is not None or any(one is not None for one in forms.values()):
+            self.update_policy_weights_(policy_or_weights, **forms)
 
     def register_scheme_receiver(
         self,
@@ -222,26 +211,9 @@ class Responder(Member):
                     "update_policy_weights_() of its handle, or of that collector"
                 )
 
-    def _made(self, ask: FragmentRequest) -> Parcel:
-        """A fragment, which is written if that is to be done from here.
 
-        Its head says whether some of what came before it was given to others, and what was sent before it: a reply may
-        find nobody who has asked for it.
-        """
-        parcel = self._make(ask)
-        head: Head = parcel.head
-        self._sent += head.frames
-        head.gap, head.sent, head.since = self._gap, self._sent, self._since
-        self._gap, self._since = 0, head.next_id
-        if self._writer is None:
-            return parcel
-        head.written = self._writer.write(head, parcel.body)
-        return Parcel(head, None)
-
-    def _set(self, by_model: Mapping[str, Any]) -> None:
-        taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
-        self.take({model_id: one for model_id, one in taken.items() if one is not None}, -self._own_versions - 1)
-        self._own_versions += 1
+FORMS = ("policy_or_weights", "policy_weights", "weights", "policy", "weights_dict")
+"""How weights may be given."""
 
 
 def sources_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -252,9 +224,12 @@ def sources_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, A
         forms: arguments by name; that of `weights_dict` names the models itself.
 
     Raises:
-        TypeError: `weights_dict` is no dict.
+        TypeError: an unknown form, or `weights_dict` is no dict.
         ValueError: two were given; the message names both.
     """
+    for name in forms:
+        if name not in FORMS:
+            raise unexpected("update_policy_weights_()", name, FORMS)
     given = {name: value for name, value in forms.items() if value is not None}
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} are both given; give one of them")

@@ -10,21 +10,21 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from swath.collectors.delivery import Delivery, Drawn, Part, Polls, Shaper, WholeEpisodes
+from swath.collectors.delivery import Delivery, Drawn, Part, WholeEpisodes
+from swath.collectors.fragments import Fragments, head_of
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.joining import Joiner
-from swath.collectors.plan import Budget, FragmentPlan
-from swath.collectors.tracker import FragmentTracker, head_of
-from swath.errors import FleetFailed, PayloadLost, noted
-from swath.group.gate import Gate
+from swath.collectors.messages import Head
+from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.gather import Gather
-from swath.group.group import WorkerGroup
-from swath.group.request import Request
-from swath.group.stats import Counters
+from swath.group.group import Request, WorkerGroup
+from swath.group.local import Gate
 from swath.rollout.episodes.statistics import joined
+
+POLLS_BEFORE_WARNING = 100
 
 
 @dataclass
@@ -34,53 +34,38 @@ class CollectorService:
     Attributes:
         group: the workers, and what they were asked for.
         jobs: how they are brought up.
-        plan: what they are to be asked for.
+        fragments: what they are to be asked for, and what is known of them.
         gather: decides who is asked next.
         joiner: makes batches of bodies.
-        shaper: what happens to batches on their way out.
-        budget: how much to collect.
+        delivery: what happens to batches on their way out.
         batch_frames: frames of a batch.
-        buffer: where batches are written, if anywhere.
         gate: who may draw; whether it is open.
+        random_frames: how many are collected with random actions first.
     """
 
     group: WorkerGroup
     jobs: WorkerJobs
-    plan: FragmentPlan
+    fragments: Fragments
     gather: Gather
     joiner: Joiner
-    shaper: Shaper
-    budget: Budget
+    delivery: Delivery
     batch_frames: int
     gate: Gate
-    buffer: Any = None
+    random_frames: int = 0
 
     def __post_init__(self) -> None:
-        wanted, writing = self.shaper.trajectories, self.buffer is not None
-        self._delivery = Delivery(self.shaper, self.counters, self.gate.require_open, self.buffer)
-        self.written_there = self.jobs.writers is not None
-        self._polls = None if wanted.per_batch is None else Polls()
-        no_whole = wanted.per_batch is None or self.written_there
-        self.whole = None if no_whole else WholeEpisodes(wanted, self.counters, writing)
+        wanted, self.buffer = self.delivery.trajectories, self.delivery.buffer
+        self.counters = self.fragments.counters
         self.changing = threading.RLock()  # held by who adds workers, which takes long
-        if self.whole is not None:
-            self.tracker.skip = self.whole.skip
-        self._further_writes = 0
-
-    @property
-    def tracker(self) -> FragmentTracker:
-        """What is known of the workers."""
-        return self.plan.tracker
-
-    @property
-    def counters(self) -> Counters:
-        """Totals."""
-        return self.plan.tracker.counters
+        self.whole: WholeEpisodes | None = None
+        if wanted.per_batch is not None and self.jobs.writing is None:
+            self.whole = WholeEpisodes(wanted, self.counters, writing=self.buffer is not None)
+        self._further_writes = self._polls_in_vain = 0
 
     @property
     def completed(self) -> bool:
         """Whether the run has reached its end."""
-        total = self.budget.total_frames
+        total = self.fragments.total
         return total is not None and self.counters.frames >= total
 
     @property
@@ -121,7 +106,13 @@ class CollectorService:
             self.counters.start_clock()
             began = time.monotonic()
             try:
-                return self._next()
+                with self.group.lock:  # what a draw that Ctrl-C has broken off had in hand is lost
+                    self._done([request for request in self.group.out if request.taken], good=False)
+                self.fragments.at_draw()
+                return self._deliver() if self.jobs.writing is None else self._deliver_written()
+            except FleetFailed:
+                self.forget()
+                raise
             finally:
                 self.counters.seconds_waiting += time.monotonic() - began
 
@@ -140,8 +131,7 @@ class CollectorService:
             if envs is None:
                 self.gather.forget(workers)
             if self.whole is not None:
-                for worker in [None] if workers is None else workers:
-                    self.whole.drop(worker, envs)
+                self.whole.drop([None] if workers is None else workers, envs)
 
     @contextmanager
     def forgetting(self, workers: Collection[int] | None = None, envs: list[int] | None = None) -> Iterator[None]:
@@ -151,16 +141,25 @@ class CollectorService:
             self.forget(workers, envs)
             yield
 
-    def skip_random(self, frames: int) -> None:
-        """As many frames have been collected before: that much of the random beginning is over."""
-        begun = self.budget.random_batches(self.batch_frames)
-        self.plan.random_batches = max(0, begun - frames // self.batch_frames)
+    def begin_randomly(self) -> None:
+        """Let so many batches be random as are left of the random beginning."""
+        batches = -(-self.random_frames // self.batch_frames) - self.counters.frames // self.batch_frames
+        self.fragments.random_batches = max(0, batches)
+
+    def set_hooks(self, **changed: Any) -> None:
+        """Set functions of the user that are called around fragments, where they are called."""
+        group, jobs = self.open_group, self.jobs
+        jobs.hooks = replace(jobs.hooks, **changed)
+        if jobs.here:
+            self.delivery.hooks = jobs.hooks
+        else:
+            group.call("set_hooks", jobs.hooks)
 
     def be_random(self, randomly: bool) -> None:
         """Let batches be random from now on, or no more; what is in flight is dropped if it is not so."""
-        if randomly != (self.plan.random_batches > 0):
+        if randomly != (self.fragments.random_batches > 0):
             self.forget()
-            self.plan.random_batches = sys.maxsize if randomly else 0
+            self.fragments.random_batches = sys.maxsize if randomly else 0
 
     def close(self, timeout: float, *, close_env: bool = True) -> None:
         """End the collection, its workers and their places.
@@ -176,7 +175,7 @@ class CollectorService:
             Exception: what closing an env raised; more of them are in its notes.
         """
         self.gate.halted = True
-        self.plan.end_all()
+        self.fragments.end_all()
         self.group.fleet.wake()
         self.gate.close(timeout, lambda: self._close(timeout, close_env=close_env))
 
@@ -187,31 +186,19 @@ class CollectorService:
         finally:
             self.forget()
             self.group.sweep()
-            self.tracker.end()
-            self.plan.bell = None
+            self.fragments.end()
+            self.fragments.bell = None
         for other in raised[1:]:
             raised[0].add_note(f"another worker raised, too: {other!r}")
         for error in raised[:1]:
             raise error
-
-    def _next(self) -> Drawn:
-        with self.group.lock:  # what an interrupted draw had in hand is lost; Ctrl-C may come at any moment
-            self._done([request for request in self.group.out if request.taken], good=False)
-        self.plan.renewal.at_draw()
-        try:
-            if self.written_there:
-                return self._deliver_written()
-            return self._deliver()
-        except FleetFailed:
-            self.forget()
-            raise
 
     def _deliver(self) -> Drawn:
         while True:
             with self.group.lock:
                 batch = None if self.whole is None else self.whole.take()
             if batch is not None:
-                return self._delivery.deliver([batch])
+                return self.delivery.deliver([batch])
             shares = self._shares()
             if shares is None:
                 return Drawn(None, ended=True)
@@ -219,7 +206,7 @@ class CollectorService:
             if made is not None:
                 try:
                     if self.whole is None:
-                        return self._delivery.deliver(made)
+                        return self.delivery.deliver(made)
                 finally:
                     self._done(shares)
 
@@ -230,12 +217,8 @@ class CollectorService:
             if shares is None:
                 return Drawn(None, ended=True)
             with self.group.lock:
-                written = [head.written for share in shares if (head := head_of(share)).written is not None]
-                times = sum(one.times for one in written)
-                if self._polls is not None:
-                    frames = sum(head_of(share).frames for share in shares)
-                    self._polls.note(frames, finished=any(head_of(share).packed for share in shares))
-                self._further_writes = times if self._polls is not None else 1
+                written = [head.written.times for share in shares if (head := head_of(share)).written is not None]
+                self._further_writes = 1 if self.delivery.trajectories.per_batch is None else sum(written)
                 self._done(shares, good=False)  # which counts what was written, also if nobody can be asked any more
                 self.gather.ask_ahead()
                 self.gather.done()
@@ -245,11 +228,23 @@ class CollectorService:
 
     def _shares(self) -> list[Request] | None:
         """The shares of the next batch, or the next fragment."""
-        before = self.shaper.hooks.before
+        before = self.delivery.hooks.before
         if before is not None:
             with noted("pre_collect_hook"):
                 before()
-        return self.gather.next(lambda: self.gate.halted)
+        shares = self.gather.next(lambda: self.gate.halted)
+        if shares is not None and self.delivery.trajectories.per_batch is not None:
+            self._warn_of_endless_episodes([head_of(share) for share in shares])
+        return shares
+
+    def _warn_of_endless_episodes(self, heads: Sequence[Head]) -> None:
+        """Once, if no episode has ended in many fragments."""
+        self._polls_in_vain = -sys.maxsize if any(head.packed for head in heads) else self._polls_in_vain + 1
+        if self._polls_in_vain == POLLS_BEFORE_WARNING:
+            warn(
+                f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {sum(head.frames for head in heads)} "
+                "frames; trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them"
+            )
 
     def _made(self, shares: Sequence[Request]) -> list[Part] | None:
         """What is made of these shares, in memory of the user's own; their workers are asked for more before that.
@@ -269,7 +264,9 @@ class CollectorService:
                 self.gather.done()
                 if self.whole is not None:
                     _add(self.whole, shares, made)
-                    self._forget_gone(self.whole)
+                    for worker, standing in self.group.fleet.standings().items():
+                        if standing.phase == "gone" and not self.group.out_by_worker()[worker]:
+                            self.whole.drop_open(worker)
                 for share in shares:
                     share.reply.close()
                 return made
@@ -283,7 +280,7 @@ class CollectorService:
             return share.reply.open()
         except PayloadLost:
             with self.group.lock:
-                self.tracker.gone(share)
+                self.fragments.fragments_lost += 1
                 self.group.close(share)
             return None
 
@@ -309,22 +306,14 @@ class CollectorService:
             for share in shares:
                 (self.group.close if good else self.group.discard)(share)
 
-    def _forget_gone(self, whole: WholeEpisodes) -> None:
-        """Episodes of workers that were given up will have no end."""
-        for worker, standing in self.group.fleet.standings().items():
-            if standing.phase == "gone" and not self.group.out_by_worker()[worker]:
-                whole.drop_open(worker)
-
 
 def _add(whole: WholeEpisodes, shares: Sequence[Request], parts: Sequence[Part]) -> None:
     """Fragments that were made side by side; those of one worker one after another, as they were made."""
-    rounds: list[dict[int, tuple[Request, Part]]] = []
+    rounds: list[dict[int, tuple[Head, Part]]] = []
     for share, part in sorted(zip(shares, parts, strict=True), key=lambda pair: pair[0].number):
         place = sum(share.worker in one for one in rounds)
         if place == len(rounds):
             rounds.append({})
-        rounds[place][share.worker] = share, part
+        rounds[place][share.worker] = head_of(share), part
     for one in rounds:
-        for worker, (share, _) in one.items():
-            whole.skip(worker, head_of(share).gap)
-        whole.add({worker: part for worker, (_, part) in one.items()})
+        whole.add(one)

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.collectors.assembly import spread_seed
 from swath.collectors.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
 from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import Seeding, thawed
+from swath.collectors.worker_request import thawed
 from swath.group.group import Call
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import POLICY, Snapshot
@@ -23,12 +22,12 @@ OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
     """What every worker saves, by worker, and the counters of all."""
     answers = collection.open_group.call("state_dict")
-    known = collection.tracker.workers
+    known = collection.fragments.workers
     saved = {}
     for worker in sorted(collection.jobs.described):
         saved[worker] = answers[worker] if worker in answers else stand_in_for(collection, worker)
         saved[worker] |= {"frames": known[worker].frames, "iter": known[worker].fragments - 1}
-    seeding = next(iter(collection.jobs.seeding.values()), None)
+    seeding = collection.jobs.seeding
     next_ids = [*(one.next_id for one in known.values()), *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
     return saved, {
         "frames": collection.counters.frames,
@@ -44,7 +43,7 @@ def load_fleet(
 ) -> None:
     """Restore workers and counters; nothing has changed if something does not fit."""
     jobs = collection.jobs
-    counters, known = collection.counters, collection.tracker.workers
+    counters, known = collection.counters, collection.fragments.workers
     manifests = {worker: description.manifest for worker, description in jobs.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
@@ -57,11 +56,11 @@ def load_fleet(
         }
         collection.group.channel.publish_each(models, version)
         counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
-        collection.skip_random(counters.frames)
+        collection.begin_randomly()
         if "seed" in saved:
-            jobs.seeding.clear()
+            jobs.seeding = None
             if saved["seed"] is not None:
-                spread_seed(collection, Seeding(saved["seed"]))
+                jobs.seed_with(saved["seed"])
         calls = {}
         for worker, part in parts.items():
             known[worker].frames = int(part.get("frames", known[worker].frames))
@@ -69,7 +68,7 @@ def load_fleet(
             jobs.lives[worker] = max(jobs.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
             rest = {name: value for name, value in part.items() if name != WEIGHTS or jobs.here}
             rest["policy_version"] = version
-            calls[worker] = Call("restore", (rest, jobs.seeding.get(worker)))
+            calls[worker] = Call("restore", (rest, jobs.seeding))
         tickets = collection.group.send(calls)
     collection.group.answers(tickets)
 
@@ -84,11 +83,10 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
     weights = _weights_of(collection, worker)
     if weights is not None:
         saved[WEIGHTS] = weights
-    seeding = jobs.seeding.get(worker)
     saved["env_state_dict"] = OrderedDict()
-    saved["traj_pool"] = {"traj_id": torch.tensor(collection.tracker.workers[worker].next_id, dtype=torch.int64)}
+    saved["traj_pool"] = {"traj_id": torch.tensor(collection.fragments.workers[worker].next_id, dtype=torch.int64)}
     saved["policy_version"] = collection.group.channel.version_for(worker)
-    saved["seed"] = None if seeding is None else seeding.root
+    saved["seed"] = None if jobs.seeding is None else jobs.seeding.root
     saved["life"] = jobs.last_life(worker)
     return saved
 

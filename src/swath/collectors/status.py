@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from swath.collectors.background import Background
 from swath.collectors.service import CollectorService
+from swath.errors import Closed
 from swath.group.local import LocalFleet
-from swath.workers.fleet_state import Standing
+from swath.workers.fleet_state import FIRST, Standing
+
+OF_MANY = ("workers", "workers_alive", "worker_frames")
+"""Facts that one worker in this process does not have."""
 
 LONGEST_ERROR = 300
 
 
 def facts_of(collection: CollectorService, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers, bools and short strings of a collector: of all workers together, and by worker."""
-    fleet, tracker = collection.group.fleet, collection.tracker
-    standings, tally, known = fleet.standings(), tracker.tally(), tracker.workers
+    fleet, tracker = collection.group.fleet, collection.fragments
+    if isinstance(fleet, LocalFleet):
+        worker, known = fleet.member, tracker.workers[0]
+        tracker.note(FIRST, replace(worker.tally))
+        known.version, known.life, known.lag = worker.version, worker.life, collection.version - worker.version
+    else:
+        with suppress(Closed):  # nothing more happens to the workers then
+            fleet.look()
+            collection.group.sweep()
+    standings, tally, records = fleet.standings(), tracker.tally(), tracker.workers
     there = [worker for worker, standing in standings.items() if standing.phase != "gone"]
     common = _common(collection, background)
     own = {
-        "policy_version_min": min((known[worker].version for worker in there), default=0),
-        "staleness": max((known[worker].lag for worker in there), default=0),
+        "policy_version_min": min((records[worker].version for worker in there), default=0),
+        "staleness": max((records[worker].lag for worker in there), default=0),
         "workers": len(standings),
         "workers_alive": 0 if collection.gate.halted else len(fleet.up),
-        "worker_frames": sum(one.frames for one in known.values()),
+        "worker_frames": sum(one.frames for one in records.values()),
         "restarts": fleet.restarts + tally.restarts,
         "workers_lost": len(standings) - len(there),
         "late": len(fleet.late),
@@ -35,13 +49,18 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
     per_worker: dict[str, Any] = {}
     for worker, standing in standings.items():
         per_worker |= {
-            f"worker_{worker}/frames": known[worker].frames,
-            f"worker_{worker}/life": max(standing.life, known[worker].life),
+            f"worker_{worker}/frames": records[worker].frames,
+            f"worker_{worker}/life": max(standing.life, records[worker].life),
             f"worker_{worker}/state": "closed" if collection.gate.halted else standing.words,
             f"worker_{worker}/busy": worker in busy,
-            f"worker_{worker}/policy_version": known[worker].version,
-            f"worker_{worker}/staleness": known[worker].lag,
+            f"worker_{worker}/policy_version": records[worker].version,
+            f"worker_{worker}/staleness": records[worker].lag,
         }
+    if isinstance(fleet, LocalFleet):
+        own = {name: fact for name, fact in own.items() if name not in OF_MANY}
+        per_worker["worker_0/state"] = local_state(collection, background)
+        del per_worker["worker_0/busy"]
+        per_worker = {name.replace("0", str(fleet.member.index), 1): fact for name, fact in per_worker.items()}
     return common | own, per_worker
 
 
@@ -83,8 +102,8 @@ def _common(collection: CollectorService, background: Background) -> dict[str, A
         "seconds_waiting": counters.seconds_waiting,
         "running": background.running,
     }
-    if collection.budget.total_frames is not None:
-        facts |= {"total_frames": collection.budget.total_frames, "completed": collection.completed}
+    if collection.fragments.total is not None:
+        facts |= {"total_frames": collection.fragments.total, "completed": collection.completed}
     if episodes.mean_return is not None:
         facts |= {"episode_return": episodes.mean_return, "episode_length": episodes.mean_length}
     if (error := background.error) is not None:

@@ -2,19 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from swath.collectors.background import Background
+from swath.collectors.fragments import Automatic
+from swath.collectors.options import SharedOptions
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.responding import sources_of
 from swath.collectors.service import CollectorService
-from swath.collectors.weight_settings import WeightSettings, made_updater
 from swath.errors import warn
 from swath.options import deadline
 from swath.weights.schemes import OUTLETS, WeightSyncScheme, require_schemes
 from swath.weights.snapshot import POLICY
 from swath.weights.updaters import WeightUpdaterBase
+
+
+@dataclass(frozen=True)
+class WeightSettings:
+    """Where the weights of a collector come from.
+
+    Attributes:
+        policy: the user's own policy.
+        built_there: whether a factory builds the policy where it acts.
+        updater: the weight updater, if there is one.
+        schemes: senders by model, declared by the user or by default.
+        receivers: receivers by model.
+        acting: what workers build their policy from: nothing where it is only the source of weights.
+    """
+
+    policy: Any
+    built_there: bool
+    updater: WeightUpdaterBase | None
+    schemes: Mapping[str, WeightSyncScheme]
+    receivers: Mapping[str, WeightSyncScheme]
+    acting: Any
+
+    @classmethod
+    def of(cls, options: SharedOptions, factory: Any, default: Callable[[], WeightSyncScheme] | None) -> WeightSettings:
+        """From arguments.
+
+        Args:
+            options: of the collector.
+            factory: builds policies; `None` if nothing does.
+            default: makes the scheme of the policy where there is nothing else.
+
+        Raises:
+            TypeError: updater and schemes, or something that is neither.
+        """
+        policy, declared = options.policy, options.weight_sync_schemes
+        if options.weight_updater is not None and declared is not None:
+            raise TypeError("weight_updater and weight_sync_schemes are both given; give one or the other")
+        updater = made_updater(options.weight_updater, policy)
+        sending = require_schemes("weight_sync_schemes", declared)
+        if declared is None and updater is None and default is not None:
+            sending = {POLICY: default()}
+        receiving = require_schemes("weight_recv_schemes", options.weight_recv_schemes)
+        only_source = factory is not None and declared is not None and POLICY in sending
+        return cls(policy, factory is not None, updater, sending, receiving, None if only_source else policy)
+
+    def require_source(self, automatic: Automatic) -> None:
+        """Check that automatic updates have something to publish.
+
+        Raises:
+            ValueError: they have not.
+        """
+        scheme = self.schemes.get(POLICY)
+        supplied = self.policy is not None or (scheme is not None and (not scheme.sends or scheme.source is not None))
+        if self.updater is not None:
+            supplied = self.updater.supplies
+        if self.built_there and not automatic.off and not supplied:
+            raise ValueError(
+                "automatic updates of weights have no source: a policy_factory builds the policies; give a policy, a "
+                "weight_updater or a scheme with weights, or call update_policy_weights_(weights) yourself"
+            )
+
+
+def made_updater(given: Any, policy: Any) -> WeightUpdaterBase | None:
+    """The updater: itself, or what a class or a callable makes.
+
+    Raises:
+        TypeError: it is none.
+    """
+    made = given
+    if isinstance(given, type) and issubclass(given, WeightUpdaterBase):
+        made = given.from_policy(policy)
+        made = given() if made is None else made
+    elif given is not None and not isinstance(given, WeightUpdaterBase) and callable(given):
+        made = given()
+    if made is not None and not isinstance(made, WeightUpdaterBase):
+        raise TypeError(
+            f"weight_updater is of type {type(made).__name__}; give an instance of a WeightUpdaterBase, a class of "
+            "these, or a callable that makes one"
+        )
+    return made
 
 
 class TakesWeights:

@@ -154,7 +154,7 @@ class Worker:
         n, host, root = self.host.spec.num_envs, self.host, seeding.root
         if host.spec.seeding == "none":
             warn_of_no_effect("seed", f"{type(host.env).__name__} takes seeds only where it is made")
-        first = self.index * n if seeding.first_env is None else seeding.first_env
+        first = self.index * (seeding.stride or n)
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
         self.seeding, self._stale = seeding, True
         if not seeding.envs_only:
@@ -181,10 +181,8 @@ class Worker:
             self.seeding = replace(self.seeding or Seeding(seed), root=seed, static=False)
         self.next_life(life)
 
-    def move_to(self, index: int, seeding: Seeding | None) -> None:
+    def move_to(self, index: int) -> None:
         """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
-        if seeding is not None:
-            self.seeding = seeding
         if index != self.index:
             self.index = index
             self.next_life(self.life + self._ids.gave_any)

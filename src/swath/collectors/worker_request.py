@@ -12,9 +12,8 @@ import cloudpickle
 import torch
 from torch import nn
 
-from swath.collectors.delivery import Hooks
 from swath.collectors.messages import Description
-from swath.collectors.options import WorkerOptions
+from swath.collectors.options import Hooks, WorkerOptions
 from swath.collectors.replay import WriteRequest
 from swath.options import count
 from swath.rollout.hosts.base import EnvRaised, Host, HostSpec
@@ -38,13 +37,13 @@ class Seeding:
     Attributes:
         root: the user's seed.
         static: every env gets `root` itself.
-        first_env: the number of the worker's first env among those of all workers; `None` for workers of equal size.
+        stride: envs of the worker that has most; `None` if others have as many as this one.
         envs_only: the process's generators are left alone: other threads draw from them, too.
     """
 
     root: int
     static: bool = False
-    first_env: int | None = None
+    stride: int | None = None
     envs_only: bool = False
 
 

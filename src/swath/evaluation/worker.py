@@ -27,7 +27,7 @@ from swath.evaluation.recording import Film, Recording
 from swath.evaluation.result import EpisodeRow
 from swath.evaluation.runner import Runner
 from swath.evaluation.setting import Setting
-from swath.group.member import Member
+from swath.group.group import Member
 from swath.rollout.hosts.base import Seeding, first_of, fps_of
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array

@@ -13,12 +13,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 from swath.errors import Closed
-from swath.group.group import WorkerGroup
-from swath.group.request import Request
+from swath.group.group import Request, WorkerGroup
 from swath.workers.fleet import Interrupted
 
 
@@ -97,13 +95,12 @@ class Gather(ABC):
             if interrupted():
                 raise Closed("this collector was shut down during a draw; build another one")
 
+    def done(self) -> None:  # noqa: B027  there may be nothing to do
+        """What came last was made use of."""
+
     @abstractmethod
     def ask_ahead(self) -> None:
         """What came last is about to be handed out: ask for what comes after it."""
-
-    @abstractmethod
-    def done(self) -> None:
-        """What came last was made use of."""
 
     @abstractmethod
     def put_back(self, lost: Collection[Request]) -> None:
@@ -182,9 +179,25 @@ class InOrder(Gather):
             self._plan.give_back(next(iter(self._rounds.pop().asked.values())))
 
     def _take(self) -> list[Request] | None:
-        self._settle()
-        there = self._rounds[0].there() if self._rounds else []
-        return there if self._rounds and len(there) == len(self._rounds[0].asked) else None
+        """The first round, if it is whole; an exception leaves what else is answered for the next call."""
+        ours = {id(request) for one in self._rounds for request in one.requests.values()}
+        for request in self._group.wanted():
+            if id(request) not in ours:  # Ctrl-C came while it was asked for
+                self._group.cancel(request)
+        if not self._rounds:
+            return None
+        first = self._rounds[0]
+        answered = [request for request in first.requests.values() if request.answered]
+        answered += [request for one in self._rounds for request in one.requests.values() if request.lost]
+        if answered:
+            self._group.sweep()  # of each worker what is not wanted first
+        for request in answered:
+            if not request.closed:
+                self._group.settle(request)
+        for one in self._rounds:
+            one.leave_out_closed()
+        there = first.there()
+        return there if len(there) == len(first.asked) else None
 
     def _ask_now(self) -> list[Request] | None:
         if not self._rounds and not self._open_round():
@@ -197,24 +210,6 @@ class InOrder(Gather):
                 self._plan.hurry(request)
         return waiting
 
-    def _settle(self) -> None:
-        """Settle what is answered of the next round; an exception leaves the others for the next call."""
-        if not (self._rounds or self._group.out):
-            return
-        ours = {id(request) for one in self._rounds for request in one.requests.values()}
-        for request in self._group.wanted():
-            if id(request) not in ours:  # Ctrl-C came while it was asked for
-                self._group.cancel(request)
-        answered = [one for one in self._rounds[0].requests.values() if one.answered] if self._rounds else []
-        answered += [request for one in self._rounds for request in one.requests.values() if request.lost]
-        if answered:
-            self._group.sweep()  # of each worker what is not wanted first: its gaps are known before what comes after
-        for request in answered:
-            if not request.closed:
-                self._group.settle(request)
-        for one in self._rounds:
-            one.leave_out_closed()
-
     def _open_round(self) -> bool:
         """Whether there is another round to be asked for."""
         if (self._rounds and not self._rounds[-1].requests) or not self._plan.wants_more:
@@ -223,34 +218,25 @@ class InOrder(Gather):
         return True
 
     def _ask_missing(self) -> None:
-        """Ask for what is missing of all rounds, with the same weights."""
-        missing = []
-        for place, one in enumerate(self._rounds):
+        """Ask for what is missing of all rounds, with the same weights.
+
+        Who is asked for an earlier round makes that after what it was asked for with later ones: these make way, and
+        are asked for again.
+        """
+        missing, again = [], set[int]()
+        for one in self._rounds:
+            for row, request in list(one.requests.items()):
+                if request.worker in again:
+                    self._group.cancel(one.requests.pop(row))
             for row in one.asked:
                 worker = None if row in one.requests else self._worker_for(row)
-                if worker is not None and not self._is_brought_forward(worker, place, row):
+                if worker is not None:
                     missing.append((one, row, worker))
+            again.update(worker for _, _, worker in missing)
         self._plan.before_asking([worker for _, _, worker in missing])
         with self._group.channel.steady():
             for one, row, worker in missing:
                 one.requests[row] = self._plan.ask(worker, one.asked[row])
-
-    def _is_brought_forward(self, worker: int, place: int, row: int) -> bool:
-        """Whether something that the worker was asked for with a later round fills the gap.
-
-        What it would be asked for now it would make after that, and the two would be delivered the wrong way round.
-        Where something else was asked for, that makes way, and is asked for again.
-        """
-        to = self._rounds[place]
-        for one in islice(self._rounds, place + 1, None):
-            for other, request in list(one.requests.items()):
-                if request.worker == worker:
-                    del one.requests[other]
-                    if request.asked == to.asked[row]:
-                        to.requests[row] = request
-                        return True
-                    self._group.cancel(request)
-        return False
 
     def _worker_for(self, row: int) -> int | None:
         """Who is asked for this row: its own worker, another if that is gone, nobody while it is coming back."""
@@ -280,9 +266,6 @@ class AsReady(Gather):
         """Ask the worker of the reply, and others that may be asked."""
         self._fill(self._ahead)
 
-    def done(self) -> None:
-        """There is nothing to be done."""
-
     def put_back(self, lost: Collection[Request]) -> None:
         """Their workers are asked again as any other."""
         for request in lost:
@@ -290,40 +273,39 @@ class AsReady(Gather):
 
     def forget(self, workers: Collection[int] | None = None) -> None:
         """What is being delivered is delivered, or put back."""
-        for request in self._group.drop(workers):
-            if not request.taken:
-                self._missed(request)
+        self.put_back([request for request in self._group.drop(workers) if not request.taken])
 
     def _take(self) -> list[Request] | None:
-        answered = [request for request in self._group.wanted() if request.answered]
+        group = self._group
+        answered = [request for request in group.wanted() if request.answered]
         if answered:
-            self._group.sweep()
+            group.sweep()
         for request in answered:
-            self._settle(request)
-        while ready := [request for request in self._group.wanted() if request.reply is not None]:
+            there = False
+            try:
+                there = group.settle(request)
+            finally:
+                if not there:
+                    self._missed(request)
+        while ready := [request for request in group.wanted() if request.reply is not None]:
             chosen = min(ready, key=lambda request: self._served.get(request.worker, -1))
-            if not self._plan.is_stale(chosen) or chosen.insisted:
-                if chosen.insisted and self._plan.is_stale(chosen):
-                    self._plan.stale(chosen, delivered=True)
+            stale = self._plan.is_stale(chosen)
+            if stale:
+                self._plan.stale(chosen, delivered=chosen.insisted)
+            if not stale or chosen.insisted:
                 self._turn += 1
                 self._served[chosen.worker] = self._turn
                 return [chosen]
-            self._drop(chosen)
+            group.close(chosen)
+            self._insisting.add(chosen.worker)
+            if chosen.worker in group.fleet.up:
+                self._ask(chosen.worker)
         return None
 
     def _ask_now(self) -> list[Request] | None:
         self._fill(max(self._ahead, 1))
         waiting = [request for request in self._group.wanted() if request.reply is None]
         return waiting if waiting or self._plan.wants_more else None
-
-    def _settle(self, request: Request) -> None:
-        try:
-            there = self._group.settle(request)
-        except Exception:
-            self._missed(request)
-            raise
-        if not there:
-            self._missed(request)
 
     def _fill(self, most: int) -> None:
         """Let so much of every worker be out, in turn."""
@@ -345,10 +327,3 @@ class AsReady(Gather):
         self._plan.give_back(request.asked)
         if request.insisted:
             self._insisting.add(request.worker)
-
-    def _drop(self, request: Request) -> None:
-        self._plan.stale(request, delivered=False)
-        self._group.close(request)
-        self._insisting.add(request.worker)
-        if request.worker in self._group.fleet.up:
-            self._ask(request.worker)

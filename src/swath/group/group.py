@@ -5,25 +5,104 @@
                                                         └───▶ raises what user code raised in the worker
 
 The fleet (`workers/fleet.py`) replaces workers that die, the channel (`weights/channel.py`) knows which weights a
-request brings. Here is what was asked for and has not come to its end.
+request brings. Here is what was asked for and has not come to its end, and the base of what answers in a worker.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from threading import RLock
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from swath.errors import WorkerLost
-from swath.group.local import LocalFleet
-from swath.group.member import Unfit
-from swath.group.request import Request
-from swath.weights.channel import Channel
+from swath.weights.channel import Channel, Update
 from swath.workers.fleet import Fleet, Interrupted
-from swath.workers.outcome import thawed
+from swath.workers.outcome import frozen, thawed
 from swath.workers.tickets import Name, Received, Ticket
+
+if TYPE_CHECKING:
+    from swath.group.local import LocalFleet
+
+
+@dataclass(frozen=True)
+class Unfit:
+    """The answer of a member that is not what it should be, whatever it is asked: it has to be replaced.
+
+    Attributes:
+        error: why, as `outcome.frozen` wrote it.
+    """
+
+    error: bytes
+
+
+class Member(ABC):
+    """Answers requests, one after another, in one thread."""
+
+    _unfit: Exception | None = None
+
+    @abstractmethod
+    def take(self, models: Mapping[str, Any], version: int) -> None:
+        """Copy weights into the models, into all of them or none, and run this version."""
+
+    def answer(self, update: Update | None, method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+        """Take newer weights, if they come with the request, and call a method; `Unfit` if they do not fit."""
+        if update is not None and self._unfit is None:
+            try:
+                self.take(update.opened(), update.version)
+            except Exception as error:  # noqa: BLE001  it travels with the answer
+                self._unfit = error
+        if self._unfit is not None:
+            return Unfit(frozen(self._unfit))
+        return getattr(self, method)(*args, **(kwargs or {}))
+
+
+@dataclass(eq=False)
+class Request:
+    """What one worker was asked for. It settles once: with a reply, with what was raised, or with its worker's loss.
+
+    Attributes:
+        ticket: of the call.
+        number: of the request; only grows.
+        asked: what for, as the caller puts it.
+        insisted: what comes of it is delivered, however old it is.
+        dropped: nobody wants what comes of it any more.
+        taken: what came of it is being delivered; its worker may be asked again.
+        closed: it has come to its end.
+        reply: what came of it, once it is settled and there is something.
+    """
+
+    ticket: Ticket
+    number: int
+    asked: Any = None
+    insisted: bool = False
+    dropped: bool = False
+    taken: bool = False
+    closed: bool = False
+    reply: Any = None
+
+    @property
+    def name(self) -> Name:
+        """Which life of which worker was asked."""
+        return self.ticket.name
+
+    @property
+    def worker(self) -> int:
+        """Who was asked."""
+        return self.ticket.name.worker
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is an answer that is not settled."""
+        return self.reply is None and self.ticket.done
+
+    @property
+    def lost(self) -> bool:
+        """Whether its worker has died before it answered."""
+        return isinstance(self.ticket.error, WorkerLost)
 
 
 class Call(NamedTuple):

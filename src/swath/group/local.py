@@ -2,17 +2,19 @@
 
     request ─▶ carried out in the thread that waits     call ─▶ carried out at once, between two requests
 
-No copies, no deaths: what the member is given and what it gives are the objects themselves.
+No copies, no deaths: what the member is given and what it gives are the objects themselves. A gate says who may touch
+the worker now: one thread draws at a time, control calls come between two fragments.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Never
 
-from swath.errors import FleetFailed
-from swath.group.gate import Gate
+from swath.errors import Closed, FleetFailed, WorkerLate
 from swath.weights.channel import Channel, Life, Models, Update
 from swath.workers.base import Handle, Job
 from swath.workers.fleet_state import FIRST, Standing
@@ -20,6 +22,131 @@ from swath.workers.hosting import attempted
 from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Received, Ticket
+
+CONTROL_DEADLINE_S = 600.0
+
+
+class Gate:
+    """Order among threads.
+
+    A fragment is made inside `collecting()`, a control call runs inside `control()`: never both at once, and a control
+    call that waits comes before the next fragment. What must not wait is left with `soon()` and done right after the
+    running fragment. A second thread that draws is refused.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.halted = self.closed = False
+        self._turnstile = threading.Lock()  # whoever waits for the lock holds it, so that nobody overtakes
+        self._lock, self._drawing = threading.RLock(), threading.Lock()
+        self._inside = threading.local()
+        self._later: deque[Callable[[], None]] = deque()
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Only one thread draws.
+
+        Raises:
+            RuntimeError: another draw is going on.
+        """
+        if not self._drawing.acquire(blocking=False):
+            raise RuntimeError(f"this {self.name} is being drawn from already; one thread draws at a time")
+        try:
+            yield
+        finally:
+            self._drawing.release()
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """A fragment is being made; what was left is done before, what is left meanwhile right after it."""
+        with self._turn(CONTROL_DEADLINE_S, "the control call in progress did not end; draw again later"):
+            self._inside.fragment = True
+            try:
+                yield
+            finally:
+                self._inside.fragment = False
+
+    @contextmanager
+    def control(self, deadline: float | None = None) -> Iterator[None]:
+        """Between two fragments.
+
+        Raises:
+            Closed: after shutdown.
+            WorkerLate: the running fragment did not end in time.
+            RuntimeError: called by what runs within the fragment that it would have to wait for.
+        """
+        self.require_between()
+        patience = CONTROL_DEADLINE_S if deadline is None else deadline
+        with self._turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
+            yield
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Do it now if no fragment is being made, else right after it."""
+        self.require_open()
+        self._later.append(action)
+        self._do_later()
+
+    def require_between(self) -> None:
+        """Raise `Closed` after shutdown, `RuntimeError` for who is called within the fragment."""
+        self.require_open()
+        if getattr(self._inside, "fragment", False):
+            raise RuntimeError(f"a control call of this {self.name} cannot run inside its own fragment; call it later")
+
+    def require_open(self) -> None:
+        """Raise `Closed` after shutdown."""
+        if self.halted:
+            raise Closed(f"this {self.name} was shut down; build another one")
+
+    def close(self, timeout: float, action: Callable[[], None]) -> None:
+        """Stop the running fragment at its next step and close; `action` then runs, once.
+
+        Raises:
+            WorkerLate: the fragment did not stop within `timeout` seconds; its own thread closes when it does.
+        """
+
+        def close() -> None:
+            if not self.closed:
+                self.closed = True
+                action()
+
+        self.halted = True
+        if self._lock.acquire(timeout=timeout):
+            try:
+                close()
+            finally:
+                self._lock.release()
+        else:
+            self._later.append(close)
+            self._do_later()
+        if not self.closed:
+            why = f"a step of the env or the policy has not returned within {timeout} s"
+            raise WorkerLate(f"{why}; envs are closed as soon as it does", workers=(0,), deadline=timeout)
+
+    @contextmanager
+    def _turn(self, deadline: float, late: str) -> Iterator[None]:
+        acquired = self._turnstile.acquire(timeout=deadline)
+        if acquired:
+            try:
+                acquired = self._lock.acquire(timeout=deadline)
+            finally:
+                self._turnstile.release()
+        if not acquired:
+            raise WorkerLate(f"after {deadline} s: {late}", workers=(0,), deadline=deadline)
+        try:
+            self.require_open()
+            self._do_later()
+            yield
+        finally:
+            self._lock.release()
+            self._do_later()
+
+    def _do_later(self) -> None:
+        """Do what was left, unless a fragment is being made, or somebody has the lock, who does it afterwards."""
+        while self._later and not getattr(self._inside, "fragment", False) and self._lock.acquire(blocking=False):
+            try:
+                self._later.popleft()()
+            finally:
+                self._lock.release()
 
 
 class LocalFleet:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from swath.group.member import Member, Unfit
+from swath.group.group import Member, Unfit
 from swath.rollout_workers.filters import rebase_all
 from swath.weights.channel import Update
 from swath.workers.hosting import described

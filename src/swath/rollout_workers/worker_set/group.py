@@ -15,9 +15,7 @@ from time import monotonic
 from typing import Any, NoReturn, TypeAlias
 
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
-from swath.group.group import WorkerGroup
-from swath.group.member import Unfit
-from swath.group.request import Request
+from swath.group.group import Request, Unfit, WorkerGroup
 from swath.group.stats import Counters
 from swath.options import Survival
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from swath.errors import PayloadLost, WorkerLate, WorkerLost, warn_of_no_effect
-from swath.group.request import Request
+from swath.group.group import Request
 from swath.options import count
 from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 from swath.rollout_workers.filters import copies_of

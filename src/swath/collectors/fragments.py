@@ -1,0 +1,303 @@
+"""What workers are asked for, and what becomes of it.
+
+Fragments are asked for until the total is reached, with newer weights when these are due. Those that arrive are
+counted, and so is what is lost or too old.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from swath.collectors.messages import Broken, FragmentRequest, Head, Tally
+from swath.group.gather import Plan
+from swath.group.group import Request, RequestTracker, WorkerGroup
+from swath.group.stats import Counters
+from swath.options import count
+from swath.weights.channel import Life
+from swath.workers.base import Watched
+from swath.workers.outcome import thawed
+from swath.workers.tickets import Name
+
+
+def nothing() -> None:
+    """Nothing is to be done."""
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """When a collector publishes its policy by itself.
+
+    Attributes:
+        each_draw: when the user draws again.
+        first_draw: also at the first draw.
+        most_fragments: of a worker on one version, before it picks up a newer one; `None` for no limit.
+    """
+
+    each_draw: bool = False
+    first_draw: bool = False
+    most_fragments: int | None = None
+
+    @classmethod
+    def asked(cls, *, after_each_batch: bool, interval: object = -1, before_first: bool = False) -> Automatic:
+        """From the faces' arguments, where an interval of -1 is off and 0 is after each batch, as the flag.
+
+        Raises:
+            ValueError: the interval is no integer, or below -1.
+        """
+        most = count("max_weight_update_interval", interval, least=-1)
+        each = after_each_batch or most == 0
+        return cls(each, each and before_first, most if most > 0 and not each else None)
+
+    @property
+    def off(self) -> bool:
+        """Whether only the user publishes."""
+        return not self.each_draw and self.most_fragments is None
+
+
+class Share(NamedTuple):
+    """What a worker is asked for: so many frames, with random actions or with the policy's."""
+
+    frames: int
+    randomly: bool
+
+
+@dataclass
+class WorkerRecord:
+    """What is known of one worker, in all its lives.
+
+    Attributes:
+        frames: collected by it.
+        fragments: made by it, also before its state was saved and loaded.
+        next_id: above every trajectory id that it has given.
+        version: with which its last fragment was made.
+        lag: how many versions behind the newest that was meant for it this was when it arrived.
+        life: in which of its lives that was.
+        asked: which life was asked last, on which version, and how often on that.
+    """
+
+    frames: int = 0
+    fragments: int = 0
+    next_id: int = 0
+    version: int = 0
+    lag: int = 0
+    life: int = -1
+    asked: tuple[Life | None, int, int] = (None, 0, 0)
+
+
+@dataclass
+class LifeRecord:
+    """What is known of one life of a worker.
+
+    Attributes:
+        tally: what went wrong in it; it only grows.
+        sent: frames that it has sent.
+        waiting: frames that wait in it to be written by it.
+        over: what it was working on is lost.
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    sent: int = 0
+    waiting: int = 0
+    over: bool = False
+
+
+def head_of(request: Request) -> Head:
+    """What is known of a fragment that has arrived."""
+    head: Head = request.reply.head
+    return head
+
+
+@dataclass
+class Fragments(Plan, RequestTracker):
+    """Fragments that are wanted of workers, and records of those that were asked for.
+
+    Attributes:
+        group: the workers.
+        frames: asked of one worker at a time, by worker; the rows of synchronous batches.
+        total: frames after which the run ends; `None` for no end.
+        replaces: whether a worker whose env raises is replaced.
+        automatic: when the policy's weights are published.
+        publish: publishes them.
+        bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
+            number has reached that of the request. `None` where nobody can end them.
+        random_batches: how many of the batches that are asked for next are random.
+        max_staleness: most versions that a fragment may be behind; `None` for any.
+        receive: takes the newest weights from elsewhere, if there are any.
+        counters: totals.
+        workers: what is known of them, by index.
+        lives: what is known of each.
+        fragments_lost: with workers that died, or by their stores.
+    """
+
+    group: WorkerGroup
+    frames: Mapping[int, int]
+    total: int | None
+    replaces: Callable[[int], bool]
+    automatic: Automatic
+    publish: Callable[[], None]
+    bell: Watched | None = None
+    random_batches: int = 0
+    max_staleness: int | None = None
+    receive: Callable[[], None] = nothing
+    counters: Counters = field(default_factory=Counters)
+    workers: defaultdict[int, WorkerRecord] = field(default_factory=lambda: defaultdict(WorkerRecord))
+    lives: defaultdict[Name, LifeRecord] = field(default_factory=lambda: defaultdict(LifeRecord))
+    fragments_lost: int = 0
+    _drawn: bool = False
+
+    # ---- what is asked for
+
+    def at_draw(self) -> None:
+        """The user draws; call it once a draw, before workers are asked."""
+        self.receive()
+        due, self._drawn = self.automatic.each_draw if self._drawn else self.automatic.first_draw, True
+        if due:
+            self.publish()
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether more is wanted than is delivered or asked for. Frames count as asked for until they are delivered."""
+        if self.group.held:
+            return False
+        if self.total is None:
+            return True
+        out: int = sum(request.asked.frames for request in self.group.out if not (request.dropped or request.closed))
+        return self.counters.frames + out < self.total
+
+    def next_round(self) -> Mapping[int, Share]:
+        """A share of every worker."""
+        randomly = self._is_next_random()
+        return {row: Share(frames, randomly) for row, frames in sorted(self.frames.items())}
+
+    def next_for(self, worker: int) -> Share:
+        """A fragment."""
+        return Share(self.frames[worker], self._is_next_random())
+
+    def give_back(self, asked: Share) -> None:
+        """It was no random batch, then."""
+        self.random_batches += asked.randomly
+
+    def before_asking(self, workers: Collection[int]) -> None:
+        """Publish newer weights first if one of these has used its own for too long.
+
+        Not while the channel is held steady: other threads may publish, too.
+        """
+        most, channel = self.automatic.most_fragments, self.group.channel
+        for worker in workers:
+            *last, times = self.workers[worker].asked
+            mine = [self.group.fleet.handle(worker).name, channel.version_for(worker)]
+            if most is not None and last == mine and times >= most:
+                self.publish()
+
+    def ask(self, worker: int, asked: Share, *, insisted: bool = False) -> Request:
+        """Ask a worker that is up for one fragment, with the newest weights meant for it."""
+        ask = FragmentRequest(asked.frames, asked.randomly, self.group.last_number + 1, self.bell, worker)
+        request = self.group.request(worker, "collect", ask, asked=asked, insisted=insisted)
+        record, version = self.workers[worker], self.group.channel.version_of(worker)
+        *last, times = record.asked
+        record.asked = request.name, version, times + 1 if last == [request.name, version] else 1
+        return request
+
+    def hurry(self, request: Request) -> None:
+        """Let a fragment end at its worker's next step."""
+        if self.bell is not None:
+            values = self.bell.values
+            values[request.worker] = max(values[request.worker], request.number)
+
+    def end_all(self) -> None:
+        """Let all fragments end so, also those that will be begun."""
+        if self.bell is not None:
+            self.bell.values[:] = np.iinfo(np.int64).max
+
+    def is_stale(self, request: Request) -> bool:
+        """Whether a fragment was made with weights that are too old."""
+        version = head_of(request).version
+        if self.max_staleness is None or request.asked.randomly or version < 0:
+            return False
+        return self.group.channel.version_for(request.worker) - version > self.max_staleness
+
+    def stale(self, request: Request, *, delivered: bool) -> None:
+        """Count a fragment that is too old."""
+        if delivered:
+            self.counters.overdue()
+        else:
+            self.counters.drop(head_of(request).frames)
+
+    def _is_next_random(self) -> bool:
+        """Whether the next batch to be asked for is random; it is then counted."""
+        randomly = self.random_batches > 0
+        self.random_batches -= randomly
+        return randomly
+
+    # ---- what becomes of it
+
+    def tally(self) -> Tally:
+        """What went wrong in all lives."""
+        tallies = [life.tally for life in list(self.lives.values())]
+        return Tally(*(sum(getattr(tally, one.name) for tally in tallies) for one in fields(Tally)))
+
+    def arrived(self, request: Request) -> bool:
+        """There is an answer: a fragment, or what went wrong. Whether it is a fragment, and wanted here.
+
+        Raises:
+            Exception: what user code raised in the worker, unless the worker is replaced.
+        """
+        if isinstance(request.reply, Broken):
+            broken, worker = request.reply, request.worker
+            self.note(request.name, broken.tally)
+            error = thawed(broken.error) if isinstance(broken.error, bytes) else broken.error
+            if not (broken.unfit or (broken.by_env and self.replaces(worker))):
+                raise error
+            self.group.replace(request.name, error)
+            return False
+        head, record, life = head_of(request), self.workers[request.worker], self.lives[request.name]
+        record.frames += max(0, head.sent - life.sent)  # with those of requests that Ctrl-C has broken off
+        life.sent = max(head.sent, life.sent)
+        record.next_id, record.version, record.life = head.next_id, head.version, head.life
+        record.fragments += 1
+        record.lag = max(0, self.group.channel.version_for(request.worker) - max(0, head.version))
+        self.note(request.name, head.tally)
+        written = head.written
+        if written is not None:
+            self.counters.discard(life.waiting + head.frames - written.frames - written.waiting)
+            life.waiting = written.waiting
+            if written.error:
+                self.unwanted(request)
+                self.fragments_lost += not request.dropped
+                raise thawed(written.error)
+        return True
+
+    def lost(self, request: Request) -> None:
+        """A life has ended; what it was working on is lost, what it would have begun later is not."""
+        life = self.lives[request.name]
+        self.fragments_lost += not life.over
+        life.over = True
+        self._discard_waiting(life)
+
+    def unwanted(self, request: Request) -> None:
+        """Good frames that nobody will get, or that their worker has written by now."""
+        head = head_of(request)
+        if head.written is not None:
+            self.counters.add(head.written.frames, head.written.episodes)
+        else:
+            self.counters.discard(head.frames)
+
+    def end(self) -> None:
+        """Nobody works any more: what waits to be written never will be."""
+        for life in self.lives.values():
+            self._discard_waiting(life)
+
+    def note(self, name: Name, tally: Tally) -> None:
+        """What a life says went wrong in it; good frames that it has lost were collected."""
+        life = self.lives[name]
+        self.workers[name.worker].frames += tally.frames_discarded - life.tally.frames_discarded
+        life.tally = tally
+
+    def _discard_waiting(self, life: LifeRecord) -> None:
+        self.counters.discard(life.waiting)
+        life.waiting = 0
