@@ -104,7 +104,8 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
     Where it runs: in the thread that draws from it. An exception of the policy, or one of an env that is not allowed,
     leaves the generator; `stage` then stands where the last yielded step left it, and the envs may be a step ahead.
     """
-    tick, failures = rules.limit.tick, rules.failures
+    limit, failures = rules.limit, rules.failures
+    by_themselves = host.spec.skips and rules.begin is go_on  # episodes begin within the next step, where rows are void
     while True:
         cut: Sequence[int] = ()
         if stage.due:
@@ -112,6 +113,7 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         observation = stage.observation
         outputs = policy(observation)
         moved = host.step(outputs)
+        said = moved.ended
         if moved.failed:
             voided = failures.voided(host, moved, observation)
             if voided is None:
@@ -121,19 +123,19 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
                 moved = voided
         elif failures.in_a_row:
             failures.in_a_row.clear()
-        ended = moved.ended
-        if moved.void:
-            rules.limit.stop(moved.void)
-        expired = tick()
+        ended, void = moved.ended, moved.void
+        if void:
+            limit.stop(void)
+        expired = limit.tick()
         if expired:
             ended = ended.cutting(expired)
         stage.observation = moved.observation
-        if moved.void:
-            policy.begin(moved.void)
-            rules.limit.restart(moved.void)
-        if ended.envs.size:
+        if void:
+            policy.begin(void)
+            limit.restart(void)
+        if ended.envs.size and not (by_themselves and ended is said):
             stage.due = ended.envs.tolist()
-        yield Step(observation, outputs, moved.observation, moved.reward, ended, moved.void, cut, moved.info)
+        yield Step(observation, outputs, moved.observation, moved.reward, ended, void, cut, moved.info)
 
 
 def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Sequence[int]:

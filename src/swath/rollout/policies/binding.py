@@ -109,10 +109,9 @@ class ArrayPolicy(BoundPolicy):
         if self.memory.keys:
             inputs += self._given(self.memory.leaves)
         leaves = self._call(inputs)
-        forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
-        if forms != self._forms:
-            for key, form, then in zip(self._outputs, forms, self._forms, strict=True):
-                require_same_form(self._name, key, form, then)
+        for key, leaf, form in zip(self._outputs, leaves, self._forms, strict=True):
+            if leaf.dtype != form[0] or leaf.shape != form[1]:
+                require_same_form(self._name, key, (leaf.dtype, leaf.shape), form)
         return leaves + self.memory.keep(leaves) if self.memory.keys else leaves
 
     def _given(self, leaves: Leaves, *, copies: bool = True) -> list[Any]:

@@ -77,7 +77,8 @@ class BoundPolicy(ABC):
 
     def begin(self, envs: Sequence[int]) -> None:
         """Episodes begin in these envs."""
-        self.memory.begin(envs)
+        if self.memory.keys:
+            self.memory.begin(envs)
 
     def rewind(self) -> None:
         """Take the last call back, for the envs that begin next."""
@@ -168,7 +169,7 @@ def caller(
 
     def call(inputs: Tensors) -> list[Any]:
         nonlocal unpack
-        answer = function(inputs)
+        answer = function(*inputs)
         if not takes:
             n_actions = len(outputs)
             outputs[:], unpack = unpacker(policy, spec.acted, keys, answer)
@@ -182,25 +183,26 @@ def caller(
     return call, outputs
 
 
-def _function(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding) -> Callable[[Tensors], Any]:
+def _function(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding) -> Callable[..., Any]:
+    """What to call with one tensor per input; the policy itself, if it takes just these."""
     kind, read, explores = way
     if kind == "tensordict":
         return _tensordict_caller(exploring(policy, options.exploration), keys, spec, options.device)
     function = partial(policy, **{_EXPLORATION: options.exploration}) if explores else policy
     at = [list(keys).index(key) for key in read]
     if kind == "names":
-        return lambda inputs: function(**{str(key): inputs[place] for key, place in zip(read, at, strict=True)})
-    if kind == "keys" and at != [0]:
-        return lambda inputs: function(*[inputs[place] for place in at])
+        return lambda *inputs: function(**{str(key): inputs[place] for key, place in zip(read, at, strict=True)})
+    if kind == "keys" and at != [*range(len(keys))]:
+        return lambda *inputs: function(*[inputs[place] for place in at])
     if kind == "single" and len(keys) > 1:
-        return lambda inputs: function(nested(zip(keys, inputs, strict=True)))
-    return lambda inputs: function(inputs[0])
+        return lambda *inputs: function(nested(zip(keys, inputs, strict=True)))
+    return function
 
 
-def _tensordict_caller(function: Any, keys: Sequence[Key], spec: HostSpec, device: Any) -> Callable[[Tensors], Any]:
+def _tensordict_caller(function: Any, keys: Sequence[Key], spec: HostSpec, device: Any) -> Callable[..., Any]:
     size = torch.Size(spec.batch_shape)
 
-    def call(inputs: Tensors) -> Any:
+    def call(*inputs: torch.Tensor | None) -> Any:
         known = {key: value for key, value in zip(keys, inputs, strict=True) if value is not None}
         given = TensorDict(known, batch_size=size, device=device)
         answer = function(given)
