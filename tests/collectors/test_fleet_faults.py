@@ -19,6 +19,7 @@ from fleet_toys import (
     fleet,
     level,
     made_by,
+    numbered,
 )
 
 from swath import Restarts
@@ -29,7 +30,9 @@ from swath.testing import (
     CountingEnvs,
     Fault,
     Lives,
+    Script,
     by_life,
+    check_counted,
     check_lives,
 )
 from swath.workers.tickets import Received
@@ -411,3 +414,29 @@ def test_an_interrupt_leaves_the_draw_and_the_collector_usable(gate):
         stats = collector.stats()
     check_lives(batches, LONG, gaps=stats["frames_discarded"] > 0)  # it may have come in the midst of asking
     assert stats["worker_frames"] == stats["frames"] + stats["frames_discarded"]
+
+
+WHOLE = {"trajs_per_batch": 1, "traj_format": "cat"}
+
+
+@pytest.mark.parametrize("whole", [{}, WHOLE], ids=["as they come", "whole episodes"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fragment_that_belongs_to_no_request_is_counted_and_its_episodes_are_not_whole(kind, whole):
+    """Ctrl-C in the midst of asking leaves such a fragment."""
+    counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
+    options = {"prefetch": 0, "backend": "inline", "frames_per_batch": 10, **whole}
+    with fleet(kind, numbered(1, counting=counting), **options) as collector:
+        collector.next()
+        collection = collector.collection
+        with collection.group.lock:
+            del collection.group.out[collection.fragments.ask(0, collection.fragments.next_for(0))]
+        batches = drawn(collector, 5)
+        stats = collector.stats()
+    if whole:
+        for batch in batches:
+            assert batch.shape == (13,)
+            check_counted(batch.unsqueeze(0), counting)
+        assert stats["frames_discarded"] > 10, "its frames, and those that their episodes had before"
+    else:
+        check_lives(batches, counting, gaps=True)
+        assert (stats["frames"], stats["frames_discarded"], stats["worker_frames"]) == (60, 10, 70)

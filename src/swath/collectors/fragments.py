@@ -96,12 +96,14 @@ class LifeRecord:
     Attributes:
         tally: what went wrong in it; it only grows.
         sent: frames that it has sent.
+        known: how many of these have arrived, or are counted as missing.
         waiting: frames that wait in it to be written by it.
         over: what it was working on is lost.
     """
 
     tally: Tally = field(default_factory=Tally)
     sent: int = 0
+    known: int = 0
     waiting: int = 0
     over: bool = False
 
@@ -258,6 +260,8 @@ class Fragments(Plan, RequestTracker):
         head, record, life = head_of(request), self.workers[request.worker], self.lives[request.name]
         record.frames += max(0, head.sent - life.sent)  # with those of requests that Ctrl-C has broken off
         life.sent = max(head.sent, life.sent)
+        life.known += head.frames
+        self._count_missing(request, life)
         record.next_id, record.version, record.life = head.next_id, head.version, head.life
         record.fragments += 1
         record.lag = max(0, self.group.channel.version_for(request.worker) - max(0, head.version))
@@ -271,6 +275,17 @@ class Fragments(Plan, RequestTracker):
                 self.fragments_lost += not request.dropped
                 raise thawed(written.error)
         return True
+
+    def _count_missing(self, request: Request, life: LifeRecord) -> None:
+        """Count what came before this and belongs to no request: Ctrl-C came while it was asked for."""
+        name, number = request.name, request.number
+        if any(one.name == name and one.number < number and one.reply is None for one in self.group.out):
+            return  # one that is on its way may be what is missing
+        missing, life.known = max(0, life.sent - life.known), max(life.sent, life.known)
+        if missing and head_of(request).written is not None:
+            self.counters.add(missing)  # the worker has written it
+        else:
+            self.counters.discard(missing)
 
     def lost(self, request: Request) -> None:
         """A life has ended; what it was working on is lost, what it would have begun later is not."""
