@@ -1,6 +1,7 @@
 """Private random streams: in force within, and nowhere else."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -77,3 +78,14 @@ def test_a_gpu_draws_from_the_streams_too(way):
             drawn.append(torch.rand(3, device=device).tolist())
     assert drawn[0] == drawn[1]
     assert torch.equal(torch.cuda.get_rng_state(device), before)
+
+
+def test_threads_may_draw_while_others_preserve_the_generators():
+    def draw():
+        for _ in range(300):
+            with preserved():
+                np.random.random(), random.random(), torch.rand(3)
+
+    with ThreadPoolExecutor(4) as pool:
+        for ended in [pool.submit(draw) for _ in range(4)]:
+            ended.result()

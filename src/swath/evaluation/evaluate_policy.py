@@ -20,9 +20,9 @@ from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.sources import require_free
 from swath.rollout.loop import Step
-from swath.rollout.seeding import PrivateStreams
+from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import joiner, structured
-from swath.seeds import derive, fresh_root
+from swath.seeds import derive
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
@@ -163,7 +163,7 @@ def played(
             way_out = "wrap the env in RecordEpisodeStatistics below it to get them, or pass warn=False"
             warnings.warn(f"{text}; {way_out}", UserWarning, stacklevel=3)
         runner = Runner(setting, options, watchers=watchers, monitors=True)
-        with PrivateStreams(fresh_root() if seed is None else derive(seed, "global"), device).swapped():
+        with preserved(device) if seed is None else PrivateStreams(derive(seed, "global"), device).swapped():
             for _ in runner.play(range(options.num_trajectories)):
                 for one in (env if isinstance(env, list) else [env]) if render else ():
                     one.render()

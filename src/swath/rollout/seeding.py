@@ -8,17 +8,28 @@ from __future__ import annotations
 import gc
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.random import mtrand
 
 
-def preserved(device: torch.device | None = None) -> AbstractContextManager[None]:
-    """Draw what does not matter: the generators are left as they were, to the last bit."""
-    return PrivateStreams(0, device).swapped()
+@contextmanager
+def preserved(device: torch.device | None = None) -> Iterator[None]:
+    """Leave the generators as they were, to the last bit; that of `device` too if it is a GPU.
+
+    They are not exchanged, since other threads may draw meanwhile.
+    """
+    devices = _with_cpu(device)
+    before = _exchanged(devices), np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002  users draw
+    try:
+        yield
+    finally:
+        _exchanged(devices, before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        random.setstate(before[2])
 
 
 class PrivateStreams:
@@ -33,8 +44,7 @@ class PrivateStreams:
     """
 
     def __init__(self, seed: int, device: torch.device | None = None) -> None:
-        cpu = torch.device("cpu")
-        self._devices = [cpu] if device is None or device.type != "cuda" else [cpu, device]
+        self._devices = _with_cpu(device)
         self._torch = [torch.Generator(where).manual_seed(seed).get_state() for where in self._devices]
         self._numpy: np.random.BitGenerator = np.random.MT19937(seed)
         self._python = random.Random(seed).getstate()  # noqa: S311  no secret
@@ -70,8 +80,13 @@ class PrivateStreams:
 _one_thread = threading.Lock()
 
 
-def _exchanged(devices: list[torch.device], states: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Set the states of torch's generators; those before. One thread at a time, and no garbage is collected meanwhile.
+def _with_cpu(device: torch.device | None) -> list[torch.device]:
+    cpu = torch.device("cpu")
+    return [cpu] if device is None or device.type != "cuda" else [cpu, device]
+
+
+def _exchanged(devices: list[torch.device], states: Sequence[torch.Tensor | None] = (None, None)) -> list[torch.Tensor]:
+    """Set the states of torch's generators, if given; those before. One thread at a time, without garbage collection.
 
     torch has the generator's lock while it builds the tensor of its state. If garbage is collected there, a finalizer
     may let another thread run; that thread then waits for the generator's lock, holds Python's, and nobody goes on.
@@ -80,12 +95,12 @@ def _exchanged(devices: list[torch.device], states: list[torch.Tensor]) -> list[
         collects, before = gc.isenabled(), list[torch.Tensor]()
         gc.disable()
         try:
-            for where, state in zip(devices, states, strict=True):
-                if where.type == "cpu":
-                    before.append(torch.get_rng_state())
+            for where, state in zip(devices, states, strict=False):
+                on_cpu = where.type == "cpu"
+                before.append(torch.get_rng_state() if on_cpu else torch.cuda.get_rng_state(where))
+                if state is not None and on_cpu:
                     torch.set_rng_state(state)
-                else:
-                    before.append(torch.cuda.get_rng_state(where))
+                elif state is not None:
                     torch.cuda.set_rng_state(state, where)
         finally:
             if collects:
