@@ -50,7 +50,7 @@ class RemoteCollector(Responder):
         self._collector = _built(request, kind, keywords)
         self._collection = self._collector.collection
         self.heals_envs = not isinstance(self._collector, Collector)
-        self._collection.counters.told = self._note
+        self._collection.counters.on_episodes = self._note
         self._episodes = NO_EPISODES
         self._handed = 0
         self._life, seed = request.life, request.seed

@@ -26,7 +26,7 @@ class Counters:
         frames: valid frames delivered to the user or written to a buffer.
         batches: batches delivered or written.
         episodes: those that ended in these frames.
-        told: whoever wants to know of each of these.
+        on_episodes: called with each of these.
         frames_discarded: good frames that were never delivered.
         frames_dropped: good frames that were too old to be delivered.
         batches_dropped: fragments that were too old.
@@ -42,7 +42,7 @@ class Counters:
     batches_overdue: int = 0
     seconds_waiting: float = 0.0
     episodes: EpisodeLog = field(default_factory=EpisodeLog, repr=False)
-    told: Callable[[EpisodeArray], None] = _nobody
+    on_episodes: Callable[[EpisodeArray], None] = _nobody
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _began: float | None = field(default=None, repr=False)
     _frames_before: int = field(default=0, repr=False)
@@ -61,7 +61,7 @@ class Counters:
     def _add(self, frames: int, episodes: EpisodeArray) -> None:
         self.frames += frames
         self.episodes.add(episodes)
-        self.told(episodes)
+        self.on_episodes(episodes)
 
     def discard(self, frames: int) -> None:
         """Good frames will never be delivered."""
@@ -87,7 +87,7 @@ class Counters:
             )
 
     def restore(self, frames: int, batches: int) -> None:
-        """Go on counting from numbers that were saved; what is told of the time since the first draw stays true."""
+        """Go on counting from numbers that were saved; what is reported of the time since the first draw stays true."""
         with self._lock:
             self._frames_before += frames - self.frames
             self.frames, self.batches = frames, batches

@@ -217,12 +217,12 @@ class DetachedSink:
 
     Args:
         sink: which belongs to the thread from now on.
-        told: called once with what went wrong, in any thread.
+        on_error: called once with what went wrong, in any thread.
         goodbye_s: how many seconds `close` waits for rows that are on their way.
     """
 
-    def __init__(self, sink: Sink, told: Callable[[Exception], None], *, goodbye_s: float = 60.0) -> None:
-        self._sink, self._told, self._goodbye_s = sink, told, goodbye_s
+    def __init__(self, sink: Sink, on_error: Callable[[Exception], None], *, goodbye_s: float = 60.0) -> None:
+        self._sink, self._on_error, self._goodbye_s = sink, on_error, goodbye_s
         self._rows: Queue[tuple[int, dict[str, float]] | None] = Queue(MOST_WAITING)
         self._over = False
         self._thread = threading.Thread(target=self._feed, name="swath-sink", daemon=True)
@@ -250,7 +250,7 @@ class DetachedSink:
     def _end(self, why: Exception) -> None:
         if not self._over:
             self._over = True
-            self._told(why)
+            self._on_error(why)
 
     def _feed(self) -> None:
         for act in (self._drain, self._sink.close):

@@ -31,10 +31,10 @@ class Episode:
         worker: the worker in which it runs.
 
     Attributes:
-        custom_metrics: numbers to be told with the episode, by name.
+        custom_metrics: numbers to be reported with the episode, by name.
         user_data: whatever callbacks want to keep until its end.
-        hist_data: lists of numbers to be told with the episode, by name.
-        media: whatever else is to be told with it.
+        hist_data: lists of numbers to be reported with the episode, by name.
+        media: whatever else is to be reported with it.
         has_begun: whether the sub-env was reset; that is yet to come when `on_episode_created` is called.
         slots: those of its agents, in the order of their appearance.
     """

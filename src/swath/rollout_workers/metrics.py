@@ -135,9 +135,9 @@ class MetricsLog:
 
     def drain(self) -> list[RolloutMetrics]:
         """All that is kept, which is forgotten here."""
-        told = list(self._kept)
+        kept = list(self._kept)
         self._kept.clear()
-        return told
+        return kept
 
 
 @dataclass
@@ -280,7 +280,7 @@ def collect_episodes(
 
 
 def get_learner_stats(info: Mapping[str, Any]) -> Any:
-    """The `learner_stats` in what an update tells; by policy id, if it tells of several."""
+    """The `learner_stats` in what an update reports; by policy id, if it reports of several."""
     if LEARNER_STATS in info:
         return info[LEARNER_STATS]
     return {

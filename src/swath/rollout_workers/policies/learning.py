@@ -152,7 +152,7 @@ def learn_in_passes(
         generator: draws the order of the rows; by default NumPy's global state.
 
     Returns:
-        The mean of what the updates of the last epoch told.
+        The mean of what the updates of the last epoch reported.
 
     Raises:
         KeyError: a column to standardise is not there.
@@ -168,8 +168,8 @@ def learn_in_passes(
         rows.right_zero_pad(int(rows[ColumnNames.SEQ_LENS].max()))
     for _ in range(epochs):
         infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size, generator)]
-    told: dict[str, Any] = _mean(infos)
-    return told
+    reported: dict[str, Any] = _mean(infos)
+    return reported
 
 
 def standardized(column: Any) -> np.ndarray[Any, Any]:

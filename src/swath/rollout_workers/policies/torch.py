@@ -213,13 +213,13 @@ class TorchPolicy(Policy):
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
         """One update from a batch, which is left as it is; see `compute_gradients` and `apply_gradients`."""
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         batch = to_train_on(samples, recurrent=self.is_recurrent())
         if self.callbacks is not None:
-            self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=told)
+            self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=reported)
         found, stats = self._gradients(batch)
         self._use(found)
-        return info_of(batch, stats, told, self.num_grad_updates)
+        return info_of(batch, stats, reported, self.num_grad_updates)
 
     def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[Any, dict[str, Any]]:
         """Gradients of the loss on a batch, in `parameters()` order on the CPU, None where none; the weights stay.

@@ -26,7 +26,7 @@ from swath.workers.first import travelling
 from swath.workers.hosting import THREAD_SETTINGS, sending
 from swath.workers.message import outcome_of
 from swath.workers.outcome import Error, Outcome, Value
-from swath.workers.ray.cluster import Cluster, told
+from swath.workers.ray.cluster import Cluster, cause_in_words
 from swath.workers.ray.values import ELSEWHERE, fetched, packed, unpacked
 from swath.workers.ray.worker import RayWorker, Setup, public
 from swath.workers.tickets import Board, Ticket
@@ -186,9 +186,9 @@ class RayActors:
 
     def _ended(self, handle: RayHandle, error: BaseException) -> None:
         if isinstance(error, self._ray.exceptions.ActorDiedError):
-            self._end(handle, handle.killed or f"died: {told(error)}", exit=told(error))
+            self._end(handle, handle.killed or f"died: {cause_in_words(error)}", exit=cause_in_words(error))
         else:
-            threading.Thread(target=self._put_down, args=(handle, told(error)), daemon=True).start()
+            threading.Thread(target=self._put_down, args=(handle, cause_in_words(error)), daemon=True).start()
 
     def _put_down(self, handle: RayHandle, words: str) -> None:
         """End a life of which Ray is not sure; in a thread that may call Ray."""

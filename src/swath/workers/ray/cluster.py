@@ -135,7 +135,7 @@ def asked(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_amount(name, value)}" for name, value in options.items())
 
 
-def told(error: BaseException) -> str:
+def cause_in_words(error: BaseException) -> str:
     """What Ray says of an actor's end, without the actor's data and the general advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
     said = " ".join(lines[1:] if len(lines) > 1 else lines)
