@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+# Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
+_PARSING = threading.Lock()
 _PART = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<item>[^\]]+)\]")
 
 
@@ -80,6 +83,7 @@ def _parts(path: str) -> Iterator[tuple[Any, bool]]:
 
 def _literal(text: str, path: str) -> Any:
     try:
-        return ast.literal_eval(text)
+        with _PARSING:
+            return ast.literal_eval(text)
     except (ValueError, SyntaxError) as error:
         raise ValueError(f"[{text}] in the path {path!r} is no literal") from error
