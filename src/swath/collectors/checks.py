@@ -50,19 +50,6 @@ def worker_index(value: Any) -> int:
     return index
 
 
-def one_source(source: Any) -> Any:
-    """The one env source, also from a list.
-
-    Raises:
-        ValueError: a list of another length.
-    """
-    if isinstance(source, list | tuple):
-        if len(source) != 1:
-            raise ValueError(f"backend 'direct' takes exactly one env source, got {len(source)}")
-        return source[0]
-    return source
-
-
 def with_method(name: str, value: Any, method: str) -> Any:
     """The value itself, if it is `None` or has this method.
 

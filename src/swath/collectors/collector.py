@@ -11,11 +11,18 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
+from swath import collectors
 from swath.collectors.background import Background
 from swath.collectors.base import LocalCollector, end_quietly
-from swath.collectors.checks import one_source, with_method
-from swath.collectors.dispatch import built_elsewhere, require_direct
-from swath.collectors.options import AnyOptions, CollectorOptions, WorkerOptions
+from swath.collectors.checks import whole_number, with_method
+from swath.collectors.options import (
+    AnyOptions,
+    CollectorOptions,
+    MultiOptions,
+    RayOptions,
+    WorkerOptions,
+    defaults,
+)
 from swath.collectors.paths import call_each, follow
 from swath.collectors.remote import RemoteWorker
 from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
@@ -30,8 +37,8 @@ from swath.options import count
 from swath.rollout.hosts.base import first_of
 from swath.weights.snapshot import POLICY
 
-OF_MANY = ("workers", "workers_alive", "worker_frames")
-"""Facts that one worker in this process does not have."""
+BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
+RESERVED = {"create_env_fn", "policy", "backend", "backend_options", "num_collectors", "num_workers", "sync"}
 
 
 class InThisProcess(LocalCollector):
@@ -39,7 +46,7 @@ class InThisProcess(LocalCollector):
 
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
         """The one place where building an object may give one of another class."""
-        other = built_elsewhere(args, keywords) if cls is Collector else None
+        other = _built_elsewhere(args, keywords) if cls is Collector else None
         return super().__new__(cls) if other is None else other
 
 
@@ -112,20 +119,23 @@ class Collector(InThisProcess):
 
     @with_options(AnyOptions, own=CollectorOptions)
     def __init__(self, options: AnyOptions) -> None:
-        require_direct(options)
-        incoming = WeightSettings.of(options, options.policy_factory, None)
+        _require_direct(options)
+        source = options.create_env_fn
+        if isinstance(source, list | tuple):
+            if len(source) != 1:
+                raise ValueError(f"backend 'direct' takes exactly one env source, got {len(source)}")
+            (source,) = source
         stopping = with_method("interruptor", options.interruptor, "collection_stopped")
-        settings = WorkerOptions(**{name: getattr(options, name) for name in SETTINGS})
-        (worker,) = requests_of(
+        workers = requests_of(
             options,
-            [one_source(options.create_env_fn)],
+            [source],
             options.policy,
-            [settings],
+            [WorkerOptions(**{name: getattr(options, name) for name in SETTINGS})],
             [count("frames_per_batch", options.frames_per_batch)],
             worker=options.index,
             stopped=never if stopping is None else stopping.collection_stopped,
         )
-        self._begin(CollectorRequest(options, (worker,)), incoming)
+        self._begin(CollectorRequest(options, workers), WeightSettings.of(options, options.policy_factory, None))
 
     def _watched(self) -> Background:
         fleet = self.collection.group.fleet
@@ -255,3 +265,71 @@ def _chosen(index: Any, num_envs: int) -> list[int]:
     if numbers.dtype.kind not in "iu" or not all(-num_envs <= env < num_envs for env in numbers):
         raise ValueError(f"index={index!r} names no envs; give numbers below {num_envs}, or one bool per env")
     return sorted({int(env) % num_envs for env in numbers})
+
+
+def _built_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """The collector of another class that `Collector(*args, **keywords)` means; `None` for one in this process.
+
+    Raises:
+        TypeError: `num_collectors` is no int, or the class does not take these arguments.
+        ValueError: it is not positive, an unknown backend, keys of `backend_options` that are reserved or given twice,
+            or a number of workers that does not match the list of sources, or has the name that it has elsewhere.
+    """
+    given = dict(keywords)
+    number, backend = given.pop("num_collectors", None), given.pop("backend", None)
+    if number is not None and whole_number("num_collectors", number) < 1:
+        raise ValueError(f"num_collectors={number} must be a positive integer")
+    place = ("direct" if number is None else "process") if backend is None else backend
+    if place not in BACKENDS:
+        raise ValueError(f"backend={backend!r} is unknown; backends are {', '.join(map(repr, BACKENDS))}")
+    if place == "direct":
+        return None
+    _require_no_workers(given.pop("num_workers", None))
+    sync, options = bool(given.pop("sync", None)), given.pop("backend_options", None) or {}
+    if reserved := sorted(options.keys() & RESERVED):
+        raise ValueError(f"backend_options has the reserved keys {reserved}; pass them to Collector itself")
+    if duplicate := sorted(options.keys() & given):
+        raise ValueError(f"backend_options has the duplicate keys {duplicate}, which Collector was given, too")
+    source = args[0] if args else given.get("create_env_fn")
+    listed = len(source) if isinstance(source, list | tuple) else None
+    if number is not None and listed not in (None, number):
+        raise ValueError(f"num_collectors={number} does not match the list of {listed} env sources; leave it out")
+    further = {**given, **options, "sync": sync}
+    if place == "ray":
+        return collectors.RayCollector(*args, **{**further, "num_collectors": number})
+    place = "process" if place == "multiprocessing" else place
+    return collectors.MultiCollector(*args, **{**further, "backend": place, "num_workers": number or listed or 1})
+
+
+def _require_direct(options: AnyOptions) -> None:
+    """Check that one worker in this process can be what is asked for: options of other classes are at their defaults.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    _require_no_workers(options.num_workers)
+    if options.num_collectors is not None and options.num_collectors > 1:
+        raise ValueError(f"num_collectors={options.num_collectors}: backend 'direct' takes at most one collector")
+    if options.sync is not None:
+        raise ValueError(f"sync={options.sync!r}: backend 'direct' has one worker and takes no sync; leave it out")
+    if options.backend_options:
+        raise ValueError(f"backend_options={options.backend_options!r}: backend 'direct' takes no options")
+    if options.weight_sync_schemes is not None:
+        raise ValueError(
+            "weight_sync_schemes: a Collector in this process acts with the policy itself; leave it out, or "
+            "receive with weight_recv_schemes"
+        )
+    elsewhere = [defaults(MultiOptions), defaults(RayOptions)]
+    for name in {name for known in elsewhere for name in known} - defaults(CollectorOptions).keys():
+        value = getattr(options, name)
+        if value not in [known[name] for known in elsewhere if name in known]:
+            raise ValueError(
+                f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
+                "process: leave it out, or set backend='process' or 'ray'"
+            )
+
+
+def _require_no_workers(num_workers: Any) -> None:
+    """The classes with workers elsewhere call `num_workers` what is `num_collectors` here."""
+    if num_workers is not None:
+        raise ValueError(f"num_workers={num_workers!r}: Collector calls it num_collectors; give num_collectors instead")

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from swath.collectors.base import BaseCollector, LocalCollector
+from swath.collectors.base import LocalCollector
+from swath.collectors.collector import Collector
 from swath.collectors.fragments import Automatic
 from swath.collectors.many import ManyWorkers
 from swath.collectors.options import MultiOptions, WorkerOptions
@@ -254,7 +255,6 @@ def threads_of_worker(number: int, backend: str | None) -> int:
 
 
 def require_plain(collector_class: Any) -> None:
-    """Raise `TypeError` unless it is `None` or our `Collector`, which is not imported here: it imports this module."""
-    ours = isinstance(collector_class, type) and issubclass(collector_class, BaseCollector)
-    if collector_class is not None and not (ours and collector_class.__name__ == "Collector"):
+    """Raise `TypeError` unless it is `None` or our `Collector`."""
+    if collector_class not in (None, Collector):
         raise TypeError(f"collector_class={collector_class!r} must be None or Collector; RayCollector takes others")

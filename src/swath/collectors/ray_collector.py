@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from swath.collectors.assembly import add_workers
 from swath.collectors.base import SHUTDOWN_S
+from swath.collectors.collector import Collector
 from swath.collectors.fragments import Automatic
 from swath.collectors.jobs import frozen_request
 from swath.collectors.many import ManyWorkers
-from swath.collectors.options import RayOptions, SharedOptions, WorkerOptions, defaults
-from swath.collectors.ray_arguments import (
-    COLLECTION,
-    merged,
-    nesting_of,
-    number_of_workers,
-    of_collection,
-    same,
-    whole_share,
-    with_resources,
-)
-from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, sources_of
+from swath.collectors.options import LocalOptions, RayOptions, SharedOptions, WorkerOptions, defaults
+from swath.collectors.remote_collector import SUB_PROCESSES, kind_of, nested
+from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of, spread
 from swath.collectors.state import load_fleet
 from swath.collectors.weight_methods import WeightSettings
+from swath.collectors.worker_request import WorkerRequest
 from swath.extras import need
 from swath.nearest import with_options
 from swath.options import count, seconds
 from swath.weights.schemes import RayWeightSyncScheme
+
+OWN = {one.name for one in fields(LocalOptions)}
+DECIDED = {
+    *("create_env_fn", "policy", "frames_per_batch", "total_frames", "worker_idx", "num_collectors", "sync"),
+    *("weight_updater", "weight_sync_schemes", "weight_recv_schemes", "progress"),
+}
+# What `collector_kwargs` may say, but not in another way for each worker.
+ONCE = sorted(OWN - DECIDED - {*SETTINGS})
+ELSEWHERE = {"interruptor", "backend", "backend_options"}
 
 
 class RayCollector(ManyWorkers):
@@ -104,33 +106,42 @@ class RayCollector(ManyWorkers):
 
     @with_options(RayOptions)
     def __init__(self, options: RayOptions) -> None:
-        frames, configs = count("frames_per_batch", options.frames_per_batch), options.remote_configs
-        number = number_of_workers(
-            options.create_env_fn, options.num_collectors, options.collector_kwargs, options.remote_configs
+        source, frames = options.create_env_fn, count("frames_per_batch", options.frames_per_batch)
+        number, per_actor = (
+            _number_of_workers(options),
+            count("num_workers_per_collector", options.num_workers_per_collector),
         )
-        source = options.create_env_fn
         envs = sources_of(_with_env_creator(source) if options.use_env_creator else source, number, "num_collectors")
-        survival = options.survival
-        nesting, envs_per_worker = nesting_of(
-            options.collector_class, options.num_workers_per_collector, options.envs_per_worker, survival
-        )
-        own = {name: getattr(options, name) for name in OWN} | {"envs_per_worker": envs_per_worker}
-        at_default = [name for name in OWN if same(own[name], defaults(RayOptions)[name])]
-        rows = merged(own, at_default, options.collector_kwargs, len(envs), nesting)
-        local = of_collection(options, rows[0])
-        settings = [WorkerOptions(**{name: row[name] for name in SETTINGS if name in row}) for row in rows]
-        self._settings, self._nesting = settings[0], nesting
+        kind = self._kind = kind_of(options.collector_class)
+        if per_actor > 1 and issubclass(kind, Collector):
+            if options.envs_per_worker not in (None, per_actor):
+                raise ValueError(
+                    f"num_workers_per_collector={per_actor} and envs_per_worker={options.envs_per_worker} are both the "
+                    "number of envs that an actor steps together; give one of them"
+                )
+            options = replace(options, envs_per_worker=per_actor)
+        own, at_default = {one.name: getattr(options, one.name) for one in fields(SharedOptions)}, defaults(RayOptions)
+        given = {name for name in own.keys() & at_default if own[name] != at_default[name]}
+        rows = _rows(own, given, options.collector_kwargs, len(envs), kind)
+        local = LocalOptions(**{name: value for name, value in rows[0].items() if name in OWN})
+        settings = [_worker_options(row) for row in rows]
+        self._settings = settings[0]
         weight_settings = WeightSettings.of(options, self._settings.policy_factory, RayWeightSyncScheme)
         order = Order(bool(options.sync), options.prefetch, options.max_staleness)
-        share = whole_share(frames, len(envs)) if order.sync else frames
-        cores = requests_of(local, envs, weight_settings.acting, settings, [share] * len(envs))
-        further = [{name: row[name] for name in row.keys() - {*SETTINGS, *COLLECTION}} for row in rows]
-        whole = local.trajectories.per_batch is not None
+        share = _whole_share(frames, len(envs)) if order.sync else frames
+        workers = requests_of(local, envs, weight_settings.acting, settings, [share] * len(envs))
+        workers = _with_resources(workers, options.remote_configs)
+        if kind is not Collector:
+            if local.trajectories.per_batch is not None:
+                self._require_plain("trajs_per_batch")
+            further = [{name: row[name] for name in row.keys() - OWN} for row in rows]
+            each = zip(workers, further, strict=True)
+            workers = tuple(nested(kind, one, more, per_actor, options.survival) for one, more in each)
         request = CollectorRequest(
             local,
-            nesting.inside(with_resources(cores, configs), settings, further, whole=whole),
+            workers,
             order,
-            survival,
+            options.survival,
             Automatic.asked(
                 after_each_batch=options.update_after_each_batch, interval=options.max_weight_update_interval
             ),
@@ -176,20 +187,25 @@ class RayCollector(ManyWorkers):
             Exception: what building an env or a policy raised. In all cases nothing is added.
         """
         self.collection.gate.require_open()
-        self._nesting.require_plain("add_collectors()")
+        self._require_plain("add_collectors()")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
         own = {name: getattr(self._settings, name) for name in SETTINGS} | {"envs_per_worker": num_envs}
+        model = self.collection.jobs.requests[0]
         if policy is not None:
             own["policy_factory"] = None
-        rows = merged(own, own, collector_kwargs, len(envs), self._nesting)
-        settings = [WorkerOptions(**{name: row[name] for name in SETTINGS}) for row in rows]
-        model = self.collection.jobs.requests[0]
+        settings = [_worker_options(row) for row in _rows(own, (), collector_kwargs, len(envs), Collector)]
         acts = model.policy if policy is None else policy
-        cores = requests_of(self._request.options, envs, acts, settings, [model.frames] * len(envs))
-        new = [frozen_request(core, {}) for core in with_resources(cores, remote_configs)]
+        workers = requests_of(self._request.options, envs, acts, settings, [model.frames] * len(envs))
+        new = [frozen_request(one, {}) for one in _with_resources(workers, remote_configs)]
         frames = self.frames_per_batch
-        mine = (lambda total: whole_share(frames, total)) if self._request.order.sync else None
-        add_workers(self.collection, new, mine, own_weights=policy is not None)
+        share = (lambda total: _whole_share(frames, total)) if self._request.order.sync else None
+        add_workers(self.collection, new, share, own_weights=policy is not None)
+
+    def _require_plain(self, what: str) -> None:
+        if self._kind is not Collector:
+            raise TypeError(
+                f"{what} does not pass through to collector_class={self._kind.__name__}; leave collector_class out"
+            )
 
     def state_dict(self) -> list[OrderedDict[str, Any]]:
         """One entry per worker, with its weights, transforms, seed and life, and the `coordinator`'s counters.
@@ -255,8 +271,97 @@ class RayCollector(ManyWorkers):
         await asyncio.to_thread(self.shutdown, None, shutdown_ray)
 
 
-OWN = tuple(one.name for one in fields(SharedOptions) if one.name in {*SETTINGS, *COLLECTION})
-"""What may stand in `collector_kwargs`, too."""
+def _number_of_workers(options: RayOptions) -> int | None:
+    """How many workers there are; `None` where the list of sources says so.
+
+    Raises:
+        ValueError: lists of different lengths.
+    """
+    if options.num_collectors is not None or isinstance(options.create_env_fn, list | tuple):
+        return options.num_collectors
+    lists = (options.collector_kwargs, options.remote_configs)
+    lengths = {len(one) for one in lists if isinstance(one, list | tuple)}
+    if len(lengths) > 1:
+        raise ValueError(f"collector_kwargs and remote_configs are lists of lengths {sorted(lengths)}; give as many")
+    return lengths.pop() if lengths else 1
+
+
+def _rows(
+    own: Mapping[str, Any], given: Collection[str], collector_kwargs: Any, n_workers: int, kind: type[Any]
+) -> list[dict[str, Any]]:
+    """By worker, what a collector and its `collector_kwargs` say together.
+
+    Args:
+        own: options of the collector itself.
+        given: those that are not at their defaults.
+        collector_kwargs: keywords of `Collector`, a dict or a list of one per worker.
+        n_workers: W.
+        kind: what is built in each actor; its own keywords are taken, too.
+
+    Raises:
+        TypeError: no keyword of `Collector`.
+        ValueError: what the collector decides; an option given twice with different values; workers that differ in
+            what a collector has only once.
+    """
+    rows = settings_of(own, n_workers)
+    for row, keywords in zip(rows, spread("collector_kwargs", collector_kwargs or {}, n_workers), strict=True):
+        if not isinstance(keywords, Mapping):
+            raise TypeError(f"collector_kwargs has {type(keywords).__name__}; give a dict of keywords of Collector")
+        for name, value in keywords.items():
+            _require_known(name, kind)
+            if name in given and row[name] != value:
+                raise ValueError(f"{name}={row[name]!r} here, but {value!r} in collector_kwargs; give one of them")
+        row.update(keywords)
+    for worker, row in enumerate(rows):
+        for name in ONCE:
+            if row.get(name) != rows[0].get(name):
+                raise ValueError(f"collector_kwargs: {name} differs between workers 0 and {worker}; give one value")
+    return rows
+
+
+def _require_known(name: str, kind: type[Any]) -> None:
+    has_workers = not issubclass(kind, Collector)
+    if name in ELSEWHERE and not (has_workers and name == "backend"):
+        raise ValueError(f"collector_kwargs has {name!r}, which workers on Ray cannot follow; leave it out")
+    if name in DECIDED or (has_workers and name in SUB_PROCESSES):
+        raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there, or leave it out")
+    if kind is Collector and name not in OWN:
+        raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
+
+
+def _worker_options(row: Mapping[str, Any]) -> WorkerOptions:
+    return WorkerOptions(**{name: row[name] for name in SETTINGS if name in row})
+
+
+def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> tuple[WorkerRequest, ...]:
+    """These workers with what each asks of the cluster; torch has as many threads as there are whole CPUs, at least 1.
+
+    Raises:
+        TypeError: not a dict.
+        ValueError: a list of another length.
+    """
+    rows = [{} if row is None else row for row in spread("remote_configs", remote_configs, len(workers))]
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"remote_configs has {type(row).__name__}; give a dict of options of ray.remote()")
+    return tuple(
+        replace(core, resources=row, threads=max(1, int(row.get("num_cpus") or 1)))
+        for core, row in zip(workers, rows, strict=True)
+    )
+
+
+def _whole_share(frames_per_batch: int, n_workers: int) -> int:
+    """Frames of one worker in a synchronous batch.
+
+    Raises:
+        ValueError: not a whole number.
+    """
+    if frames_per_batch % n_workers:
+        raise ValueError(
+            f"frames_per_batch={frames_per_batch} cannot be shared by {n_workers} workers; "
+            f"use a multiple of {n_workers}"
+        )
+    return frames_per_batch // n_workers
 
 
 def _with_env_creator(source: Any) -> Any:

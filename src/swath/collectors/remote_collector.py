@@ -9,6 +9,7 @@ import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from tensordict import TensorDictBase
@@ -16,15 +17,17 @@ from tensordict import TensorDictBase
 from swath.collectors.collector import Collector
 from swath.collectors.delivery import valid_frames
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
-from swath.collectors.multi import LocalMultiCollector, MultiSyncCollector
-from swath.collectors.options import Hooks
+from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiSyncCollector
+from swath.collectors.options import Hooks, WorkerOptions, defaults
 from swath.collectors.paths import follow
 from swath.collectors.replay import ReplayWriter
+from swath.collectors.request import SETTINGS
 from swath.collectors.responding import Responder
 from swath.collectors.saving import LIFE, WEIGHTS
 from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.keys import TRAJ_IDS, VERSION
-from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
+from swath.options import Survival
+from swath.rollout.episodes.ids import life_of
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.seeds import fresh_root
 from swath.weights.snapshot import POLICY, Snapshot
@@ -34,6 +37,10 @@ FAREWELL_S = 24 * 3600.0
 """Whoever asks for the farewell ends this place, and all that lives in it, when it takes too long."""
 
 Inner: TypeAlias = Collector | LocalMultiCollector
+WORDS = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCollector}
+DEFAULTS = defaults(WorkerOptions)
+# Keywords of the classes with sub-processes that are set below, or that have no meaning in an actor.
+SUB_PROCESSES = ("num_workers", "collector_class", "cat_results", "update_at_each_batch")
 
 
 class RemoteCollector(Responder):
@@ -157,8 +164,7 @@ class RemoteCollector(Responder):
         ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
         next_id = 0 if ids is None else int(ids.max()) + 1
         if ids is not None:
-            lives = ids[ids >= 0] >> LIFE_BITS & (2 ** (WORKER_BITS - LIFE_BITS) - 1)
-            self._life = max(self._life, int(lives.max()))
+            self._life = max(self._life, *(life_of(each)[1] for each in ids[ids >= 0].unique().tolist()))
         head = Head(
             self.worker_idx,
             self._life,
@@ -194,6 +200,49 @@ class RemoteCollector(Responder):
 
     def _note(self, episodes: EpisodeArray) -> None:
         self._episodes = joined([self._episodes, episodes])
+
+
+def kind_of(given: Any) -> type[Inner]:
+    """What is to be built in each actor.
+
+    Raises:
+        TypeError: no class of ours.
+    """
+    kind = WORDS.get(given, given) if isinstance(given, str) else given
+    if isinstance(kind, type) and issubclass(kind, Collector | LocalMultiCollector):
+        return kind
+    raise TypeError(
+        f"collector_class={given!r} must be Collector ('single'), MultiSyncCollector ('sync'), "
+        "MultiAsyncCollector ('async') of swath, or a class derived from one of them"
+    )
+
+
+def nested(
+    kind: type[Inner], request: WorkerRequest, further: Mapping[str, Any], number: int, survival: Survival
+) -> WorkerRequest:
+    """What an actor is made of in which such a collector is built.
+
+    Args:
+        kind: its class.
+        request: what a plain worker would be made of.
+        further: keywords of the class itself.
+        number: of sub-processes, if it has some; those that are late are replaced before the actor is.
+        survival: of the whole.
+    """
+    given = {name: getattr(request.options, name) for name in SETTINGS}
+    given = {name: value for name, value in given.items() if value is not DEFAULTS[name]}
+    given.pop("storing_device", None)  # whoever joins batches moves them
+    if issubclass(kind, LocalMultiCollector):
+        patience = survival.fragment_timeout_s
+        given |= {
+            "num_workers": number,
+            "restarts": survival.restarts,
+            "fragment_timeout_s": None if patience is None else patience / 2,
+            "placement_timeout_s": survival.placement_timeout_s,
+        }
+    elif request.options.on_env_error == "restart":
+        del given["on_env_error"]  # the actor is replaced
+    return replace(request, make=partial(RemoteCollector, kind=kind, keywords={**given, **further}))
 
 
 def _built(request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> Inner:
