@@ -12,11 +12,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from swath.group.group import Member, Unfit
+from swath.group.group import Member
 from swath.rollout_workers.filters import rebase_all
 from swath.weights.channel import Update
 from swath.workers.hosting import described
-from swath.workers.outcome import frozen
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
 
@@ -65,35 +64,24 @@ class RolloutActor(Member):
         self._worker = build_worker(make, logdir, name.worker, num_workers, life=name.life)
         self._who, self._version, self._is_new = described(name), 0, True
         self._pending: dict[str, Any] = {}
-        self._refused: bytes | None = None
         self._dump_after_s = (hang_timeout_s or 0.0) * EARLIER
-        self._path: Path | None = None
         self._stacks: IO[Any] | None = sys.__stderr__ if hang_timeout_s else None
         if hang_timeout_s and logdir is not None:
-            self._path = Path(logdir, f"worker_{name.worker}", f"stacks_of_life_{name.life}.txt")
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._stacks = self._path.open("a")
+            path = Path(logdir, f"worker_{name.worker}", f"stacks_of_life_{name.life}.txt")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._stacks = path.open("a")
 
     def answer(self, update: Update | None, method: str, args: Any, kwargs: Mapping[str, Any] | None) -> Any:
-        """Take what is new, and call a method; `Unfit` until it can be taken."""
-        if self._stacks is not None:
-            faulthandler.dump_traceback_later(self._dump_after_s, file=self._stacks)
+        """Take what is new, and call a method; `Unfit` until something comes that can be taken."""
+        if update is not None:
+            self._unfit = None
+        if self._stacks is None:
+            return super().answer(update, method, args, kwargs)
+        faulthandler.dump_traceback_later(self._dump_after_s, file=self._stacks)
         try:
-            if update is not None:
-                self._refused = self._taken(update)
-            return super().answer(None, method, args, kwargs) if self._refused is None else Unfit(self._refused)
+            return super().answer(update, method, args, kwargs)
         finally:
-            if self._stacks is not None:
-                faulthandler.cancel_dump_traceback_later()
-
-    def _taken(self, update: Update) -> bytes | None:
-        """Take what is new; why that cannot be, if so."""
-        try:
-            self.take(update.opened(), update.version)
-        except Exception as error:  # noqa: BLE001  it travels with the answers
-            error.add_note(f"raised in {self._who} by a change of the set; undo that, or make another one")
-            return frozen(error)
-        return None
+            faulthandler.cancel_dump_traceback_later()
 
     def take(self, models: Mapping[str, Any], version: int) -> None:  # noqa: ARG002  weights have their own
         """Take what is new, together with what could not be taken before."""
@@ -145,8 +133,9 @@ class RolloutActor(Member):
     def close(self) -> None:
         """Close the envs and the policies, and remove the file of stacks if there are none."""
         self._worker.stop()
-        if self._path is not None and self._path.exists() and not self._path.stat().st_size:
-            self._path.unlink()
+        path = Path(getattr(self._stacks, "name", ""))
+        if path.is_file() and not path.stat().st_size:
+            path.unlink()
 
 
 def build_worker(
@@ -162,7 +151,7 @@ def build_worker(
         life: which of its lives it begins.
         spaces: by policy id, for a worker without env.
     """
-    log_dir = None if logdir is None else f"{logdir}/worker_{index}"
+    log_dir = logdir and f"{logdir}/worker_{index}"
     named = {"worker_index": index, "num_workers": num_workers, "recreated_worker": life > 0}
     worker = make(**named, log_dir=log_dir, spaces=spaces)
     if life:

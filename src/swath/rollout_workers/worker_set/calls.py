@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 from swath.nearest import unexpected
 from swath.options import one_of, seconds
 from swath.rollout_workers.worker_set.actor import called
-from swath.rollout_workers.worker_set.group import Outcomes, Purpose, RolloutGroup
-from swath.rollout_workers.worker_set.workers import TIMEOUT_S, Workers, seconds_to_wait
+from swath.rollout_workers.worker_set.group import TIMEOUT_S, Purpose, RolloutGroup
+from swath.rollout_workers.worker_set.workers import Workers
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error, Value
 
@@ -27,6 +27,15 @@ _REFUSED = {
     "mark_healthy": "the set sees itself which workers live; leave it out",
 }
 """Keywords of RLlib's that are not served, and what to do instead."""
+
+
+def seconds_to_wait(timeout_seconds: float | None, otherwise: float = TIMEOUT_S) -> float:
+    """How long a caller waits; None: as `otherwise`.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
 
 
 @dataclass(frozen=True)
@@ -103,17 +112,22 @@ class Calls:
         timeout = seconds_to_wait(timeout_seconds)
         one_of("on_error", on_error, OnError)
         group = self._workers.open()
-        local = group.local
-        here: list[int] = [0] if local_worker and local is not None else []
+        here: list[int] = [0] if local_worker and group.local is not None else []
         calls = dict(_calls(func, kwargs, [*here, *group.addressed(worker_ids)], one_each=True))
         own = {worker: calls.pop(worker) for worker in here}
         remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
         outcomes = group.ask_each(
-            remote, timeout, meanwhile=lambda: {w: attempted(called, local, *call) for w, call in own.items()}
+            remote, timeout, meanwhile=lambda: {w: attempted(called, group.local, *call) for w, call in own.items()}
         )
+        errors = {worker: one.exception for worker, one in outcomes.items() if isinstance(one, Error)}
         if on_error == "raise":
             group.require_enough()
-        entries = _entries(outcomes, on_error, group.failures.is_tolerated)
+            for worker in [worker for worker, error in errors.items() if group.is_tolerated(error)]:
+                del outcomes[worker], errors[worker]
+        entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
+        for error in errors.values() if on_error == "raise" else ():
+            error.results = entries  # type: ignore[attr-defined]  # for whoever catches it
+            raise error
         if timeout == 0:
             return []
         return entries if with_ids else [entry for _, entry in entries]
@@ -147,9 +161,8 @@ class Calls:
         if not healthy_only:
             group.wait_for(workers, TIMEOUT_S)
         out = Counter(one.worker for one in group.tagged([tag]))
-        for worker, call in _calls(
-            func, kwargs, [worker for worker in workers if worker in group.fleet.up], one_each=False
-        ):
+        up = [worker for worker in workers if worker in group.fleet.up]
+        for worker, call in _calls(func, kwargs, up, one_each=False):
             if group.is_free(worker) and out[worker] < group.config.max_requests_in_flight_per_env_runner:
                 group.request(worker, "run", *call, asked=Purpose(tag))
                 out[worker] += 1
@@ -262,7 +275,7 @@ def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, o
         group.wait_while(lambda: group.unanswered(tags) or None, timeout)
     else:
         group.poll(wanted)
-    replies = []
+    replies = {}
     done = [one for one in wanted if one.ticket.done]
     if on_error == "raise":
         done.sort(key=lambda one: one.ticket.error is None and not group.has_refused(one))  # what raises comes first
@@ -270,13 +283,13 @@ def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, o
         outcome = group.outcome(request)
         error = outcome.exception if isinstance(outcome, Error) else None
         if error is not None and on_error == "raise":
-            if group.failures.is_tolerated(error):
+            if group.is_tolerated(error):
                 continue
             raise error
         name, result = request.name, outcome.value if isinstance(outcome, Value) else None
-        reply = Reply(name.worker, result, name.life, group.version_of(name), request.asked.tag, error)
-        replies.append((request.number, reply))
-    return [reply for _, reply in sorted(replies, key=lambda pair: pair[0])]
+        version = group.version_of(name)
+        replies[request.number] = Reply(name.worker, result, name.life, version, request.asked.tag, error)
+    return [replies[number] for number in sorted(replies)]
 
 
 def _renamed(given: dict[str, Any]) -> dict[str, Any]:
@@ -309,22 +322,3 @@ def _calls(func: Any, kwargs: Any, workers: Sequence[int], *, one_each: bool) ->
     number = lengths.pop() if lengths else len(workers)
     functions, keywords = (given if isinstance(given, list | tuple) else [given] * number for given in (func, kwargs))
     return [(w, (each, given or {})) for w, each, given in zip(cycle(workers), functions, keywords, strict=False)]
-
-
-def _entries(
-    outcomes: Outcomes, on_error: OnError, is_tolerated: Callable[[BaseException], bool]
-) -> list[tuple[int, Any]]:
-    """The answers with ids, the local worker's first.
-
-    Raises:
-        Exception: the first error by id, all outcomes in its `results`, unless errors are entries; a loss that is
-            tolerated is none, and has no entry.
-    """
-    if on_error == "raise":
-        outcomes = {w: o for w, o in outcomes.items() if not (isinstance(o, Error) and is_tolerated(o.exception))}
-    entries = [(worker, each.value if isinstance(each, Value) else each) for worker, each in outcomes.items()]
-    for outcome in outcomes.values() if on_error == "raise" else ():
-        if isinstance(outcome, Error):
-            outcome.exception.results = entries  # type: ignore[attr-defined]  # for whoever catches it
-            raise outcome.exception
-    return entries

@@ -1,4 +1,4 @@
-"""The remote workers of a set: a `WorkerGroup` whose requests have tags.
+"""The remote workers of a set: a `WorkerGroup` whose requests have tags, and what has become of its workers.
 
 ask ─▶ Request(Purpose) ─▶ outcome: value │ what user code raised │ loss of the worker, tolerated or not
                              └─ too late: kept under a tag, and its worker is asked nothing before it has answered
@@ -8,21 +8,23 @@ Used by one thread at a time.
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from time import monotonic
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
-from swath.errors import PlacementFailed, WorkerLate, WorkerLost
+from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.group.group import Request, Unfit, WorkerGroup
 from swath.group.stats import Counters
 from swath.options import Survival
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.worker_set.failures import WorkerFailures
 from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
+from swath.workers.fleet_state import Died, GiveUp, Ready
+from swath.workers.hosting import described
+from swath.workers.local import InlineBackend
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
 
@@ -32,9 +34,30 @@ LATE = "late"
 FRAGMENT, CALL, FLUSHED = object(), object(), object()
 """Tags of fragments; of calls that somebody waits for; of filters that came too late, and are for the next time."""
 
-MOST_LATE = 100
+MOST_LATE, MOST_EVENTS = 100, 10_000
+TIMEOUT_S = 300.0
+"""How long a call is waited for if nobody says."""
 
+Kind: TypeAlias = Literal["died", "hung", "replaced", "given up", "late", "discarded"]
 Outcomes: TypeAlias = dict[int, Outcome]
+
+
+class Event(NamedTuple):
+    """Something that has happened.
+
+    Attributes:
+        time: when, in seconds of `time.time`.
+        worker: to whom, by id.
+        life: in which of its lives.
+        kind: what.
+        text: in words.
+    """
+
+    time: float
+    worker: int
+    life: int
+    kind: Kind
+    text: str
 
 
 @dataclass
@@ -58,41 +81,41 @@ class RolloutGroup(WorkerGroup):
     """The workers; none before `live_in` has said where.
 
     Args:
-        config: of the set.
+        config: of the set; it says which losses are tolerated, and how many in a row are too many.
+        make_job: begins a life.
 
     Attributes:
         config: as given.
         counters: of what the set hands out.
-        failures: what has become of them.
         frames: env steps of fragments, by worker.
         fragments_lost: that were asked for and did not come.
         removed: ids of workers that were taken out.
+        tolerates: losses are not raised.
+        events: what has happened, since somebody asked.
+        unreported: workers whose next lives are up, and nobody knows yet.
     """
 
     fleet: Fleet
 
-    def __init__(self, config: AlgorithmConfig, backend: Backend, make_job: Callable[[Name], Job]) -> None:
-        self.config, self.counters, self.failures = config, Counters(), WorkerFailures(config)
+    def __init__(self, config: AlgorithmConfig, make_job: Callable[[Name], Job]) -> None:
+        self.config, self.counters = config, Counters()
         self.frames, self.fragments_lost, self.removed = Counter[int](), 0, set[int]()
-        self._versions: dict[Name, int] = {}
-        self._make_job = make_job
-        super().__init__(self.live_in(backend, 0, Survival()), self.channel)
+        self.tolerates = config.restart_failed_env_runners or config.ignore_env_runner_failures
+        self.events, self.unreported = deque[Event](maxlen=MOST_EVENTS), list[int]()
+        self._in_a_row, self._to_raise = list[BaseException](), dict[Name, BaseException]()
+        self._versions, self._make_job = dict[Name, int](), make_job
+        super().__init__(self.live_in(InlineBackend(), 0, Survival()), self.channel)
 
     def live_in(self, backend: Backend, begun: int, survival: Survival) -> Fleet:
         """Have workers live there from now on; so many are begun at once, and not waited for."""
         self._backend, self.channel = backend, Channel(backend.share)
         self.fleet = Fleet(backend, self._make_job, begun, survival, first=1)
-        self.fleet.listener, self.failures.late = self.failures, self.fleet.late
+        self.fleet.listener = self._note_news
         return self.fleet
 
     def ids(self) -> list[int]:
         """Of all workers that live or are coming back."""
         return [worker for worker, standing in self.fleet.standings().items() if standing.phase != "gone"]
-
-    def coming(self, workers: Iterable[int]) -> list[int]:
-        """Those of these that cannot be called now, but will be."""
-        standings = self.fleet.standings()
-        return [each for each in workers if each in standings and standings[each].phase in ("starting", "waiting")]
 
     def is_free(self, worker: int) -> bool:
         """Whether it can be called, and is not late with something."""
@@ -116,26 +139,9 @@ class RolloutGroup(WorkerGroup):
         """Those of these that are not answered."""
         return [one for one in self.tagged(tags) if not one.ticket.done]
 
-    def add(self, n: int) -> None:
-        """Bring up more workers.
-
-        Raises:
-            WorkerLate: some were not ready in time.
-            Exception: what building one raised. In both cases none is added.
-        """
-        try:
-            self.fleet.add(n)
-        except PlacementFailed as failure:
-            deadline = self.fleet.survival.placement_timeout_s
-            raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
-
-    def retire(self, worker: int) -> None:
-        """End a worker for good; what it has not answered is wanted no more."""
-        self.removed.add(worker)
-        self.fleet.retire(worker)
-        self.channel.left(worker)
-        for request in [one for one in self.out if one.worker == worker and one.reply is None]:
-            self.close(request)
+    def overdue(self, workers: Collection[int]) -> list[Request]:
+        """What these are late with."""
+        return [one for one in self.out if one.asked.overdue and one.worker in workers and not one.ticket.done]
 
     def ask_each(
         self,
@@ -171,7 +177,7 @@ class RolloutGroup(WorkerGroup):
                 self.cancel(request)
             raise
         if not timeout:
-            self.keep(asked.values(), tag)
+            self._keep(asked.values(), tag)
             return here
         there = {worker: self._outcome_in_time(worker, asked.get(worker), timeout, tag) for worker in calls}
         return here | dict(sorted(there.items()))
@@ -194,7 +200,7 @@ class RolloutGroup(WorkerGroup):
                 deadline=timeout,
             )
         for error in errors.values():
-            if not self.failures.is_tolerated(error):
+            if not self.is_tolerated(error):
                 raise error
 
     def has_refused(self, request: Request) -> bool:
@@ -208,8 +214,8 @@ class RolloutGroup(WorkerGroup):
         except Exception as error:  # noqa: BLE001  the caller gets it
             return Error(error)
         if not is_there:
-            return Error(self.failures.seen(request.name, request.ticket.error))
-        self.failures.answered()
+            return Error(self._seen(request.name, request.ticket.error))
+        self._in_a_row.clear()  # those that died before are no row any more
         is_fragment = request.asked.tag is FRAGMENT
         answer = request.reply.head if is_fragment else request.reply
         self._versions[request.name] = answer.version
@@ -217,25 +223,17 @@ class RolloutGroup(WorkerGroup):
             self.close(request)
         return Value(answer.value)
 
-    def unfit(self, name: Name, error: BaseException) -> NoReturn:  # noqa: ARG002
+    def unfit(self, name: Name, error: BaseException) -> NoReturn:
         """A worker could not take what is new: it stays, and raises this until it can."""
+        error.add_note(f"raised in {described(name)} by a change of the set; undo that, or make another one")
         raise error
-
-    def keep(self, requests: Collection[Request], tag: Any) -> None:
-        """Keep the answers to these, the last 100, for whoever asks for them under the tag; of None keep none."""
-        for request in requests:
-            request.asked.tag = tag
-        for forgotten in requests if tag is None else self.tagged([tag])[:-MOST_LATE]:
-            self.cancel(forgotten)
-            if tag is not None:
-                self.failures.note(forgotten.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
 
     def set_overdue(self, requests: Iterable[Request]) -> None:
         """Nobody waits for these any more."""
         for request in requests:
             if not request.asked.overdue:
                 request.asked.overdue = True
-                self.failures.note(request.name, "late", f"{request.ticket.method}() is not waited for any more")
+                self.note(request.name, "late", f"{request.ticket.method}() is not waited for any more")
 
     def poll(self, requests: Sequence[Request]) -> None:
         """Take note of what is there, without waiting."""
@@ -249,37 +247,87 @@ class RolloutGroup(WorkerGroup):
         Raises:
             FleetFailed: too few are left, or too many died in a row.
         """
-        began = monotonic()
+        began = time.monotonic()
         try:
-            while (requests := awaited()) is not None and (left := began + timeout - monotonic()) > 0:
+            while (requests := awaited()) is not None and (left := began + timeout - time.monotonic()) > 0:
                 if not any(one.ticket.done for one in requests):
                     self.wait(requests, lambda: False, self.news, left)
-                self.failures.require_few()
+                self._require_few()
         finally:
-            self.counters.seconds_waiting += monotonic() - began
+            self.counters.seconds_waiting += time.monotonic() - began
 
     def require_well(self) -> None:
-        """Raise what is not tolerated, as far as is known."""
+        """Raise what is not tolerated, as far as is known; each loss of a worker once."""
         self.require_enough()
-        self.failures.require_few()
-        self.failures.require_none()
+        self._require_few()
+        for name in list(self._to_raise):
+            raise self._seen(name, self._to_raise[name])
 
-    def overdue(self, workers: Collection[int]) -> list[Request]:
-        """What these are late with."""
-        return [one for one in self.out if one.asked.overdue and one.worker in workers and not one.ticket.done]
+    def note(self, name: Name, kind: Kind, text: str) -> None:
+        """It happened just now to this life of a worker."""
+        self.events.append(Event(time.time(), *name, kind, text))
+
+    def is_tolerated(self, error: BaseException) -> bool:
+        """Whether it is the loss of a worker, and not to be raised."""
+        return self.tolerates and isinstance(error, WorkerLost)
 
     def _outcome_in_time(self, worker: int, request: Request | None, timeout: float, tag: Any) -> Outcome:
         if request is not None and request.ticket.done:
             return self.outcome(request)
+        if request is None and self.is_gone(worker):
+            return Error(WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker))
+        why = f"was not asked: it has not come back within {timeout:g} s"
         if request is not None:
             self.set_overdue([request])
-            self.keep([request], tag)
-            why = f"worker {worker} has not answered within {timeout:g} s; its answer can be fetched later, "
+            self._keep([request], tag)
+            why = f"has not answered within {timeout:g} s; its answer can be fetched later, "
             why += "by fetch_ready_async_reqs(tags='late')"
-        elif self.is_gone(worker):
-            return Error(WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker))
         elif worker in self.fleet.up:
-            why = f"worker {worker} was not asked: for {timeout:g} s it has not answered an earlier call either"
-        else:
-            why = f"worker {worker} was not asked: it has not come back within {timeout:g} s"
-        return Error(WorkerLate(why, workers=(worker,), deadline=timeout))
+            why = f"was not asked: for {timeout:g} s it has not answered an earlier call either"
+        return Error(WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
+
+    def _keep(self, requests: Collection[Request], tag: Any) -> None:
+        """Keep the answers to these, the last 100, for whoever asks for them under the tag; of None keep none."""
+        for request in requests:
+            request.asked.tag = tag
+        for forgotten in requests if tag is None else self.tagged([tag])[:-MOST_LATE]:
+            self.cancel(forgotten)
+            if tag is not None:
+                self.note(forgotten.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
+
+    def _note_news(self, news: Ready | Died | GiveUp) -> None:
+        """Note what became of a worker."""
+        match news:
+            case Died(name, cause):
+                self.note(name, "hung" if name in self.fleet.late else "died", str(cause))
+                self._in_a_row.append(cause)
+                if not self.tolerates:
+                    self._to_raise[name] = cause
+            case Ready(name) if name.life:
+                self.note(name, "replaced", f"life {name.life} of worker {name.worker} is up")
+                self.unreported.append(name.worker)
+            case GiveUp(name):
+                self.note(name, "given up", f"worker {name.worker} is not replaced")
+
+    def _require_few(self) -> None:
+        """Raise `FleetFailed` if too many died in a row."""
+        causes, most = tuple(self._in_a_row), self.config.num_consecutive_env_runner_failures_tolerance
+        if len(causes) > most:
+            raise FleetFailed(
+                f"{len(causes)} workers died in a row, more than num_consecutive_env_runner_failures_tolerance="
+                f"{most}; the last: {causes[-1]}",
+                causes=causes,
+            )
+
+    def _seen(self, name: Name, error: BaseException | None) -> BaseException:
+        """What a caller is to see of a loss, which is not raised again."""
+        self._to_raise.pop(name, None)
+        if name not in self.fleet.late:
+            return error if isinstance(error, Exception) else WorkerLost(str(error), worker=name.worker, life=name.life)
+        limit = self.config.env_runner_hang_timeout_s
+        return WorkerLate(
+            f"worker {name.worker} (life {name.life}) was ended: a request took longer than "
+            f"env_runner_hang_timeout_s={limit:g}",
+            workers=(name.worker,),
+            deadline=limit,
+        )

@@ -19,9 +19,9 @@ from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBa
 from swath.rollout_workers.filters import copies_of
 from swath.rollout_workers.nests import holds_objects, leaves
 from swath.rollout_workers.worker_set.actor import FILTER
-from swath.rollout_workers.worker_set.calls import fetched
+from swath.rollout_workers.worker_set.calls import fetched, seconds_to_wait
 from swath.rollout_workers.worker_set.group import FLUSHED, FRAGMENT, Purpose
-from swath.rollout_workers.worker_set.workers import Workers, seconds_to_wait
+from swath.rollout_workers.worker_set.workers import Workers
 from swath.workers.outcome import Error, Value
 
 Batch: TypeAlias = SampleBatch | MultiAgentBatch
@@ -187,7 +187,7 @@ class Sampling:
         seen = [reply.result for reply in late if reply.error is None]  # what was seen first comes first
         seen += [each.value for each in outcomes.values() if isinstance(each, Value)]
         errors = [outcome.exception for outcome in outcomes.values() if isinstance(outcome, Error)]
-        return seen, [error for error in errors if not group.failures.is_tolerated(error)]
+        return seen, [error for error in errors if not group.is_tolerated(error)]
 
     def send_filters(self, filters: Mapping[str, Any], timeout_seconds: float | None = None) -> None:
         """Have remote workers take these over, if the config says so, and those that come later.
@@ -220,45 +220,44 @@ def collected(group: Workers, min_env_steps: int | None, timeout: float) -> list
     """
     shares, asked_before = len(group.ids()), group.last_number
 
-    def made() -> list[Request]:
-        return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
-
-    def is_enough(fragments: list[Request]) -> bool:
+    def is_enough(fragments: Sequence[Request]) -> bool:
         if min_env_steps is None:
             return len(fragments) >= shares
         steps: int = sum(one.asked.steps for one in fragments)
         return steps >= min_env_steps
 
+    def there() -> list[Request]:
+        return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
+
     def awaited() -> list[Request] | None:
         for request in [one for one in group.tagged([FRAGMENT]) if one.answered]:
             _open(group, request, asked_before)
-        if is_enough(made()):
+        if is_enough(there()):
             return None
         while not is_enough(known := group.tagged([FRAGMENT])) and _ask(group, known):
             pass
         return [*group.unanswered([FRAGMENT]), *group.overdue(group.fleet.up)]
 
     group.wait_while(awaited, timeout)
-    there = made()
-    if not is_enough(there):
-        group.set_overdue(group.unanswered([FRAGMENT]))
-    if there:
-        return sorted(there, key=lambda one: (one.worker, one.number))
-    late = tuple(sorted({one.worker for one in group.unanswered([FRAGMENT])} or group.ids()))
-    why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
-    raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
+    made, missing = there(), group.unanswered([FRAGMENT])
+    if not is_enough(made):
+        group.set_overdue(missing)
+    if not made:
+        late = tuple(sorted({one.worker for one in missing} or group.ids()))
+        why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
+        raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
+    return sorted(made, key=lambda one: (one.worker, one.number))
 
 
 def _ask(group: Workers, fragments: Sequence[Request]) -> bool:
     """Ask who is free and has given least; whether there is one."""
     busy, given = {one.worker for one in fragments if one.reply is None}, [one.worker for one in fragments]
     free = [worker for worker in group.fleet.up if worker not in busy and group.is_free(worker)]
-    if not free:
-        return False
-    worker, config = min(free, key=lambda each: (given.count(each), each)), group.config
-    steps = config.get_rollout_fragment_length(worker) * config.num_envs_per_env_runner
-    group.request(worker, "sample", asked=Purpose(FRAGMENT, steps=steps))
-    return True
+    if free:
+        worker, config = min(free, key=lambda each: (given.count(each), each)), group.config
+        steps = config.get_rollout_fragment_length(worker) * config.num_envs_per_env_runner
+        group.request(worker, "sample", asked=Purpose(FRAGMENT, steps=steps))
+    return bool(free)
 
 
 def _open(group: Workers, request: Request, asked_before: int) -> None:
@@ -284,9 +283,9 @@ def _open(group: Workers, request: Request, asked_before: int) -> None:
     if is_lost:
         group.fragments_lost += 1
         group.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
-    if not is_lost or not (group.failures.tolerated or isinstance(error, PayloadLost)):
+    if not is_lost or not (group.tolerates or isinstance(error, PayloadLost)):
         raise error
-    group.failures.note(request.name, "discarded", f"a fragment: {error}")
+    group.note(request.name, "discarded", f"a fragment: {error}")
 
 
 def synchronous_parallel_sample(

@@ -17,11 +17,10 @@ from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, REMOVED, TO_TRAIN
-from swath.rollout_workers.worker_set.calls import Calls
-from swath.rollout_workers.worker_set.failures import Event
-from swath.rollout_workers.worker_set.options import SetOptions, either
+from swath.rollout_workers.worker_set.calls import Calls, seconds_to_wait
+from swath.rollout_workers.worker_set.group import Event
 from swath.rollout_workers.worker_set.sampling import Sampling
-from swath.rollout_workers.worker_set.workers import Workers, seconds_to_wait
+from swath.rollout_workers.worker_set.workers import SetOptions, Workers, either
 
 
 class WorkerSet(Sampling, Calls):
@@ -71,7 +70,7 @@ class WorkerSet(Sampling, Calls):
         self._workers = Workers(self.worker_class or RolloutWorker, options, self._report_returned)
         if options.builds:
             try:
-                self._workers.begin(wants_local=options.wants_local)
+                self._workers.begin()
             except BaseException:
                 self.stop(0.0)
                 raise
@@ -144,7 +143,6 @@ class WorkerSet(Sampling, Calls):
         number = count("n" if num_workers is None else "num_workers", either("n", n, "num_workers", num_workers))
         before = set(self._workers.open().ids())
         self._workers.grow(number)
-        self._workers.share_number()
         if validate:
             added = [worker for worker in self.worker_ids() if worker not in before]
             self.foreach_worker("assert_healthy", local_worker=False, worker_ids=added)
@@ -155,10 +153,8 @@ class WorkerSet(Sampling, Calls):
         Raises:
             ValueError: there is no such worker.
         """
-        group = self._workers.open()
-        for worker in self._workers.addressed(ids):
-            group.retire(worker)
-        self._workers.share_number()
+        workers = self._workers.open()
+        workers.shrink(workers.addressed(ids))
 
     def reset(self, new_remote_workers: Sequence[Any]) -> None:
         """Raise: a set builds its own workers."""
@@ -208,11 +204,9 @@ class WorkerSet(Sampling, Calls):
         alone = replace(new, policy_mapping_fn=None, policies_to_train=None)
         if workers.local is not None:
             workers.local.add_policy(**vars(alone))
-        values: dict[str, Any] = {f"{POLICY}{policy_id}": vars(alone.for_others())}
-        if policy_id in (removed := workers.shared.get(REMOVED, frozenset())):
-            values[REMOVED] = removed - {policy_id}
+        removed = workers.shared.get(REMOVED, frozenset()) - {policy_id}
         try:
-            workers.change(values)
+            workers.change({f"{POLICY}{policy_id}": vars(alone.for_others()), REMOVED: removed})
             self._arrange(new.policy_mapping_fn, new.policies_to_train)
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
@@ -265,20 +259,16 @@ class WorkerSet(Sampling, Calls):
 
     def is_policy_to_train(self, policy_id: str, batch: Any = None) -> bool:
         """Whether a policy learns."""
-        if (local := self._workers.local) is None:
-            return policy_id in self._workers.ask_first("get_policies_to_train", batch=batch)
-        is_asked = local.is_policy_to_train
-        return True if is_asked is None else bool(is_asked(policy_id, batch))
+        return policy_id in self._workers.ask_first("get_policies_to_train", batch=batch)
 
     def _arrange(self, mapping: Any, to_train: Any) -> None:
         """Set who acts for whom and who learns, where it is not None."""
         check_arrangement(mapping, to_train)
 
-        def here() -> None:
-            if (local := self._workers.local) is not None:
-                local.set_policy_mapping_fn(mapping)
-                if to_train is not None:
-                    local.set_is_policy_to_train(to_train)
+        def here(local: Any) -> None:
+            local.set_policy_mapping_fn(mapping)
+            if to_train is not None:
+                local.set_is_policy_to_train(to_train)
 
         if values := _arrangement(mapping, to_train):
             self._workers.change(values, here)
@@ -286,25 +276,22 @@ class WorkerSet(Sampling, Calls):
     def _remove(self, policy_id: str, mapping: Any, to_train: Any) -> None:
         workers = self._workers
 
-        def here() -> None:
-            workers.forget_policy(policy_id)
-            if workers.local is not None:
-                workers.local.remove_policy(policy_id=policy_id, policy_mapping_fn=mapping, policies_to_train=to_train)
+        def here(local: Any) -> None:
+            local.remove_policy(policy_id=policy_id, policy_mapping_fn=mapping, policies_to_train=to_train)
 
         removed = workers.shared.get(REMOVED, frozenset()) | {policy_id}
         workers.change({REMOVED: removed, **_arrangement(mapping, to_train)}, here)
 
     def get_spaces(self) -> dict[str, Any]:
         """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
-        local = self._workers.local
-        spaces: dict[str, Any] = self._workers.ask_first("get_spaces") if local is None else local.get_spaces()
+        spaces: dict[str, Any] = self._workers.ask_first("get_spaces")
         return spaces
 
     def events(self) -> list[Event]:
         """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
         if not self._workers.stopped:
             self._workers.open(losses=False)
-        events = self._workers.failures.events
+        events = self._workers.events
         return [events.popleft() for _ in range(len(events))]
 
     def stats(self, workers: str = "aggregate") -> dict[str, Any]:

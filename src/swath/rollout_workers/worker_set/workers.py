@@ -1,54 +1,90 @@
-"""What a set consists of: at most one local worker, a group of remote ones, and what each of them is to know."""
+"""All workers of a set: how they are begun, what they are to know, how they end."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Self
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal, Self
 
-from swath.errors import Closed, WorkerLate, warn
-from swath.options import Restarts, Survival, seconds
+from swath.errors import Closed, PlacementFailed, WorkerLate, warn
+from swath.options import Restarts, Survival, one_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.worker_set.actor import (
-    FILTER,
-    GLOBAL_VARS,
-    NUM_WORKERS,
-    POLICY,
-    REMOVED,
-    WEIGHTS,
-    RolloutActor,
-    SharedWeights,
-    WorkerMaker,
-    build_worker,
-)
-from swath.rollout_workers.worker_set.group import RolloutGroup
-from swath.rollout_workers.worker_set.options import SetOptions
+from swath.rollout_workers.config.envs import creator_of
+from swath.rollout_workers.worker_set import actor
+from swath.rollout_workers.worker_set.actor import FILTER, GLOBAL_VARS, POLICY, REMOVED, WEIGHTS, build_worker
+from swath.rollout_workers.worker_set.group import TIMEOUT_S, RolloutGroup
 from swath.workers.base import Job
 from swath.workers.create import backend
 from swath.workers.local import InlineBackend
 from swath.workers.outcome import Error
 from swath.workers.tickets import Name
 
-TIMEOUT_S = 300.0
-"""How long a call is waited for if nobody says."""
-
 LONGEST_DELAY_S = 30.0
-PRELOAD = (
-    "swath.rollout_workers.worker_set.actor",
-    "swath.rollout_workers.worker.worker",
-    "swath.rollout_workers.policies.ppo",
-)
-"""What most workers need."""
+COUNTED = ("frames", "batches", "fps", "seconds", "seconds_waiting")
+PRELOAD = ("worker_set.actor", "worker.worker", "policies.ppo")
+"""What most workers need, of this package."""
 
 
-def seconds_to_wait(timeout_seconds: float | None, otherwise: float = TIMEOUT_S) -> float:
-    """How long a caller waits; None: as `otherwise`.
+@dataclass(frozen=True, kw_only=True)
+class SetOptions:
+    """What `WorkerSet` takes; what each means stands there.
 
     Raises:
-        ValueError: it is no number of seconds.
+        ValueError: there is nothing to make envs with, no such backend, or two names of one thing differ.
     """
-    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
+
+    env_creator: Callable[..., Any] | None = None
+    validate_env: Callable[..., Any] | None = None
+    default_policy_class: type | None = None
+    config: AlgorithmConfig | Mapping[str, Any] | None = None
+    num_workers: int | None = None
+    backend: str | None = None
+    local_worker: bool = True
+    logdir: str | None = None
+    num_env_runners: int | None = None
+    local_env_runner: bool | None = None
+    _setup: bool = True
+
+    def __post_init__(self) -> None:
+        if self.backend is not None:
+            one_of("backend", self.backend, Literal["ray", "process", "inline"])
+        if self.local_env_runner and not self.local_worker:
+            either("local_worker", self.local_worker, "local_env_runner", self.local_env_runner)
+        if self.creator is None and self._setup:
+            raise ValueError(
+                "there is nothing to make envs with: give env_creator, or a config with environment(env=…)"
+            )
+
+    @cached_property
+    def settings(self) -> AlgorithmConfig:
+        """The set's own config."""
+        own = AlgorithmConfig.of(self.config)
+        number = either("num_workers", self.num_workers, "num_env_runners", self.num_env_runners)
+        own.env_runners(num_env_runners=own.num_env_runners if number is None else number).validate()
+        return own
+
+    @property
+    def builds(self) -> bool:
+        """Whether workers are built at once."""
+        return self._setup
+
+    @property
+    def creator(self) -> Callable[..., Any] | None:
+        """What makes envs."""
+        return self.env_creator or (None if self.settings.env is None else creator_of(self.settings.env))
+
+
+def either(name: str, value: Any, other: str, also: Any) -> Any:
+    """What is given by either of two names.
+
+    Raises:
+        ValueError: two values.
+    """
+    if None not in (value, also) and value != also:
+        raise ValueError(f"{name}={value!r} and {other}={also!r} are two names of one thing; give one of them")
+    return also if value is None else value
 
 
 class Workers(RolloutGroup):
@@ -67,9 +103,9 @@ class Workers(RolloutGroup):
         stopped: nothing lives any more.
     """
 
-    def __init__(self, kind: WorkerMaker, options: SetOptions, report: Callable[[list[int]], None]) -> None:
+    def __init__(self, kind: actor.WorkerMaker, options: SetOptions, report: Callable[[list[int]], None]) -> None:
         config = options.settings
-        super().__init__(config, InlineBackend(), self._job)
+        super().__init__(config, self._job)
         made_of = {"env_creator": options.creator, "validate_env": options.validate_env, "config": config}
         self._make = partial(kind, **made_of, default_policy_class=options.default_policy_class)
         self.local: Any = None
@@ -77,16 +113,18 @@ class Workers(RolloutGroup):
         self._place, self._logdir, self._report = options.backend, options.logdir, report
         self._number, self._version = config.num_env_runners, 0
         self.stopped = self._begun = self._has_remote = False
+        wanted = options.local_worker if options.local_env_runner is None else options.local_env_runner
+        self._wants_local = wanted or not self._number
 
-    def begin(self, *, wants_local: bool) -> None:
+    def begin(self) -> None:
         """Build all; what one of them raised is raised."""
-        number = self._number
-        has_env = not number or self.config.create_local_env_runner or self.config.create_env_on_local_worker
-        if wants_local and has_env:
+        number, config = self._number, self.config
+        has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
+        if self._wants_local and has_env:
             self.local = build_worker(self._make, self._logdir, 0, number)
         if number:
             self._begin_remote(number)
-        if wants_local and not has_env:
+        if self._wants_local and not has_env:
             self.local = build_worker(self._make, self._logdir, 0, number, spaces=self.ask_first("get_spaces"))
         if number:
             self._share_beginning()
@@ -102,18 +140,21 @@ class Workers(RolloutGroup):
         """
         self._number = len(self.ids()) + n
         if self._has_remote:
-            self.add(n)
+            self._add(n)
         else:
             self._begin_remote(n)
             self._share_beginning()
+        self._share_number()
 
-    def share_number(self) -> None:
-        """Have all workers, also those to come, count on as many remote workers as there are now."""
-        number = len(self.ids())
-        self.config = self.config.copy().env_runners(num_env_runners=number)
-        if self.local is not None:
-            self.local.num_workers = number
-        self.share({NUM_WORKERS: number})
+    def shrink(self, workers: Sequence[int]) -> None:
+        """End workers for good; what they have not answered is wanted no more."""
+        for worker in workers:
+            self.removed.add(worker)
+            self.fleet.retire(worker)
+            self.channel.left(worker)
+            for request in [one for one in self.out if one.worker == worker and one.reply is None]:
+                self.close(request)
+        self._share_number()
 
     def open(self, *, losses: bool = True) -> Self:
         """The remote workers, as they are now.
@@ -129,8 +170,8 @@ class Workers(RolloutGroup):
         if self.stopped:
             raise Closed("the set was stopped; build another WorkerSet")
         self.fleet.look()
-        if self.failures.returned:
-            returned, self.failures.returned = sorted(self.failures.returned), []
+        if self.unreported:
+            returned, self.unreported = sorted(self.unreported), []
             self.returned += returned
             self._report(returned)
         if losses:
@@ -144,13 +185,10 @@ class Workers(RolloutGroup):
             ValueError: there is no such worker.
         """
         known = self.ids()
-        if worker_ids is None:
-            return known
         there = {*self.fleet.standings()} - self.removed
-        unknown = [each for each in worker_ids if each not in there]
-        if unknown:
-            raise ValueError(f"worker_ids={list(worker_ids)} has {unknown}, and the remote workers are {sorted(there)}")
-        return [each for each in dict.fromkeys(worker_ids) if each in known]
+        if unknown := [each for each in worker_ids or () if each not in there]:
+            raise ValueError(f"worker_ids={worker_ids} has {unknown}, and the remote workers are {sorted(there)}")
+        return known if worker_ids is None else [each for each in dict.fromkeys(worker_ids) if each in known]
 
     def publish(
         self,
@@ -161,7 +199,7 @@ class Workers(RolloutGroup):
         """Make weights the newest of all remote workers, or of some; the version, above all others."""
         self._version = max(self._version, getattr(self.local, "policy_version", 0)) + 1
         models: dict[str, Any] = {
-            f"{WEIGHTS}{policy_id}": SharedWeights(self._version, values) for policy_id, values in weights.items()
+            f"{WEIGHTS}{policy_id}": actor.SharedWeights(self._version, values) for policy_id, values in weights.items()
         }
         if global_vars is not None:
             models[GLOBAL_VARS] = self.shared[GLOBAL_VARS] = {**self.shared.get(GLOBAL_VARS, {}), **global_vars}
@@ -179,30 +217,29 @@ class Workers(RolloutGroup):
             self.channel.publish(values, version=self.channel.version)
         self.shared |= values
 
-    def change(self, values: Mapping[str, Any], here: Callable[[], None] | None = None) -> None:
+    def change(self, values: Mapping[str, Any], here: Callable[[Any], None] | None = None) -> None:
         """Share a change of policies: now with workers that are free, with others before they do anything else.
 
         Args:
-            values: to be shared.
-            here: makes the change in this process, once it is on its way.
+            values: to be shared; what was shared of policies that are removed by it is sent to nobody any more.
+            here: makes the change in the local worker, once it is on its way.
 
         Raises:
             TypeError: it cannot be pickled, where it has to be; nothing is changed.
             Exception: what a worker raised.
         """
         self.open()
+        removed = values.get(REMOVED, frozenset()) - self.shared.get(REMOVED, frozenset())
         self.share(values)
-        if here is not None:
-            here()
+        for policy_id in removed:
+            self.seen.pop(policy_id, None)
+            keys = [f"{kind}{policy_id}" for kind in (POLICY, WEIGHTS, FILTER)]
+            self.channel.withdraw(keys)
+            for key in keys:
+                self.shared.pop(key, None)
+        if here is not None and self.local is not None:
+            here(self.local)
         self.update([worker for worker in self.fleet.up if self.is_free(worker)], TIMEOUT_S)
-
-    def forget_policy(self, policy_id: str) -> None:
-        """What was shared of a policy is sent to nobody any more."""
-        self.seen.pop(policy_id, None)
-        keys = [f"{kind}{policy_id}" for kind in (POLICY, WEIGHTS, FILTER)]
-        self.channel.withdraw(keys)
-        for key in keys:
-            self.shared.pop(key, None)
 
     def policy_ids(self) -> set[str]:
         """Of the policies that all workers have."""
@@ -214,12 +251,14 @@ class Workers(RolloutGroup):
         return (set(self.config.policies) - removed) | added
 
     def ask_first(self, method: str, **keywords: Any) -> Any:
-        """What a method of the first remote worker that can be called gives.
+        """What a method gives in the local worker, or in the first remote one that can be called.
 
         Raises:
             WorkerLate: none can, or it does not answer, in time.
             Exception: what it raised.
         """
+        if self.local is not None:
+            return getattr(self.local, method)(**keywords)
         timeout = self.config.env_runner_restore_timeout_s
         self.wait_while(lambda: None if self.fleet.up else [], timeout)
         if not self.fleet.up:
@@ -232,14 +271,18 @@ class Workers(RolloutGroup):
 
     def wait_for(self, workers: Sequence[int], timeout: float) -> None:
         """Wait until none of these is coming back any more, or the time is over."""
-        self.wait_while(lambda: [] if self.coming(workers) else None, timeout)
+
+        def coming() -> Sequence[Any] | None:
+            standings = self.fleet.standings()
+            return [] if any(standings[each].phase in ("starting", "waiting") for each in workers) else None
+
+        self.wait_while(coming, timeout)
 
     def stats(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Numbers of all workers together, and by worker; any thread may ask."""
         standings = {w: each for w, each in self.fleet.standings().items() if w not in self.removed}
         newest = self.channel.version if standings else getattr(self.local, "policy_version", 0)
-        counted = ("frames", "batches", "fps", "seconds", "seconds_waiting")
-        facts = {**{name: getattr(self.counters, name) for name in counted}, "policy_version": newest}
+        facts = {name: getattr(self.counters, name) for name in COUNTED} | {"policy_version": newest}
         if not standings:
             return facts, {}
         versions = self.known_versions()
@@ -276,15 +319,26 @@ class Workers(RolloutGroup):
 
     def _begin_remote(self, number: int) -> None:
         """Begin remote workers, and wait for them unless the config says not to."""
-        self._place = place(self._place, self.config)
+        config, where = self.config, place(self._place, self.config)
         try:
-            where = backend(self._place, preload=PRELOAD)
+            remote = backend(where, preload=[f"swath.rollout_workers.{module}" for module in PRELOAD])
         except ImportError as error:
-            raise RuntimeError(f"backend={self._place!r} cannot be used: {error}") from error
-        waits, lives = self.config.validate_env_runners_after_construction, survival(self.config, self._place)
-        self.live_in(where, 0 if waits else number, lives)
+            raise RuntimeError(f"backend={where!r} cannot be used: {error}") from error
+        waits, delay = config.validate_env_runners_after_construction, config.delay_between_env_runner_restarts_s
+        most = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
+        hang, restore = "env_runner_hang_timeout_s", "env_runner_restore_timeout_s"
+        self._hang_timeout_s = None if where == "inline" else config[hang]  # who is busy inline cannot be ended
+        survival = Survival(
+            Restarts(max_per_worker=most, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
+            min_workers=1,
+            fragment_timeout_s=self._hang_timeout_s,
+            placement_timeout_s=config[restore],
+            names={"fragment_timeout_s": hang, "placement_timeout_s": restore},
+        )
+        self._place = where
+        self.live_in(remote, 0 if waits else number, survival)
         try:
-            self.add(number if waits else 0)
+            self._add(number if waits else 0)
             self.fleet.look()
         except BaseException:
             self.fleet.close(0.0)
@@ -292,24 +346,38 @@ class Workers(RolloutGroup):
             raise
         self._has_remote = True
 
+    def _add(self, n: int) -> None:
+        try:
+            self.fleet.add(n)
+        except PlacementFailed as failure:
+            deadline = self.fleet.survival.placement_timeout_s
+            raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
+
     def _share_beginning(self) -> None:
         """Have remote workers begin with what is known here; without a local one, with the first one's weights."""
         if self._begun and self.local is not None:
             self.share({f"{FILTER}{policy_id}": one for policy_id, one in self.local.get_filters().items()})
-        weights = self.ask_first("get_weights") if self.local is None else self.local.get_weights()
+        weights = self.ask_first("get_weights")
         self.share(self.shared)
         self.publish(weights)
         if self.config.validate_env_runners_after_construction:
             self.update(self.fleet.up, self.config.env_runner_restore_timeout_s)
 
+    def _share_number(self) -> None:
+        """Have all workers, also those to come, count on as many remote workers as there are now."""
+        number = len(self.ids())
+        self.config = self.config.copy().env_runners(num_env_runners=number)
+        if self.local is not None:
+            self.local.num_workers = number
+        self.share({actor.NUM_WORKERS: number})
+
     def _job(self, name: Name) -> Job:
-        config, is_inline, resources = self.config, self._place == "inline", dict[str, Any]()
+        config, number = self.config, max(name.worker, self._number)
+        resources: dict[str, Any] = {}
         if self._place == "ray":
             resources = {"num_cpus": config.num_cpus_per_env_runner, "num_gpus": config.num_gpus_per_env_runner}
             resources["resources"] = dict(config.custom_resources_per_env_runner)
-        hang_timeout_s = None if is_inline else config.env_runner_hang_timeout_s
-        number = max(name.worker, self._number)
-        build = partial(RolloutActor, self._make, self._logdir, name, number, hang_timeout_s)
+        build = partial(actor.RolloutActor, self._make, self._logdir, name, number, self._hang_timeout_s)
         return Job(build, name, max(1, int(config.num_cpus_per_env_runner)), resources=resources)
 
 
@@ -328,17 +396,3 @@ def place(name: str | None, config: AlgorithmConfig) -> str:
             f"backend={name!r}; leave them out, or use backend='ray'"
         )
     return name
-
-
-def survival(config: AlgorithmConfig, name: str) -> Survival:
-    """What is done about workers that die or hang; those inline cannot be ended while they are busy."""
-    delay = config.delay_between_env_runner_restarts_s
-    most = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
-    hang, restore = "env_runner_hang_timeout_s", "env_runner_restore_timeout_s"
-    return Survival(
-        Restarts(max_per_worker=most, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
-        min_workers=1,
-        fragment_timeout_s=None if name == "inline" else config.env_runner_hang_timeout_s,
-        placement_timeout_s=config.env_runner_restore_timeout_s,
-        names={"fragment_timeout_s": hang, "placement_timeout_s": restore},
-    )
