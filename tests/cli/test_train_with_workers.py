@@ -10,7 +10,7 @@ import torch
 from cli_toys import SMALL, TINY
 
 from swath.cli import run as module
-from swath.collectors.many import ManyWorkers
+from swath.collectors.multi import ManyWorkers
 from swath.errors import FleetFailed
 from swath.report.checkpoint import load_checkpoint
 from swath.report.sinks import read_rows

@@ -9,7 +9,7 @@ from fleet_toys import KINDS, InThread, Level, drawn, fleet, numbered
 
 import ray_cluster
 from swath import RayCollector
-from swath.collectors import many
+from swath.collectors import multi
 from traces import left, require_no_more_than
 
 LARGE = 4_000
@@ -46,7 +46,7 @@ def test_cycles_on_ray_leave_no_actor_and_no_thread():
 
 def test_a_forgotten_collector_is_ended_where_one_may_wait_whichever_thread_finds_it(monkeypatch):
     """Garbage is also found by the thread that brings the answers of workers."""
-    end, ends = many.end_quietly, SimpleQueue()
+    end, ends = multi.end_quietly, SimpleQueue()
 
     def noted(*left):
         end(*left)
@@ -56,7 +56,7 @@ def test_a_forgotten_collector_is_ended_where_one_may_wait_whichever_thread_find
         cycle = [fleet(backend="inline")]
         cycle.append(cycle)
 
-    monkeypatch.setattr(many, "end_quietly", noted)
+    monkeypatch.setattr(multi, "end_quietly", noted)
     gc.collect()
     gc.disable()
     try:

@@ -7,7 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeAlias
 
@@ -23,7 +23,7 @@ from swath.collectors.request import CollectorRequest
 from swath.collectors.service import CollectorService
 from swath.collectors.state import saved_fleet
 from swath.collectors.status import facts_of, status_line
-from swath.collectors.weight_methods import TakesWeights, WeightSettings
+from swath.collectors.weight_methods import TakesWeights
 from swath.group.stats import viewed
 from swath.options import seconds
 from swath.report.progress import Progress, as_progress
@@ -62,17 +62,16 @@ def end_quietly(collection: CollectorService, background: Background) -> None:
 class BaseCollector(TakesWeights, ABC):
     """Base of all collectors; none derives from another. After shutdown all but facts raises `Closed`."""
 
-    collection: CollectorService
-    _request: CollectorRequest
     _progress: Progress | None = None
 
-    def _begin(self, request: CollectorRequest, settings: WeightSettings) -> None:
+    def _begin(self, request: CollectorRequest) -> None:
         """Bring the workers up, and show them; blocks until all have built env and policy. All or nothing is left.
 
         Raises:
+            TypeError: a weight updater and schemes, or something that is neither.
             ValueError: automatic updates have nothing to publish.
         """
-        settings.require_source(request.automatic)
+        updater, senders, receivers = self._weight_sources(request)
         view, mine = as_progress(request.options.progress), weakref.ref(self)
         self._request, self._worker_idx = request, request.options.worker_idx
 
@@ -80,10 +79,10 @@ class BaseCollector(TakesWeights, ABC):
             if (held := mine()) is not None:
                 held.update_policy_weights_()
 
-        self.collection = assemble(request, republish)
+        self.collection, self._at_end = assemble(request, republish), ExitStack()
         self._background = self._watched()
         try:
-            self._begin_weights(settings)
+            self._begin_weights(updater, senders, receivers)
         except BaseException:
             theirs = self.collection.jobs.here and request.workers[0].source.is_instance
             self._end(GOODBYE_S, close_env=not theirs)
@@ -95,16 +94,16 @@ class BaseCollector(TakesWeights, ABC):
     def _watched(self) -> Background:
         """See to it that the workers end with this collector; what collects in the background."""
 
+    @abstractmethod
+    def _first(self, method: str, *args: Any) -> Any:
+        """What a method of the first worker gives."""
+
     def _end(self, timeout: float, *, close_env: bool = True) -> None:
         """Stop background mode and end the workers; what closing their envs raised is raised."""
-        progress, self._progress = self._progress, None
-        if progress is not None:
-            progress.close()
-        try:
-            with self._background.ending(timeout):
-                self.collection.close(timeout, close_env=close_env)
-        finally:
-            self._outlet.close()
+        if self._progress is not None:
+            self._progress.close()
+        with self._at_end, self._background.ending(timeout):
+            self.collection.close(timeout, close_env=close_env)
 
     def _draw(self) -> Drawn:
         """The next batch, or the end of the run."""
@@ -213,6 +212,14 @@ class BaseCollector(TakesWeights, ABC):
         """
         self.collection.gate.require_open()
         return call_at(self, attr_path, args, kwargs)
+
+    def getattr_env(self, name: str) -> Any:
+        """An attribute of the first worker's env; of the first of several copies."""
+        return self._first("getattr_env", name)
+
+    def getattr_policy(self, name: str) -> Any:
+        """An attribute of the first worker's policy."""
+        return self._first("getattr_policy", name)
 
     def getattr_rb(self, name: str) -> Any:
         """An attribute of the replay buffer."""

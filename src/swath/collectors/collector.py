@@ -23,19 +23,15 @@ from swath.collectors.options import (
     WorkerOptions,
     defaults,
 )
-from swath.collectors.paths import call_each, follow
 from swath.collectors.remote import RemoteWorker
 from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
 from swath.collectors.saving import require_state
 from swath.collectors.state import load_fleet
-from swath.collectors.weight_methods import WeightSettings
 from swath.collectors.worker_request import never
 from swath.group.group import Call
 from swath.group.local import LocalFleet
 from swath.nearest import with_options
 from swath.options import count
-from swath.rollout.hosts.base import first_of
-from swath.weights.snapshot import POLICY
 
 BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
 RESERVED = {"create_env_fn", "policy", "backend", "backend_options", "num_collectors", "num_workers", "sync"}
@@ -135,7 +131,7 @@ class Collector(InThisProcess):
             worker=options.index,
             stopped=never if stopping is None else stopping.collection_stopped,
         )
-        self._begin(CollectorRequest(options, workers), WeightSettings.of(options, options.policy_factory, None))
+        self._begin(CollectorRequest(options, workers))
 
     def _watched(self) -> Background:
         fleet = self.collection.group.fleet
@@ -194,7 +190,7 @@ class Collector(InThisProcess):
 
     def get_distant_attr(self, path: str) -> Any:
         """The attribute at the end of a path."""
-        return self._follow(self, path)
+        return self._first("get_distant_attr", path)
 
     def map_fn(
         self,
@@ -207,15 +203,8 @@ class Collector(InThisProcess):
         Raises:
             ValueError: the lists are not of the same length.
         """
-        return call_each(self._follow(self, method_name), list_of_args, list_of_kwargs)
-
-    def getattr_env(self, name: str) -> Any:
-        """An attribute of the env; of the first of several copies."""
-        return self._follow(first_of(self._member.host.env), name)
-
-    def getattr_policy(self, name: str) -> Any:
-        """An attribute of the policy."""
-        return self._follow(self._member.policy, name)
+        called: list[Any] = self._first("map_fn", method_name, list_of_args, list_of_kwargs)
+        return called
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id.
@@ -227,7 +216,7 @@ class Collector(InThisProcess):
         self.collection.gate.require_open()
         if model_id not in self._outlet.receivers:
             self._outlet.require_models(model_id)
-        return self._member.policy if model_id == POLICY else follow(self, model_id)
+        return self._member.get_model(model_id)
 
     @property
     def env(self) -> Any:
@@ -250,9 +239,9 @@ class Collector(InThisProcess):
             raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
         return self.collection.batch_frames
 
-    def _follow(self, root: Any, path: str) -> Any:
+    def _first(self, method: str, *args: Any) -> Any:
         self.collection.gate.require_open()
-        return follow(root, path)
+        return getattr(self._member, method)(*args)
 
 
 def _chosen(index: Any, num_envs: int) -> list[int]:

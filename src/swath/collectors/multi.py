@@ -4,23 +4,128 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
-from swath.collectors.base import LocalCollector
+from swath.collectors.background import Background
+from swath.collectors.base import BaseCollector, LocalCollector, end_quietly
 from swath.collectors.collector import Collector
 from swath.collectors.fragments import Automatic
-from swath.collectors.many import ManyWorkers
 from swath.collectors.options import MultiOptions, WorkerOptions
+from swath.collectors.paths import paired
 from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of
 from swath.collectors.saving import TRAJ_POOL, require_state
 from swath.collectors.state import OWN, load_fleet
-from swath.collectors.weight_methods import WeightSettings
+from swath.collectors.weight_methods import acting_policy
 from swath.errors import warn_of_no_effect
+from swath.group.group import Call
 from swath.nearest import with_options
 from swath.options import count
 from swath.weights.schemes import SharedMemWeightSyncScheme
+from swath.workers.garbage import GarbageWatch
+
+
+class ManyWorkers(BaseCollector):
+    """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down.
+
+    Control calls are answered between two fragments; facts ask nobody and never wait.
+    """
+
+    def reset(self, reset_idx: Any = None) -> None:
+        """Begin fresh episodes in all envs, or in those of some workers; what is in flight of these is dropped.
+
+        Args:
+            reset_idx: one bool per worker.
+
+        Raises:
+            ValueError: not one bool per worker.
+            WorkerLate: a worker did not answer in time.
+        """
+        chosen = None if reset_idx is None else self._chosen(reset_idx)
+        collection = self.collection
+        with collection.forgetting(chosen):
+            calls = collection.group.to_all("reset")
+            tickets = collection.group.send({worker: calls[worker] for worker in chosen or calls})
+        collection.group.answers(tickets)
+
+    def get_distant_attr(self, path: str) -> list[Any]:
+        """What a path leads to in each worker, in order of workers; those that are gone for good are left out.
+
+        Raises:
+            AttributeError: a part is missing.
+            WorkerLate: a worker did not answer in time, or did not come back.
+        """
+        group = self.collection.open_group
+        return list(group.call_each(group.to_all("get_distant_attr", path)).values())
+
+    def map_fn(
+        self,
+        method_name: str,
+        list_of_args: Sequence[Sequence[Any]] | None = None,
+        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[Any]:
+        """Call a method of every worker, each with its own arguments; the answers in order of workers.
+
+        Workers that are being replaced are waited for; those that are gone for good are left out.
+
+        Raises:
+            ValueError: not one entry per worker, or lists that are not of the same length.
+            WorkerLate: a worker did not answer in time, or did not come back.
+        """
+        self.collection.gate.require_open()
+        workers = sorted(self.collection.jobs.described)
+        rows = paired(list_of_args, list_of_kwargs, len(workers))
+        if len(rows) != len(workers):
+            raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(rows)}")
+        each = zip(workers, rows, strict=True)
+        calls = {worker: Call("invoke", (method_name, args, kwargs)) for worker, (args, kwargs) in each}
+        return list(self.collection.open_group.call_each(calls).values())
+
+    def get_model(self, model_id: str) -> Any:
+        """A copy of the model of an id, as the first worker has it.
+
+        Raises:
+            AttributeError: a path that leads nowhere.
+        """
+        return self.collection.open_group.call_first("get_model", model_id)
+
+    def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
+        """Frames asked of one worker at a time.
+
+        Raises:
+            ValueError: no such worker.
+        """
+        frames = self.collection.fragments.frames
+        worker = min(frames) if worker_idx is None else worker_idx
+        if worker not in frames:
+            raise ValueError(f"worker_idx={worker_idx!r}: there is no such worker; workers are {sorted(frames)}")
+        return frames[worker]
+
+    def fake_tensordict(self) -> Any:
+        """Not here.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("fake_tensordict() needs the env in this process; use Collector")
+
+    def _chosen(self, reset_idx: Any) -> list[int]:
+        asked, n_workers = np.asarray(reset_idx), len(self.collection.jobs.described)
+        if asked.dtype != np.bool_ or asked.size != n_workers:
+            raise ValueError(f"reset_idx={reset_idx!r} must be one bool per worker ({n_workers})")
+        return [int(worker) for worker in np.flatnonzero(asked)]
+
+    def _first(self, method: str, *args: Any) -> Any:
+        return self.collection.open_group.call_first("cascade_execute", method, *args)
+
+    def _watched(self) -> Background:
+        background = Background(self.collection)
+        watch = GarbageWatch(self, partial(end_quietly, self.collection, background), at_exit=True)
+        self._at_end.callback(watch.end)
+        return background
 
 
 class LocalMultiCollector(ManyWorkers, LocalCollector):
@@ -99,52 +204,45 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
     """
 
     _sync: ClassVar[bool]
-    _threads_before: int | None = None
+    _scheme = SharedMemWeightSyncScheme
 
     @with_options(MultiOptions)
     def __init__(self, options: MultiOptions) -> None:
-        name = type(self).__name__
+        name, threads = type(self).__name__, options.num_threads
         if options.sync not in (None, self._sync):
             raise ValueError(f"sync={options.sync} is not what {name} does; leave it out, or use MultiCollector")
-        require_plain(options.collector_class)
+        if options.collector_class not in (None, Collector):
+            raise TypeError(
+                f"collector_class={options.collector_class!r} must be None or Collector; RayCollector takes others"
+            )
+        if options.backend not in ("process", "thread", "inline"):
+            raise ValueError(f"backend={options.backend!r} must be 'process' or 'thread'; for 'ray' use RayCollector")
+        if threads is not None:
+            count("num_threads", threads)
+        if count("num_sub_threads", options.num_sub_threads) != 1 and options.backend == "thread":
+            warn_of_no_effect("num_sub_threads", "threads share torch's with this process; set num_threads")
         envs = sources_of(options.create_env_fn, options.num_workers, "num_workers")
-        threads = None if options.num_threads is None else count("num_threads", options.num_threads)
+        rows = settings_of({setting: getattr(options, setting) for setting in SETTINGS}, len(envs))
+        workers = requests_of(
+            options,
+            envs,
+            acting_policy(options, options.policy_factory),
+            [WorkerOptions(**row) for row in rows],
+            _shares(options.frames_per_batch, len(envs), sync=self._sync),
+            threads=options.num_sub_threads,
+            masked=options.preemptive_threshold is not None,
+        )
         order = Order(
             self._sync, options.prefetch, options.max_staleness, options.preemptive_threshold, options.cat_results
         )
-        weight_settings = WeightSettings.of(options, options.policy_factory, SharedMemWeightSyncScheme)
-        given = {setting: getattr(options, setting) for setting in SETTINGS}
-        request = CollectorRequest(
-            options,
-            requests_of(
-                options,
-                envs,
-                weight_settings.acting,
-                [WorkerOptions(**row) for row in settings_of(given, len(envs))],
-                shares_of(options.frames_per_batch, len(envs), sync=self._sync),
-                threads=threads_of_worker(options.num_sub_threads, options.backend),
-                masked=options.preemptive_threshold is not None,
-            ),
-            order,
-            options.survival,
-            Automatic.asked(after_each_batch=options.update_at_each_batch, before_first=self._sync),
-            name,
-            local_backend(options.backend),
-            init_fn=options.init_fn,
+        automatic = Automatic.asked(after_each_batch=options.update_at_each_batch, before_first=self._sync)
+        backend, init_fn = options.backend, options.init_fn
+        self._begin(
+            CollectorRequest(options, workers, order, options.survival, automatic, name, backend, init_fn=init_fn)
         )
-        self._begin(request, weight_settings)
         if threads is not None:
-            self._threads_before = torch.get_num_threads()
+            self._at_end.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(threads)
-
-    def _end(self, timeout: float, *, close_env: bool = True) -> None:
-        """Stop background mode, end the workers, and give torch its threads back."""
-        try:
-            super()._end(timeout, close_env=close_env)
-        finally:
-            before, self._threads_before = self._threads_before, None
-            if before is not None:
-                torch.set_num_threads(before)
 
     def state_dict(self) -> OrderedDict[str, Any]:
         """`worker0`, `worker1`, … each with its weights, transforms, seed and life; and the counters of all.
@@ -209,7 +307,7 @@ def MultiCollector(*args: Any, sync: bool, **keywords: Any) -> LocalMultiCollect
     return (MultiSyncCollector if sync else MultiAsyncCollector)(*args, **keywords)
 
 
-def shares_of(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]:
+def _shares(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]:
     """Frames asked of each worker at a time.
 
     Args:
@@ -229,32 +327,3 @@ def shares_of(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]
         return shares if sync else [sum(shares)] * n_workers
     frames = count("frames_per_batch", frames_per_batch)
     return [-(-frames // n_workers) if sync else frames] * n_workers
-
-
-def local_backend(name: str | None) -> str:
-    """Where the workers of this machine live.
-
-    Raises:
-        ValueError: another word.
-    """
-    if name not in ("process", "thread", "inline"):
-        raise ValueError(f"backend={name!r} must be 'process' or 'thread'; for 'ray' use RayCollector")
-    return name
-
-
-def threads_of_worker(number: int, backend: str | None) -> int:
-    """Torch's threads in a worker; threads of this process have none of their own.
-
-    Raises:
-        ValueError: it is not an integer, or below 1.
-    """
-    threads = count("num_sub_threads", number)
-    if backend == "thread" and threads != 1:
-        warn_of_no_effect("num_sub_threads", "threads share torch's with this process; set num_threads")
-    return threads
-
-
-def require_plain(collector_class: Any) -> None:
-    """Raise `TypeError` unless it is `None` or our `Collector`."""
-    if collector_class not in (None, Collector):
-        raise TypeError(f"collector_class={collector_class!r} must be None or Collector; RayCollector takes others")

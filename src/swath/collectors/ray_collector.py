@@ -13,12 +13,12 @@ from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.collector import Collector
 from swath.collectors.fragments import Automatic
 from swath.collectors.jobs import frozen_request
-from swath.collectors.many import ManyWorkers
+from swath.collectors.multi import ManyWorkers
 from swath.collectors.options import LocalOptions, RayOptions, SharedOptions, WorkerOptions, defaults
 from swath.collectors.remote_collector import SUB_PROCESSES, kind_of, nested
 from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of, spread
 from swath.collectors.state import load_fleet
-from swath.collectors.weight_methods import WeightSettings
+from swath.collectors.weight_methods import acting_policy
 from swath.collectors.worker_request import WorkerRequest
 from swath.extras import need
 from swath.nearest import with_options
@@ -104,6 +104,8 @@ class RayCollector(ManyWorkers):
         Exception: what building an env or a policy raised, as its own type.
     """
 
+    _scheme = RayWeightSyncScheme
+
     @with_options(RayOptions)
     def __init__(self, options: RayOptions) -> None:
         source, frames = options.create_env_fn, count("frames_per_batch", options.frames_per_batch)
@@ -126,10 +128,11 @@ class RayCollector(ManyWorkers):
         local = LocalOptions(**{name: value for name, value in rows[0].items() if name in OWN})
         settings = [_worker_options(row) for row in rows]
         self._settings = settings[0]
-        weight_settings = WeightSettings.of(options, self._settings.policy_factory, RayWeightSyncScheme)
         order = Order(bool(options.sync), options.prefetch, options.max_staleness)
         share = _whole_share(frames, len(envs)) if order.sync else frames
-        workers = requests_of(local, envs, weight_settings.acting, settings, [share] * len(envs))
+        workers = requests_of(
+            local, envs, acting_policy(options, self._settings.policy_factory), settings, [share] * len(envs)
+        )
         workers = _with_resources(workers, options.remote_configs)
         if kind is not Collector:
             if local.trajectories.per_batch is not None:
@@ -149,7 +152,7 @@ class RayCollector(ManyWorkers):
             "ray",
             {"init_config": options.ray_init_config, "workers": len(envs)},
         )
-        self._begin(request, weight_settings)
+        self._begin(request)
 
     @property
     def remote_collectors(self) -> list[Any]:

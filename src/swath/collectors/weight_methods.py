@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, ClassVar, TypeAlias
 
 from swath.collectors.background import Background
-from swath.collectors.fragments import Automatic
 from swath.collectors.options import SharedOptions
 from swath.collectors.outlet import WeightOutlet
+from swath.collectors.request import CollectorRequest
 from swath.collectors.responding import sources_of
 from swath.collectors.service import CollectorService
 from swath.errors import warn
@@ -18,65 +18,13 @@ from swath.weights.schemes import OUTLETS, WeightSyncScheme, require_schemes
 from swath.weights.snapshot import POLICY
 from swath.weights.updaters import WeightUpdaterBase
 
+Schemes: TypeAlias = Mapping[str, WeightSyncScheme]
 
-@dataclass(frozen=True)
-class WeightSettings:
-    """Where the weights of a collector come from.
 
-    Attributes:
-        policy: the user's own policy.
-        built_there: whether a factory builds the policy where it acts.
-        updater: the weight updater, if there is one.
-        schemes: senders by model, declared by the user or by default.
-        receivers: receivers by model.
-        acting: what workers build their policy from: nothing where it is only the source of weights.
-    """
-
-    policy: Any
-    built_there: bool
-    updater: WeightUpdaterBase | None
-    schemes: Mapping[str, WeightSyncScheme]
-    receivers: Mapping[str, WeightSyncScheme]
-    acting: Any
-
-    @classmethod
-    def of(cls, options: SharedOptions, factory: Any, default: Callable[[], WeightSyncScheme] | None) -> WeightSettings:
-        """From arguments.
-
-        Args:
-            options: of the collector.
-            factory: builds policies; `None` if nothing does.
-            default: makes the scheme of the policy where there is nothing else.
-
-        Raises:
-            TypeError: updater and schemes, or something that is neither.
-        """
-        policy, declared = options.policy, options.weight_sync_schemes
-        if options.weight_updater is not None and declared is not None:
-            raise TypeError("weight_updater and weight_sync_schemes are both given; give one or the other")
-        updater = made_updater(options.weight_updater, policy)
-        sending = require_schemes("weight_sync_schemes", declared)
-        if declared is None and updater is None and default is not None:
-            sending = {POLICY: default()}
-        receiving = require_schemes("weight_recv_schemes", options.weight_recv_schemes)
-        only_source = factory is not None and declared is not None and POLICY in sending
-        return cls(policy, factory is not None, updater, sending, receiving, None if only_source else policy)
-
-    def require_source(self, automatic: Automatic) -> None:
-        """Check that automatic updates have something to publish.
-
-        Raises:
-            ValueError: they have not.
-        """
-        scheme = self.schemes.get(POLICY)
-        supplied = self.policy is not None or (scheme is not None and (not scheme.sends or scheme.source is not None))
-        if self.updater is not None:
-            supplied = self.updater.supplies
-        if self.built_there and not automatic.off and not supplied:
-            raise ValueError(
-                "automatic updates of weights have no source: a policy_factory builds the policies; give a policy, a "
-                "weight_updater or a scheme with weights, or call update_policy_weights_(weights) yourself"
-            )
+def acting_policy(options: SharedOptions, factory: Any) -> Any:
+    """What workers build their policy from: nothing where a factory does, and it is only the source of weights."""
+    declared = options.weight_sync_schemes
+    return None if factory is not None and isinstance(declared, Mapping) and POLICY in declared else options.policy
 
 
 def made_updater(given: Any, policy: Any) -> WeightUpdaterBase | None:
@@ -103,9 +51,14 @@ class TakesWeights:
     """Methods that publish weights, from any thread, before, during and between draws. After shutdown: `Closed`."""
 
     collection: CollectorService
+    _request: CollectorRequest
     _outlet: WeightOutlet
     _background: Background
+    # What is done after shutdown, whatever that raises.
+    _at_end: ExitStack
     _worker_idx: int | None
+    # Of the policy, where there is neither an updater nor another scheme.
+    _scheme: ClassVar[type[WeightSyncScheme] | None] = None
 
     def update_policy_weights_(
         self,
@@ -219,9 +172,7 @@ class TakesWeights:
         elif self._outlet.updater is not None or self._outlet.has_source():
             self.update_policy_weights_()
 
-    def register_scheme_receiver(
-        self, weight_recv_schemes: Mapping[str, WeightSyncScheme], *, synchronize_weights: bool = True
-    ) -> None:
+    def register_scheme_receiver(self, weight_recv_schemes: Schemes, *, synchronize_weights: bool = True) -> None:
         """Take weights from these schemes from now on: the newest of each at the start of every batch.
 
         Args:
@@ -270,17 +221,44 @@ class TakesWeights:
         """The same as `policy_version`."""
         return self._outlet.version
 
-    def _begin_weights(self, settings: WeightSettings) -> None:
-        """Set up updater, schemes and receivers of the constructor, and what workers begin with."""
-        self._outlet = OUTLETS[self] = WeightOutlet(self.collection, settings.policy)
-        if settings.updater is not None:
-            settings.updater.register_collector(self)
-            self._outlet.updater = settings.updater
-        for model_id, scheme in settings.schemes.items():
+    def _weight_sources(self, request: CollectorRequest) -> tuple[WeightUpdaterBase | None, Schemes, Schemes]:
+        """The updater, and by model the schemes that send and those that receive.
+
+        Raises:
+            TypeError: updater and schemes, or something that is neither.
+            ValueError: automatic updates have nothing to publish.
+        """
+        options, declared = request.options, request.options.weight_sync_schemes
+        if options.weight_updater is not None and declared is not None:
+            raise TypeError("weight_updater and weight_sync_schemes are both given; give one or the other")
+        updater, senders = made_updater(options.weight_updater, options.policy), {}
+        if declared is not None:
+            senders = require_schemes("weight_sync_schemes", declared)
+        elif updater is None and self._scheme is not None:
+            senders = {POLICY: self._scheme()}
+        if not request.automatic.off and request.workers[0].options.policy_factory is not None:
+            scheme = senders.get(POLICY)
+            supplied = options.policy is not None or (
+                scheme is not None and not (scheme.sends and scheme.source is None)
+            )
+            if not (supplied if updater is None else updater.supplies):
+                raise ValueError(
+                    "automatic updates of weights have no source: a policy_factory builds the policies; give a policy, "
+                    "a weight_updater or a scheme with weights, or call update_policy_weights_(weights) yourself"
+                )
+        return updater, senders, require_schemes("weight_recv_schemes", options.weight_recv_schemes)
+
+    def _begin_weights(self, updater: WeightUpdaterBase | None, senders: Schemes, receivers: Schemes) -> None:
+        """Set these up, and what workers begin with."""
+        options, workers = self._request.options, self._request.workers
+        self._outlet = OUTLETS[self] = WeightOutlet(self.collection, options.policy)
+        self._at_end.callback(self._outlet.close)
+        self.weight_updater = updater
+        for model_id, scheme in senders.items():
             scheme.init_on_sender(model_id=model_id, context=self)
-        self._outlet.begin(built_there=settings.built_there)
-        if settings.receivers:
-            self.register_scheme_receiver(settings.receivers)
+        self._outlet.begin(built_there=workers[0].options.policy_factory is not None)
+        if receivers:
+            self.register_scheme_receiver(receivers)
 
     def _require_ready(self) -> None:
         self._background.raise_kept()

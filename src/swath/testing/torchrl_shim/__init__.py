@@ -21,8 +21,7 @@ from tensordict.nn import TensorDictModule
 import swath
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
-from swath.collectors.many import ManyWorkers
-from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiCollector
+from swath.collectors.multi import LocalMultiCollector, ManyWorkers, MultiAsyncCollector, MultiCollector
 from swath.keys import COLLECTOR, NEXT
 from swath.rollout.policies.binding import asked_for
 from swath.testing.shim import Lent, Shim, Table, ours, pickle_by_value, tables
