@@ -68,8 +68,8 @@ def test_what_a_batch_has_not_is_left_out_by_default():
 @pytest.mark.parametrize(
     ("views", "index", "error", "message"),
     [
-        (None, 3, IndexError, r"index=3, but the batch has 3 rows"),
-        (None, -4, IndexError, r"index=-4, but the batch has 3 rows"),
+        (None, 3, IndexError, "out of range"),
+        (None, -4, IndexError, "out of range"),
         ({"a": ViewRequirement("obs", shift=-2)}, "last", ValueError, r"data_col='obs' and shift=-2"),
         (
             {"a": ViewRequirement()},

@@ -134,5 +134,5 @@ class TestTimeSlices:
         assert MultiAgentBatch({}, 2).timeslices(1) == MultiAgentBatch({"p": SampleBatch()}, 2).timeslices(1) == []
         with pytest.raises(ValueError, match=r"k=0 must be at least 1"):
             both().timeslices(0)
-        with pytest.raises(KeyError, match=r"lacks 'eps_id'"):
+        with pytest.raises(KeyError, match="no column 'eps_id'"):
             both().timeslices(1)

@@ -78,8 +78,6 @@ def test_all_else_is_stored_as_it_is():
     batch = SampleBatch({**columns, "c": {"d": (inner,)}})
     assert all(batch[name] is column for name, column in columns.items())
     assert batch["c"]["d"][0] is inner
-    with pytest.raises(ValueError, match=r"column 'x' cannot become an array, its parts differ in shape"):
-        SampleBatch(x=[[1, 2], [3]])
     for attempt in (lambda: batch["z"], lambda: batch.__delitem__("z"), lambda: batch.columns(["a", "z"])):
         with pytest.raises(KeyError, match="z"):
             attempt()
@@ -174,9 +172,8 @@ ON_ROWS = {
 def test_columns_that_do_not_fit_are_refused_with_names_and_lengths(name):
     batch, message = UNEVEN[name]
     for operation, act in ON_ROWS.items():
-        needs = operation == "right_zero_pad" and "seq_lens" not in batch
         flags = {} if operation != "split_by_episode" else {"terminateds": np.zeros(len(batch["a"]))}
-        with pytest.raises(ValueError, match="needs 'seq_lens'" if needs else message.partition(";")[0]):
+        with pytest.raises(ValueError, match=message.partition(";")[0]):
             act(batch.like({**batch, **flags}))
 
 

@@ -1,9 +1,14 @@
-"""A dict of columns: how they are stored, read and counted."""
+"""A dict of columns: how they are stored, read, counted and joined, and what `seq_lens` says of their rows.
+
+seq_lens 2 3 1     rows  a a b b b c            not padded: one sequence behind the other
+                   rows  a a . b b b c . .      padded to 3: each takes as many places
+none               rows  a b c d e f            nothing is known of sequences
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Self
@@ -12,8 +17,18 @@ import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
-from swath.rollout_workers.nests import ARRAYS, Leaf, as_array, as_tensor, holds_objects, leaves, map_nest, rows_of
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
+from swath.rollout_workers.nests import (
+    ARRAYS,
+    Array,
+    Leaf,
+    as_array,
+    as_tensor,
+    holds_objects,
+    leaves,
+    map_nest,
+    rows_of,
+)
 
 
 def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
@@ -34,21 +49,30 @@ def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
 
 _NO_DONES = "'dones' cannot be set: it is computed; set 'terminateds' and 'truncateds'"
 
-# What holds for parts of a batch as for the whole.
-_KEPT = ("time_major", "max_seq_len", "zero_padded", "num_grad_updates", "is_training")
-
-_GONE = {
-    "compress": "columns are not compressed; store batches with numpy.savez_compressed",
-    "decompress_if_needed": "columns are never compressed; leave it out",
-    "set_get_interceptor": "columns are read as they are; call to_device() for tensors",
-    "accessed_keys": "batches do not record what is read; name the columns you need",
-}
-_GONE["pack_if_needed"], _GONE["get_interceptor"] = _GONE["compress"], _GONE["set_get_interceptor"]
 # What RLlib's batches have and these do not: the way out, by name.
-_GONE["added_keys"] = _GONE["deleted_keys"] = _GONE["accessed_keys"]
+_GONE = {
+    **dict.fromkeys(
+        ("compress", "decompress_if_needed", "pack_if_needed"),
+        "columns are never compressed: leave it out, or store batches with numpy.savez_compressed",
+    ),
+    **dict.fromkeys(
+        ("set_get_interceptor", "get_interceptor"),
+        "columns are read as they are; call to_device() for tensors",
+    ),
+    **dict.fromkeys(
+        ("accessed_keys", "added_keys", "deleted_keys"),
+        "batches do not record what is read or set: name the columns you need",
+    ),
+}
 
 
-class Columns(dict[str, Any]):
+def refused_attribute(batch: object, name: str) -> AttributeError:
+    """The error for an attribute that a batch does not have, with the way out where RLlib's batches have it."""
+    why = f": {_GONE[name]}" if name in _GONE else ""
+    return AttributeError(f"{type(batch).__name__} has no attribute {name!r}{why}", name=name, obj=batch)
+
+
+class ColumnDict(ColumnNames, dict[str, Any]):
     """Columns by name, with what is known about them as a whole.
 
     Attributes:
@@ -73,13 +97,11 @@ class Columns(dict[str, Any]):
         _num_grad_updates: float | None = None,
         **columns: Any,
     ) -> None:
-        given = dict(*args, **columns)
-        if ColumnNames.DONES in given:
-            raise KeyError(_NO_DONES)
-        super().__init__({name: _as_column(name, column) for name, column in given.items()})
-        seq_lens = dict.get(self, ColumnNames.SEQ_LENS)
+        super().__init__()
+        self.update(*args, **columns)
+        seq_lens = dict.get(self, self.SEQ_LENS)
         if seq_lens is None:
-            self.pop(ColumnNames.SEQ_LENS, None)
+            self.pop(self.SEQ_LENS, None)
         elif _max_seq_len is None and len(seq_lens):
             _max_seq_len = int(seq_lens.max())
         self.time_major, self.max_seq_len, self.zero_padded = _time_major, _max_seq_len, _zero_padded
@@ -93,8 +115,8 @@ class Columns(dict[str, Any]):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, name: str) -> Any:
-        return self._dones() if name == ColumnNames.DONES else super().__getitem__(name)
+    def __getitem__(self, name: Any) -> Any:
+        return self._dones() if name == self.DONES else super().__getitem__(name)
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"there is no column {name!r}; there are {', '.join(self) or 'none'}")
@@ -105,9 +127,13 @@ class Columns(dict[str, Any]):
             raise refused_attribute(self, name)
 
     def __setitem__(self, name: str, column: Any) -> None:
-        if name == ColumnNames.DONES:
+        if name == self.DONES:
             raise KeyError(_NO_DONES)
-        super().__setitem__(name, _as_column(name, column))
+        if name == self.SEQ_LENS and isinstance(column, list | tuple):
+            column = np.array(column, dtype=np.int32) if column else None
+        elif not isinstance(column, ARRAYS) and name != self.INFOS:
+            column = map_nest(lambda leaf: np.array(leaf) if isinstance(leaf, list | Number) else leaf, column)
+        super().__setitem__(name, column)
 
     def get(self, name: str, default: Any = None) -> Any:
         """A column, or the default if there is none."""
@@ -120,6 +146,10 @@ class Columns(dict[str, Any]):
         """Set several columns."""
         for name, column in dict(*args, **columns).items():
             self[name] = column
+
+    def columns(self, keys: Iterable[str]) -> list[Any]:
+        """These columns."""
+        return [self[key] for key in keys]
 
     def set_training(self, training: bool = True) -> None:
         """Say whether the batch is for an update."""
@@ -181,29 +211,53 @@ class Columns(dict[str, Any]):
         return sum(leaf.nbytes if isinstance(leaf, ARRAYS) else sys.getsizeof(leaf) for leaf in found)
 
     def like(self, columns: dict[str, Any]) -> Self:
-        """Other columns, of which the same holds as of these."""
+        """Other columns, of which the same holds as of these; but for `own_env_steps`."""
         made = type(self)()
         dict.update(made, columns)
-        for name in _KEPT:
-            setattr(made, name, getattr(self, name))
+        vars(made).update(vars(self), own_env_steps=None)
         return made
 
     def mapped(self, function: Callable[[Leaf], Leaf]) -> dict[str, Any]:
         """The columns with `function(leaf)` in place of each leaf."""
         return {name: map_nest(function, column) for name, column in self.items()}
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Columns and attributes; arrays travel out of band.
+    def check_lengths(self) -> None:
+        """Raise `ValueError`, with names and lengths, unless all columns with a leading dimension are equally long.
 
-        NumPy gives only arrays without gaps out of band, so the others are packed tightly first.
+        With `seq_lens` that is the sum of its numbers, or the places of padded sequences; `state_in_…` then have one
+        row per sequence.
         """
-        state = {name: getattr(self, name) for name in (*_KEPT, "own_env_steps")}
-        return type(self), (self.mapped(_without_gaps),), state
+        lengths, wanted, found = self._lengths(), None, []
+        if lengths is None:
+            shapes = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in self.values()}
+            if len(shapes) == 1 and not shapes & {None, ()}:
+                return  # as in most batches
+        elif not self.time_major:
+            wanted = int(self._bounds(lengths)[-1])
+        for name, column in self.items():
+            n_states = None if lengths is None or not is_state_in(name) else len(lengths)
+            for path, leaf in leaves(column, (name,)) if name != self.SEQ_LENS else ():
+                n_rows = rows_of(leaf)
+                if n_rows is not None:
+                    wanted = n_rows if wanted is None and n_states is None else wanted
+                    found.append((path, n_rows, wanted if n_states is None else n_states))
+        if any(n_rows != needed for _, n_rows, needed in found):
+            named = ", ".join(f"{'/'.join(map(str, path))}: {n_rows}" for path, n_rows, _ in found)
+            needed = "one row per step" if lengths is None else f"{wanted} rows, for {len(lengths)} sequences"
+            raise ValueError(f"columns of different lengths: {named}; every column needs {needed}")
+
+    def _lengths(self) -> Array | None:
+        """Rows of each sequence, None where there are none."""
+        seq_lens = dict.get(self, self.SEQ_LENS)
+        return None if seq_lens is None else as_array(seq_lens).astype(np.int64).reshape(-1)
+
+    def _bounds(self, lengths: Array) -> Array:
+        """Where in a column each sequence begins, and where the last one ends."""
+        return np.append(0, np.cumsum(np.full_like(lengths, self.max_seq_len) if self.zero_padded else lengths))
 
     def _dones(self) -> Any:
         """`terminateds | truncateds`, as they are stored; a fresh array that cannot be written."""
-        names = (ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS)
-        flags = [flag for flag in (dict.get(self, name) for name in names) if flag is not None]
+        flags = [self[name] for name in (self.TERMINATEDS, self.TRUNCATEDS) if name in self]
         if not flags:
             raise KeyError(f"'dones': the batch has neither 'terminateds' nor 'truncateds', but {sorted(self)}")
         if all(isinstance(flag, torch.Tensor) for flag in flags):
@@ -211,28 +265,6 @@ class Columns(dict[str, Any]):
         dones = np.asarray(np.logical_or(as_array(flags[0]), as_array(flags[-1])))
         dones.flags.writeable = False
         return dones
-
-
-def refused_attribute(batch: object, name: str) -> AttributeError:
-    """The error for an attribute that a batch does not have, with the way out where RLlib's batches have it."""
-    why = f": {_GONE[name]}" if name in _GONE else ""
-    return AttributeError(f"{type(batch).__name__} has no attribute {name!r}{why}", name=name, obj=batch)
-
-
-def _as_column(name: str, value: Any) -> Any:
-    """The value as it is stored: lists and numbers as arrays, except in `infos`."""
-    if isinstance(value, ARRAYS) or name == ColumnNames.INFOS:
-        return value
-    if name == ColumnNames.SEQ_LENS and isinstance(value, list | tuple):
-        return np.array(value, dtype=np.int32) if value else None
-    try:
-        return map_nest(lambda leaf: np.array(leaf) if isinstance(leaf, list | Number) else leaf, value)
-    except ValueError as error:
-        raise ValueError(f"column {name!r} cannot become an array, its parts differ in shape: {error}") from error
-
-
-def _without_gaps(leaf: Leaf) -> Leaf:
-    return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
 
 
 def _moved(leaf: Leaf, device: torch.device, *, pin_memory: bool) -> Leaf:

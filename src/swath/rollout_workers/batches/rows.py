@@ -1,308 +1,23 @@
-"""Rows of batches: what `seq_lens` says about them, some of them, and batches one behind another.
-
-seq_lens 2 3 1     rows  a a b b b c            not padded: one sequence behind the other
-                   rows  a a . b b b c . .      padded to 3: each takes as many places
-none               rows  a b c d e f            each row is a sequence of its own
-"""
+"""Rows of batches: some of them, in sequences of other lengths, and those of one batch behind those of another."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import Any, Self, TypeAlias, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from swath.options import count
-from swath.rollout_workers.batches.columns import Columns
-from swath.rollout_workers.batches.names import ColumnNames, counts_sequences, is_state_in, state_out_of
-from swath.rollout_workers.nests import Array, Leaf, as_array, joined, leaves, map_nest, map_together, rows_of, take
+from swath.rollout_workers.batches.columns import ColumnDict
+from swath.rollout_workers.batches.names import SHIFTED, ColumnNames, counts_sequences, is_state_in, state_out_of
+from swath.rollout_workers.nests import Array, Leaf, as_array, joined, map_nest, map_together, take
 
-# The builtin, which the method of that name hides.
-Slice: TypeAlias = slice
-
-_EPISODE_KEYS = (ColumnNames.EPS_ID, ColumnNames.DONES)
+SomeColumns = TypeVar("SomeColumns", bound=ColumnDict)
 
 
-class Sequences:
-    """How rows are divided into sequences.
-
-    Args:
-        lengths: rows of each, `[n]`.
-        stride: places that each takes; None if they take as many as they have rows.
-
-    Attributes:
-        starts: at which row each begins, `[n]`.
-        ends: behind which row each ends, `[n]`.
-        bounds: where in a column each begins, and where the last one ends, `[n + 1]`.
-        of_rows: which sequence each row is of, `[rows]`.
-        place_of_rows: where in a column each row is, `[rows]`.
-    """
-
-    def __init__(self, lengths: Array, stride: int | None = None) -> None:
-        self.lengths, self.stride, numbers = lengths, stride, np.arange(len(lengths) + 1)
-        self.ends = np.cumsum(lengths)
-        self.starts = self.ends - lengths
-        self.bounds = np.append(0, self.ends) if stride is None else numbers * stride
-        self.of_rows = np.repeat(numbers[:-1], lengths)
-        self.place_of_rows: Array = np.arange(len(self.of_rows)) + (self.bounds[:-1] - self.starts)[self.of_rows]
-
-    @classmethod
-    def of(cls, batch: Columns) -> Sequences:
-        """The sequences of a batch."""
-        seq_lens = dict.get(batch, ColumnNames.SEQ_LENS)
-        if seq_lens is None:
-            return cls(np.ones(batch.count, dtype=np.int64), 1)
-        return cls(as_array(seq_lens).astype(np.int64).reshape(-1), batch.max_seq_len if batch.zero_padded else None)
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def before(self, row: int) -> int:
-        """How many sequences lie wholly before a row."""
-        return int(np.searchsorted(self.ends, row, side="right")) if row > 0 else 0
-
-
-class Rows(Columns):
-    """Columns that can be taken apart by rows."""
-
-    def check_lengths(self) -> None:
-        """Raise `ValueError`, with names and lengths, unless all columns with a leading dimension are equally long.
-
-        With `seq_lens` that is the sum of its numbers, or the places of padded sequences; `state_in_…` then have one
-        row per sequence.
-        """
-        has_sequences = ColumnNames.SEQ_LENS in self
-        shapes = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in self.values()}
-        if len(shapes) == 1 and not shapes & {None, ()} and not has_sequences:
-            return  # as in most batches
-        sequences, found, rows = Sequences.of(self), [], None
-        if has_sequences and not self.time_major:
-            rows = int(sequences.bounds[-1])
-        for name, column in self.items():
-            for path, leaf in leaves(column, (name,)) if name != ColumnNames.SEQ_LENS else ():
-                length, of_states = rows_of(leaf), has_sequences and is_state_in(name)
-                if length is not None:
-                    rows = length if rows is None and not of_states else rows
-                    found.append((path, length, len(sequences) if of_states else rows))
-        if any(length != wanted for _, length, wanted in found):
-            named = ", ".join(f"{'/'.join(map(str, path))}: {length}" for path, length, _ in found)
-            padded = f"{rows} rows, for {len(sequences)} sequences with padding"
-            needed = padded if has_sequences else "one row per step"
-            raise ValueError(f"columns of different lengths: {named}; every column needs {needed}")
-
-    def sequences(self) -> Sequences:
-        """The sequences, each row one where there are none.
-
-        Raises:
-            ValueError: columns of different lengths, or that cannot be taken apart by rows.
-        """
-        self._check_rows()
-        return Sequences.of(self)
-
-    @overload
-    def __getitem__(self, name: Slice) -> Self: ...
-    @overload
-    def __getitem__(self, name: str) -> Any: ...
-    def __getitem__(self, name: str | Slice) -> Any:
-        if not isinstance(name, slice):
-            return super().__getitem__(name)
-        if name.step not in (None, 1):
-            raise ValueError(
-                f"step {name.step} of a slice of a batch must be 1; take every n-th row of the columns instead"
-            )
-        self._check_rows()
-        start, stop, _ = name.indices(self.count)
-        stop = max(start, stop)
-        if ColumnNames.SEQ_LENS not in self:
-            return self.like(self.mapped(partial(take, rows=slice(start, stop))))
-        sequences = Sequences.of(self)
-        first, last = sequences.before(start), sequences.before(stop)
-        return taken(self, slice(*sequences.bounds[[first, last]]), slice(first, last))
-
-    def columns(self, keys: Iterable[str]) -> list[Any]:
-        """These columns."""
-        return [self[key] for key in keys]
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Each row as a dict; `seq_lens` is 1 in each."""
-        columns = self._row_by_row()
-        for i in range(self.count):
-            yield columns.mapped(partial(_row, i))
-
-    def take(self, rows: Array) -> Self:
-        """These rows, copied: sequences of one row each, where there are sequences.
-
-        The state before a row is that at the beginning of its sequence, or what the row before gave out
-        (`state_out_…`), if the batch has that.
-
-        Args:
-            rows: their numbers `[n]`.
-        """
-        self._check_rows()
-        if ColumnNames.SEQ_LENS not in self:
-            return taken(self, rows, rows)
-        made = regrouped(self, rows, np.ones(len(rows), dtype=np.int64))
-        made.zero_padded = False
-        return made
-
-    def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
-        """Exactly the rows from `start` to `end`; a negative start asks for zeros in front.
-
-        Args:
-            start: the first row.
-            end: the row behind the last.
-            state_start: the first sequence that the rows are from, if the caller knows.
-            state_end: the sequence behind the last.
-
-        Raises:
-            ValueError: the last two are not as it is, columns of different lengths, or padded sequences.
-        """
-        self._check_rows()
-        front = max(-count("start", start, least=None), 0)
-        begin = min(max(start, 0), self.count)
-        stop = max(begin, min(count("end", end, least=0), self.count))
-        rows: Any = np.concatenate([np.full(front, -1), np.arange(begin, stop)]) if front else slice(begin, stop)
-        if ColumnNames.SEQ_LENS not in self:
-            return taken(self, rows, rows)
-        sequences = Sequences.of(self)
-        if sequences.stride is not None:
-            raise ValueError(
-                "of padded sequences only whole ones can be taken; use batch[i:j], or slice before padding"
-            )
-        found, lengths = np.unique(sequences.of_rows[begin:stop], return_counts=True)
-        if front:  # zeros in front belong to the first
-            found, lengths = (found, lengths) if len(found) else (np.zeros(1, int), np.zeros(1, int))
-            lengths[0] += front
-        span = (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
-        if (state_start, state_end) not in ((None, None), span):
-            given = (state_start, state_end)
-            raise ValueError(f"rows {start} to {end} are from sequences {span[0]} to {span[1]}, not {given}")
-        return regrouped(self, rows if front else np.arange(begin, stop), lengths)
-
-    def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
-        """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
-
-        With `seq_lens` cuts move down to where a sequence starts, and parts that get empty by that are left out.
-
-        Raises:
-            ValueError: not exactly one of the three, or one below 1.
-        """
-        given = [value for value in (size, num_slices, k) if value is not None]
-        if len(given) != 1:
-            raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
-        if num_slices is None:
-            bounds = [*range(0, self.count, count("size", given[0])), self.count]
-        else:
-            wanted = count("num_slices", num_slices)
-            bounds = [0, *np.cumsum([(self.count + i) // wanted for i in range(wanted)]).tolist()]
-        parts = [self[start:stop] for start, stop in pairwise(bounds)]
-        return parts if ColumnNames.SEQ_LENS not in self else [part for part in parts if part.count]
-
-    def split_by_episode(self, key: str | None = None) -> list[Self]:
-        """One batch per run of equal `eps_id`, or where that is missing per done; `key` forces "eps_id" or "dones".
-
-        Raises:
-            KeyError: no such column.
-            ValueError: another key, or an episode that ends in the middle of a padded sequence.
-        """
-        if key not in (None, *_EPISODE_KEYS):
-            raise ValueError(f"split_by_episode(key={key!r}) splits by one of {_EPISODE_KEYS}")
-        key = key or (ColumnNames.EPS_ID if ColumnNames.EPS_ID in self else ColumnNames.DONES)
-        sequences = self.sequences()
-        values = as_array(self[key])[sequences.place_of_rows]
-        ends = values[1:] != values[:-1] if key == ColumnNames.EPS_ID else values[:-1]
-        bounds = [0, *(np.flatnonzero(ends) + 1).tolist(), self.count] if self.count else []
-        if sequences.stride is None:
-            return [self.slice(start, stop) for start, stop in pairwise(bounds)]
-        if not set(bounds) <= {*sequences.starts.tolist(), self.count}:
-            raise ValueError("a padded sequence goes on over the end of an episode; split by episode before padding")
-        return [self[start:stop] for start, stop in pairwise(bounds)]
-
-    def concat(self, other: Rows) -> Self:
-        """A new batch of both, as `concat_samples` makes it."""
-        return concat([self, other], type(self))
-
-    def shuffle(self, generator: np.random.Generator | None = None) -> Self:
-        """Put the rows in random order, all columns and `infos` alike, in place; padded sequences stay together.
-
-        Args:
-            generator: what draws the order; by default NumPy's global state.
-
-        Returns:
-            This batch.
-
-        Raises:
-            ValueError: columns of different lengths, or sequences without padding.
-        """
-        sequences = self.sequences()
-        if sequences.stride is None:
-            raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
-        draw: Any = np.random.permutation if generator is None else generator.permutation
-        order = draw(len(sequences))
-        places = (order[:, None] * sequences.stride + np.arange(sequences.stride)).reshape(-1)
-        dict.update(self, taken(self, places, order))
-        return self
-
-    def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
-        """Let each sequence take `max_seq_len` rows, zeros behind its end, in place; None among objects.
-
-        Args:
-            max_seq_len: at least the length of the longest.
-            exclude_states: only True: `state_in_…` have one row per sequence.
-
-        Returns:
-            This batch.
-
-        Raises:
-            ValueError: no `seq_lens`, a longer sequence, columns of different lengths, or another padding already; or
-                `exclude_states=False`.
-        """
-        if not exclude_states:
-            raise ValueError("exclude_states=False is not served: states have one row per sequence; leave it out")
-        stride = count("max_seq_len", max_seq_len)
-        if ColumnNames.SEQ_LENS not in self:
-            raise ValueError(f"right_zero_pad() needs 'seq_lens'; this batch has only {sorted(self)}")
-        sequences = self.sequences()
-        if sequences.stride not in (None, stride):
-            raise ValueError(
-                f"the sequences are padded to {sequences.stride} already; pad the batch they are from to {stride}"
-            )
-        longest = sequences.lengths.max(initial=0)
-        if longest > stride:
-            raise ValueError(f"max_seq_len={stride}, but there is a sequence of {longest} rows; use at least that")
-        padded = Sequences(sequences.lengths, stride)
-        rows = np.full(padded.bounds[-1], -1)
-        rows[padded.place_of_rows] = sequences.place_of_rows
-        dict.update(self, taken(self, rows, slice(None)))
-        self.zero_padded, self.max_seq_len = True, stride
-        return self
-
-    def _row_by_row(self) -> Self:
-        """The rows without padding, with lengths and states for every row instead of every sequence."""
-        self.sequences()
-        return self.take(np.arange(self.count)) if ColumnNames.SEQ_LENS in self else self
-
-    def _check_rows(self) -> None:
-        """Raise `ValueError` where `check_lengths` does, or if columns cannot be taken apart by rows."""
-        self.check_lengths()
-        if self.time_major and ColumnNames.SEQ_LENS in self:
-            raise ValueError(
-                "the columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it"
-            )
-
-
-SomeRows = TypeVar("SomeRows", bound=Rows)
-
-
-def _row(i: int, leaf: Leaf) -> Leaf:
-    return leaf if rows_of(leaf) is None else leaf[i]
-
-
-def taken(batch: SomeRows, rows: slice | Array, of_sequences: slice | Array) -> SomeRows:
-    """These places of columns, and these of columns that have one row per sequence."""
+def taken(batch: SomeColumns, rows: slice | Array, of_sequences: slice | Array = slice(None)) -> SomeColumns:
+    """These places of columns, and these of columns that have one row per sequence, by default all."""
     pick, pick_sequences = partial(take, rows=rows), partial(take, rows=of_sequences)
     if ColumnNames.SEQ_LENS not in batch:
         return batch.like(batch.mapped(pick))
@@ -311,32 +26,37 @@ def taken(batch: SomeRows, rows: slice | Array, of_sequences: slice | Array) -> 
     )
 
 
-def regrouped(batch: SomeRows, rows: Array, lengths: Array) -> SomeRows:
-    """These rows of sequences, copied, as new sequences of these lengths; zeros for rows below 0.
+def regrouped(batch: SomeColumns, rows: Array, lengths: Array) -> SomeColumns:
+    """These rows of sequences without padding, copied, as sequences of other lengths; zeros for rows below 0.
 
     The state before a sequence is that at the beginning of its first row's, or what the row before gave out, if the
     batch has that.
     """
-    sequences = Sequences.of(batch)
+    seq_lens = batch[ColumnNames.SEQ_LENS]
+    old = as_array(seq_lens).reshape(-1)
+    starts, of_rows = np.cumsum(old) - old, np.repeat(np.arange(len(old)), old)
     firsts = np.maximum(rows[np.cumsum(lengths) - lengths], 0)
-    made = taken(batch, np.append(sequences.place_of_rows, -1)[rows], sequences.of_rows[firsts])
-    inside = np.flatnonzero(firsts > sequences.starts[sequences.of_rows[firsts]])
-    given_out = sequences.place_of_rows[firsts[inside] - 1]
+    made = taken(batch, rows, of_rows[firsts])
+    inside = np.flatnonzero(firsts > starts[of_rows[firsts]])
 
     def after(leaf: Leaf, out: Leaf) -> Leaf:
-        leaf[inside] = take(out, given_out)
+        leaf[inside] = take(out, firsts[inside] - 1)
         return leaf
 
     for name in filter(is_state_in, batch):
         if state_out_of(name) in batch:
             made[name] = map_nest(after, made[name], batch[state_out_of(name)])
-    seq_lens = batch[ColumnNames.SEQ_LENS]
     is_tensor = isinstance(seq_lens, torch.Tensor)
-    made[ColumnNames.SEQ_LENS] = torch.as_tensor(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
+    made[ColumnNames.SEQ_LENS] = torch.from_numpy(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
     return made
 
 
-def concat(batches: Iterable[Rows], kind: type[SomeRows]) -> SomeRows:
+def valid_places(lengths: Array, stride: int) -> Array:
+    """Which places of sequences that are padded to `stride` hold rows."""
+    return (np.arange(stride) < lengths[:, None]).ravel()
+
+
+def concat(batches: Iterable[SomeColumns], kind: type[SomeColumns]) -> SomeColumns:
     """Batches as a new one; empty ones are passed over.
 
     Raises:
@@ -360,26 +80,63 @@ def concat(batches: Iterable[Rows], kind: type[SomeRows]) -> SomeRows:
     return made
 
 
-def _check_alike(batches: Sequence[Rows]) -> None:
+def _check_alike(batches: Sequence[ColumnDict]) -> None:
     first = batches[0]
     for batch in batches:
         if missing := first.keys() ^ batch.keys():
             raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
         batch.check_lengths()
-    traits: dict[str, set[Any]] = {
-        "zero_padded": {batch.zero_padded for batch in batches},
-        "time_major": {batch.time_major for batch in batches},
-        "max_seq_len given": {batch.max_seq_len is not None for batch in batches},
-        "max_seq_len": {batch.max_seq_len for batch in batches if first.zero_padded},
-    }
-    for trait, values in traits.items():
-        if len(values) > 1:
+    for trait in ("zero_padded", "time_major", "max_seq_len"):
+        values = {getattr(batch, trait) for batch in batches}
+        may_differ = trait == "max_seq_len" and not first.zero_padded and None not in values
+        if len(values) > 1 and not may_differ:
             raise ValueError(f"batches differ in {trait}: {sorted(map(str, values))}; it must be the same in all")
 
 
-def _joined(name: str, batches: list[Rows]) -> Any:
+def _joined(name: str, batches: list[Any]) -> Any:
     axis = 1 if batches[0].time_major and not counts_sequences(name) else 0
     try:
         return map_together(partial(joined, axis=axis), [dict.__getitem__(batch, name) for batch in batches])
     except (ValueError, RuntimeError) as error:
         raise ValueError(f"columns named {name!r} do not fit: {error}") from error
+
+
+# Where the last row holds what these columns hold in the step behind it.
+_BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
+
+
+def input_at(columns: ColumnDict, wanted: Iterable[str], row: int) -> dict[str, Any]:
+    """What the wanted columns hold in a row, or in the step behind the last, for which `row` is the number of rows.
+
+    Raises:
+        IndexError: there are no rows.
+        KeyError: a column that the batch cannot give.
+    """
+    found = {}
+    for name in wanted:
+        source, at = name, row
+        if row == columns.count:
+            source, at = state_out_of(name) if is_state_in(name) else _BEHIND.get(name, name), row - 1
+        elif name not in columns and name in SHIFTED:
+            source, at = SHIFTED[name], row - 1
+        if source not in columns:
+            raise KeyError(f"the input needs column {source!r}; the batch has {sorted(columns)}")
+        found[name] = map_nest(partial(take, rows=np.array([at])), columns[source])
+    return found
+
+
+_SORTED_BY = (ColumnNames.EPS_ID, ColumnNames.T, ColumnNames.AGENT_INDEX)
+
+
+def by_step(batches: Sequence[ColumnDict]) -> tuple[Array, Array, Array]:
+    """All rows in the order of episode, time and agent: at which env step each is, in which batch, and which row there.
+
+    Raises:
+        KeyError: a batch lacks a column that says this.
+    """
+    episodes, times, agents = (np.concatenate([as_array(batch[name]) for batch in batches]) for name in _SORTED_BY)
+    order = np.lexsort((agents, times, episodes))
+    is_new = (np.diff(episodes[order]) != 0) | (np.diff(times[order]) != 0)
+    counts = [batch.count for batch in batches]
+    whose, rows = np.repeat(np.arange(len(batches)), counts), np.concatenate([np.arange(n) for n in counts])
+    return np.append(0, np.cumsum(is_new)), whose[order], rows[order]

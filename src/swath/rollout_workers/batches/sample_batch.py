@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 import numpy as np
 from tensordict import TensorDict, TensorDictBase
 
 from swath.options import count
-from swath.rollout_workers.batches.columns import refused_attribute
+from swath.rollout_workers.batches.columns import ColumnDict, refused_attribute
 from swath.rollout_workers.batches.names import (
     DEFAULT_POLICY_ID,
     SHIFTED,
@@ -19,18 +20,18 @@ from swath.rollout_workers.batches.names import (
     counts_sequences,
     is_state_in,
     require_own_step,
-    state_out_of,
 )
-from swath.rollout_workers.batches.rows import Rows, Sequences, concat
+from swath.rollout_workers.batches.rows import by_step, concat, input_at, regrouped, taken, valid_places
 from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
-from swath.rollout_workers.nests import Array, as_array, map_nest, take
+from swath.rollout_workers.nests import Array, Leaf, as_array, rows_of
 
-# Where the last row holds what these columns hold in the step behind it.
-_BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
-_SORTED_BY = (ColumnNames.EPS_ID, ColumnNames.T, ColumnNames.AGENT_INDEX)
+# The builtin, which the method of that name hides.
+Slice: TypeAlias = slice
+
+_EPISODE_KEYS = (ColumnNames.EPS_ID, ColumnNames.DONES)
 
 
-class SampleBatch(ColumnNames, Rows):
+class SampleBatch(ColumnDict):
     """Transitions of one policy: a dict of columns, one row per transition.
 
     ```python
@@ -43,20 +44,147 @@ class SampleBatch(ColumnNames, Rows):
     sequences, and `state_in_0`, … have one row per sequence.
 
     A batch of unequal columns can be built; operations on rows then raise `ValueError`, as `check_lengths` does.
-
-    Args:
-        args: as for `dict`.
-        columns: further columns by name.
-        _time_major: columns are `[T, B, …]`.
-        _max_seq_len: no sequence is longer; by default the length of the longest.
-        _zero_padded: each sequence takes `_max_seq_len` rows, with zeros behind its end.
-        _is_training: the batch is for an update, not for choosing actions.
-        _num_grad_updates: of the policy that acted.
+    Keywords are further columns, and with `_` in front attributes.
     """
+
+    @overload
+    def __getitem__(self, name: Slice) -> Self: ...
+    @overload
+    def __getitem__(self, name: str) -> Any: ...
+    def __getitem__(self, name: str | Slice) -> Any:
+        if not isinstance(name, slice):
+            return super().__getitem__(name)
+        if name.step not in (None, 1):
+            raise ValueError(f"step {name.step} of a slice of a batch must be 1; take every n-th row of the columns")
+        lengths = self._sequences()
+        start, stop, _ = name.indices(self.count)
+        if lengths is None:
+            return taken(self, slice(start, max(start, stop)))
+        first, last = np.searchsorted(np.cumsum(lengths), (start, max(start, stop)), side="right")
+        bounds = self._bounds(lengths)
+        return taken(self, slice(bounds[first], bounds[last]), slice(first, last))
 
     def agent_steps(self) -> int:
         """Rows."""
         return self.count
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row as a dict; `seq_lens` is 1 in each."""
+        columns = self._row_by_row()
+        for i in range(self.count):
+            yield columns.mapped(partial(_row, i))
+
+    def take(self, rows: Array) -> Self:
+        """The rows of these numbers `[n]`, copied: sequences of one row each, where there are sequences."""
+        return taken(self, rows) if self._sequences() is None else regrouped(self.unpadded(), rows, np.ones_like(rows))
+
+    def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
+        """Exactly the rows from `start` to before `end`; a negative start asks for zeros in front.
+
+        `state_start` and `state_end` bound the sequences that the rows are from, if the caller knows.
+
+        Raises:
+            ValueError: the last two are not as it is, columns of different lengths, or padded sequences.
+        """
+        lengths = self._sequences()
+        front = max(-count("start", start, least=None), 0)
+        begin = min(max(start, 0), self.count)
+        stop = max(begin, min(count("end", end, least=0), self.count))
+        rows: Any = np.append(np.full(front, -1), np.arange(begin, stop)) if front else slice(begin, stop)
+        if lengths is None:
+            return taken(self, rows)
+        if self.zero_padded:
+            raise ValueError("of padded sequences only whole ones can be taken; use batch[i:j], or cut before padding")
+        found, new = np.unique(np.repeat(np.arange(len(lengths)), lengths)[begin:stop], return_counts=True)
+        if front:  # zeros in front belong to the first
+            found, new = (found, new) if len(found) else (np.zeros(1, int), np.zeros(1, int))
+            new[0] += front
+        span = (int(found[0]), int(found[-1]) + 1) if len(found) else (0, 0)
+        if (state_start, state_end) not in ((None, None), span):
+            given = (state_start, state_end)
+            raise ValueError(f"rows {start} to {end} are from sequences {span[0]} to {span[1]}, not {given}")
+        return regrouped(self, rows if front else np.arange(begin, stop), new)
+
+    def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
+        """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
+
+        With `seq_lens` cuts move down to where a sequence starts, and parts that get empty by that are left out.
+
+        Raises:
+            ValueError: not exactly one of the three, or one below 1.
+        """
+        given = [value for value in (size, num_slices, k) if value is not None]
+        if len(given) != 1:
+            raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
+        if num_slices is None:
+            bounds = [*range(0, self.count, count("size", given[0])), self.count]
+        else:
+            wanted = count("num_slices", num_slices)
+            bounds = [self.count * i // wanted for i in range(wanted + 1)]
+        parts = [self[start:stop] for start, stop in pairwise(bounds)]
+        return parts if self.SEQ_LENS not in self else [part for part in parts if part.count]
+
+    def split_by_episode(self, key: str | None = None) -> list[Self]:
+        """One batch per run of equal `eps_id`, or where that is missing per done; `key` forces "eps_id" or "dones".
+
+        Raises:
+            KeyError: no such column.
+            ValueError: another key, or padded sequences.
+        """
+        if key not in (None, *_EPISODE_KEYS):
+            raise ValueError(f"split_by_episode(key={key!r}) splits by one of {_EPISODE_KEYS}")
+        key = key or (self.EPS_ID if self.EPS_ID in self else self.DONES)
+        values = as_array(self[key])
+        ends = values[1:] != values[:-1] if key == self.EPS_ID else values[:-1]
+        bounds = [0, *(np.flatnonzero(ends) + 1).tolist(), self.count] if self.count else []
+        return [self.slice(start, stop) for start, stop in pairwise(bounds)]
+
+    def concat(self, other: SampleBatch) -> SampleBatch:
+        """A new batch of both, as `concat_samples` makes it."""
+        return concat([self, other], SampleBatch)
+
+    def shuffle(self, generator: np.random.Generator | None = None) -> Self:
+        """Put the rows in random order, all columns and `infos` alike, in place; padded sequences stay together.
+
+        Returns this batch; the generator is by default NumPy's global state.
+
+        Raises:
+            ValueError: columns of different lengths, or sequences without padding.
+        """
+        lengths = self._sequences()
+        if lengths is not None and not self.zero_padded:
+            raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
+        draw: Any = np.random.permutation if generator is None else generator.permutation
+        order = draw(self.count if lengths is None else len(lengths))
+        stride = 1 if lengths is None else self.max_seq_len or 0
+        dict.update(self, taken(self, (order[:, None] * stride + np.arange(stride)).ravel(), order))
+        return self
+
+    def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
+        """Let each sequence take `max_seq_len` rows, zeros behind its end, in place; None among objects.
+
+        Returns this batch. `exclude_states` is always True: `state_in_…` have one row per sequence.
+
+        Raises:
+            ValueError: no `seq_lens`, a longer sequence, columns of different lengths, or another padding already; or
+                `exclude_states=False`.
+        """
+        if not exclude_states:
+            raise ValueError("exclude_states=False is not served: states have one row per sequence; leave it out")
+        stride, lengths = count("max_seq_len", max_seq_len), self._sequences()
+        if lengths is None:
+            raise ValueError(f"right_zero_pad() needs 'seq_lens'; this batch has only {sorted(self)}")
+        if self.zero_padded and stride != self.max_seq_len:
+            raise ValueError(f"padded to {self.max_seq_len} already; pad the batch they are from to {stride}")
+        longest = lengths.max(initial=0)
+        if longest > stride:
+            raise ValueError(f"max_seq_len={stride}, but there is a sequence of {longest} rows; use at least that")
+        if not self.zero_padded:
+            rows = np.full(len(lengths) * stride, -1)
+            rows[valid_places(lengths, stride)] = np.arange(self.count)
+            dict.update(self, taken(self, rows, slice(None)))
+            self.zero_padded, self.max_seq_len = True, stride
+        return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
         """These columns, by default all with `dones`, as a TensorDict of batch size `[n]` in the same memory.
@@ -68,10 +196,11 @@ class SampleBatch(ColumnNames, Rows):
             KeyError: no such column.
             ValueError: columns of different lengths.
         """
-        flags = {ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS} & self.keys()
-        names = [*self, *([ColumnNames.DONES] if flags else [])] if keys is None else keys
-        whole = filter(counts_sequences, self) if ColumnNames.SEQ_LENS in self else ()
-        return to_tensordict({name: self[name] for name in names}, int(self.sequences().bounds[-1]), set(whole))
+        lengths, dones = self._sequences(), [self.DONES] if {self.TERMINATEDS, self.TRUNCATEDS} & self.keys() else []
+        columns = {name: self[name] for name in ([*self, *dones] if keys is None else keys)}
+        if lengths is None:
+            return to_tensordict(columns, self.count, ())
+        return to_tensordict(columns, int(self._bounds(lengths)[-1]), [*filter(counts_sequences, self)])
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:
@@ -86,11 +215,11 @@ class SampleBatch(ColumnNames, Rows):
 
     def is_single_trajectory(self) -> bool:
         """Whether no row but the last is done."""
-        return not self._valid_dones()[:-1].any()
+        return not as_array(self.unpadded()[self.DONES])[:-1].any()
 
     def is_terminated_or_truncated(self) -> bool:
         """Whether the last row is done."""
-        return bool(self._valid_dones()[-1:].any())
+        return bool(as_array(self.unpadded()[self.DONES])[-1:].any())
 
     def get_single_step_input_dict(
         self, view_requirements: dict[str, ViewRequirement] | None = None, index: str | int = "last"
@@ -110,47 +239,51 @@ class SampleBatch(ColumnNames, Rows):
         Raises:
             IndexError: no such row.
             KeyError: a column that the batch cannot give.
-            ValueError: another shift than 0 and -1.
+            ValueError: a view of another step.
         """
-        columns, n_rows = self._row_by_row(), self.count
-        row = n_rows if index == "last" else int(index)
-        if not n_rows or not -n_rows <= row < n_rows + (index == "last"):
-            raise IndexError(f"index={index}, but the batch has {n_rows} rows")
         if view_requirements is None:
-            wanted = [ColumnNames.OBS, *(name for name in SHIFTED if SHIFTED[name] in self), *filter(is_state_in, self)]
+            wanted = [self.OBS, *(name for name in SHIFTED if SHIFTED[name] in self), *filter(is_state_in, self)]
         else:
             for name, view in view_requirements.items():
                 require_own_step(name, view)
             wanted = [name for name, view in view_requirements.items() if view.used_for_compute_actions]
-        row = row + n_rows if row < 0 else row
-        made = self.like({name: _input(columns, name, row, n_rows) for name in wanted})
-        made[ColumnNames.SEQ_LENS], made.zero_padded = [1], False
+        row = self.count if index == "last" else range(self.count)[int(index)]
+        made = self.like(input_at(self._row_by_row(), wanted, row))
+        made[self.SEQ_LENS], made.zero_padded = [1], False
         return made
 
     def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
         """This batch as that of one policy, by default the default one, with the same env steps."""
         return MultiAgentBatch({module_id or DEFAULT_POLICY_ID: self}, self.env_steps())
 
+    def unpadded(self) -> Self:
+        """The rows without padding: this batch, if there is none."""
+        lengths = self._sequences()
+        if lengths is None or not self.zero_padded:
+            return self
+        made = taken(self, np.flatnonzero(valid_places(lengths, self.max_seq_len or 0)), slice(None))
+        made.zero_padded = False
+        return made
+
     def __repr__(self) -> str:
-        seq_lens = dict.get(self, ColumnNames.SEQ_LENS)
-        grouped = "" if seq_lens is None else f" in {len(seq_lens)} sequences"
+        lengths = self._lengths()
+        grouped = "" if lengths is None else f" in {len(lengths)} sequences"
         return f"SampleBatch({self.count} rows{grouped}: {', '.join(self)})"
 
-    def _valid_dones(self) -> Array:
-        """The `dones` of the rows, without padding."""
-        return np.asarray(as_array(self[ColumnNames.DONES])[Sequences.of(self).place_of_rows])
+    def _sequences(self) -> Array | None:
+        """Rows of each sequence, None where there are none; raises `ValueError` if the batch has no plain rows."""
+        self.check_lengths()
+        if self.time_major and self.SEQ_LENS in self:
+            raise ValueError("columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
+        return self._lengths()
+
+    def _row_by_row(self) -> Self:
+        """The rows without padding, with lengths and states for every row instead of every sequence."""
+        return self.take(np.arange(self.count)) if self._sequences() is not None else self
 
 
-def _input(columns: SampleBatch, name: str, row: int, n_rows: int) -> Any:
-    """What a column holds in a row, or in the step behind the last."""
-    source = name
-    if row == n_rows:
-        source, row = state_out_of(name) if is_state_in(name) else _BEHIND.get(name, name), row - 1
-    elif name not in columns and name in SHIFTED:
-        source, row = SHIFTED[name], row - 1
-    if source not in columns:
-        raise KeyError(f"the input needs column {source!r}; the batch has {sorted(columns)}")
-    return map_nest(partial(take, rows=np.array([row])), columns[source])
+def _row(i: int, leaf: Leaf) -> Leaf:
+    return leaf if rows_of(leaf) is None else leaf[i]
 
 
 class MultiAgentBatch:
@@ -194,24 +327,16 @@ class MultiAgentBatch:
             policy  a a a b b        sorted by episode, time, agent:   a b │ a b │ a
             t       0 1 2 0 1                           env step:        0     1    2
 
-        Rows are in the order of episode, time and agent, and are copies. A policy is in the parts that it has rows in.
+        Rows are copies, in the order of episode, time and agent. A policy is in the parts that it has rows in.
 
         Raises:
             KeyError: a policy's batch lacks `eps_id`, `t` or `agent_index`.
             ValueError: k below 1, or columns of different lengths.
         """
-        k, filled = count("k", k), {pid: batch for pid, batch in self.policy_batches.items() if batch.count}
+        k, filled = count("k", k), {pid: batch.unpadded() for pid, batch in self.policy_batches.items() if batch.count}
         if not filled:
             return []
-        episodes, times, agents = (
-            np.concatenate([_column(batch, name) for batch in filled.values()]) for name in _SORTED_BY
-        )
-        order = np.lexsort((agents, times, episodes))
-        is_new = np.diff(episodes[order], prepend=-1).astype(bool) | np.diff(times[order], prepend=-1).astype(bool)
-        steps = np.cumsum(is_new | (np.arange(len(order)) == 0)) - 1
-        counts = [batch.count for batch in filled.values()]
-        policies = np.repeat(np.arange(len(filled)), counts)[order]
-        rows = np.concatenate([np.arange(n) for n in counts])[order]
+        steps, policies, rows = by_step(list(filled.values()))
         n_steps = int(steps[-1]) + 1
         parts = []
         for first in range(0, n_steps, k):
@@ -223,10 +348,7 @@ class MultiAgentBatch:
 
     @staticmethod
     def wrap_as_needed(policy_batches: Mapping[str, Any], env_steps: int) -> SampleBatch | MultiAgentBatch:
-        """The batch itself if it is the default policy's alone, else all as a `MultiAgentBatch`.
-
-        That batch then has the env steps of all, if they are not as many as its rows.
-        """
+        """The batch itself, as `alone` gives it, if it is the default policy's alone; else a `MultiAgentBatch`."""
         whole = MultiAgentBatch(policy_batches, env_steps)
         return whole.alone() if set(policy_batches) == {DEFAULT_POLICY_ID} else whole
 
@@ -269,69 +391,7 @@ class MultiAgentBatch:
         return f"MultiAgentBatch({self.count} env steps; {rows or 'no rows'})"
 
 
-def _column(batch: SampleBatch, name: str) -> Array:
-    """A column without padding."""
-    if name not in batch:
-        raise KeyError(f"timeslices need {_SORTED_BY}; a policy's batch lacks {name!r}")
-    return as_array(batch[name])[batch.sequences().place_of_rows]
-
-
 def _as_batch(policy_id: str, batch: Any) -> SampleBatch:
-    if isinstance(batch, SampleBatch):
-        return batch
     if not isinstance(batch, Mapping):
         raise TypeError(f"policy {policy_id!r} has {type(batch).__name__}; give a SampleBatch or a dict of columns")
-    return SampleBatch(batch)
-
-
-Batch = SampleBatch | MultiAgentBatch
-
-
-def concat_samples(samples: Iterable[Batch]) -> Batch:
-    """Batches as a new one: a `SampleBatch` if all are, else a `MultiAgentBatch`. Empty ones are passed over.
-
-    Raises:
-        ValueError: columns of different lengths, names or shapes; batches that differ in `zero_padded`, `time_major` or
-            `max_seq_len`; or something that is no batch.
-    """
-    samples = list(samples)
-    single = [sample for sample in samples if isinstance(sample, SampleBatch)]
-    return concat(single, SampleBatch) if len(single) == len(samples) else concat_samples_into_ma_batch(samples)
-
-
-def concat_samples_into_ma_batch(samples: Iterable[Batch]) -> MultiAgentBatch:
-    """Batches as a new `MultiAgentBatch`; a `SampleBatch` counts as the default policy's.
-
-    Raises:
-        ValueError: as `concat_samples`.
-    """
-    parts: dict[str, list[SampleBatch]] = {}
-    env_steps = 0
-    for sample in samples:
-        if not isinstance(sample, Batch):
-            raise ValueError(  # noqa: TRY004  as the peer's
-                f"{type(sample).__name__} is no SampleBatch or MultiAgentBatch and cannot be joined with one"
-            )
-        if isinstance(sample, SampleBatch) and not sample.count:
-            continue
-        several = sample.as_multi_agent()
-        env_steps += several.count
-        for policy_id, batch in several.policy_batches.items():
-            parts.setdefault(policy_id, []).append(batch)
-    return MultiAgentBatch({policy_id: concat(batches, SampleBatch) for policy_id, batches in parts.items()}, env_steps)
-
-
-def convert_ma_batch_to_sample_batch(batch: Batch) -> SampleBatch:
-    """The batch itself, or that of the default policy, which then has the env steps of all.
-
-    Raises:
-        ValueError: a `MultiAgentBatch` of any other policies.
-    """
-    if not isinstance(batch, MultiAgentBatch):
-        return batch
-    if set(batch.policy_batches) != {DEFAULT_POLICY_ID}:
-        raise ValueError(
-            f"rows of policies {sorted(batch.policy_batches)} are no single SampleBatch; only those of "
-            f"{DEFAULT_POLICY_ID!r} alone are: take batch[policy_id]"
-        )
-    return batch.alone()
+    return batch if isinstance(batch, SampleBatch) else SampleBatch(batch)

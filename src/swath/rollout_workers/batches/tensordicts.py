@@ -90,44 +90,35 @@ def columns_of(td: TensorDictBase) -> dict[str, Any]:
         raise ValueError(f"batch size {list(td.batch_size)} must be [n] or [B, T]; reshape the TensorDict")
     flat = td.reshape(-1)
     mask = flat.get(MASK, None)
-    if mask is not None:
-        flat = (flat if bool(mask.all()) else flat[mask]).exclude(MASK)
-    tree = {name: _opened(entry) for name, entry in flat.items() if name not in FLAGS_BEFORE}
-    found = {name: _popped(tree, key) for name, key in KEYS.items()}
+    if mask is not None and not bool(mask.all()):
+        flat = flat[mask]
+    found = {name: flat.get(key, None) for name, key in KEYS.items()}
+    read = [*KEYS.values(), MASK, *FLAGS_BEFORE]
     if found[ColumnNames.ACTION_LOGP] is None:
-        found[ColumnNames.ACTION_LOGP] = _popped(tree, LOG_PROB)
+        found[ColumnNames.ACTION_LOGP] = flat.get(LOG_PROB, None)
+        read.append(LOG_PROB)
     dones = found.pop(ColumnNames.DONES)
     if dones is not None and found[ColumnNames.TERMINATEDS] is None:  # nothing else says how episodes ended
         truncated = found[ColumnNames.TRUNCATEDS]
         found[ColumnNames.TERMINATEDS] = dones if truncated is None else dones & ~truncated
-    rest = {name: entry for name, entry in tree.items() if not isinstance(entry, dict) or entry}
-    return {name: _column(name, entry) for name, entry in {**found, **rest}.items() if entry is not None}
+    rest = flat.exclude(*read)
+    found |= {name: rest.get(name) for name in rest.keys()}  # noqa: SIM118  a TensorDict iterates over its rows
+    return {name: _column(name, entry) for name, entry in found.items() if not _is_nothing(entry)}
 
 
-def _opened(entry: Any) -> Any:
-    """An entry, with nested TensorDicts as dicts."""
-    if is_non_tensor(entry) or not isinstance(entry, TensorDictBase):
-        return entry
-    return {name: _opened(part) for name, part in entry.items()}
-
-
-def _popped(tree: dict[str, Any], key: Key) -> Any:
-    *parents, name = as_tuple(key)
-    for parent in parents:
-        tree = tree.get(parent, {})
-    return tree.pop(name, None)
+def _is_nothing(entry: Any) -> bool:
+    return entry is None or (isinstance(entry, TensorDictBase) and not is_non_tensor(entry) and entry.is_empty())
 
 
 def _column(name: str, entry: Any) -> Any:
-    if isinstance(entry, dict):
-        parts = {key: _column(name, part) for key, part in entry.items()}
-        is_tuple = bool(parts) and list(parts) == [str(i) for i in range(len(parts))]
-        return tuple(parts.values()) if is_tuple else parts
     if isinstance(entry, NonTensorData) and isinstance(entry.data, ARRAYS):
         return entry.data
     if is_non_tensor(entry):
         rows = [entry.data] * entry.batch_size[0] if isinstance(entry, NonTensorData) else entry.tolist()
         return rows if name == ColumnNames.INFOS else object_array(rows)
+    if isinstance(entry, TensorDictBase):
+        parts = {key: _column(name, entry.get(key)) for key in entry.keys()}  # noqa: SIM118
+        return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
     tensor = entry.detach()
     if name in LONE_NUMBERS and tensor.ndim == 2 and tensor.shape[-1] == 1:
         tensor = tensor.squeeze(-1)
