@@ -2,6 +2,6 @@
 
 RolloutWorker                what users call
   ├─ PolicyMethods, LearningMethods      who acts, by which filter, and who learns
-  ├─ Envs ◀── EnvMaker                   what is stepped, and the sampler of its rows
+  ├─ Envs                                what is stepped, and the sampler of its rows
   └─ Seeds, WorkerLog, DatasetReader     seeds, the log, rows in the place of envs
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -26,7 +25,6 @@ from swath.rollout_workers.metrics import MetricsLog, PerfStats, SamplerCounts
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.sampling.progress import Quota
 from swath.rollout_workers.sampling.sampler import Sampler
-from swath.rollout_workers.worker.process import Seeds
 
 SERVED = (
     "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "
@@ -38,87 +36,6 @@ LONGEST_DELAY = 5.0
 
 Complete: TypeAlias = Callable[[dict[str, SampleBatch], int], Any]
 """Is given batches by policy id, and how many env steps they are from."""
-
-
-@dataclass
-class EnvMaker:
-    """Makes sub-envs: checked, and shown to callbacks; all are closed if one cannot be made.
-
-    Attributes:
-        worker: the `RolloutWorker`.
-        validate: `f(env, EnvContext)`, which raises to refuse; None refuses nothing.
-        contexts: those of the envs that live, by their numbers.
-    """
-
-    worker: Any
-    validate: Callable[[Any, EnvContext], Any] | None
-    contexts: dict[int, EnvContext] = field(default_factory=dict)
-
-    def make(self, number: int) -> Any:
-        """The env of this number; None if the creator makes none.
-
-        Raises:
-            Exception: what the creator, the check or a callback raised, as its own type with a note.
-        """
-        worker = self.worker
-        context = worker.env_context.copy_with_overrides(vector_index=number)
-        made: list[Any] = []
-        try:
-            with closed_on_failure(made):
-                env = as_multi_agent(worker.env_creator(context))
-                if env is not None:
-                    made.append(env)
-                    if self.validate is not None:
-                        self.validate(env, context)
-                    worker.callbacks.on_sub_environment_created(
-                        worker=worker, env_runner=worker, sub_environment=env, env_context=context, env_index=number
-                    )
-        except Exception as error:
-            error.add_note(f"raised while sub-env {number} of worker {context.worker_index} was made")
-            raise
-        self.contexts[number] = context
-        return env
-
-    def make_all(self, num_envs: int) -> list[Any]:
-        """Sub-envs in order, or the one vector env; empty if there is to be none.
-
-        Raises:
-            TypeError: the creator made something else.
-            ValueError: envs that differ in their spaces, or the same one twice.
-        """
-        envs: list[Any] = []
-        with closed_on_failure(envs):
-            while len(envs) < num_envs:
-                env = self.make(len(envs))
-                if env is None and not envs:
-                    return []
-                if any(env is other for other in envs):
-                    raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
-                several = isinstance(env, VectorEnv) or is_vector_env(env)
-                if not isinstance(env, gym.Env) and not (several and not envs):
-                    after = f" for vector_index={len(envs)}, after {envs[0]}; make envs of one kind" if envs else ""
-                    raise TypeError(f"env_creator made {env!r}{after or f'; it must make {SERVED}'}")
-                envs.append(env)
-                if several:
-                    break
-        return envs
-
-    def host_of(self, envs: list[Any]) -> ArrayHost:
-        """What steps these envs.
-
-        Raises:
-            TypeError: spaces of another kind.
-            ValueError: envs that differ in their spaces.
-        """
-        first = envs[0]
-        if isinstance(first, MultiAgentEnv):
-            return MultiAgentHost(envs)
-        if isinstance(first, VectorEnv):
-            return OwnVectorHost(first, lambda: self.make(0))
-        if is_vector_env(first):
-            host: ArrayHost = VectorHost(first, lambda: [self.make(0)], exact=True)
-            return host
-        return EnvListHost(envs, exact=True)
 
 
 class EnvView:
@@ -152,16 +69,15 @@ class EnvView:
 
 
 class Envs:
-    """The envs of a worker.
+    """The envs of a worker: checked, and shown to callbacks; all are closed if one cannot be made.
 
     Args:
-        envs: as they were made; at least one.
-        maker: makes more like them.
-        life: which of its lives the worker is in.
-        seeds: of the worker; None: nothing is seeded.
+        worker: the `RolloutWorker`.
+        validate: `f(env, EnvContext)`, which raises to refuse; None refuses nothing.
 
     Attributes:
         worker: whose they are.
+        is_empty: the creator makes none; then there is nothing else.
         host: steps them.
         view: of all of them.
         spaces: of one, before preprocessing.
@@ -173,23 +89,32 @@ class Envs:
         sampler: samples with the policies; there once they are, by `begin_sampling`.
 
     Raises:
-        TypeError: spaces of another kind.
+        TypeError: the creator makes something else, or envs with spaces of another kind.
+        ValueError: envs that differ in their spaces, or the same one twice.
+        Exception: what the creator, the check or a callback raised, as its own type with a note.
     """
 
     sampler: Sampler
 
-    def __init__(self, envs: list[Any], maker: EnvMaker, life: int, seeds: Seeds | None) -> None:
-        self.worker, self._maker = maker.worker, maker
+    def __init__(self, worker: Any, validate: Callable[[Any, EnvContext], Any] | None) -> None:
+        self.worker, self._validate = worker, validate
         self.log, self.laps = MetricsLog(), PerfStats()
-        self._has_agents = isinstance(envs[0], MultiAgentEnv)
-        self.host = maker.host_of(envs)
-        self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
-        self.view = EnvView(self.host, self.spaces)
-        self._renewals = [0] * self.host.spec.num_envs
-        alone = isinstance(self.host, EnvListHost | MultiAgentHost)
-        self.failures = VoidRows(self._restarts(), self._renew if alone else None, self._new_seed)
-        self._checked_mapping: Any = None
-        self._seed(life, seeds)
+        self._contexts: dict[int, EnvContext] = {}
+        envs: list[Any] = []
+        with closed_on_failure(envs):
+            self._make_all(envs)
+            self.is_empty = not envs
+            if not envs:
+                return
+            self.host = self._host_of(envs)
+            self._has_agents = isinstance(envs[0], MultiAgentEnv)
+            self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
+            self.view = EnvView(self.host, self.spaces)
+            self._renewals = [0] * self.host.spec.num_envs
+            alone = isinstance(self.host, EnvListHost | MultiAgentHost)
+            self.failures = VoidRows(self._restarts(), self._renew if alone else None, self._new_seed)
+            self._checked_mapping: Any = None
+            self._seed()
 
     @property
     def first(self) -> Any:
@@ -204,14 +129,14 @@ class Envs:
 
     def context_of(self, number: int) -> EnvContext:
         """What this env was made with; a copy of its own for a sub-env of a vector env."""
-        if number in self._maker.contexts:  # an empty one is falsy
-            return self._maker.contexts[number]
+        if number in self._contexts:  # an empty one is falsy
+            return self._contexts[number]
         context: EnvContext = self.worker.env_context.copy_with_overrides(vector_index=number)
         return context
 
-    def begin_life(self, life: int, seeds: Seeds | None) -> None:
-        """Go on as in this life: other ids and seeds, and new episodes in all envs."""
-        self._seed(life, seeds)
+    def begin_life(self) -> None:
+        """Go on as in the worker's life: other ids and seeds, and new episodes in all envs."""
+        self._seed()
         self._sample_with(self.counts)
 
     def begin_sampling(self) -> None:
@@ -272,9 +197,10 @@ class Envs:
         worker, n = self.worker, self.host.spec.num_envs
         return Quota.of(worker.config, worker.worker_index, n, many_agents=self._has_agents)
 
-    def _seed(self, life: int, seeds: Seeds | None) -> None:
-        first = (self.worker.worker_index << WORKER_BITS) + (life << LIFE_BITS)
-        self._seeds, self.episode_ids, self.unroll_ids = seeds, count(first), count(first)
+    def _seed(self) -> None:
+        seeds = self.worker.seeds
+        first = (self.worker.worker_index << WORKER_BITS) + (self.worker.life << LIFE_BITS)
+        self.episode_ids, self.unroll_ids = count(first), count(first)
         self.failures.start_over()
         self.failures.seed(None if seeds is None else seeds.first(self.host.spec.num_envs))
 
@@ -289,10 +215,60 @@ class Envs:
     def _renew(self, env: int) -> None:
         """Make one sub-env anew."""
         assert isinstance(self.host, EnvListHost | MultiAgentHost)
-        self.host.renew(env, lambda: self._maker.make(env))
+        self.host.renew(env, lambda: self._make(env))
 
     def _new_seed(self, env: int) -> int | None:
         """The seed of an env that was made anew."""
         self._renewals[env] += 1
-        n = self.host.spec.num_envs
-        return None if self._seeds is None else self._seeds.renewed(env, n, self._renewals[env])
+        seeds, n = self.worker.seeds, self.host.spec.num_envs
+        seed: int | None = None if seeds is None else seeds.renewed(env, n, self._renewals[env])
+        return seed
+
+    def _make(self, number: int) -> Any:
+        """The env of this number; None if the creator makes none."""
+        worker = self.worker
+        context = worker.env_context.copy_with_overrides(vector_index=number)
+        made: list[Any] = []
+        try:
+            with closed_on_failure(made):
+                env = as_multi_agent(worker.env_creator(context))
+                if env is not None:
+                    made.append(env)
+                    if self._validate is not None:
+                        self._validate(env, context)
+                    worker.callbacks.on_sub_environment_created(
+                        worker=worker, env_runner=worker, sub_environment=env, env_context=context, env_index=number
+                    )
+        except Exception as error:
+            error.add_note(f"raised while sub-env {number} of worker {context.worker_index} was made")
+            raise
+        self._contexts[number] = context
+        return env
+
+    def _make_all(self, envs: list[Any]) -> None:
+        """Sub-envs in order, or the one vector env; none if there is to be none."""
+        while len(envs) < self.worker.config.num_envs_per_env_runner:
+            env = self._make(len(envs))
+            if env is None and not envs:
+                return
+            if any(env is other for other in envs):
+                raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
+            several = isinstance(env, VectorEnv) or is_vector_env(env)
+            if not isinstance(env, gym.Env) and not (several and not envs):
+                after = f" for vector_index={len(envs)}, after {envs[0]}; make envs of one kind" if envs else ""
+                raise TypeError(f"env_creator made {env!r}{after or f'; it must make {SERVED}'}")
+            envs.append(env)
+            if several:
+                return
+
+    def _host_of(self, envs: list[Any]) -> ArrayHost:
+        """What steps these envs."""
+        first = envs[0]
+        if isinstance(first, MultiAgentEnv):
+            return MultiAgentHost(envs)
+        if isinstance(first, VectorEnv):
+            return OwnVectorHost(first, lambda: self._make(0))
+        if is_vector_env(first):
+            host: ArrayHost = VectorHost(first, lambda: [self._make(0)], exact=True)
+            return host
+        return EnvListHost(envs, exact=True)

@@ -21,7 +21,7 @@ _OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id", *BY_POLICY)
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerOptions:
+class RolloutOptions:
     """What `RolloutWorker` takes; what each argument means stands there.
 
     Raises:

@@ -7,14 +7,12 @@ Worker 0 in training and in its first life gives its envs the root seed and thos
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from swath.rollout.seeding import PrivateStreams
-from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.seeds import Role, derive, derive_named
 
 _LOGGER = logging.getLogger("swath")
@@ -111,9 +109,3 @@ class WorkerLog:
         self._handler.close()
         if self._level != "WARN" and _LOGGER.level == logging.getLevelName(self._level):
             _LOGGER.setLevel(self._level_before)
-
-
-def set_environment(config: AlgorithmConfig, worker_index: int) -> None:
-    """Put the variables of the config into this process's environment, where they stay."""
-    variables = config.extra_python_environs_for_worker if worker_index else config.extra_python_environs_for_driver
-    os.environ.update({str(name): str(value) for name, value in variables.items()})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 from swath.errors import warn
@@ -23,10 +24,10 @@ from swath.rollout_workers.env_runner import EnvContext, EnvRunner
 from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.inputs import device_of
-from swath.rollout_workers.worker.envs import EnvMaker, Envs
+from swath.rollout_workers.worker.envs import Envs
 from swath.rollout_workers.worker.learning import Batch, LearningMethods
-from swath.rollout_workers.worker.options import DatasetReader, WorkerOptions
-from swath.rollout_workers.worker.process import Seeds, WorkerLog, set_environment
+from swath.rollout_workers.worker.options import DatasetReader, RolloutOptions
+from swath.rollout_workers.worker.process import Seeds, WorkerLog
 
 _ROUTED = ("192.0.2.1", 9)
 """An address for documentation: nothing is sent there, the system only says by which interface it would be."""
@@ -66,8 +67,8 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         Exception: what the creator, the check, a policy's class or a callback raised; all that was made is closed.
     """
 
-    @with_options(WorkerOptions)
-    def __init__(self, options: WorkerOptions) -> None:
+    @with_options(RolloutOptions)
+    def __init__(self, options: RolloutOptions) -> None:
         self._options, self._lock = options, threading.Lock()
         own = self.config = AlgorithmConfig.of(options.config)
         own.validate()
@@ -77,8 +78,10 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         self.env_creator, self.default_policy_class = options.env_creator, options.default_policy_class
         self.last_batch: Batch | None = None
         self.envs: Envs | None = None
-        ParallelIteratorWorker.__init__(self, self._batches, repeat=False)
-        set_environment(own, self.worker_index)
+        # not a generator, which would be over when `sample` has raised
+        ParallelIteratorWorker.__init__(self, lambda: iter(self.sample, None), repeat=False)
+        variables = own.extra_python_environs_for_worker if self.worker_index else own.extra_python_environs_for_driver
+        os.environ.update({str(name): str(value) for name, value in variables.items()})
         self.callbacks: DefaultCallbacks = callbacks_of(own)
         self.env_context = EnvContext(
             own.env_config, self.worker_index, num_workers=self.num_workers, recreated_worker=self.recreated_worker
@@ -95,7 +98,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         """Be this worker in this life, counted from 0: its ids and seeds are its own. Episodes begin anew."""
         self._begin(life)
         if self.envs is not None:
-            self.envs.begin_life(life, self._seeds)
+            self.envs.begin_life()
 
     @property
     def num_workers(self) -> int:
@@ -109,7 +112,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
     @property
     def seed(self) -> int | None:
         """Its seed: that of the config on worker 0; None if nothing is seeded."""
-        return None if self._seeds is None else self._seeds.own
+        return None if self.seeds is None else self.seeds.own
 
     @property
     def env(self) -> Any:
@@ -294,17 +297,20 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
     def _begin(self, life: int) -> None:
         """The seeds and streams of a life."""
         self.life, root = life, self.config.seed
-        self._seeds = None if root is None else Seeds(root, self.worker_index, life, self.config.in_evaluation)
+        self.seeds = None if root is None else Seeds(root, self.worker_index, life, self.config.in_evaluation)
         device = device_of({**self.config.to_dict(), "worker_index": self.worker_index})
-        self._streams = None if self._seeds is None else self._seeds.streams(device)
+        self._streams = None if self.seeds is None else self.seeds.streams(device)
 
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""
         config, made = self.config, list[Any]([self._log])
         self._begin_policies()
+        alone = self.worker_index > 0 or self.num_workers == 0
+        wanted = alone or config.create_local_env_runner or config.create_env_on_local_worker
         with self._drawing(), closed_on_failure(made):
-            if self._wants_env():
-                self.envs = self._made_envs()
+            if self.env_creator is not None and wanted:
+                envs = Envs(self, self._options.validate_env)
+                self.envs = None if envs.is_empty else envs
             if self.envs is not None:
                 made.append(self.envs.host)
             setup, self.is_policy_to_train = config.get_multi_agent_setup(**self._sources())
@@ -312,17 +318,6 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
                 self._add(policy_id, spec, None, None)
             if self.envs is not None:
                 self.envs.begin_sampling()
-
-    def _wants_env(self) -> bool:
-        alone = self.worker_index > 0 or self.num_workers == 0
-        here = self.config.create_local_env_runner or self.config.create_env_on_local_worker
-        return self.env_creator is not None and (alone or here)
-
-    def _made_envs(self) -> Envs | None:
-        maker = EnvMaker(self, self._options.validate_env)
-        envs = maker.make_all(self.config.num_envs_per_env_runner)
-        with closed_on_failure(list(envs)):
-            return Envs(envs, maker, self.life, self._seeds) if envs else None
 
     def _sources(self) -> dict[str, Any]:
         return {
@@ -333,9 +328,8 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
     def _sampled(self, explore: bool | None, *, force_reset: bool) -> Batch:
         if self._reader is not None:
-            return self._completed_batch(
-                {DEFAULT_POLICY_ID: self._reader.next(self.total_rollout_fragment_length)}, None
-            )
+            rows = self._reader.next(self.total_rollout_fragment_length)
+            return self._completed_batch({DEFAULT_POLICY_ID: rows}, rows.count)
         if self.envs is None:
             raise ValueError(
                 f"worker {self.worker_index} has no env to sample from; set create_env_on_local_worker=True or "
@@ -348,17 +342,13 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
             raise
         return batch
 
-    def _completed_batch(self, batches: dict[str, SampleBatch], env_steps: int | None) -> Batch:
+    def _completed_batch(self, batches: dict[str, SampleBatch], env_steps: int) -> Batch:
         """What is handed out, shown to callbacks."""
-        n_steps = sum(batch.count for batch in batches.values()) if env_steps is None else env_steps
-        whole: Batch = MultiAgentBatch(batches, n_steps)
+        whole: Batch = MultiAgentBatch(batches, env_steps)
         if set(batches) == set(self.policy_map) == {DEFAULT_POLICY_ID}:
-            whole = MultiAgentBatch.wrap_as_needed(batches, n_steps)
+            whole = MultiAgentBatch.wrap_as_needed(batches, env_steps)
         self.callbacks.on_sample_end(worker=self, env_runner=self, samples=whole)
         return whole
-
-    def _batches(self) -> Iterator[Batch]:
-        return iter(self.sample, None)  # not a generator, which would be over when `sample` has raised
 
 
 def get_global_worker() -> RolloutWorker | None:
