@@ -32,15 +32,13 @@ class Acting:
         spec: the envs that it acts in.
 
     Attributes:
-        given: the policy as the user gave it, or as the factory built it.
         policy: what acts within draws.
         device: where its inputs go; `None` for the CPU.
     """
 
     def __init__(self, options: WorkerOptions, given: Any, spec: HostSpec) -> None:
         self._options, self._spec, device = options, spec, options.devices.policy
-        self.given = given
-        self.policy = placed(self.given, device)
+        self.policy = placed(given, device)
         self.device = device or device_of(self.policy)
         self._snapshot: nn.Module | None = None
         self._own: BoundPolicy | None = None
@@ -71,11 +69,6 @@ class Acting:
                 "the policy does not take it; give it a parameter named exploration_type, or use a TensorDict module",
             )
         return self._own
-
-    @property
-    def built(self) -> bool:
-        """Whether a factory built the policy, so that there is none of the user's to fetch weights from."""
-        return self._options.policy_factory is not None
 
     def copied(self, observation: Leaves) -> BoundPolicy | None:
         """A copy of the policy, made now, which acts from now on; `None` if there is nothing to copy."""

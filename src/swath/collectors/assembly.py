@@ -51,7 +51,7 @@ def _assemble_here(request: CollectorRequest) -> CollectorService:
     require_free(core.source.env)
     gate, asked = Gate(request.name), core.stopped
     core = replace(core, stopped=(lambda: gate.halted) if asked is never else lambda: gate.halted or asked())
-    jobs = WorkerJobs({0: core}, here=True, first=request.options.index)
+    jobs = WorkerJobs({0: core}, here=True, first=first_worker(request.options.index, 1))
     member: RemoteWorker = jobs.job(FIRST).build()
     claim(core.source.env, gate)
     group = WorkerGroup(LocalFleet(member, gate), LocalChannel(member, gate))

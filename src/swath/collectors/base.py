@@ -16,8 +16,8 @@ from tensordict import TensorDictBase
 
 from swath.collectors.assembly import assemble, move_fleet, seed_all
 from swath.collectors.background import Background
-from swath.collectors.checks import whole_number, worker_index
 from swath.collectors.delivery import Drawn
+from swath.collectors.options import whole_number
 from swath.collectors.paths import call_at, follow
 from swath.collectors.request import CollectorRequest
 from swath.collectors.service import CollectorService
@@ -25,7 +25,7 @@ from swath.collectors.state import saved_fleet
 from swath.collectors.status import facts_of, status_line
 from swath.collectors.weight_methods import TakesWeights
 from swath.group.stats import viewed
-from swath.options import seconds
+from swath.options import count, seconds
 from swath.report.progress import Progress, as_progress
 from swath.seeds import derive
 
@@ -241,7 +241,7 @@ class BaseCollector(TakesWeights, ABC):
 
     @worker_idx.setter
     def worker_idx(self, value: int) -> None:
-        index = worker_index(value)
+        index = count("worker_idx", value, least=0)
         move_fleet(self.collection, index)
         self._worker_idx = index
 

@@ -14,7 +14,6 @@ from tensordict import TensorDictBase
 from swath import collectors
 from swath.collectors.background import Background
 from swath.collectors.base import LocalCollector, end_quietly
-from swath.collectors.checks import whole_number, with_method
 from swath.collectors.options import (
     AnyOptions,
     CollectorOptions,
@@ -22,10 +21,11 @@ from swath.collectors.options import (
     RayOptions,
     WorkerOptions,
     defaults,
+    whole_number,
+    with_method,
 )
 from swath.collectors.remote import RemoteWorker
 from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
-from swath.collectors.saving import require_state
 from swath.collectors.state import load_fleet
 from swath.collectors.worker_request import never
 from swath.group.group import Call
@@ -170,7 +170,7 @@ class Collector(InThisProcess):
             ValueError: weights of other shapes. In all cases nothing has changed.
         """
         self.collection.gate.require_open()
-        load_fleet(self.collection, {0: require_state(state_dict)}, state_dict, strict=strict)
+        load_fleet(self.collection, {0: state_dict}, state_dict, strict=strict)
 
     def reset(self, index: Any = None) -> None:
         """Begin fresh episodes with the next batch, in all envs or in those of `index`; later batches hold later data.

@@ -20,7 +20,6 @@ from swath.group.group import Request
 from swath.keys import TIME
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
-from swath.rollout.spaces import Array
 
 CPU = torch.device("cpu")
 
@@ -91,57 +90,29 @@ def _stacked(bodies: Sequence[Any], layout: Layout) -> Any:
 
 def joined(fragments: Sequence[Fragment]) -> Fragment:
     """One fragment `[ΣB, T]` in fresh arrays, the fragments' envs one after another."""
-    rows: list[Any] = [fragment.rows for fragment in fragments]
-    together = Rows(
-        observation=_columns([one.observation for one in rows]),
-        outputs=_columns([one.outputs for one in rows]),
-        next_observation=_columns([one.next_observation for one in rows]),
-        reward=_joined([one.reward for one in rows]),
-        terminated=_joined([one.terminated for one in rows]),
-        truncated=_joined([one.truncated for one in rows]),
-        valid=_valid(rows),
-    )
-    first = fragments[0]
-    versions = {fragment.version for fragment in fragments}
-    version = first.version if len(versions) == 1 else _versions(fragments)
+    first, rows = fragments[0], [fragment.rows for fragment in fragments]
+    leaves: dict[str, Any] = {
+        name: [_joined(column) for column in zip(*(getattr(one, name) for one in rows), strict=True)]
+        for name in ("observation", "outputs", "next_observation")
+    }
+    flags = {name: _joined([getattr(one, name) for one in rows]) for name in ("reward", "terminated", "truncated")}
+    valid, version = None, first.version
+    if any(one.valid is not None for one in rows):
+        valid = _joined([np.ones(one.reward.shape, np.bool_) if one.valid is None else one.valid for one in rows])
+    if any(one.version != first.version for one in fragments):
+        version = np.concatenate([np.full(len(one.ids), one.version, dtype=np.int64) for one in fragments])
     ids, counts = (_joined([getattr(one, name) for one in fragments]) for name in ("ids", "counts"))
-    return Fragment(together, ids, counts, version, first.worker, first.life)
-
-
-def _columns(leaves: Sequence[Sequence[Any]]) -> list[Any]:
-    return [_joined(column) for column in zip(*leaves, strict=True)]
+    return Fragment(Rows(**leaves, **flags, valid=valid), ids, counts, version, first.worker, first.life)
 
 
 def _joined(arrays: Sequence[Any]) -> Any:
-    if isinstance(arrays[0], torch.Tensor):
-        return torch.cat(list(arrays))
-    return np.concatenate(arrays)
-
-
-def _valid(rows: Sequence[Rows]) -> Array | None:
-    if all(one.valid is None for one in rows):
-        return None
-    valid: Array = _joined(
-        [np.ones(one.reward.shape, dtype=np.bool_) if one.valid is None else one.valid for one in rows]
-    )
-    return valid
-
-
-def _versions(fragments: Sequence[Fragment]) -> Array:
-    """Int64 `[ΣB]`."""
-    return np.concatenate([np.full(len(fragment.ids), fragment.version, dtype=np.int64) for fragment in fragments])
+    return torch.cat(list(arrays)) if isinstance(arrays[0], torch.Tensor) else np.concatenate(arrays)
 
 
 def _available(device: torch.device | None) -> torch.device | None:
-    if device is None or device == CPU or _exists(device):
-        return device
-    warn(f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU")
-    return CPU
-
-
-def _exists(device: torch.device) -> bool:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # what torch raises if it does not have it, or was not built for it
-        return False
-    return True
+        warn(f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU")
+        return CPU
+    return device

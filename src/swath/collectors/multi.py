@@ -16,8 +16,8 @@ from swath.collectors.collector import Collector
 from swath.collectors.fragments import Automatic
 from swath.collectors.options import MultiOptions, WorkerOptions
 from swath.collectors.paths import paired
+from swath.collectors.remote import TRAJ_POOL, require_state
 from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of
-from swath.collectors.saving import TRAJ_POOL, require_state
 from swath.collectors.state import OWN, load_fleet
 from swath.collectors.weight_methods import acting_policy
 from swath.errors import warn_of_no_effect

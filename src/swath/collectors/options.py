@@ -1,14 +1,12 @@
 """The arguments of collectors: each face takes the fields of one frozen value, which checks itself.
 
-    EveryWorker, LocalWorker ──▶ what can be set for a worker
-         │            │
-    SharedOptions     │          what all faces take
-     │     └─▶ LocalOptions      and what those on this machine take, too
-     │          ├─▶ CollectorOptions
-     └─▶ FleetOptions ├─▶ MultiOptions
-              └─▶ RayOptions
-
-What each means stands in the docstrings of the faces.
+EveryWorker, LocalWorker ──▶ what can be set for a worker
+     │            │
+SharedOptions     │          what all faces take
+ │     └─▶ LocalOptions      and what those on this machine take, too
+ │          ├─▶ CollectorOptions
+ └─▶ FleetOptions ├─▶ MultiOptions
+          └─▶ RayOptions
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from typing import Any, Protocol, TypeAlias, get_args
 
 import torch
 
-from swath.collectors.checks import check_peers_knobs, optional_count, whole_number, with_method, worker_index
 from swath.errors import warn_of_no_effect
 from swath.options import RESTARTS, OnEnvError, Restarts, Survival, TrajFormat, count, one_of
 from swath.rollout.fragment import Entries
@@ -61,27 +58,13 @@ class Devices:
     storing: torch.device | None = None
     common: torch.device | None = None
 
-    @classmethod
-    def resolve(cls, device: Any, env: Any, policy: Any, storing: Any) -> Devices:
-        """`device` fills each of the others that is `None`; `env` only for an env that can go there: `movable_env`."""
-        common = as_device("device", device)
-        env_device, policy_device = as_device("env_device", env), as_device("policy_device", policy) or common
-        store = as_device("storing_device", storing) or common
-        if store is None and env_device is not None and env_device == policy_device:
-            store = env_device
-        return cls(env_device, policy_device, store, common)
-
     @property
     def movable_env(self) -> torch.device | None:
         """Where an env that can go anywhere runs; `None` leaves it where it is."""
         return self.env or self.common
 
     def require_env(self, spec: HostSpec) -> None:
-        """Check that the env can be where it should.
-
-        Raises:
-            ValueError: a device that gymnasium's and PettingZoo's envs cannot go to.
-        """
+        """Raise `ValueError` for a device that gymnasium's and PettingZoo's envs cannot go to."""
         if self.env is not None and spec.device is not None and self.env.type != spec.device.type:
             raise ValueError(
                 f"env_device={str(self.env)!r}: gymnasium envs run on the CPU, and so do PettingZoo's; leave it out or "
@@ -108,14 +91,15 @@ class Trajectories:
     def __post_init__(self) -> None:
         if self.layout not in (None, *get_args(TrajFormat)):
             raise ValueError(f"traj_format={self.layout!r} must be 'padded' or 'cat'")
-        for name, value in (("trajs_per_batch", self.per_batch), ("trajs_per_write", self.per_write)):
-            if value is not None:
-                count(name, value)
+        if self.per_batch is not None:
+            count("trajs_per_batch", self.per_batch)
+            if self.split:
+                raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
+        if self.per_write is not None:
+            count("trajs_per_write", self.per_write)
         for name, given in (("trajs_per_write", self.per_write), ("traj_format", self.layout)):
             if self.per_batch is None and given is not None:
                 raise ValueError(f"{name}={given!r} needs trajs_per_batch; set it, or leave {name} out")
-        if self.per_batch is not None and self.split:
-            raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
 
     def least(self, *, writing: bool) -> int:
         """How many complete episodes a batch, or a write to a replay buffer, waits for."""
@@ -190,8 +174,11 @@ class WorkerOptions(EveryWorker, LocalWorker):
 
     @property
     def devices(self) -> Devices:
-        """Where things are."""
-        return Devices.resolve(self.device, self.env_device, self.policy_device, self.storing_device)
+        """Where things are; `device` is not for envs, unless they can go there: `movable_env`."""
+        names = ("device", "env_device", "policy_device", "storing_device")
+        common, env, policy, storing = (as_device(name, getattr(self, name)) for name in names)
+        policy = policy or common
+        return Devices(env, policy, storing or common or (env if env == policy else None), common)
 
     @property
     def exploration(self) -> ExplorationType:
@@ -201,7 +188,7 @@ class WorkerOptions(EveryWorker, LocalWorker):
     @property
     def max_frames(self) -> int | None:
         """Most steps of an episode; `None` for no limit."""
-        return optional_count("max_frames_per_traj", self.max_frames_per_traj)
+        return _limit("max_frames_per_traj", self.max_frames_per_traj)
 
     @property
     def entries(self) -> Entries:
@@ -210,34 +197,24 @@ class WorkerOptions(EveryWorker, LocalWorker):
 
     @property
     def env_kwargs(self) -> Mapping[str, Any]:
-        """Keywords for the env source.
-
-        Raises:
-            TypeError: not a dict with names as keys.
-        """
+        """Keywords for the env source; `TypeError` for anything but a dict with names as keys."""
         kwargs = self.create_env_kwargs or {}
         if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
             raise TypeError(f"create_env_kwargs is {kwargs!r}; it must be a dict of keywords for the env source")
         return kwargs
 
-    def factory(self) -> Callable[..., Any]:
-        """What builds the policy.
-
-        Raises:
-            ValueError: a list of another length than 1.
-            TypeError: not callable.
-        """
-        factory: Any = self.policy_factory
+    def factory(self) -> Any:
+        """What builds the policy; `ValueError` for a list of several, `TypeError` for what cannot be called."""
+        factory = self.policy_factory
         if isinstance(factory, Sequence):
             if len(factory) != 1:
                 raise ValueError(f"policy_factory has {len(factory)} entries for 1 worker; give one per worker")
-            factory = factory[0]
-        if not callable(factory):
-            raise TypeError(
-                f"policy_factory is of type {type(factory).__name__}; it must be a callable that builds the policy"
-            )
-        built: Callable[..., Any] = factory
-        return built
+            (factory,) = factory
+        if callable(factory):
+            return factory
+        raise TypeError(
+            f"policy_factory is of type {type(factory).__name__}; it must be a callable that builds the policy"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +253,14 @@ class LocalOptions(LocalWorker, SharedOptions):
     extend_buffer: bool = True
 
     def __post_init__(self) -> None:
-        check_peers_knobs(self.return_same_td, self.reset_when_done, self.use_buffers, self.extend_buffer)
+        if self.return_same_td:
+            raise ValueError("return_same_td=True: every batch owns its memory here; leave it out")
+        if not self.reset_when_done:
+            raise ValueError("reset_when_done=False: an env that is done always begins another episode; leave it out")
+        if self.use_buffers is not None:
+            warn_of_no_effect("use_buffers", "buffers are always used")
+        if not self.extend_buffer:
+            warn_of_no_effect("extend_buffer", "a replay buffer is always extended")
         with_method("replay_buffer", self.replay_buffer, "extend")
         trajectories, *_ = self.trajectories, self.hooks, self.frames, self.end, self.random_frames, self.index
         if self.seed is not None:
@@ -291,7 +275,7 @@ class LocalOptions(LocalWorker, SharedOptions):
     @property
     def index(self) -> int:
         """Of this collector inside a larger one."""
-        return 0 if self.worker_idx is None else worker_index(self.worker_idx)
+        return 0 if self.worker_idx is None else count("worker_idx", self.worker_idx, least=0)
 
     @property
     def trajectories(self) -> Trajectories:
@@ -318,7 +302,7 @@ class LocalOptions(LocalWorker, SharedOptions):
     @property
     def random_frames(self) -> int:
         """Frames to collect with random actions first."""
-        return optional_count("init_random_frames", self.init_random_frames) or 0
+        return _limit("init_random_frames", self.init_random_frames) or 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -389,10 +373,25 @@ class RayOptions(FleetOptions):
 class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
     """What `Collector(backend=…)` takes: the options of the class that it builds."""
 
-    max_frames_per_traj: int | None = None
-    init_random_frames: int | None = None
-    split_trajs: bool | None = None
-    no_cuda_sync: bool | None = False
+
+def whole_number(name: str, value: Any) -> int:
+    """The value as an int; `TypeError` if it is none, or a bool."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; it must be an int")
+    return int(value.__index__())
+
+
+def with_method(name: str, value: Any, method: str) -> Any:
+    """The value itself; `TypeError` unless it is `None` or has this method."""
+    if value is not None and not callable(getattr(value, method, None)):
+        raise TypeError(f"{name} is of type {type(value).__name__} without {method}(); give it that method")
+    return value
+
+
+def _limit(name: str, value: object) -> int | None:
+    """`None`, 0 and negative numbers mean no limit."""
+    number = 0 if value is None else count(name, value, least=None)
+    return number if number > 0 else None
 
 
 def defaults(kind: type[Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -18,33 +18,27 @@ from swath.collectors.options import Hooks
 from swath.collectors.paths import follow
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.responding import Responder
-from swath.collectors.saving import load_worker, save_worker
 from swath.collectors.worker import Worker
 from swath.collectors.worker_request import Seeding, WorkerRequest, thawed
 from swath.errors import noted
+from swath.rollout.episodes.ids import life_of
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.rollout.tensordicts import TensorDictRows
-from swath.weights.manifest import Manifest
+from swath.weights.manifest import Manifest, plan
 from swath.weights.snapshot import POLICY, Snapshot, fitting
 from swath.workers.packing import Parcel, travels
 
-PUBLIC = (
-    "next",
-    "update_policy_weights_",
-    "receive_weights",
-    "register_scheme_receiver",
-    "cascade_execute",
-    "get_distant_attr",
-    "map_fn",
-    "set_seed",
-    "state_dict",
-    "load_state_dict",
-    "stats",
-    "shutdown",
+WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
+PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
+"""What a worker saves, beside weights."""
+_PUBLIC = (
+    "next update_policy_weights_ receive_weights register_scheme_receiver cascade_execute get_distant_attr map_fn "
+    "set_seed state_dict load_state_dict stats shutdown"
 )
+PUBLIC = tuple(_PUBLIC.split())
 """What others may call on a worker by its handle."""
 
 travels(*CREATOR, creator_apart)
@@ -103,19 +97,14 @@ class RemoteWorker(Worker, Responder):
         """A batch for whoever holds this worker's handle; the collection does not see it."""
         fragment = self._asked(FragmentRequest())
         fragment.ended(self._sums)
-        return self._cut(fragment).to_tensordict(self.layout)
+        if self.options.set_truncated:
+            fragment.rows.cut_last()
+        return fragment.to_tensordict(self.layout)
 
     def stats(self) -> dict[str, Any]:
         """What it has done."""
-        tally = self.tally
-        return {
-            "frames": self._frames,
-            "life": self.life,
-            "policy_version": self.version,
-            "env_errors": tally.env_errors,
-            "fragments_lost": tally.fragments_lost,
-            "frames_discarded": tally.frames_discarded,
-        }
+        known = {"frames": self._frames, "life": self.life, "policy_version": self.version}
+        return known | asdict(self.tally)
 
     @property
     def env(self) -> Any:
@@ -141,18 +130,48 @@ class RemoteWorker(Worker, Responder):
         return self.version
 
     def state_dict(self) -> OrderedDict[str, Any]:
-        """Weights, transforms, version, seed and life."""
-        return save_worker(self, self._frames, self._batches)
+        """Weights, transforms, counters, version, seed and life."""
+        saved, module, stateful = OrderedDict[str, Any](), self.acting.module, getattr(self.host, "stateful", None)
+        if module is not None:
+            saved[WEIGHTS] = OrderedDict(
+                (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
+                for name, value in module.state_dict().items()
+            )
+        saved["env_state_dict"] = OrderedDict() if stateful is None else stateful.state_dict()
+        saved["frames"], saved["iter"] = self._frames, self._batches - 1
+        saved[TRAJ_POOL] = {"traj_id": torch.tensor(self.next_id, dtype=torch.int64)}
+        saved["policy_version"] = self.version
+        saved["seed"] = None if self.seeding is None else self.seeding.root
+        saved[LIFE] = self.life
+        return saved
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` saved, in a new life."""
-        load_worker(self, state_dict, strict=strict)
+        """Go on from what was saved, in a new life, so that ids exceed all before.
+
+        Raises:
+            TypeError: no state dict.
+            KeyError: parts are missing, unless `strict` is false.
+            ValueError: weights, for a policy that has none; also only if `strict`. In all cases nothing has changed.
+        """
+        acting, stateful = self.acting, getattr(self.host, "stateful", None)
+        require_parts(state_dict, has_weights=acting.module is not None, strict=strict)
+        weights, changes = state_dict.get(WEIGHTS), []
+        if acting.module is not None and weights is not None:
+            changes = [plan(module, weights) for module in acting.modules()]
+        life = max(self.life, last_life_of(state_dict)) + 1
+        version = int(state_dict.get("policy_version", self.version))
+        for change in changes:
+            change()
+        self.version = version
+        if stateful is not None and state_dict.get("env_state_dict"):
+            stateful.load_state_dict(state_dict["env_state_dict"])
+        self.go_on(life, state_dict.get("seed", None if self.seeding is None else self.seeding.root))
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
         """As `load_state_dict` without weights, which come by the channel; with these seeds, from this seed."""
         if seeding is not None:
             self.seeding = seeding
-        load_worker(self, saved, strict=False)
+        self.load_state_dict(saved, strict=False)
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first env."""
@@ -162,35 +181,18 @@ class RemoteWorker(Worker, Responder):
         """An attribute of the policy."""
         return follow(self.acting.policy, name)
 
-    def set_share(self, frames: int) -> int:
-        """Make fragments of so many frames, rounded up to whole steps; how many they are."""
-        n_steps = -(-frames // self.host.spec.num_envs)
-        if n_steps != self.n_steps:
-            self.make_steps(n_steps)
-        return n_steps * self.host.spec.num_envs
-
     def _make(self, ask: FragmentRequest) -> Parcel:
         if self.pre_collect_hook is not None:
             with noted(f"pre_collect_hook in {self.who}"):
                 self.pre_collect_hook()
-        if ask.frames is not None:
-            self.set_share(ask.frames)
-        since = self.next_id
-        fragment = self._asked(ask)
-        episodes = fragment.ended(self._sums).tobytes()
-        body = self._body(self._cut(fragment))
-        head = Head(
-            self.index,
-            self.life,
-            self.version,
-            fragment.frames,
-            self.n_steps if fragment.steps is None else fragment.steps,
-            replace(self.tally),
-            episodes,
-            self.next_id,
-            self._number,
-            since,
-        )
+        if ask.frames is not None and (n_steps := -(-ask.frames // self.host.spec.num_envs)) != self.n_steps:
+            self.make_steps(n_steps)
+        since, fragment = self.next_id, self._asked(ask)
+        steps, episodes = fragment.steps, fragment.ended(self._sums).tobytes()
+        body = self._body(fragment)
+        made, tally = self.n_steps if steps is None else steps, replace(self.tally)
+        head = Head(self.index, self.life, self.version, fragment.frames, made, tally, episodes, self.next_id)
+        head.number, head.since = self._number, since
         return Parcel(head, body)
 
     def _asked(self, ask: FragmentRequest) -> Fragment:
@@ -198,24 +200,21 @@ class RemoteWorker(Worker, Responder):
         self._number += 1
         return self.make_fragment(randomly=ask.randomly)
 
-    def _cut(self, fragment: Fragment) -> Fragment:
-        if self.options.set_truncated:
-            fragment.rows.cut_last()
-        return fragment
-
     def _body(self, fragment: Fragment) -> Any:
         """The fragment's arrays, or its batch where entries may be anything or a hook sees them.
 
         The hook sees what is written where it is written from here: the last to see it.
         """
-        hooked = self.post_collect_hook is not None and self._writer is None
-        if not hooked and not isinstance(fragment.rows, TensorDictRows):
+        if self.options.set_truncated:
+            fragment.rows.cut_last()
+        hook = self.post_collect_hook if self._writer is None else None
+        if hook is None and not isinstance(fragment.rows, TensorDictRows):
             return fragment
         batch = fragment.to_tensordict(self.layout)
-        if self.post_collect_hook is not None and hooked:
+        if hook is not None:
             try:
                 with noted(f"post_collect_hook in {self.who}"):
-                    self.post_collect_hook(batch)
+                    hook(batch)
             except BaseException:
                 self.lose(fragment)
                 raise
@@ -226,15 +225,11 @@ class RemoteWorker(Worker, Responder):
 
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
-        for change in [fitting(one, module) for model_id, one in models.items() for module in self._modules(model_id)]:
+        modules = {one: self.acting.module if one == POLICY else self.get_model(one) for one in models}
+        changes = [fitting(models[one], module) for one, module in modules.items() if module is not None]
+        for change in changes:
             change()
         self.version = version
-
-    def _modules(self, model_id: str) -> list[Any]:
-        """What the weights of a model are copied into."""
-        if model_id != POLICY:
-            return [self.get_model(model_id)]
-        return [] if self.acting.module is None else [self.acting.module]
 
     def _is_stopped(self) -> bool:
         return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
@@ -260,3 +255,37 @@ def build_remote(request: WorkerRequest) -> Responder:
         built.close()
         raise ValueError(f"worker {request.worker} was built anew and is not what it was: {difference}")
     return built
+
+
+def last_life_of(saved: Mapping[str, Any]) -> int:
+    """The life that was saved, or a later one in which an id was given."""
+    pool = saved.get(TRAJ_POOL)
+    return max(int(saved.get(LIFE, 0)), 0 if pool is None else life_of(int(pool["traj_id"]))[1])
+
+
+def require_state(saved: Any) -> Mapping[str, Any]:
+    """The state itself.
+
+    Raises:
+        TypeError: no state dict.
+    """
+    if not isinstance(saved, Mapping):
+        raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
+    return saved
+
+
+def require_parts(saved: Mapping[str, Any], *, has_weights: bool, strict: bool) -> None:
+    """What a worker saves must be there, if `strict`, and nothing that does not fit it.
+
+    Raises:
+        KeyError: parts are missing.
+        ValueError: weights, for a policy that has none.
+    """
+    if not strict:
+        require_state(saved)
+        return
+    missing = [part for part in ((WEIGHTS, *PARTS) if has_weights else PARTS) if part not in saved]
+    if missing:
+        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
+    if not has_weights and WEIGHTS in saved:
+        raise ValueError("the state dict has weights, but this policy has none; pass strict=False to leave them out")

@@ -20,10 +20,10 @@ from swath.collectors.messages import Description, FragmentRequest, Head, Tally,
 from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.options import Hooks, WorkerOptions, defaults
 from swath.collectors.paths import follow
+from swath.collectors.remote import LIFE, WEIGHTS
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.request import SETTINGS
 from swath.collectors.responding import Responder
-from swath.collectors.saving import LIFE, WEIGHTS
 from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Survival

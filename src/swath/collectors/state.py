@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from swath.collectors.saving import LIFE, TRAJ_POOL, WEIGHTS, life_of, require_parts
+from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
 from swath.collectors.service import CollectorService
 from swath.collectors.worker_request import thawed
 from swath.group.group import Call
-from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import POLICY, Snapshot
+from swath.weights.manifest import take
+from swath.weights.snapshot import POLICY
 
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 
@@ -65,7 +65,7 @@ def load_fleet(
         for worker, part in parts.items():
             known[worker].frames = int(part.get("frames", known[worker].frames))
             known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
-            jobs.lives[worker] = max(jobs.last_life(worker), int(part.get(LIFE, 0)), life_of(part)) + 1
+            jobs.lives[worker] = max(jobs.last_life(worker), last_life_of(part)) + 1
             rest = {name: value for name, value in part.items() if name != WEIGHTS or jobs.here}
             rest["policy_version"] = version
             calls[worker] = Call("restore", (rest, jobs.seeding))
@@ -78,31 +78,19 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
 
     Of a policy that a factory builds, and of which nothing was published, there are no weights.
     """
-    jobs = collection.jobs
-    saved: OrderedDict[str, Any] = OrderedDict()
-    weights = _weights_of(collection, worker)
-    if weights is not None:
-        saved[WEIGHTS] = weights
-    saved["env_state_dict"] = OrderedDict()
-    saved["traj_pool"] = {"traj_id": torch.tensor(collection.fragments.workers[worker].next_id, dtype=torch.int64)}
-    saved["policy_version"] = collection.group.channel.version_for(worker)
-    saved["seed"] = None if jobs.seeding is None else jobs.seeding.root
-    saved["life"] = jobs.last_life(worker)
-    return saved
-
-
-def _weights_of(collection: CollectorService, worker: int) -> OrderedDict[str, Any] | None:
-    published = collection.group.channel.newest(worker, POLICY)
+    jobs, channel = collection.jobs, collection.group.channel
+    saved, manifest = OrderedDict[str, Any](), jobs.described[worker].manifest
+    published, policy = channel.newest(worker, POLICY), thawed(jobs.requests[worker].policy)
     if published is not None:
-        return _as_state_dict(published[1], collection.jobs.described[worker].manifest)
-    if collection.jobs.described[worker].manifest.empty:
-        return None
-    policy = thawed(collection.jobs.requests[worker].policy)
-    return OrderedDict(policy.state_dict()) if isinstance(policy, nn.Module) else None
-
-
-def _as_state_dict(snapshot: Snapshot, manifest: Manifest) -> OrderedDict[str, Any]:
-    """What the module's own `state_dict()` would give."""
-    tensors = {name: value for name, value in snapshot.tensors().items() if not manifest.weights[name].loose}
-    shared = {alias: tensors[name] for alias, name in manifest.aliases.items() if name in tensors}
-    return OrderedDict({name: value.clone() for name, value in {**tensors, **shared}.items()} | {**snapshot.extras})
+        snapshot = published[1]  # as the module's own `state_dict` would give it
+        tensors = {name: value for name, value in snapshot.tensors().items() if not manifest.weights[name].loose}
+        tensors |= {alias: tensors[name] for alias, name in manifest.aliases.items() if name in tensors}
+        saved[WEIGHTS] = OrderedDict({name: value.clone() for name, value in tensors.items()} | {**snapshot.extras})
+    elif isinstance(policy, nn.Module) and not manifest.empty:
+        saved[WEIGHTS] = OrderedDict(policy.state_dict())
+    saved["env_state_dict"] = OrderedDict()
+    saved[TRAJ_POOL] = {"traj_id": torch.tensor(collection.fragments.workers[worker].next_id, dtype=torch.int64)}
+    saved["policy_version"] = channel.version_for(worker)
+    saved["seed"] = None if jobs.seeding is None else jobs.seeding.root
+    saved[LIFE] = jobs.last_life(worker)
+    return saved

@@ -12,63 +12,77 @@ from swath.errors import Closed
 from swath.group.local import LocalFleet
 from swath.workers.fleet_state import FIRST, Standing
 
-OF_MANY = ("workers", "workers_alive", "worker_frames")
-"""Facts that one worker in this process does not have."""
-
 LONGEST_ERROR = 300
 
 
 def facts_of(collection: CollectorService, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers, bools and short strings of a collector: of all workers together, and by worker."""
-    fleet, tracker = collection.group.fleet, collection.fragments
-    if isinstance(fleet, LocalFleet):
-        worker, known = fleet.member, tracker.workers[0]
-        tracker.note(FIRST, replace(worker.tally))
-        known.version, known.life, known.lag = worker.version, worker.life, collection.version - worker.version
+    fleet, tracker, counters = collection.group.fleet, collection.fragments, collection.counters
+    here = fleet.member if isinstance(fleet, LocalFleet) else None
+    if here is not None:
+        known = tracker.workers[0]
+        tracker.note(FIRST, replace(here.tally))
+        known.version, known.life, known.lag = here.version, here.life, collection.version - here.version
     else:
         with suppress(Closed):  # nothing more happens to the workers then
             fleet.look()
             collection.group.sweep()
-    standings, tally, records = fleet.standings(), tracker.tally(), tracker.workers
-    there = [worker for worker, standing in standings.items() if standing.phase != "gone"]
-    common = _common(collection, background)
-    own = {
-        "policy_version_min": min((records[worker].version for worker in there), default=0),
-        "staleness": max((records[worker].lag for worker in there), default=0),
-        "workers": len(standings),
-        "workers_alive": 0 if collection.gate.halted else len(fleet.up),
-        "worker_frames": sum(one.frames for one in records.values()),
+    standings, tally, records, episodes = fleet.standings(), tracker.tally(), tracker.workers, counters.episodes
+    there = [records[worker] for worker, standing in standings.items() if standing.phase != "gone"]
+    facts: dict[str, Any] = {
+        "frames": counters.frames,
+        "batches": counters.batches,
+        "requested_frames_per_batch": collection.batch_frames,
+        "policy_version": collection.version,
+        "policy_version_min": min((one.version for one in there), default=0),
+        "staleness": max((one.lag for one in there), default=0),
         "restarts": fleet.restarts + tally.restarts,
         "workers_lost": len(standings) - len(there),
         "late": len(fleet.late),
         "fragments_lost": tracker.fragments_lost + tally.fragments_lost,
         "env_errors": tally.env_errors,
-        "frames_discarded": common["frames_discarded"] + tally.frames_discarded,
+        "frames_dropped": counters.frames_dropped,
+        "batches_dropped": counters.batches_dropped,
+        "batches_overdue": counters.batches_overdue,
+        "frames_discarded": counters.frames_discarded + tally.frames_discarded,
+        "episodes": episodes.finished,
+        "fps": counters.fps,
+        "seconds": counters.seconds,
+        "seconds_waiting": counters.seconds_waiting,
+        "running": background.running,
     }
-    busy = _busy(collection)
-    per_worker: dict[str, Any] = {}
-    for worker, standing in standings.items():
-        per_worker |= {
-            f"worker_{worker}/frames": records[worker].frames,
-            f"worker_{worker}/life": max(standing.life, records[worker].life),
-            f"worker_{worker}/state": "closed" if collection.gate.halted else standing.words,
-            f"worker_{worker}/busy": worker in busy,
-            f"worker_{worker}/policy_version": records[worker].version,
-            f"worker_{worker}/staleness": records[worker].lag,
+    if here is None:
+        facts |= {
+            "workers": len(standings),
+            "workers_alive": 0 if collection.gate.halted else len(fleet.up),
+            "worker_frames": sum(one.frames for one in records.values()),
         }
-    if isinstance(fleet, LocalFleet):
-        own = {name: fact for name, fact in own.items() if name not in OF_MANY}
-        per_worker["worker_0/state"] = local_state(collection, background)
-        del per_worker["worker_0/busy"]
-        per_worker = {name.replace("0", str(fleet.member.index), 1): fact for name, fact in per_worker.items()}
-    return common | own, per_worker
+    if tracker.total is not None:
+        facts |= {"total_frames": tracker.total, "completed": collection.completed}
+    if episodes.mean_return is not None:
+        facts |= {"episode_return": episodes.mean_return, "episode_length": episodes.mean_length}
+    if (error := background.error) is not None:
+        facts["error"] = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
+    busy, per_worker = _busy(collection), dict[str, Any]()
+    for worker, standing in standings.items():
+        record, name = records[worker], f"worker_{worker if here is None else here.index}"
+        per_worker[f"{name}/frames"] = record.frames
+        per_worker[f"{name}/life"] = max(standing.life, record.life)
+        per_worker[f"{name}/policy_version"] = record.version
+        per_worker[f"{name}/staleness"] = record.lag
+        if here is None:
+            per_worker[f"{name}/state"] = "closed" if collection.gate.halted else standing.words
+            per_worker[f"{name}/busy"] = worker in busy
+        else:
+            per_worker[f"{name}/state"] = _local_state(collection, background)
+    return facts, per_worker
 
 
 def status_line(collection: CollectorService, background: Background) -> str:
     """One line: who is up, how many frames, which version."""
     fleet = collection.group.fleet
     if isinstance(fleet, LocalFleet):
-        return _line(collection, fleet.member.host.spec.num_envs, "env", local_state(collection, background))
+        return _line(collection, fleet.member.host.spec.num_envs, "env", _local_state(collection, background))
     standings = fleet.standings()
     if collection.gate.halted:
         return _line(collection, len(standings), "worker", ", ".join(["closed", *_abandoned(collection)]))
@@ -85,39 +99,15 @@ def status_line(collection: CollectorService, background: Background) -> str:
     return _line(collection, len(standings), "worker", ", ".join(parts))
 
 
-def _common(collection: CollectorService, background: Background) -> dict[str, Any]:
-    counters, episodes = collection.counters, collection.counters.episodes
-    facts: dict[str, Any] = {
-        "frames": counters.frames,
-        "batches": counters.batches,
-        "requested_frames_per_batch": collection.batch_frames,
-        "policy_version": collection.version,
-        "frames_dropped": counters.frames_dropped,
-        "batches_dropped": counters.batches_dropped,
-        "batches_overdue": counters.batches_overdue,
-        "frames_discarded": counters.frames_discarded,
-        "episodes": episodes.finished,
-        "fps": counters.fps,
-        "seconds": counters.seconds,
-        "seconds_waiting": counters.seconds_waiting,
-        "running": background.running,
-    }
-    if collection.fragments.total is not None:
-        facts |= {"total_frames": collection.fragments.total, "completed": collection.completed}
-    if episodes.mean_return is not None:
-        facts |= {"episode_return": episodes.mean_return, "episode_length": episodes.mean_length}
-    if (error := background.error) is not None:
-        facts["error"] = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
-    return facts
-
-
 def _line(collection: CollectorService, number: int, of: str, state: str) -> str:
-    who = f"{collection.gate.name} {number} {of}{'s' if number != 1 else ''}"
-    return f"<{who}: {state}; {short(collection.counters.frames)} frames, version {collection.version}>"
+    frames, version = collection.counters.frames, collection.version
+    size, unit = (1_000_000, "M") if frames >= 1_000_000 else (1_000, "k")
+    short = f"{frames / size:.1f}{unit}" if frames >= size else frames
+    plural = "" if number == 1 else "s"
+    return f"<{collection.gate.name} {number} {of}{plural}: {state}; {short} frames, version {version}>"
 
 
-def local_state(collection: CollectorService, background: Background) -> str:
-    """What the one worker of this process does."""
+def _local_state(collection: CollectorService, background: Background) -> str:
     if collection.gate.halted:
         return "closed"
     if background.running:
@@ -133,11 +123,3 @@ def _busy(collection: CollectorService) -> set[int]:
 def _abandoned(collection: CollectorService) -> list[str]:
     number = len(collection.group.fleet.left_behind)
     return [f"{number} abandoned, but busy"] if number else []
-
-
-def short(number: int) -> str:
-    """A number of frames in few characters."""
-    for unit, size in (("M", 1_000_000), ("k", 1_000)):
-        if number >= size:
-            return f"{number / size:.1f}{unit}"
-    return str(number)
