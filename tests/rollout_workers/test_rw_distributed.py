@@ -13,8 +13,9 @@ import pytest
 from policy_batches import batch_for, ppo
 
 from swath.errors import WorkerLate
-from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker, distributed
+from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker
 from swath.rollout_workers.policies.learning import learn_in_passes
+from swath.rollout_workers.worker.learning import join_ranks, leave_ranks, require_same
 
 HERE = Path(__file__).parent
 PORTS = range(20_000, 32_000)
@@ -68,7 +69,7 @@ these.be_late(rank, {urls[3]!r}, {str(folder)!r})
 
 def learn(rank, url, folder):
     policies = {"p": ppo(seed=rank), "q": ppo(seed=10 + rank)}
-    distributed.join(policies, url, rank, 2, "gloo", 60)
+    join_ranks(policies, url, rank, 2, "gloo", 60)
     begun = policies["p"].get_weights()
     batches = [batch_for(ppo(), seed=10 * rank + i, n=30 + 20 * rank) for i in range(3)]
     for batch in batches:
@@ -76,12 +77,12 @@ def learn(rank, url, folder):
             policy.learn_on_batch(batch)
     learn_in_passes(policies["p"], batches[0], 2, 20, generator=np.random.default_rng(rank))
     try:
-        distributed.require_same(["p", "q"][: rank + 1], "policies in the batch")
+        require_same(["p", "q"][: rank + 1], "policies in the batch")
     except ValueError as error:
         sys.stdout.write(str(error))
     assert policies["p"].distributed_world_size == 2
-    distributed.leave(policies)
-    distributed.leave(policies)
+    leave_ranks(policies)
+    leave_ranks(policies)
     assert policies["p"].distributed_world_size == 1
     np.savez(f"{folder}/begun{rank}.npz", **begun)
     np.savez(f"{folder}/p{rank}.npz", **policies["p"].get_weights())
@@ -102,13 +103,13 @@ def test_two_ranks_end_with_equal_weights(done):
 
 def average(rank, url, other_url, folder):
     policies = {"free": ppo(), "bounded": ppo(grad_clip=0.05)}
-    distributed.join(policies, url, rank, 2, "gloo", 60)
+    join_ranks(policies, url, rank, 2, "gloo", 60)
     for name, policy in policies.items():
         gradients, _ = policy.compute_gradients(batch_for(ppo(), seed=rank))
         np.savez(f"{folder}/{name}{rank}.npz", *[gradient.numpy() for gradient in gradients])
-    distributed.leave(policies)
+    leave_ranks(policies)
     try:
-        distributed.join({"other": ppo(model={"fcnet_hiddens": [4 + rank]})}, other_url, rank, 2, "gloo", 60)
+        join_ranks({"other": ppo(model={"fcnet_hiddens": [4 + rank]})}, other_url, rank, 2, "gloo", 60)
     except ValueError as error:
         sys.stdout.write("other shapes" if "different policies" in str(error) else str(error))
 
@@ -168,14 +169,14 @@ def test_two_workers_that_learn_from_different_envs_have_the_same_weights_to_the
 def be_late(rank, url, folder):
     """Rank 1 does not come before the other has ended."""
     policies = {"p": ppo()}
-    distributed.join(policies, url, rank, 2, "gloo", 5)
+    join_ranks(policies, url, rank, 2, "gloo", 5)
     if rank == 1:
         sys.stdin.read()
     else:
         with pytest.raises(WorkerLate) as raised:
             policies["p"].learn_on_batch(batch_for(ppo()))
         Path(folder, "late.txt").write_text(str(raised.value))
-    distributed.leave(policies)
+    leave_ranks(policies)
 
 
 def test_a_rank_that_waits_in_vain_says_for_whom_and_what_to_do(done):
@@ -199,27 +200,27 @@ PLACE = {"url": "tcp://127.0.0.1:1", "world_rank": 0, "world_size": 2, "backend"
 )
 def test_a_place_must_be_one(wrong, words):
     with pytest.raises(ValueError, match=words):
-        distributed.join({"p": ppo()}, **{**PLACE, **wrong})
+        join_ranks({"p": ppo()}, **{**PLACE, **wrong})
 
 
 def test_policies_without_torch_are_refused_before_joining():
     policy = ppo()
     drawn = RandomPolicy(policy.observation_space, policy.action_space, {})
     with pytest.raises(ValueError, match="policy 'r' is of type RandomPolicy"):
-        distributed.join({"p": policy, "r": drawn}, **PLACE)
+        join_ranks({"p": policy, "r": drawn}, **PLACE)
 
 
 def test_a_process_is_in_one_group_at_a_time_and_one_rank_alone_is_a_group():
     policies = {"p": ppo()}
-    distributed.join(policies, free_url(), 0, 1, "gloo", 60)
+    join_ranks(policies, free_url(), 0, 1, "gloo", 60)
     try:
         with pytest.raises(RuntimeError, match=r"in a torch\.distributed group already"):
-            distributed.join(policies, free_url(), 0, 1, "gloo", 60)
+            join_ranks(policies, free_url(), 0, 1, "gloo", 60)
         assert policies["p"].learn_on_batch(batch_for(policies["p"]))["num_grad_updates_lifetime"] == 1
     finally:
-        distributed.leave(policies)
-    distributed.join(policies, free_url(), 0, 1, "gloo", 60)
-    distributed.leave(policies)
+        leave_ranks(policies)
+    join_ranks(policies, free_url(), 0, 1, "gloo", 60)
+    leave_ranks(policies)
 
 
 def test_a_rank_takes_in_no_policy_that_the_others_would_not_have():

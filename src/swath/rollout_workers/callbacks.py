@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swath.errors import warn_of_no_effect
-
-if TYPE_CHECKING:
-    from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 
 Listener = Callable[..., None]
 """Called with keywords."""
@@ -112,14 +109,14 @@ def listeners(callbacks: DefaultCallbacks, event: str) -> tuple[Listener, ...]:
     return () if getattr(method, "__func__", None) is getattr(DefaultCallbacks, event) else (method,)
 
 
-def callbacks_of(config: AlgorithmConfig) -> DefaultCallbacks:
+def callbacks_of(config: Mapping[str, Any]) -> DefaultCallbacks:
     """One object for all that a config names, with instances of its own: classes in their order, then functions.
 
     Raises:
         TypeError: a class that is not derived from `DefaultCallbacks`.
     """
-    parts = [_instance(kind) for kind in _listed(config.callbacks_class)]
-    listening = {event: _listed(given) for event, given in config.callback_functions.items()}
+    parts = [_instance(kind) for kind in _listed(config["callbacks_class"])]
+    listening = {event: _listed(given) for event, given in config["callback_functions"].items()}
     if listening or len(parts) > 1:
         return CombinedCallbacks(parts, listening)
     return parts[0] if parts else DefaultCallbacks()

@@ -20,6 +20,7 @@ EVERY = 64
 
 LEARNER_STATS = "learner_stats"
 CAPACITY = 10_000
+KINDS: tuple[tuple[str, Any], ...] = (("min", np.min), ("mean", np.mean), ("max", np.max))
 
 _EMPTY: dict[Any, Any] = {}
 """Nobody writes to it."""
@@ -191,9 +192,7 @@ def summarize_episodes(
         **_spread("episode_reward", rewards),
         **_spread("episode_return", rewards),
         **_spread("episode_return_raw", [episode.episode_reward_raw for episode in whole]),
-        "policy_reward_min": {policy: float(np.min(values)) for policy, values in by_policy.items()},
-        "policy_reward_mean": {policy: float(np.mean(values)) for policy, values in by_policy.items()},
-        "policy_reward_max": {policy: float(np.max(values)) for policy, values in by_policy.items()},
+        **{f"policy_reward_{k}": {pid: float(of(values)) for pid, values in by_policy.items()} for k, of in KINDS},
         "episode_len_mean": float(np.mean(lengths)) if lengths else float("nan"),
         "episodes_timesteps_total": sum(lengths),
         "num_episodes": new,
@@ -226,8 +225,7 @@ def _lists(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
 
 def _spread(name: str, values: Sequence[Any]) -> dict[str, float]:
     """The lowest, mean and highest value; NaN if there is none."""
-    kinds: dict[str, Any] = {"min": np.min, "mean": np.mean, "max": np.max}
-    return {f"{name}_{kind}": float(of(values)) if values else float("nan") for kind, of in kinds.items()}
+    return {f"{name}_{kind}": float(of(values)) if values else float("nan") for kind, of in KINDS}
 
 
 def collect_metrics(

@@ -117,17 +117,18 @@ class Calls:
         own = {worker: calls.pop(worker) for worker in here}
         remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
         outcomes = group.ask_each(
-            remote, timeout, meanwhile=lambda: {w: attempted(called, group.local, *call) for w, call in own.items()}
+            remote,
+            timeout,
+            meanwhile=lambda: {w: attempted(called, group.local, *call) for w, call in own.items()},
+            all_losses=on_error == "return",
         )
-        errors = {worker: one.exception for worker, one in outcomes.items() if isinstance(one, Error)}
+        entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
         if on_error == "raise":
             group.require_enough()
-            for worker in [worker for worker, error in errors.items() if group.is_tolerated(error)]:
-                del outcomes[worker], errors[worker]
-        entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
-        for error in errors.values() if on_error == "raise" else ():
-            error.results = entries  # type: ignore[attr-defined]  # for whoever catches it
-            raise error
+            for outcome in outcomes.values():
+                if isinstance(outcome, Error):
+                    outcome.exception.results = entries  # type: ignore[attr-defined]  # for whoever catches it
+                    raise outcome.exception
         if timeout == 0:
             return []
         return entries if with_ids else [entry for _, entry in entries]
@@ -283,7 +284,7 @@ def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, o
         outcome = group.outcome(request)
         error = outcome.exception if isinstance(outcome, Error) else None
         if error is not None and on_error == "raise":
-            if group.is_tolerated(error):
+            if group.is_tolerated(outcome):
                 continue
             raise error
         name, result = request.name, outcome.value if isinstance(outcome, Value) else None

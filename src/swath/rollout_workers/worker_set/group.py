@@ -150,14 +150,16 @@ class RolloutGroup(WorkerGroup):
         *,
         meanwhile: Callable[[], Outcomes] = dict,
         tag: Any = LATE,
+        all_losses: bool = False,
     ) -> Outcomes:
-        """What comes of each call, by id; those of workers whose loss is tolerated are among them.
+        """What comes of each call, by id.
 
         Args:
             calls: method and arguments by id; workers that are not free are waited for.
             timeout: seconds; 0: ask, and wait for nobody.
             meanwhile: what is done here.
             tag: under which late answers are kept.
+            all_losses: those that are tolerated are among the outcomes, too.
         """
         asked = dict[int, Request]()
 
@@ -179,8 +181,8 @@ class RolloutGroup(WorkerGroup):
         if not timeout:
             self._keep(asked.values(), tag)
             return here
-        there = {worker: self._outcome_in_time(worker, asked.get(worker), timeout, tag) for worker in calls}
-        return here | dict(sorted(there.items()))
+        there = {worker: self._outcome_in_time(worker, asked.get(worker), timeout, tag) for worker in sorted(calls)}
+        return here | {w: one for w, one in there.items() if all_losses or not self.is_tolerated(one)}
 
     def update(self, workers: Iterable[int], timeout: float) -> None:
         """Have these take what is new, and wait for it.
@@ -200,8 +202,7 @@ class RolloutGroup(WorkerGroup):
                 deadline=timeout,
             )
         for error in errors.values():
-            if not self.is_tolerated(error):
-                raise error
+            raise error
 
     def has_refused(self, request: Request) -> bool:
         """Whether its worker has answered that it cannot take what is new."""
@@ -267,9 +268,9 @@ class RolloutGroup(WorkerGroup):
         """It happened just now to this life of a worker."""
         self.events.append(Event(time.time(), *name, kind, text))
 
-    def is_tolerated(self, error: BaseException) -> bool:
+    def is_tolerated(self, outcome: Outcome) -> bool:
         """Whether it is the loss of a worker, and not to be raised."""
-        return self.tolerates and isinstance(error, WorkerLost)
+        return self.tolerates and isinstance(outcome, Error) and isinstance(outcome.exception, WorkerLost)
 
     def _outcome_in_time(self, worker: int, request: Request | None, timeout: float, tag: Any) -> Outcome:
         if request is not None and request.ticket.done:

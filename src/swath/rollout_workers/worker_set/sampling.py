@@ -187,8 +187,7 @@ class Sampling:
         late = fetched(group, [FLUSHED], 0, "return")
         seen = [reply.result for reply in late if reply.error is None]  # what was seen first comes first
         seen += [each.value for each in outcomes.values() if isinstance(each, Value)]
-        errors = [outcome.exception for outcome in outcomes.values() if isinstance(outcome, Error)]
-        return seen, [error for error in errors if not group.is_tolerated(error)]
+        return seen, [each.exception for each in outcomes.values() if isinstance(each, Error)]
 
     def send_filters(self, filters: Mapping[str, Any], timeout_seconds: float | None = None) -> None:
         """Have remote workers take these over, if the config says so, and those that come later.

@@ -264,7 +264,8 @@ class Workers(RolloutGroup):
         if not self.fleet.up:
             why = f"workers {self.ids()} are not ready after env_runner_restore_timeout_s={timeout:g}"
             raise WorkerLate(why, workers=tuple(self.ids()), deadline=timeout)
-        (outcome,) = self.ask_each({min(self.fleet.up): ("run", method, keywords)}, timeout).values()
+        call = {min(self.fleet.up): ("run", method, keywords)}
+        (outcome,) = self.ask_each(call, timeout, all_losses=True).values()
         if isinstance(outcome, Error):
             raise outcome.exception
         return outcome.value
