@@ -39,7 +39,6 @@ def test_choices_are_those_of_torch(space, counts):
     theirs, others = several(out, counts), several(other, counts)
     expected = sum(one.log_prob(flat[:, i]) for i, one in enumerate(theirs))
     torch.testing.assert_close(mine.logp(sample), expected)
-    torch.testing.assert_close(mine.sampled_action_logp(), expected)
     torch.testing.assert_close(mine.entropy(), sum(one.entropy() for one in theirs))
     torch.testing.assert_close(mine.kl(its), sum(td.kl_divergence(a, b) for a, b in zip(theirs, others, strict=True)))
     best = torch.stack([one.logits.argmax(-1) for one in theirs], -1).reshape(sample.shape) + start
@@ -85,5 +84,3 @@ def test_they_can_be_made_as_the_field_makes_them():
     assert TorchCategorical(out, None).deterministic_sample().tolist() == [1]
     assert TorchMultiCategorical(out, None, [2, 3]).deterministic_sample().tolist() == [[1, 1]]
     assert TorchDiagGaussian(out[:, :4].numpy(), None).deterministic_sample().tolist() == [[1, 3]]
-    with pytest.raises(ValueError, match=r"call sample\(\) first"):
-        TorchCategorical(out).sampled_action_logp()

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import map_nest, tensor_of
 
 
@@ -65,24 +64,23 @@ def on(device: torch.device, nest: Any) -> Any:
     return map_nest(tensor, nest)
 
 
-def fitting(model: nn.Module, weights: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Weights, arrays or tensors by name, as `load_state_dict` of the model takes them.
+def fitting(model: nn.Module, weights: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    """Each tensor of a model with the one to copy into it, of weights that are arrays or tensors by name.
 
     Raises:
         ValueError: names missing or unknown, or other shapes; the message lists them all.
     """
-    held = model.state_dict()
-    given = {name: tensor_of(value) for name, value in weights.items()}
+    held, given = model.state_dict(), {name: tensor_of(value) for name, value in weights.items()}
     pairs = (("missing", held.keys() - given.keys()), ("unknown", given.keys() - held.keys()))
     wrong = [f"{what} {', '.join(sorted(names))}" for what, names in pairs if names]
     wrong += [
-        f"{name} has shape {list(given[name].shape)} instead of {list(held[name].shape)}"
-        for name in held
-        if name in given and given[name].shape != held[name].shape
+        f"{name} has shape {list(given[name].shape)} instead of {list(own.shape)}"
+        for name, own in held.items()
+        if name in given and given[name].shape != own.shape
     ]
     if wrong:
         raise ValueError(f"weights that do not fit, none was taken over: {'; '.join(wrong)}")
-    return given
+    return [(own, given[name]) for name, own in held.items()]
 
 
 def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
@@ -99,25 +97,6 @@ def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
             raise ValueError(f"a policy that remembers learns from sequences, but {batch!r} has no 'seq_lens'")
         batch.right_zero_pad(int(batch[ColumnNames.SEQ_LENS].max()))
     return batch
-
-
-def info_of(batch: SampleBatch, stats: dict[str, Any], reported: dict[str, Any], updates: int) -> dict[str, Any]:
-    """What is reported of an update.
-
-    Args:
-        batch: learnt from.
-        stats: of the loss.
-        reported: by callbacks.
-        updates: of the policy in its life, with this one.
-    """
-    return {
-        LEARNER_STATS: stats,
-        "model": {},
-        "custom_metrics": reported,
-        "num_agent_steps_trained": batch.count,
-        "num_grad_updates_lifetime": updates,
-        "diff_num_grad_updates_vs_sampler_policy": updates - 1 - (batch.num_grad_updates or 0),
-    }
 
 
 def device_of(config: Mapping[str, Any]) -> torch.device:

@@ -74,63 +74,53 @@ def bound(gradients: Gradients, limit: float | None, by: str) -> tuple[Gradients
     Raises:
         FloatingPointError: one is NaN or infinite.
     """
-    present = [gradient for gradient in gradients if gradient is not None]
-    norms = torch.stack([gradient.norm() for gradient in present]) if present else torch.zeros(1)
-    norm = float(norms.norm())
+    norms = [gradient.norm() for gradient in gradients if gradient is not None]
+    norm = float(torch.stack(norms).norm()) if norms else 0.0
     if not np.isfinite(norm):
         raise FloatingPointError(
             f"the gradients' norm is {norm}, the weights were left as they are; look for rewards and observations that "
             "are not finite, or lower lr"
         )
-    if limit is None:
-        return gradients, norm
-    if by == "value":
-        return [None if gradient is None else gradient.clamp(-limit, limit) for gradient in gradients], norm
-    lengths = norms if by == "norm" else norms.norm().expand_as(norms)
-    factors = iter((limit / lengths.clamp(min=limit)).unbind())
-    return [None if gradient is None else gradient * next(factors) for gradient in gradients], norm
+
+    def short(gradient: Tensor, most: float) -> Tensor:
+        if by == "value":
+            return gradient.clamp(-most, most)
+        return gradient * (most / max(norm if by == "global_norm" else float(gradient.norm()), most))
+
+    if limit is not None:
+        gradients = [None if gradient is None else short(gradient, limit) for gradient in gradients]
+    return gradients, norm
 
 
-def averaged(gradients: Gradients, parameters: Sequence[nn.Parameter]) -> Gradients:
-    """The means over all ranks of the process group, which must call this together.
-
-    Where only some ranks have a gradient, the others count as zero.
+def averaged(gradients: Gradients) -> Gradients:
+    """The means over all ranks of the process group, which must call this together, with gradients of the same shapes.
 
     Raises:
         WorkerLate: other ranks have not come in time.
     """
-    parts = [
-        (torch.zeros_like(parameter) if gradient is None else gradient).reshape(-1)
-        for gradient, parameter in zip(gradients, parameters, strict=True)
-    ]
-    given = torch.tensor([float(gradient is not None) for gradient in gradients])
-    flat = torch.cat([*parts, given.to(parts[0])])
+    present = [gradient for gradient in gradients if gradient is not None]
+    flat = torch.cat([gradient.reshape(-1) for gradient in present])
     meet()
-    torch.distributed.all_reduce(flat)
-    *sums, counts = torch.split(flat, [*(parameter.numel() for parameter in parameters), len(parameters)])
-    ranks = torch.distributed.get_world_size()
-    return [
-        (total / ranks).to(parameter).reshape(parameter.shape) if count else None
-        for total, parameter, count in zip(sums, parameters, counts.tolist(), strict=True)
-    ]
+    distributed.all_reduce(flat)
+    means = iter(torch.split(flat / distributed.get_world_size(), [gradient.numel() for gradient in present]))
+    return [None if gradient is None else next(means).to(gradient).reshape(gradient.shape) for gradient in gradients]
 
 
 def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Gradients:
-    """Gradients as they came from elsewhere, as tensors beside the parameters.
+    """Gradients as they came from elsewhere, as tensors where the parameters are.
 
     Raises:
         ValueError: another number of them, or another shape.
         FloatingPointError: one is NaN or infinite.
     """
-    given = list(gradients)
+    given = [None if gradient is None else tensor_of(gradient) for gradient in gradients]
     if len(given) != len(parameters):
         raise ValueError(f"{len(given)} gradients for {len(parameters)} parameters; give one each, None where none is")
-    tensors = [None if gradient is None else tensor_of(gradient) for gradient in given]
-    for i, (tensor, parameter) in enumerate(zip(tensors, parameters, strict=True)):
-        if tensor is not None and tensor.shape != parameter.shape:
-            raise ValueError(f"gradient {i} has shape {list(tensor.shape)}, its parameter {list(parameter.shape)}")
-        tensors[i] = None if tensor is None else tensor.to(parameter)
-    return bound(tensors, None, "global_norm")[0]
+    for i, (gradient, parameter) in enumerate(zip(given, parameters, strict=True)):
+        if gradient is not None and gradient.shape != parameter.shape:
+            raise ValueError(f"gradient {i} has shape {list(gradient.shape)}, its parameter {list(parameter.shape)}")
+        given[i] = None if gradient is None else gradient.to(parameter)
+    return bound(given, None, "global_norm")[0]
 
 
 def learn_in_passes(
@@ -159,17 +149,13 @@ def learn_in_passes(
         WorkerLate: another rank has not come in time, where several learn as one.
     """
     rows, infos = batch.copy(shallow=True), []
-    missing = [field for field in fields if field not in rows]
-    if missing:
-        raise KeyError(f"standardize_fields names {missing}; the batch has {sorted(rows)}")
     for field in fields:
         rows[field] = standardized(rows[field])
     if ColumnNames.SEQ_LENS in rows and not rows.zero_padded:
         rows.right_zero_pad(int(rows[ColumnNames.SEQ_LENS].max()))
     for _ in range(epochs):
         infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size, generator)]
-    reported: dict[str, Any] = _mean(infos)
-    return reported
+    return dict(_mean(infos))
 
 
 def standardized(column: Any) -> np.ndarray[Any, Any]:
@@ -182,10 +168,10 @@ def standardized(column: Any) -> np.ndarray[Any, Any]:
 def _parts(policy: Policy, rows: SampleBatch, size: int | None, generator: Any) -> list[SampleBatch]:
     """Minibatches, as many as every rank has: where their gradients are averaged, one that had more would wait."""
     parts = [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
-    least = min(gathered(len(parts))) if policy.distributed_world_size > 1 else len(parts)
-    if least == len(parts):
+    if policy.distributed_world_size == 1:
         return parts
-    return [concat((parts[i] for i in group), SampleBatch) for group in np.array_split(np.arange(len(parts)), least)]
+    groups = np.array_split(np.arange(len(parts)), min(gathered(len(parts))))
+    return [concat((parts[i] for i in group), SampleBatch) for group in groups]
 
 
 def _mean(infos: Sequence[Any]) -> Any:

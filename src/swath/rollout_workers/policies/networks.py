@@ -55,36 +55,23 @@ def head_for(space: Space[Any], *, normalize: bool = True) -> ActionHead:
 class TorchDistribution:
     """What a network's output `[*B, n]` says about actions.
 
-    Attributes:
+    Args:
         inputs: the output.
-        last_sample: what was drawn last, None at first.
+        model: not used.
+        head: how it is read.
     """
 
     def __init__(self, inputs: Any, model: nn.Module | None, head: ActionHead) -> None:
         self.inputs: Tensor = torch.as_tensor(inputs)
-        self.model = model
-        self.last_sample: Tensor | None = None
-        self._head = head
+        self.model, self._head = model, head
 
     def sample(self) -> Tensor:
         """Random actions."""
-        self.last_sample = self._head.sample(self.inputs)[0]
-        return self.last_sample
+        return self._head.sample(self.inputs)[0]
 
     def deterministic_sample(self) -> Tensor:
         """The most probable actions."""
-        self.last_sample = self._head.mode(self.inputs)[0]
-        return self.last_sample
-
-    def sampled_action_logp(self) -> Tensor:
-        """Log-probability `[*B]` of the last actions.
-
-        Raises:
-            ValueError: none were drawn.
-        """
-        if self.last_sample is None:
-            raise ValueError("sampled_action_logp() is of the last sample; call sample() first")
-        return self.logp(self.last_sample)
+        return self._head.mode(self.inputs)[0]
 
     def logp(self, actions: Any) -> Tensor:
         """Log-probability `[*B]`."""
@@ -100,45 +87,24 @@ class TorchDistribution:
 
 
 class TorchCategorical(TorchDistribution):
-    """A choice, from logits `[*B, n]`.
-
-    Args:
-        inputs: the logits.
-        model: not used.
-        head: if it is there already.
-    """
+    """A choice, from logits `[*B, n]`."""
 
     def __init__(self, inputs: Any, model: nn.Module | None = None, *, head: Categorical | None = None) -> None:
-        super().__init__(inputs, model, head or Categorical(len(inputs[0])))
+        super().__init__(inputs, model, head or Categorical(inputs.shape[-1]))
 
 
 class TorchMultiCategorical(TorchDistribution):
-    """Several choices, from their logits side by side, `[*B, Σ n_k]`.
+    """Several choices, from their logits side by side, `[*B, Σ n_k]`; `input_lens` are the n_k."""
 
-    Args:
-        inputs: the logits.
-        model: not used.
-        input_lens: how many logits each choice has.
-        head: if it is there already; then `input_lens` is not read.
-    """
-
-    def __init__(
-        self, inputs: Any, model: nn.Module | None = None, input_lens: Sequence[int] = (), *, head: Any = None
-    ) -> None:
-        super().__init__(inputs, model, head or MultiCategorical(np.asarray(input_lens).tolist()))
+    def __init__(self, inputs: Any, model: Any = None, input_lens: Sequence[int] = (), *, head: Any = None) -> None:
+        super().__init__(inputs, model, head or MultiCategorical(list(input_lens)))
 
 
 class TorchDiagGaussian(TorchDistribution):
-    """Independent normal numbers, from means and then log-stds, `[*B, 2 k]`.
-
-    Args:
-        inputs: means and log-stds.
-        model: not used.
-        head: if it is there already.
-    """
+    """Independent normal numbers, from means and then log-stds, `[*B, 2 k]`."""
 
     def __init__(self, inputs: Any, model: nn.Module | None = None, *, head: DiagGaussian | None = None) -> None:
-        super().__init__(inputs, model, head or DiagGaussian((len(inputs[0]) // 2,)))
+        super().__init__(inputs, model, head or DiagGaussian((inputs.shape[-1] // 2,)))
 
 
 # `dist_class(dist_inputs, model)`.
@@ -147,12 +113,9 @@ DistClass: TypeAlias = Callable[..., TorchDistribution]
 
 def dist_class_of(head: ActionHead) -> DistClass:
     """What makes distributions with this head."""
-    kinds: dict[type, DistClass] = {
-        Categorical: TorchCategorical,
-        MultiCategorical: TorchMultiCategorical,
-        DiagGaussian: TorchDiagGaussian,
-    }
-    return partial(kinds[type(head)], head=head)
+    kinds: tuple[DistClass, ...] = (TorchCategorical, TorchMultiCategorical, TorchDiagGaussian)
+    place = (Categorical, MultiCategorical, DiagGaussian).index(type(head))
+    return partial(kinds[place], head=head)
 
 
 _POLICY_GAIN = 0.01
@@ -184,26 +147,21 @@ class DefaultNetwork(nn.Module):
             with torch.no_grad():
                 orthogonal(self.policy.layers.last_layer[0][-1:], 1.0)
 
-    def forward(self, obs: Any, *, quick: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """`dist_inputs`, or `(dist_inputs, value)`.
-
-        Args:
-            obs: observations `[n, …]`.
-            quick: as in `swath.learn.networks.MLP`.
-        """
-        out, value, log_std = self.policy.forward(obs, quick=quick), None, self.log_std
+    def forward(self, obs: Any) -> Tensor | tuple[Tensor, Tensor]:
+        """`dist_inputs`, or `(dist_inputs, value)`, of observations `[n, …]`."""
+        out, value, log_std = self.policy.forward(obs), None, self.log_std
         if self._shared:
             out, value = out[..., :-1], out[..., -1]
         elif self.critic is not None:
-            value = self.value(obs, quick=quick)
+            value = self.value(obs)
         if log_std is not None:
             out = torch.cat([out, log_std.expand_as(out)], -1)
         return out if value is None else (out, value)
 
-    def value(self, obs: Any, *, quick: bool = False) -> Tensor:
+    def value(self, obs: Any) -> Tensor:
         """The values `[n]` alone."""
         critic = self.policy if self.critic is None else self.critic
-        return critic.forward(obs, quick=quick)[..., -1]
+        return critic.forward(obs)[..., -1]
 
 
 class Tower(nn.Module):
@@ -221,8 +179,8 @@ class Tower(nn.Module):
         sizes = (self._encoder.features, *model["fcnet_hiddens"], outputs)
         self.layers = MLP(sizes, activation=model["fcnet_activation"], out_gain=gain)
 
-    def forward(self, obs: Any, *, quick: bool = False) -> Tensor:
+    def forward(self, obs: Any) -> Tensor:
         """What the last layer gives, `[n, outputs]`."""
         if not self._is_vector:
             obs = self._encoder.forward(*(reduce(getitem, path, obs) for path in self._paths))
-        return self.layers.forward(obs, quick=quick)
+        return self.layers.forward(obs, quick=torch.is_inference_mode_enabled())

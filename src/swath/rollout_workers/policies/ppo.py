@@ -83,10 +83,6 @@ class PPOTorchPolicy(TorchPolicy):
         self._stats |= {"entropy_coeff": self.entropy_coeff, "cur_kl_coeff": self.kl_coeff}
         return loss
 
-    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  the signature of every policy
-        """The parts of the loss as means, and the weights of the parts."""
-        return self._stats
-
     def postprocess_trajectory(
         self, sample_batch: SampleBatch, other_agent_batches: Any = None, episode: Any = None
     ) -> SampleBatch:
@@ -118,12 +114,8 @@ class PGTorchPolicy(TorchPolicy):
         distribution = dist_class(self.run_model(model, train_batch).dist_inputs, model)
         log_prob = distribution.logp(train_batch[ColumnNames.ACTIONS])
         loss: Tensor = -self.valid_mean(train_batch)(log_prob * train_batch[ColumnNames.ADVANTAGES])
-        self._loss = loss.detach()
+        self._stats = {"policy_loss": loss.detach()}
         return loss
-
-    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  the signature of every policy
-        """`policy_loss`."""
-        return {"policy_loss": self._loss}
 
     def postprocess_trajectory(
         self,

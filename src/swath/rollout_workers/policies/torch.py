@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -27,10 +26,11 @@ from swath.rollout_workers.batches.names import ColumnNames, views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
+from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest
 from swath.rollout_workers.policies import inputs
 from swath.rollout_workers.policies import learning as grads
-from swath.rollout_workers.policies.inputs import device_of, info_of, scheduled, to_train_on
+from swath.rollout_workers.policies.inputs import device_of, scheduled, to_train_on
 from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, dist_class_of, head_for
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
@@ -82,6 +82,7 @@ class TorchPolicy(Policy):
             self._initial_state = [map_nest(lambda leaf: np.array(as_array(leaf)), part) for part in initial()]
             self._has_value = self._require_fitting_model()
         self._parameters = list(self.model.parameters())
+        self._stats: dict[str, Any] = {}
         self.optimizer = self.make_optimizer()
 
     def make_model(self) -> nn.Module:
@@ -130,7 +131,7 @@ class TorchPolicy(Policy):
 
     def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  for those who override it
         """Numbers to report of the last loss, by name; scalar tensors become numbers."""
-        return {}
+        return self._stats
 
     def run_model(self, model: nn.Module, batch: Mapping[str, Any]) -> inputs.Outputs:
         """The network's outputs for the rows of a batch of tensors."""
@@ -181,11 +182,9 @@ class TorchPolicy(Policy):
         """
         obs = input_dict[ColumnNames.OBS]
         with torch.inference_mode():
-            value: Tensor | None
             if type(self.model) is DefaultNetwork and self._has_value:
-                value = self.model.value(inputs.on(self.device, obs), quick=True)
-            else:
-                value = self._outputs(obs, states_in(input_dict)).value
+                return as_array(self.model.value(inputs.on(self.device, obs)))
+            value = self._outputs(obs, states_in(input_dict)).value
             if value is None:
                 raise ValueError(f"{self!r} has no values: its model must give (dist_inputs, value)")
             return as_array(value)
@@ -217,9 +216,9 @@ class TorchPolicy(Policy):
         batch = to_train_on(samples, recurrent=self.is_recurrent())
         if self.callbacks is not None:
             self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=reported)
-        found, stats = self._gradients(batch)
+        found, info = self._gradients(batch)
         self._use(found)
-        return info_of(batch, stats, reported, self.num_grad_updates)
+        return {**info, "custom_metrics": reported}
 
     def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[Any, dict[str, Any]]:
         """Gradients of the loss on a batch, in `parameters()` order on the CPU, None where none; the weights stay.
@@ -230,10 +229,8 @@ class TorchPolicy(Policy):
             FloatingPointError: one is NaN or infinite.
             WorkerLate: other ranks have not come in time.
         """
-        batch = to_train_on(postprocessed_batch, recurrent=self.is_recurrent())
-        found, stats = self._gradients(batch)
-        on_cpu = [None if gradient is None else gradient.cpu() for gradient in found]
-        return on_cpu, info_of(batch, stats, {}, self.num_grad_updates + 1)
+        found, info = self._gradients(to_train_on(postprocessed_batch, recurrent=self.is_recurrent()))
+        return [None if gradient is None else gradient.cpu() for gradient in found], info
 
     def apply_gradients(self, gradients: Iterable[Any]) -> None:
         """One step of the optimiser by gradients as `compute_gradients` gives them, tensors or arrays.
@@ -258,7 +255,8 @@ class TorchPolicy(Policy):
         Raises:
             ValueError: names missing or unknown, or other shapes; the message lists them all, nothing is applied.
         """
-        self.model.load_state_dict(inputs.fitting(self.model, weights))
+        for own, given in inputs.fitting(self.model, weights):
+            own.copy_(given)
 
     def get_state(self) -> dict[str, Any]:
         """All that a policy needs to go on elsewhere, the optimiser's state too."""
@@ -273,11 +271,10 @@ class TorchPolicy(Policy):
         Raises:
             ValueError: weights or optimiser of another network; nothing is applied.
         """
-        weights = inputs.fitting(self.model, state["weights"])
+        inputs.fitting(self.model, state["weights"])  # before anything changes
         if "optimizer" in state:
             self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
-        self.model.load_state_dict(weights)
-        self.global_timestep, self.num_grad_updates = state["global_timestep"], state.get("num_grad_updates", 0)
+        super().set_state(state)
 
     def get_initial_state(self) -> list[Any]:
         """The states at the begin of an episode, arrays of one's own."""
@@ -294,8 +291,6 @@ class TorchPolicy(Policy):
     def _outputs(self, obs: Any, states: Sequence[Any] | None) -> inputs.Outputs:
         """The network's outputs; without gradients."""
         tensors = inputs.on(self.device, obs)
-        if type(self.model) is DefaultNetwork:
-            return inputs.run(partial(self.model, quick=True), tensors)
         if not self._initial_state:
             return inputs.run(self.model, tensors)
         before = [inputs.on(self.device, part) for part in states or ()]
@@ -320,19 +315,28 @@ class TorchPolicy(Policy):
     def _gradients(self, batch: SampleBatch) -> tuple[grads.Gradients, dict[str, Any]]:
         """Gradients, averaged and bounded, and what is reported of them; the batch becomes tensors."""
         batch.to_device(self.device).set_training()
-        learnt = [parameter for parameter in self._parameters if parameter.requires_grad]
+        learnt, several = [each for each in self._parameters if each.requires_grad], self.distributed_world_size > 1
         self.model.train()
         try:
-            made = iter(torch.autograd.grad(self.loss(self.model, self.dist_class, batch), learnt, allow_unused=True))
+            loss = self.loss(self.model, self.dist_class, batch)
+            # ranks add up equal shapes: where one has no gradient it counts as zero
+            made = iter(torch.autograd.grad(loss, learnt, allow_unused=True, materialize_grads=several))
         finally:
             self.model.eval()
-        own = [next(made) if parameter.requires_grad else None for parameter in self._parameters]
+        found: grads.Gradients = [next(made) if each.requires_grad else None for each in self._parameters]
         stats = {name: _number(value) for name, value in self.stats(batch).items()}
-        mean = own if self.distributed_world_size == 1 else grads.averaged(own, self._parameters)
-        found, norm = grads.bound(mean, self.config["grad_clip"], self.config["grad_clip_by"])
+        found = grads.averaged(found) if several else found
+        found, norm = grads.bound(found, self.config["grad_clip"], self.config["grad_clip_by"])
         own_rate = self.config["lr_schedule"] is None  # then nobody but the optimiser says the rate of this update
         rate = float(self.optimizer.param_groups[0]["lr"]) if own_rate else self.cur_lr
-        return found, {**stats, "cur_lr": rate, "grad_gnorm": norm}
+        return found, {
+            LEARNER_STATS: {**stats, "cur_lr": rate, "grad_gnorm": norm},
+            "model": {},
+            "custom_metrics": {},
+            "num_agent_steps_trained": batch.count,
+            "num_grad_updates_lifetime": self.num_grad_updates + 1,
+            "diff_num_grad_updates_vs_sampler_policy": self.num_grad_updates - (batch.num_grad_updates or 0),
+        }
 
     def _use(self, gradients: grads.Gradients) -> None:
         if self.config["lr_schedule"] is not None:
