@@ -165,7 +165,7 @@ def test_a_scheme_serves_one_collector():
 
 
 def test_a_collector_in_this_process_takes_no_sending_schemes():
-    with pytest.raises(ValueError, match="a Collector in this process acts with the policy itself"):
+    with pytest.raises(ValueError, match="one worker in this process, which acts with the policy itself"):
         Collector(
             counting_env, Always(1), frames_per_batch=4, weight_sync_schemes={"policy": SharedMemWeightSyncScheme()}
         )

@@ -100,10 +100,6 @@ def placed(policy: Any, device: torch.device | None) -> Any:
     if device is None or not isinstance(policy, nn.Module):
         return policy
     tensors = [value for value in policy.state_dict().values() if isinstance(value, torch.Tensor)]
-    if all(_same(tensor.device, device) for tensor in tensors):
+    if all(tensor.device.type == device.type and device.index in (None, tensor.device.index) for tensor in tensors):
         return policy
     return copy.deepcopy(policy).to(device)
-
-
-def _same(one: torch.device, other: torch.device) -> bool:
-    return one.type == other.type and (other.index is None or one.index == other.index)

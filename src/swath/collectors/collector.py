@@ -299,22 +299,15 @@ def _require_direct(options: AnyOptions) -> None:
     _require_no_workers(options.num_workers)
     if options.num_collectors is not None and options.num_collectors > 1:
         raise ValueError(f"num_collectors={options.num_collectors}: backend 'direct' takes at most one collector")
-    if options.sync is not None:
-        raise ValueError(f"sync={options.sync!r}: backend 'direct' has one worker and takes no sync; leave it out")
-    if options.backend_options:
-        raise ValueError(f"backend_options={options.backend_options!r}: backend 'direct' takes no options")
-    if options.weight_sync_schemes is not None:
-        raise ValueError(
-            "weight_sync_schemes: a Collector in this process acts with the policy itself; leave it out, or "
-            "receive with weight_recv_schemes"
-        )
-    elsewhere = [defaults(MultiOptions), defaults(RayOptions)]
-    for name in {name for known in elsewhere for name in known} - defaults(CollectorOptions).keys():
+    own, elsewhere = defaults(CollectorOptions), [defaults(MultiOptions), defaults(RayOptions)]
+    harmless = {name: [known.get(name) for known in elsewhere] for known in elsewhere for name in known.keys() - own}
+    harmless |= {"sync": [None], "backend_options": [None, {}], "weight_sync_schemes": [None]}
+    for name, values in harmless.items():
         value = getattr(options, name)
-        if value not in [known[name] for known in elsewhere if name in known]:
+        if value not in values:
             raise ValueError(
                 f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
-                "process: leave it out, or set backend='process' or 'ray'"
+                "process, which acts with the policy itself: leave it out, or set backend='process' or 'ray'"
             )
 
 

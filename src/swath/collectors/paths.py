@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
 _PARSING = threading.Lock()
-_PART = re.compile(r"\.?(?P<name>[A-Za-z_]\w*)|\[(?P<item>[^\]]+)\]")
+_PART = r"\.?([A-Za-z_]\w*)|\[([^\]]+)\]"
+_PATH = rf"(?!\.)(?:{_PART})+"
 
 
 def follow(root: Any, path: str) -> Any:
@@ -20,12 +21,16 @@ def follow(root: Any, path: str) -> Any:
         AttributeError: a part is missing; the message names it.
         ValueError: the text is no path.
     """
+    if re.fullmatch(_PATH, path) is None:
+        raise ValueError(f"{path!r} is no path: write names, dots and [literal], as in 'policy.layers[0].weight'")
     value = root
-    for part, is_item in list(_parts(path)):
+    parts = [(name, None) if name else (None, _literal(item, path)) for name, item in re.findall(_PART, path)]
+    for name, item in parts:
         try:
-            value = value[part] if is_item else getattr(value, part)
+            value = getattr(value, name) if name else value[item]
         except (AttributeError, LookupError, TypeError) as error:
-            raise AttributeError(f"{part!r} of the path {path!r} is missing on {type(value).__name__}") from error
+            missing = f"{item if name is None else name!r} of the path {path!r} is missing on {type(value).__name__}"
+            raise AttributeError(missing) from error
     return value
 
 
@@ -44,19 +49,6 @@ def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     return found
 
 
-def call_each(
-    method: Callable[..., Any],
-    list_of_args: Sequence[Sequence[Any]] | None,
-    list_of_kwargs: Sequence[Mapping[str, Any]] | None,
-) -> list[Any]:
-    """Call a method once per entry; once without arguments if there are no lists.
-
-    Raises:
-        ValueError: the lists are not of the same length.
-    """
-    return [method(*args, **kwargs) for args, kwargs in paired(list_of_args, list_of_kwargs, 1)]
-
-
 def paired(
     list_of_args: Sequence[Sequence[Any]] | None, list_of_kwargs: Sequence[Mapping[str, Any]] | None, n: int
 ) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
@@ -69,16 +61,6 @@ def paired(
     if given[0] != given[-1]:
         raise ValueError(f"list_of_args has {given[0]} entries, list_of_kwargs {given[-1]}; give both the same length")
     return list(zip(list_of_args or [()] * given[0], list_of_kwargs or [{}] * given[0], strict=True))
-
-
-def _parts(path: str) -> Iterator[tuple[Any, bool]]:
-    at = 0
-    while at < len(path) or not path:
-        found = _PART.match(path, at)
-        if found is None or path.startswith("."):
-            raise ValueError(f"{path!r} is no path: write names, dots and [literal], as in 'policy.layers[0].weight'")
-        yield (found["name"], False) if found["name"] else (_literal(found["item"], path), True)
-        at = found.end()
 
 
 def _literal(text: str, path: str) -> Any:

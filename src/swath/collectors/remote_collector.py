@@ -54,7 +54,18 @@ class RemoteCollector(Responder):
 
     def __init__(self, request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
         super().__init__(request.built_by)
-        self._collector = _built(request, kind, keywords)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "frames_per_batch=", UserWarning)  # whoever asks for the share says so
+            self._collector = kind(
+                request.source.env,
+                request.policy,
+                frames_per_batch=request.frames,
+                total_frames=-1,
+                worker_idx=request.worker,
+                pre_collect_hook=request.hooks.before,
+                post_collect_hook=request.hooks.after,
+                **keywords,
+            )
         self._collection = self._collector.collection
         self.heals_envs = not isinstance(self._collector, Collector)
         self._collection.counters.on_episodes = self._note
@@ -100,10 +111,6 @@ class RemoteCollector(Responder):
         """Shut the collector down."""
         self._collector.shutdown(timeout=FAREWELL_S)
 
-    def next(self) -> Any:
-        """A batch for whoever holds this worker's handle; the collection does not see it."""
-        return self._drawn()
-
     def touch(self) -> int:
         """The version of its weights."""
         return self._collection.version
@@ -146,7 +153,7 @@ class RemoteCollector(Responder):
     def get_model(self, model_id: str) -> Any:
         """The model of an id; of a collector of several a copy of it."""
         if model_id != POLICY and isinstance(self._collector, Collector):
-            return follow(self._collector, model_id)
+            return follow(self._collector, model_id)  # whatever models it declares itself
         return self._collector.get_model(model_id)
 
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
@@ -160,7 +167,7 @@ class RemoteCollector(Responder):
 
     def _make(self, ask: FragmentRequest) -> Parcel:
         self._collection.be_random(ask.randomly)
-        batch = self._drawn()
+        batch = self.next()
         ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
         next_id = 0 if ids is None else int(ids.max()) + 1
         if ids is not None:
@@ -177,8 +184,8 @@ class RemoteCollector(Responder):
         )
         return Parcel(head, batch)
 
-    def _drawn(self) -> TensorDictBase:
-        """What the collector's own `next` gives, on the CPU.
+    def next(self) -> TensorDictBase:
+        """What the collector's own `next` gives, on the CPU; for others by the handle, too.
 
         Raises:
             TypeError: it is no batch.
@@ -243,18 +250,3 @@ def nested(
     elif request.options.on_env_error == "restart":
         del given["on_env_error"]  # the actor is replaced
     return replace(request, make=partial(RemoteCollector, kind=kind, keywords={**given, **further}))
-
-
-def _built(request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> Inner:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "frames_per_batch=", UserWarning)  # whoever asks for the share says so
-        return kind(
-            request.source.env,
-            request.policy,
-            frames_per_batch=request.frames,
-            total_frames=-1,
-            worker_idx=request.worker,
-            pre_collect_hook=request.hooks.before,
-            post_collect_hook=request.hooks.after,
-            **keywords,
-        )

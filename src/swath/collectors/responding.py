@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from swath.collectors.messages import Broken, Description, FragmentRequest, Head, Tally
-from swath.collectors.paths import call_at, call_each, follow
+from swath.collectors.paths import call_at, follow, paired
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.worker_request import Seeding
 from swath.errors import Closed, FleetFailed
@@ -144,7 +144,8 @@ class Responder(Member):
         list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Any]:
         """Call a method once per entry; see the collector's `map_fn`."""
-        return call_each(follow(self._root, method_name), list_of_args, list_of_kwargs)
+        method = follow(self._root, method_name)
+        return [method(*args, **kwargs) for args, kwargs in paired(list_of_args, list_of_kwargs, 1)]
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed this worker alone; see the collector's `set_seed`."""

@@ -35,16 +35,15 @@ def made_updater(given: Any, policy: Any) -> WeightUpdaterBase | None:
     """
     made = given
     if isinstance(given, type) and issubclass(given, WeightUpdaterBase):
-        made = given.from_policy(policy)
-        made = given() if made is None else made
-    elif given is not None and not isinstance(given, WeightUpdaterBase) and callable(given):
+        made = given.from_policy(policy) or given()
+    elif not isinstance(given, WeightUpdaterBase) and callable(given):
         made = given()
-    if made is not None and not isinstance(made, WeightUpdaterBase):
-        raise TypeError(
-            f"weight_updater is of type {type(made).__name__}; give an instance of a WeightUpdaterBase, a class of "
-            "these, or a callable that makes one"
-        )
-    return made
+    if made is None or isinstance(made, WeightUpdaterBase):
+        return made
+    raise TypeError(
+        f"weight_updater is of type {type(made).__name__}; give an instance of a WeightUpdaterBase, a class of "
+        "these, or a callable that makes one"
+    )
 
 
 class TakesWeights:
