@@ -101,7 +101,8 @@ def joined(fragments: Sequence[Fragment]) -> Fragment:
         valid = _joined([np.ones(one.reward.shape, np.bool_) if one.valid is None else one.valid for one in rows])
     if any(one.version != first.version for one in fragments):
         version = np.concatenate([np.full(len(one.ids), one.version, dtype=np.int64) for one in fragments])
-    ids, counts = (_joined([getattr(one, name) for one in fragments]) for name in ("ids", "counts"))
+    ids = _joined([one.ids for one in fragments])
+    counts = None if first.counts is None else _joined([one.counts for one in fragments])
     return Fragment(Rows(**leaves, **flags, valid=valid), ids, counts, version, first.worker, first.life)
 
 

@@ -22,7 +22,6 @@ from swath.collectors.worker import Worker
 from swath.collectors.worker_request import Seeding, WorkerRequest, thawed
 from swath.errors import noted
 from swath.rollout.episodes.ids import life_of
-from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
@@ -63,7 +62,6 @@ class RemoteWorker(Worker, Responder):
         self._here, self._ask = request.here, FragmentRequest()
         self._bell: Any = None
         Worker.__init__(self, request if self._here else replace(request, stopped=self._is_stopped))
-        self._sums = EpisodeSums(self.host.spec.num_envs)
         self._number = 0
         self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
         if request.writing is not None:
@@ -96,7 +94,6 @@ class RemoteWorker(Worker, Responder):
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
         fragment = self._asked(FragmentRequest())
-        fragment.ended(self._sums)
         if self.options.set_truncated:
             fragment.rows.cut_last()
         return fragment.to_tensordict(self.layout)
@@ -188,7 +185,7 @@ class RemoteWorker(Worker, Responder):
         if ask.frames is not None and (n_steps := -(-ask.frames // self.host.spec.num_envs)) != self.n_steps:
             self.make_steps(n_steps)
         since, fragment = self.next_id, self._asked(ask)
-        steps, episodes = fragment.steps, fragment.ended(self._sums).tobytes()
+        steps, episodes = fragment.steps, self._ids.ended.tobytes()
         body = self._body(fragment)
         made, tally = self.n_steps if steps is None else steps, replace(self.tally)
         head = Head(self.index, self.life, self.version, fragment.frames, made, tally, episodes, self.next_id)
@@ -238,7 +235,8 @@ class RemoteWorker(Worker, Responder):
         """A batch of zeros with the keys, shapes and dtypes of real ones."""
         rows = self.blank_rows()
         ids = torch.zeros(rows.terminated.shape, dtype=torch.int64).numpy()
-        return Fragment(rows, ids, ids.copy(), 0).to_tensordict(self.layout)
+        counts = None if self.options.max_frames is None else ids.copy()
+        return Fragment(rows, ids, counts, 0).to_tensordict(self.layout)
 
 
 def build_remote(request: WorkerRequest) -> Responder:

@@ -37,7 +37,7 @@ from swath.rollout.loop import Actor, Rules, Stage, go_on, steps
 from swath.rollout.policies.binding import buffer_for, randomly
 from swath.rollout.policies.calling import BoundPolicy, Finite, require_finite
 from swath.rollout.seeding import PrivateStreams
-from swath.rollout.spaces import Array, Leaves
+from swath.rollout.spaces import Leaves
 from swath.rollout.tensordicts import TensorDictRows
 from swath.rollout.until import StepLimit
 from swath.seeds import derive
@@ -85,7 +85,6 @@ class Worker:
                 observation=host.spec.observed,
                 outputs=self.bound.keys,
                 extras=options.entries,
-                step_count=options.max_frames is not None,
                 masked=host.spec.skips or request.masked,
                 open=isinstance(host.spec, TensorDictSpec),
             )
@@ -244,18 +243,15 @@ class Worker:
             require_finite("next", keys, [rows.reward, *rows.next_observation])
         if rows.restarted:
             self._ids.begin(rows.restarted)
-        ids, counts = self._label(rows, made)
+        # Rows that were never made have no ids, and the episodes go on behind them.
+        valid = None if rows.valid is None else rows.valid[:, :made]
+        counted = self.options.max_frames is not None
+        ids, counts = self._ids.label(rows.reward[:, :made], rows.last[:, :made], valid, counted=counted)
+        if made < self.n_steps:
+            behind = ((0, 0), (0, self.n_steps - made))
+            ids = np.pad(ids, behind, constant_values=NO_TRAJECTORY)
+            counts = None if counts is None else np.pad(counts, behind)
         return Fragment(rows, ids, counts, self.version, self.index, self.life, made)
-
-    def _label(self, rows: Rows | TensorDictRows, made: int) -> tuple[Array, Array]:
-        """Ids and step counts; rows that were never made have none, and the episodes go on behind them."""
-        shape = rows.terminated.shape
-        if made == shape[1]:
-            return self._ids.label(rows.last, rows.valid)
-        ids, counts = np.full(shape, NO_TRAJECTORY, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-        assert rows.valid is not None
-        ids[:, :made], counts[:, :made] = self._ids.label(rows.last[:, :made], rows.valid[:, :made])
-        return ids, counts
 
     def _act_with(self, policy: BoundPolicy | None) -> None:
         """Act with another policy of the same kind, if there is one; it takes over what was remembered."""

@@ -82,7 +82,7 @@ class Recording:
         self._buffer.seal(rows)
         if self._made < PORTION:
             rows.blank_from(self._made)
-        fragment = Fragment(rows, self._ids, np.zeros_like(self._ids), self._version)
+        fragment = Fragment(rows, self._ids, None, self._version)
         batch = fragment.to_tensordict(self._layout)
         if isinstance(rows, TensorDictRows):
             _show_cuts(batch, rows)

@@ -12,7 +12,6 @@ from tensordict import TensorDict
 
 from swath.keys import FLAGS, MASK, NEXT, REWARD, STEP_COUNT, TIME, TRACKED_VERSION, TRAJ_IDS, VERSION, Key, under_next
 from swath.rollout.buffer import Rows
-from swath.rollout.episodes.statistics import EpisodeArray, EpisodeSums
 from swath.rollout.spaces import Array
 from swath.rollout.tensordicts import TensorDictRows
 
@@ -41,7 +40,6 @@ class Layout:
         observation: keys of the observation leaves.
         outputs: keys of the policy's outputs, action leaves first.
         extras: what it holds beyond the plain entries.
-        step_count: whether to add `"step_count"`.
         masked: whether to add the mask also where all rows are transitions.
         open: whether env and policy write whatever they like, also entries that are not delivered.
     """
@@ -50,7 +48,6 @@ class Layout:
     observation: tuple[Key, ...]
     outputs: tuple[Key, ...]
     extras: Entries = field(default_factory=Entries)
-    step_count: bool = False
     masked: bool = False
     open: bool = False
 
@@ -62,7 +59,7 @@ class Fragment:
     Attributes:
         rows: the arrays `[B, T, …]`, or a TensorDict of them.
         ids: int64 `[B, T]` trajectory ids, -1 where a row is no transition.
-        counts: int64 `[B, T]`: steps of the episode that came before the row.
+        counts: int64 `[B, T]`: steps of the episode that came before the row; `None` where no batch shows them.
         version: the policy version that acted; int64 `[B]` where envs of several workers are joined.
         worker: which worker made it.
         life: in which of its lives.
@@ -71,7 +68,7 @@ class Fragment:
 
     rows: Rows | TensorDictRows
     ids: Array
-    counts: Array
+    counts: Array | None
     version: int | Array
     worker: int = 0
     life: int = 0
@@ -81,11 +78,6 @@ class Fragment:
     def frames(self) -> int:
         """How many rows are transitions."""
         return self.rows.n_valid
-
-    def ended(self, sums: EpisodeSums) -> EpisodeArray:
-        """The episodes that end in it, given the sums of those that were running before it."""
-        rows = self.rows
-        return sums.count_fragment(rows.reward, self.ids, self.counts, rows.last, rows.valid)
 
     def to_tensordict(self, layout: Layout) -> Any:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""
@@ -121,7 +113,7 @@ class Fragment:
         for name, array in zip(FLAGS, (rows.last, rows.terminated, rows.truncated), strict=True):
             yield (NEXT, name), array
             yield name, np.zeros(array.shape, dtype=np.bool_)
-        if layout.step_count:
+        if self.counts is not None:
             yield STEP_COUNT, self.counts
             yield (NEXT, STEP_COUNT), self.counts + 1
 

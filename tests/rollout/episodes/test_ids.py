@@ -1,4 +1,4 @@
-"""Trajectory ids against ones given row by row."""
+"""Trajectory ids and the sums of episodes against those of a loop, row by row."""
 
 import numpy as np
 from hypothesis import given
@@ -8,27 +8,32 @@ from swath.rollout.episodes.ids import LIFE_BITS, NO_TRAJECTORY, WORKER_BITS, Tr
 
 
 class RowByRow:
-    """The same, row by row and env by env: ids by order of start, then by env."""
+    """The same, row by row and env by env: ids by order of start, episodes by order of end, then by env."""
 
     def __init__(self, num_envs):
-        self.counter, self.running, self.steps = 0, [None] * num_envs, [0] * num_envs
+        self.counter, self.running = 0, [None] * num_envs
 
     def begin(self, envs):
         for env in envs:
             self.running[env] = None
 
-    def label(self, last, valid):
-        ids, counts = np.full(last.shape, NO_TRAJECTORY), np.zeros(last.shape, dtype=np.int64)
+    def label(self, reward, last, valid):
+        ids, counts, ended = np.full(last.shape, NO_TRAJECTORY), np.zeros(last.shape, dtype=np.int64), []
         for t in range(last.shape[1]):
             for env in range(last.shape[0]):
                 if valid[env, t]:
-                    if self.running[env] is None:
-                        self.running[env], self.steps[env], self.counter = self.counter, 0, self.counter + 1
-                    ids[env, t], counts[env, t] = self.running[env], self.steps[env]
-                    self.steps[env] += 1
+                    episode = self.running[env]
+                    if episode is None:
+                        episode = self.running[env] = [self.counter, 0.0, 0]
+                        self.counter += 1
+                    ids[env, t], counts[env, t] = episode[0], episode[2]
+                    episode[1] += float(reward[env, t])
+                    episode[2] += 1
+                    if last[env, t]:
+                        ended.append(tuple(episode))
                 if last[env, t] or not valid[env, t]:
                     self.running[env] = None
-        return ids, counts
+        return ids, counts, ended
 
 
 def grid(data, shape, chance):
@@ -39,7 +44,7 @@ def grid(data, shape, chance):
 
 
 @given(st.data(), st.integers(1, 4), st.booleans())
-def test_ids_are_given_as_they_are_row_by_row(data, num_envs, has_void_rows):
+def test_ids_and_sums_are_those_of_a_loop(data, num_envs, has_void_rows):
     fast, slow = TrajectoryIds(num_envs), RowByRow(num_envs)
     for _ in range(data.draw(st.integers(1, 5))):
         if data.draw(st.booleans()):
@@ -48,27 +53,37 @@ def test_ids_are_given_as_they_are_row_by_row(data, num_envs, has_void_rows):
             slow.begin(envs)
         shape = (num_envs, data.draw(st.integers(1, 7)))
         void = grid(data, shape, 4) if has_void_rows else np.zeros(shape, dtype=bool)
-        last = grid(data, shape, 3) & ~void
-        ids, counts = fast.label(last, ~void if has_void_rows else None)
-        expected_ids, expected_counts = slow.label(last, ~void)
+        last = grid(data, shape, 3)
+        reward = np.arange(last.size, dtype=np.float32).reshape(shape) + 0.5
+        ids, counts = fast.label(reward, last, ~void if has_void_rows else None, counted=True)
+        expected_ids, expected_counts, ended = slow.label(reward, last, ~void)
         np.testing.assert_array_equal(ids, expected_ids)
         np.testing.assert_array_equal(counts[~void], expected_counts[~void])
         assert ids.dtype == counts.dtype == np.int64
+        assert fast.ended.tolist() == ended
         assert fast.next_id == slow.counter
 
 
 def test_ids_of_another_worker_or_life_are_others():
     ids = TrajectoryIds(2, worker=3, life=5)
-    given_ids, _ = ids.label(np.zeros((2, 1), dtype=bool))
-    assert given_ids.tolist() == [[3 * 2**WORKER_BITS + 5 * 2**LIFE_BITS], [3 * 2**WORKER_BITS + 5 * 2**LIFE_BITS + 1]]
+    given_ids, counts = ids.label(np.ones((2, 1)), np.zeros((2, 1), dtype=bool))
+    first = 3 * 2**WORKER_BITS + 5 * 2**LIFE_BITS
+    assert (given_ids.tolist(), counts) == ([[first], [first + 1]], None)
 
 
 def test_what_was_given_is_not_written_again():
-    ids = TrajectoryIds(2)
-    first, counts = ids.label(np.zeros((2, 3), dtype=bool))
-    kept = first.copy(), counts.copy()
-    ids.label(np.ones((2, 3), dtype=bool))
+    ids, reward = TrajectoryIds(2), np.ones((2, 3))
+    given = *ids.label(reward, np.ones((2, 3), dtype=bool), counted=True), ids.ended
+    kept = [each.copy() for each in given]
+    ids.label(reward, np.ones((2, 3), dtype=bool))
     ids.begin()
-    ids.label(np.zeros((2, 3), dtype=bool))
-    np.testing.assert_array_equal(first, kept[0])
-    np.testing.assert_array_equal(counts, kept[1])
+    ids.label(reward, np.zeros((2, 3), dtype=bool))
+    for each, before in zip(given, kept, strict=True):
+        np.testing.assert_array_equal(each, before)
+
+
+def test_what_is_not_finite_stays_in_its_episode():
+    ids = TrajectoryIds(1)
+    reward, last = np.array([[np.nan, 1, 1, np.inf, 1, 1]]), np.array([[False, True, True, False, True, False]])
+    ids.label(reward, last)
+    np.testing.assert_array_equal(ids.ended["total"], [np.nan, 1, np.inf])

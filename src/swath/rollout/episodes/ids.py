@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from swath.rollout.episodes.statistics import EPISODE, NO_EPISODES
 from swath.rollout.spaces import Array
 
 WORKER_BITS, LIFE_BITS = 47, 32
@@ -24,7 +25,7 @@ def life_of(trajectory: int) -> tuple[int, int]:
 
 
 class TrajectoryIds:
-    """Gives ids in order of start, in env order at one moment, and counts the steps of each episode.
+    """Gives ids in order of start, in env order at one moment, and sums up each episode.
 
     An id is `worker·2⁴⁷ + life·2³² + counter`.
 
@@ -32,14 +33,18 @@ class TrajectoryIds:
         num_envs: B.
         worker: index of the worker.
         life: which life of that worker.
+
+    Attributes:
+        ended: the episodes that ended in the rows that were labelled last.
     """
 
     def __init__(self, num_envs: int, *, worker: int = 0, life: int = 0) -> None:
         self._base = (worker << WORKER_BITS) + (life << LIFE_BITS)
         self._counter = 0
-        self._current = np.full(num_envs, NO_TRAJECTORY, dtype=np.int64)
-        self._length = np.zeros(num_envs, dtype=np.int64)
-        self._fresh = np.ones(num_envs, dtype=np.bool_)
+        # Of the running episodes: ids, rewards and steps so far; and which envs begin another with their next row.
+        self._current, self._length = np.zeros((2, num_envs), dtype=np.int64)
+        self._total, self._fresh = np.zeros(num_envs), np.ones(num_envs, dtype=np.bool_)
+        self.ended = NO_EPISODES
 
     @property
     def next_id(self) -> int:
@@ -55,37 +60,48 @@ class TrajectoryIds:
         """The next rows of these envs (all by default) belong to new episodes."""
         self._fresh[slice(None) if envs is None else list(envs)] = True
 
-    def label(self, last: Array, valid: Array | None = None) -> tuple[Array, Array]:
+    def label(
+        self, reward: Array, last: Array, valid: Array | None = None, *, counted: bool = False
+    ) -> tuple[Array, Array | None]:
         """Ids and step counts of the next T rows.
 
         Args:
+            reward: `[B, T]`.
             last: bool `[B, T]`: the row ends its episode.
             valid: bool `[B, T]`: the row is a transition; `None` if all are. An episode begins behind a row that is
                 none.
+            counted: whether step counts are wanted.
 
         Returns:
             int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: how many steps of the episode came before.
         """
-        n_steps = last.shape[1]
+        n_envs, n_steps = last.shape
         heads = np.ones(last.shape, dtype=np.bool_)
         heads[:, 1:] = last[:, :-1]
         fresh = self._fresh
         if valid is not None:
             heads[:, 1:] |= ~valid[:, :-1]
             heads[:, 1:] &= valid[:, 1:]
-            fresh = fresh & valid[:, 0]
+            fresh, reward = fresh & valid[:, 0], np.where(valid, reward, 0)
         at = np.flatnonzero(heads)  # where the stretches of one episode in one env begin
-        envs, steps = np.divmod(at, n_steps)
+        (envs, steps), lengths = np.divmod(at, n_steps), np.diff(at, append=last.size)
+        made = lengths if valid is None else np.add.reduceat(valid.reshape(-1), at, dtype=np.int64)
         begin = np.flatnonzero((steps > 0) | fresh[envs])
-        begin = begin[np.argsort(steps[begin] * len(last) + envs[begin])]
-        given, before = self._current[envs], self._length[envs]
-        given[begin], before[begin] = self.next_id + np.arange(len(begin)), 0
+        begin = begin[np.argsort(steps[begin] * n_envs + envs[begin])]
+        given, before, total = self._current[envs], self._length[envs], self._total[envs]
+        given[begin], before[begin], total[begin] = self.next_id + np.arange(len(begin)), 0, 0
         self._counter += len(begin)
-        lengths = np.diff(at, append=last.size)
+        total += np.add.reduceat(reward.reshape(-1).astype(np.float64), at)
         ids = np.repeat(given, lengths).reshape(last.shape)
-        counts = np.repeat(before - at, lengths).reshape(last.shape)
-        counts += np.arange(last.size).reshape(last.shape)
-        self._current, self._length, self._fresh = ids[:, -1].copy(), counts[:, -1] + 1, last[:, -1].copy()
+        counts = (np.repeat(before - at, lengths) + np.arange(last.size)).reshape(last.shape) if counted else None
+        over = np.flatnonzero(last.reshape(-1)[at + made - 1] & (made > 0))
+        over = over[np.argsort((steps + made)[over] * n_envs + envs[over])]
+        self.ended = np.empty(len(over), EPISODE)
+        for name, of_all in (("trajectory", given), ("total", total), ("length", before + made)):
+            self.ended[name] = of_all[over]
+        latest = np.append(np.flatnonzero(steps == 0)[1:], len(at)) - 1
+        self._current, self._length, self._total = given[latest], (before + made)[latest], total[latest]
+        self._fresh = last[:, -1].copy()
         if valid is not None:
             self._fresh |= ~valid[:, -1]
             ids[~valid] = NO_TRAJECTORY

@@ -61,33 +61,6 @@ class EpisodeSums:
         self.lengths += made
         np.add(self.returns, reward, out=self.returns, where=made)
 
-    def count_fragment(
-        self, reward: Array, ids: Array, counts: Array, last: Array, valid: Array | None = None
-    ) -> EpisodeArray:
-        """The episodes that end in the next fragment. One that another follows without an end was given up.
-
-        Args:
-            reward: `[B, T]`.
-            ids: int64 `[B, T]` trajectory ids.
-            counts: int64 `[B, T]`, how many steps of the episode came before the row: at 0 one begins.
-            last: bool `[B, T]`: the row ends its episode.
-            valid: bool `[B, T]`: the row is a transition; `None` if all are.
-        """
-        begins, values = counts == 0, np.array(reward, dtype=np.float64)
-        if valid is not None:
-            begins, last, values = begins & valid, last & valid, np.where(valid, values, 0)
-        values[:, 0] += np.where(begins[:, 0], 0, self.returns)
-        begins[:, 0] = True
-        starts, ends = np.flatnonzero(begins), np.flatnonzero(last)
-        sums = np.add.reduceat(values.reshape(-1), starts)
-        self.returns = sums[np.cumsum(np.count_nonzero(begins, axis=1)) - 1]
-        envs, steps = np.divmod(ends, last.shape[1])
-        ends = ends[np.argsort(steps * len(last) + envs)]
-        episodes = np.empty(len(ends), EPISODE)
-        episodes["trajectory"], episodes["length"] = ids.reshape(-1)[ends], counts.reshape(-1)[ends] + 1
-        episodes["total"] = sums[np.searchsorted(starts, ends, side="right") - 1]
-        return episodes
-
 
 class EpisodeLog:
     """Episodes that ended: how many, and means over the last 100."""
