@@ -29,7 +29,7 @@ import numpy as np
 from chaos import COUNTING, ENVS, STEPS, WORKERS, Diary, Drawn, Killer, Toiling, recovered, set_up
 from rounds import claim, ended, parser, verdict
 from swath import AlgorithmConfig, WorkerSet
-from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.episodes.statistics import LIFE_BITS, WORKER_BITS
 from swath.rollout_workers import MeanStdFilter, Policy, make_multi_agent
 
 TURN_S, KILL_AT_S, KILL_EVERY_S, QUIET_S = 10.0, 2.0, 5.0, 5.0

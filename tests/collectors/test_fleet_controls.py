@@ -24,7 +24,7 @@ from fleet_toys import (
 )
 
 from swath.errors import Closed
-from swath.rollout.episodes.ids import life_of
+from swath.rollout.episodes.statistics import life_of
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
 from toys import Gate
 

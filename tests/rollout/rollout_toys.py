@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from swath.rollout.failures import Failures
-from swath.rollout.loop import Rules, Stage, go_on, steps
-from swath.rollout.until import StepLimit
+from swath.rollout.loop import Rules, Stage, StepLimit, go_on, steps
 
 
 class Forgiving:

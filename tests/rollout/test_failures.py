@@ -13,8 +13,7 @@ from swath.rollout.failures import Failures, VoidRows
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import VectorHost
-from swath.rollout.loop import Rules, Stage, go_on, steps
-from swath.rollout.until import StepLimit
+from swath.rollout.loop import Rules, Stage, StepLimit, go_on, steps
 from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))

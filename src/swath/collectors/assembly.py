@@ -21,7 +21,7 @@ from swath.errors import warn
 from swath.group.gather import AsReady, InOrder
 from swath.group.group import Call, WorkerGroup
 from swath.group.local import Gate, LocalChannel, LocalFleet
-from swath.rollout.episodes.ids import MOST_WORKERS
+from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
 from swath.workers.base import Backend, Handle, Watched

@@ -19,11 +19,11 @@ from swath.errors import noted
 from swath.group.stats import Counters
 from swath.keys import MASK, TRAJ_IDS, is_private
 from swath.options import TrajFormat
+from swath.rollout.buffer import drop_private
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.rollout.fragment import Layout
-from swath.rollout.tensordicts import drop_private
 
 
 class Part(NamedTuple):

@@ -21,11 +21,11 @@ from swath.collectors.responding import Responder
 from swath.collectors.worker import Worker
 from swath.collectors.worker_request import Seeding, WorkerRequest, thawed
 from swath.errors import noted
-from swath.rollout.episodes.ids import life_of
+from swath.rollout.buffer import TensorDictRows
+from swath.rollout.episodes.statistics import life_of
 from swath.rollout.fragment import Fragment
 from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
-from swath.rollout.tensordicts import TensorDictRows
 from swath.weights.manifest import Manifest, plan
 from swath.weights.snapshot import POLICY, Snapshot, fitting
 from swath.workers.packing import Parcel, travels

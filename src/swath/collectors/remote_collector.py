@@ -27,8 +27,7 @@ from swath.collectors.responding import Responder
 from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Survival
-from swath.rollout.episodes.ids import life_of
-from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
+from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined, life_of
 from swath.seeds import fresh_root
 from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers.packing import Parcel

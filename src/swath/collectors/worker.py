@@ -26,20 +26,18 @@ from swath.collectors.worker_request import (
 )
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
-from swath.rollout.buffer import Rows
-from swath.rollout.episodes.ids import NO_TRAJECTORY, TrajectoryIds
+from swath.rollout.buffer import Rows, TensorDictRows
+from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.failures import Failures
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failure, first_of
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
-from swath.rollout.loop import Actor, Rules, Stage, go_on, steps
+from swath.rollout.loop import Actor, Rules, Stage, StepLimit, go_on, steps
 from swath.rollout.policies.binding import buffer_for, randomly
 from swath.rollout.policies.calling import BoundPolicy, Finite, require_finite
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Leaves
-from swath.rollout.tensordicts import TensorDictRows
-from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
 MOST_FAILURES_IN_A_ROW = 3

@@ -27,8 +27,7 @@ from swath.rollout.hosts.base import close_broken
 from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.torchrl import is_torchrl_env
-from swath.rollout.hosts.vec_env import is_from_stable_baselines, is_vec_env
-from swath.rollout.hosts.vector import is_vector_env
+from swath.rollout.hosts.vector import is_from_stable_baselines, is_vec_env, is_vector_env
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import Snapshot, fitting, owner
 

@@ -25,7 +25,7 @@ from swath.extras import need
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count
 from swath.rollout.hosts.sources import Source, is_env_instance
-from swath.rollout.hosts.vec_env import is_vec_env
+from swath.rollout.hosts.vector import is_vec_env
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration_type
 from swath.weights.schemes import require_schemes
 

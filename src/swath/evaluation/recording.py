@@ -18,14 +18,13 @@ from swath.evaluation.runner import Runner
 from swath.keys import MASK, NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
 from swath.options import TrajFormat
 from swath.report.video import as_rgb
-from swath.rollout.buffer import Buffer
-from swath.rollout.episodes.ids import NO_TRAJECTORY
+from swath.rollout.buffer import Buffer, TensorDictBuffer, TensorDictRows
 from swath.rollout.episodes.reshape import Frames, Piece, join, segment_ends, stretches_of
+from swath.rollout.episodes.statistics import NO_TRAJECTORY
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
-from swath.rollout.tensordicts import TensorDictBuffer, TensorDictRows
 
 PORTION = 128  # how many steps are written into one piece of memory
 

@@ -27,9 +27,9 @@ from swath.evaluation.statistics import summarise
 from swath.evaluation.worker import EvalRequest, Report
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter
+from swath.rollout.buffer import drop_private
 from swath.rollout.policies.calling import the_policy
 from swath.rollout.spaces import Array
-from swath.rollout.tensordicts import drop_private
 from swath.weights.snapshot import POLICY
 
 _log = logging.getLogger("swath")

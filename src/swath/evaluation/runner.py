@@ -33,9 +33,8 @@ from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import ArraySpec, EnvRaised, Host, HostSpec, Seeding, TensorDictSpec
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.tensordict import StepReader, TensorDictHost, mean_of
-from swath.rollout.loop import Rules, Stage, Step, steps
+from swath.rollout.loop import Rules, Stage, Step, StepLimit, steps
 from swath.rollout.spaces import Array
-from swath.rollout.until import StepLimit
 from swath.seeds import derive
 
 Score: TypeAlias = tuple[float, int]  # return and length of an episode

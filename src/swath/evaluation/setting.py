@@ -36,7 +36,7 @@ from swath.rollout.hosts.base import (
 )
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
-from swath.rollout.hosts.vec_env import VecEnvHost
+from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.rollout.loop import Actor
 from swath.rollout.policies.answers import require_fitting
 from swath.rollout.policies.binding import bind, compiled, from_factory
@@ -187,7 +187,8 @@ class Setting:
     def _host(self) -> Host:
         options, device = self._options, self._options.settings.env_device
         source = options.source()
-        host = VecEnvHost(options.env) if source is None else build(source, Fitting(device=device, apart=True))
+        fitting = Fitting(device=device, apart=True)
+        host = VectorHost(AsVectorEnv(options.env)) if source is None else build(source, fitting)
         with closed_on_failure([host] if self._built else []):
             if options.num_envs not in (None, n := host.spec.num_envs):
                 has = f"{options.env}, which has {n} already"

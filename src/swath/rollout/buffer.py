@@ -6,18 +6,25 @@
 
 To write the rows of all envs side by side touches a tenth of the memory lines that rows `[:, t]` do, and leaves the
 caches to the policy and the envs. What is handed out is its receiver's; the next fragment gets new arrays.
+
+Of TensorDict envs copies of the steps are kept, and stacked at the end, lazily where shapes change. Entries are copied
+and stacked one by one: with whole TensorDicts that takes more than twice as long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from swath.rollout.hosts.base import Ends
+from swath.keys import DONE, TIME, TRUNCATED, Key, as_tuple, is_private, under_next
+from swath.rollout.hosts.base import Ends, TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
 
@@ -94,6 +101,11 @@ class Flags:
         """The episodes of these envs are truncated with step `t`, unless they terminated."""
         self.truncated[envs, t] |= ~self.terminated[envs, t]
 
+    def blank_from(self, n_steps: int) -> None:
+        """Rows from step `n_steps` on were never made: zero, and no transitions."""
+        self.reward[:, n_steps:] = 0
+        self.void(slice(None), slice(n_steps, None))
+
     def cut_last(self) -> None:
         """The last transition of each env is marked as truncated; its episode goes on."""
         valid = np.ones(self.reward.shape, np.bool_) if self.valid is None else self.valid
@@ -118,9 +130,9 @@ class Rows(Flags):
 
     def blank_from(self, n_steps: int) -> None:
         """Rows from step `n_steps` on were never made: zero, and no transitions."""
-        for array in (*self.observation, *self.outputs, *self.next_observation, self.reward):
+        super().blank_from(n_steps)
+        for array in (*self.observation, *self.outputs, *self.next_observation):
             array[:, n_steps:] = 0
-        self.void(slice(None), slice(n_steps, None))
 
 
 class Buffer:
@@ -195,3 +207,134 @@ def _in_order(room: Any) -> Any:
     """A copy `[B, T, …]`, its memory in that order; torch's transposition is up to twice as quick as numpy's."""
     copy = torch.as_tensor(room).clone(memory_format=torch.contiguous_format)
     return copy if isinstance(room, torch.Tensor) else copy.numpy()
+
+
+class TensorDictRows(Flags):
+    """T steps of B envs as one TensorDict `[*B, T]`.
+
+    Args:
+        spec: the envs.
+        acted: what a policy has written into a first observation, `[*B]`.
+        n_steps: T.
+
+    Attributes:
+        spec: the envs.
+        steps: copies of the steps that were made, since some envs and policies write all into the same memory: the
+            entries by key, or a TensorDict of another kind `[*B]` as it is.
+    """
+
+    def __init__(self, spec: TensorDictSpec, acted: TensorDictBase, n_steps: int) -> None:
+        terminated, truncated = np.zeros((2, spec.num_envs, n_steps), np.bool_)
+        super().__init__(reward=np.zeros_like(truncated, np.float32), terminated=terminated, truncated=truncated)
+        self.spec, self.steps, self._acted = spec, list[Any](), acted
+        self._like: TensorDictBase | None = None  # the nested TensorDicts of a step, without entries
+
+    @property
+    def next_observation(self) -> list[Any]:
+        """What the steps led to, entry by entry."""
+        dim = len(self.spec.batch_shape)
+        return [torch.stack([step.get(under_next(key)) for step in self.steps], dim) for key in self.spec.observed]
+
+    def keep(self, made: TensorDictBase) -> None:
+        """Copy a step."""
+        if type(made) is not TensorDict:
+            self.steps.append(made.clone())
+            return
+        if self._like is None:
+            self._like = made.empty(recurse=True)
+        entries = made.items(include_nested=True, leaves_only=True, is_leaf=lambda kind: kind is not TensorDict)
+        self.steps.append({key: value.clone() for key, value in entries})
+
+    def cut(self, envs: Sequence[int] | Array, t: int) -> None:
+        """Step `t` is the last of these envs' episodes: truncated, and done, in every group."""
+        if not len(envs):
+            return
+        shape, step = self.spec.batch_shape, self.steps[t]
+        for key in self.spec.flags:
+            if as_tuple(key)[-1] in (TRUNCATED, DONE):
+                flag = step.get(under_next(key)).clone()
+                flag[np.unravel_index(envs, shape) if shape else ...] = True
+                step[under_next(key)] = flag
+        self.truncated[envs, t] = True
+
+    def blank_from(self, n_steps: int) -> None:
+        """Rows from step `n_steps` on were never made: zero, and no transitions."""
+        if self.steps:
+            like = self._tensordict(self.steps[-1])
+        else:
+            like, there = self.spec.host.imagine(), self._acted.device
+            like = (like.clear_device_() if there is None else like.to(there)).update(self._acted)
+        blank = like.apply(torch.zeros_like, filter_empty=False)
+        del self.steps[n_steps:]
+        for _ in range(n_steps, self.reward.shape[1]):
+            self.keep(blank)
+        super().blank_from(n_steps)
+
+    def batch(self, extras: Mapping[Key, torch.Tensor], *, compact: bool) -> Any:
+        """The batch `[*B, T]` with further entries."""
+        batch = self._stacked()
+        batch.refine_names(..., TIME)
+        batch = batch.clear_device_()
+        if compact:
+            batch = batch.exclude(*(under_next(key) for key in self.spec.observed))
+        for key, value in extras.items():
+            batch.set(key, value)
+        return batch
+
+    def _stacked(self) -> Any:
+        shape, first = self.spec.batch_shape, self.steps[0]
+        if self._like is not None and all(type(step) is dict and step.keys() == first.keys() for step in self.steps):
+            with suppress(RuntimeError):  # shapes change
+                entries = {key: torch.stack([step[key] for step in self.steps], len(shape)) for key in first}
+                return _filled(self._like.unsqueeze(len(shape)).expand(*shape, len(self.steps)), entries)
+        return LazyStackedTensorDict.maybe_dense_stack([*map(self._tensordict, self.steps)], dim=len(shape))
+
+    def _tensordict(self, step: Any) -> TensorDictBase:
+        return step if self._like is None or type(step) is not dict else _filled(self._like.empty(recurse=True), step)
+
+
+class TensorDictBuffer:
+    """Room for fragments of T steps of TensorDict envs.
+
+    Args:
+        spec: the envs.
+        acted: what a policy has written into a first observation, `[*B]`.
+        n_steps: T.
+    """
+
+    def __init__(self, spec: TensorDictSpec, acted: TensorDictBase, n_steps: int) -> None:
+        self._new = partial(TensorDictRows, spec, acted, n_steps)
+
+    def open(self) -> TensorDictRows:
+        """Rows for one fragment."""
+        return self._new()
+
+    def write(self, rows: TensorDictRows, t: int, step: Step) -> None:
+        """Keep step `t`."""
+        made, ended = step.outputs[0], step.ended
+        rows.keep(made)
+        rows.reward[:, t] = step.reward
+        rows.mark(t, step)
+        if ended.truncated.any():  # some of them by a limit that the env does not know of
+            n, done = len(rows.reward), [made.get(under_next(key)) for key in rows.spec.done]
+            own = torch.stack([flag.reshape(n, -1).any(1) for flag in done]).any(0).cpu().numpy()
+            rows.cut(ended.envs[ended.truncated & ~own[ended.envs]], t)
+
+    def seal(self, rows: TensorDictRows) -> None:
+        """All steps are written."""
+        rows.settle()
+
+
+def drop_private(batch: Any) -> None:
+    """Delete entries whose key has a part that begins with an underscore."""
+    if not isinstance(batch, TensorDictBase):
+        return
+    for key in [key for key in batch.keys(include_nested=True) if is_private(key)]:
+        if key in batch.keys(include_nested=True):
+            del batch[key]
+
+
+def _filled(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:
+    for key, value in entries.items():
+        td.set(key, value)
+    return td

@@ -11,9 +11,8 @@ import torch
 from tensordict import TensorDict
 
 from swath.keys import FLAGS, MASK, NEXT, REWARD, STEP_COUNT, TIME, TRACKED_VERSION, TRAJ_IDS, VERSION, Key, under_next
-from swath.rollout.buffer import Rows
+from swath.rollout.buffer import Rows, TensorDictRows
 from swath.rollout.spaces import Array
-from swath.rollout.tensordicts import TensorDictRows
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class Fragment:
         if not layout.extras.compact_obs:
             leaves += zip(map(under_next, layout.observation), rows.next_observation, strict=True)
         entries = {key: _tensor(leaf, *shape, *leaf.shape[2:]) for key, leaf in leaves}
-        entries |= {key: _tensor(leaf, *shape, 1) for key, leaf in self._flags(rows, layout)}
+        entries |= {key: _tensor(leaf, *shape, 1) for key, leaf in self._flags(rows)}
         names = [*[None] * len(layout.batch_shape), TIME]
         return TensorDict(entries | labels, batch_size=shape, names=names)
 
@@ -107,7 +106,7 @@ class Fragment:
             for key in (TRACKED_VERSION, (NEXT, TRACKED_VERSION)):
                 yield key, version.clone(memory_format=torch.contiguous_format)
 
-    def _flags(self, rows: Rows, layout: Layout) -> Iterator[tuple[Key, Array]]:
+    def _flags(self, rows: Rows) -> Iterator[tuple[Key, Array]]:
         """Entries that have one number per row `[B, T]` and a last dimension of 1 in the batch."""
         yield (NEXT, REWARD), rows.reward
         for name, array in zip(FLAGS, (rows.last, rows.terminated, rows.truncated), strict=True):

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from swath.rollout.failures import Failures
-from swath.rollout.hosts.base import Ends, Host, Infos, Transition
+from swath.rollout.hosts.base import Ends, Host, HostSpec, Infos, Transition
 from swath.rollout.spaces import Array, Leaves
-from swath.rollout.until import StepLimit
 
 # Asked when episodes ended in these envs: which of them begin another (the rest retire), and with which seeds.
 Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int | None] | None]]
+
+# No episode is to end.
+_NEVER = 1 << 62
 
 # A step: what the policy saw, what it answered, what that led to.
 Made: TypeAlias = tuple[Leaves, Leaves, Transition]
@@ -76,6 +78,53 @@ class Stage:
 
     observation: Leaves
     due: Sequence[int] = ()
+
+
+class StepLimit:
+    """Which of B envs reach their step limit now, at constant cost per step however many envs there are.
+
+    Each env has the tick at which it is due; a step only compares the clock with the earliest of them.
+
+    Args:
+        limits: most steps of an episode, per env; `None` for no limit.
+    """
+
+    def __init__(self, limits: Sequence[int | None]) -> None:
+        self._limits = [_NEVER if limit is None else limit for limit in limits]
+        self._clock = 0
+        self._due = list(self._limits)
+        self._next = min(self._due)
+        self._unlimited = self._next == _NEVER
+
+    @classmethod
+    def of(cls, spec: HostSpec, most: int | None = None) -> StepLimit:
+        """The limits of these envs, none of which exceeds `most`."""
+        both = [(own, most) for own in spec.limits or [None] * spec.num_envs]
+        return cls([min((limit for limit in each if limit is not None), default=None) for each in both])
+
+    def restart(self, envs: Sequence[int]) -> None:
+        """An episode begins in these envs."""
+        if not self._unlimited:
+            self._expect({env: self._clock + self._limits[env] for env in envs})
+
+    def tick(self) -> Sequence[int]:
+        """One step was made: the envs whose episode has now reached its limit. Each is named once an episode."""
+        self._clock += 1
+        if self._clock < self._next:
+            return ()
+        expired = [env for env, due in enumerate(self._due) if due <= self._clock]
+        self.stop(expired)
+        return expired
+
+    def stop(self, envs: Sequence[int]) -> None:
+        """No episode is going on in these envs."""
+        if not self._unlimited:
+            self._expect(dict.fromkeys(envs, _NEVER))
+
+    def _expect(self, due: dict[int, int]) -> None:
+        for env, at in due.items():
+            self._due[env] = at
+        self._next = min(self._due)
 
 
 def go_on(envs: Sequence[int]) -> tuple[Sequence[int], None]:

@@ -18,7 +18,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_key, as_tuple
-from swath.rollout.episodes.ids import life_of
+from swath.rollout.episodes.statistics import life_of
 from swath.rollout.spaces import Array, action_leaves, observation_leaves, splitter
 from swath.testing.counting import Counting, Script, read, reward_of
 from swath.testing.faults import Mark

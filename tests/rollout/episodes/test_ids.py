@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swath.rollout.episodes.ids import LIFE_BITS, NO_TRAJECTORY, WORKER_BITS, TrajectoryIds
+from swath.rollout.episodes.statistics import LIFE_BITS, NO_TRAJECTORY, WORKER_BITS, TrajectoryIds
 
 
 class RowByRow:

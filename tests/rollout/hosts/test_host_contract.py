@@ -16,8 +16,7 @@ from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.multi_agent import MultiAgentHost
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
-from swath.rollout.hosts.vec_env import VecEnvHost
-from swath.rollout.hosts.vector import VectorHost
+from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.testing import OBSERVATIONS, Counting, CountingEnv, Script
 from swath.testing.envs import BasicMultiAgent
 
@@ -114,7 +113,7 @@ class TestCartPole(HostContract):
         return {
             "native": lambda: VectorHost(CartPoleVectorEnv(4)),
             "by id": lambda: EnvListHost([gym.make("CartPole-v1") for _ in range(3)]),
-            "of Stable-Baselines3": lambda: VecEnvHost(DummyVecEnv([Count] * 3)),  # by a stand-in
+            "of Stable-Baselines3": lambda: VectorHost(AsVectorEnv(DummyVecEnv([Count] * 3))),  # by a stand-in
         }[request.param]
 
 

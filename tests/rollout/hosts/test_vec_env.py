@@ -8,7 +8,7 @@ from gymnasium import spaces
 from swath.evaluation.env_parts import is_monitored, layers, reward_changers
 from swath.evaluators import evaluate_policy
 from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.hosts.vec_env import VecEnvHost
+from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 
 
 def of_the_package(name, *bases):
@@ -139,7 +139,7 @@ class Two:
 
 
 def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begins_with_that_of_the_reset():
-    host = VecEnvHost(DummyVecEnv([Count, Count]))
+    host = VectorHost(AsVectorEnv(DummyVecEnv([Count, Count])))
     (left,) = host.reset_all([5, 5])
     first = int(left.min())
     for t in range(first):
@@ -157,7 +157,7 @@ def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begin
 
 
 def test_exceptions_of_its_envs_leave_as_failures():
-    host = VecEnvHost(DummyVecEnv([Count]))
+    host = VectorHost(AsVectorEnv(DummyVecEnv([Count])))
     host.reset_all([1])
     host.env.envs[0].left = 99
     ((env, error),) = host.step([np.array([0])]).failed

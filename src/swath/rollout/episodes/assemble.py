@@ -17,8 +17,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, TRAJ_IDS
 from swath.options import TrajFormat
-from swath.rollout.episodes.ids import maker_of
 from swath.rollout.episodes.reshape import Frames, Piece, join, per_frame, per_frame_or_none, segment_ends, stretches_of
+from swath.rollout.episodes.statistics import maker_of
 
 # Its worker, its place in the worker's flattened `*B`, and the worker that made it, as its ids say.
 EnvRow: TypeAlias = tuple[int, int, int]

@@ -1,7 +1,7 @@
-"""Episode statistics: running sums of B envs, what came of the episodes that ended, means over the last hundred.
+"""Episodes: their ids, running sums of B envs, what came of those that ended, means over the last hundred.
 
-step by step           begin(envs), count_step(reward)  ──▶ returns, lengths of the running episodes
-fragment by fragment   count_fragment(reward, labels)   ──▶ those that end in it, in order of their ends
+fragment by fragment   TrajectoryIds.label(reward, ends)   ──▶ ids of rows, the episodes that end
+step by step           EpisodeSums.count_step(reward)      ──▶ returns, lengths of the running episodes
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from swath.rollout.spaces import Array
 
+WORKER_BITS, LIFE_BITS = 47, 32
+MOST_WORKERS = 1 << (63 - WORKER_BITS)
+NO_TRAJECTORY = -1
 REMEMBERED = 100
 
 # Episodes that ended, in order of their ends: an array `[n]` with these fields.
@@ -21,6 +24,16 @@ EpisodeArray: TypeAlias = NDArray[np.void]
 
 EPISODE = np.dtype([("trajectory", np.int64), ("total", np.float64), ("length", np.int64)])
 NO_EPISODES: EpisodeArray = np.empty(0, EPISODE)
+
+
+def maker_of(trajectory: int) -> int:
+    """Index of the worker that gave an id."""
+    return trajectory >> WORKER_BITS
+
+
+def life_of(trajectory: int) -> tuple[int, int]:
+    """Index and life of the worker that gave an id."""
+    return maker_of(trajectory), (trajectory >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)
 
 
 def joined(parts: Iterable[EpisodeArray]) -> EpisodeArray:
@@ -32,6 +45,90 @@ def joined(parts: Iterable[EpisodeArray]) -> EpisodeArray:
 def unpacked(packed: bytes) -> EpisodeArray:
     """What `episodes.tobytes()` was made of: bytes travel in a fortieth of the time that an array takes."""
     return np.frombuffer(packed, EPISODE)
+
+
+class TrajectoryIds:
+    """Gives ids in order of start, in env order at one moment, and sums up each episode.
+
+    An id is `worker·2⁴⁷ + life·2³² + counter`.
+
+    Args:
+        num_envs: B.
+        worker: index of the worker.
+        life: which life of that worker.
+
+    Attributes:
+        ended: the episodes that ended in the rows that were labelled last.
+    """
+
+    def __init__(self, num_envs: int, *, worker: int = 0, life: int = 0) -> None:
+        self._base = (worker << WORKER_BITS) + (life << LIFE_BITS)
+        self._counter = 0
+        # Of the running episodes: ids, rewards and steps so far; and which envs begin another with their next row.
+        self._current, self._length = np.zeros((2, num_envs), dtype=np.int64)
+        self._total, self._fresh = np.zeros(num_envs), np.ones(num_envs, dtype=np.bool_)
+        self.ended = NO_EPISODES
+
+    @property
+    def next_id(self) -> int:
+        """Above every id given."""
+        return self._base + self._counter
+
+    @property
+    def gave_any(self) -> bool:
+        """Whether an id was given."""
+        return self._counter > 0
+
+    def begin(self, envs: Sequence[int] | None = None) -> None:
+        """The next rows of these envs (all by default) belong to new episodes."""
+        self._fresh[slice(None) if envs is None else list(envs)] = True
+
+    def label(
+        self, reward: Array, last: Array, valid: Array | None = None, *, counted: bool = False
+    ) -> tuple[Array, Array | None]:
+        """Ids and step counts of the next T rows.
+
+        Args:
+            reward: `[B, T]`.
+            last: bool `[B, T]`: the row ends its episode.
+            valid: bool `[B, T]`: the row is a transition; `None` if all are. An episode begins behind a row that is
+                none.
+            counted: whether step counts are wanted.
+
+        Returns:
+            int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: how many steps of the episode came before.
+        """
+        n_envs, n_steps = last.shape
+        heads = np.ones(last.shape, dtype=np.bool_)
+        heads[:, 1:] = last[:, :-1]
+        fresh = self._fresh
+        if valid is not None:
+            heads[:, 1:] |= ~valid[:, :-1]
+            heads[:, 1:] &= valid[:, 1:]
+            fresh, reward = fresh & valid[:, 0], np.where(valid, reward, 0)
+        at = np.flatnonzero(heads)  # where the stretches of one episode in one env begin
+        (envs, steps), lengths = np.divmod(at, n_steps), np.diff(at, append=last.size)
+        made = lengths if valid is None else np.add.reduceat(valid.reshape(-1), at, dtype=np.int64)
+        begin = np.flatnonzero((steps > 0) | fresh[envs])
+        begin = begin[np.argsort(steps[begin] * n_envs + envs[begin])]
+        given, before, total = self._current[envs], self._length[envs], self._total[envs]
+        given[begin], before[begin], total[begin] = self.next_id + np.arange(len(begin)), 0, 0
+        self._counter += len(begin)
+        total += np.add.reduceat(reward.reshape(-1).astype(np.float64), at)
+        ids = np.repeat(given, lengths).reshape(last.shape)
+        counts = (np.repeat(before - at, lengths) + np.arange(last.size)).reshape(last.shape) if counted else None
+        over = np.flatnonzero(last.reshape(-1)[at + made - 1] & (made > 0))
+        over = over[np.argsort((steps + made)[over] * n_envs + envs[over])]
+        self.ended = np.empty(len(over), EPISODE)
+        for name, of_all in (("trajectory", given), ("total", total), ("length", before + made)):
+            self.ended[name] = of_all[over]
+        latest = np.append(np.flatnonzero(steps == 0)[1:], len(at)) - 1
+        self._current, self._length, self._total = given[latest], (before + made)[latest], total[latest]
+        self._fresh = last[:, -1].copy()
+        if valid is not None:
+            self._fresh |= ~valid[:, -1]
+            ids[~valid] = NO_TRAJECTORY
+        return ids, counts
 
 
 class EpisodeSums:

@@ -6,6 +6,8 @@ the step led to, `reset` the observation that the next episode begins with.
     DISABLED    nothing happens by itself: `reset` asks the env
     SAME_STEP   the env has already reset: the true last observation is in its info, `reset` gives what it kept
     NEXT_STEP   the env resets within its next step and ignores the action: that row is void
+
+A `VecEnv` of Stable-Baselines3 is known by the module of its class: nothing of that is imported here.
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ class VectorHost(EnvHost):
 
     @property
     def env(self) -> Any:
-        """The vector env."""
-        return self.envs[0]
+        """The vector env, or the `VecEnv`."""
+        return getattr(self.envs[0], "vec_env", self.envs[0])
 
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env; an env that takes one seed for all gets the first."""
@@ -247,3 +249,53 @@ def _spread(rows: Any, ids: Array, num_envs: int) -> Any:
     spread = np.zeros((num_envs, *rows.shape[1:]), dtype=rows.dtype)
     spread[ids] = rows
     return spread
+
+
+class AsVectorEnv(VectorEnv[Any, Any, Any]):
+    """A `VecEnv` with the interface of gymnasium's vector envs, in mode `SAME_STEP`. It takes one seed for all.
+
+    `infos[i]["terminal_observation"]` is the last observation, `infos[i]["TimeLimit.truncated"]` says how it ended.
+
+    Args:
+        env: the `VecEnv`.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.vec_env, self.num_envs, self.render_mode = env, env.num_envs, getattr(env, "render_mode", None)
+        self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002  it takes none
+        """Observations and infos of a reset of all envs."""
+        if seed is not None:
+            self.vec_env.seed(seed)
+        return self.vec_env.reset(), [{}] * self.num_envs
+
+    def step(self, actions: Any) -> Any:
+        """As gymnasium's; the infos are a list."""
+        observation, reward, done, infos = self.vec_env.step(actions)
+        cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & done
+        lasts = [
+            {**info, "final_obs": info["terminal_observation"]} if over else info
+            for info, over in zip(infos, done, strict=True)
+        ]
+        return observation, reward, done & ~cut, cut, lasts
+
+    def render(self) -> Any:
+        """A frame of each env."""
+        return self.vec_env.get_images()
+
+    def close_extras(self) -> None:
+        """Close it."""
+        self.vec_env.close()
+
+
+def is_vec_env(env: object) -> bool:
+    """Whether this is a `VecEnv` of Stable-Baselines3."""
+    return is_from_stable_baselines(type(env), "VecEnv")
+
+
+def is_from_stable_baselines(kind: type, *names: str) -> bool:
+    """Whether a class is, or derives from, one of that package with one of these names."""
+    theirs = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == "stable_baselines3"]
+    return any(base.__name__ in names for base in theirs)

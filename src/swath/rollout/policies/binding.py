@@ -18,7 +18,7 @@ from tensordict import TensorDictBase, is_leaf_nontensor
 from tensordict.nn import CudaGraphModule
 
 from swath.keys import FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
-from swath.rollout.buffer import Buffer
+from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_of
 from swath.rollout.policies.answers import (
     Memory,
@@ -32,7 +32,6 @@ from swath.rollout.policies.answers import (
 from swath.rollout.policies.calling import Binding, BoundPolicy, caller, convention, device_of, exploring, the_policy
 from swath.rollout.policies.random import RandomActions, RandomPolicy
 from swath.rollout.spaces import Leaves
-from swath.rollout.tensordicts import TensorDictBuffer, blank_step
 
 # Writes a policy's outputs into the TensorDict it is given, and returns that.
 Write: TypeAlias = Callable[[TensorDictBase], TensorDictBase]
@@ -277,7 +276,7 @@ def randomly(spec: HostSpec, like: BoundPolicy) -> BoundPolicy:
 def buffer_for(policy: BoundPolicy, observation: Leaves, n_steps: int) -> Any:
     """Where T steps are written: a `Buffer`, or a `TensorDictBuffer`, which has the same methods."""
     if isinstance(policy, TensorDictPolicy):
-        return TensorDictBuffer(policy.spec, blank_step(policy.spec, policy.example[0]), n_steps)
+        return TensorDictBuffer(policy.spec, policy.example[0], n_steps)
     return Buffer(observation, policy.example, n_steps)
 
 

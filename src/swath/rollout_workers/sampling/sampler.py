@@ -16,9 +16,8 @@ import numpy as np
 
 from swath.errors import warn
 from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.loop import Rules, Stage, Step, steps
+from swath.rollout.loop import Rules, Stage, Step, StepLimit, steps
 from swath.rollout.spaces import Array
-from swath.rollout.until import StepLimit
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.policy_spec import mapper

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 
 from swath.options import Restarts
-from swath.rollout.episodes.ids import LIFE_BITS, WORKER_BITS
+from swath.rollout.episodes.statistics import LIFE_BITS, WORKER_BITS
 from swath.rollout.failures import VoidRows
 from swath.rollout.hosts.base import ArrayHost, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.until import StepLimit
+from swath.rollout.loop import StepLimit
 
 
 class Counted:
