@@ -20,14 +20,13 @@ import numpy as np
 from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
 from swath.collectors.delivery import Delivery
-from swath.collectors.fragments import Automatic, Fragments
+from swath.collectors.fragments import Fragments
+from swath.collectors.gather import AsReady
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.joining import Joiner
 from swath.collectors.messages import Description, Head, Tally
 from swath.collectors.options import Hooks, Trajectories
 from swath.collectors.service import CollectorService
-from swath.group.gather import AsReady
-from swath.group.group import WorkerGroup
 from swath.group.local import Gate
 from swath.options import Survival
 from swath.rollout.buffer import Rows
@@ -112,18 +111,16 @@ def service_of(place: str, n_workers: int) -> CollectorService:
 
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=PLACED_WITHIN_S))
     fleet.bring_up()
-    group = WorkerGroup(fleet, Channel(places.share))
+    group = Fragments(fleet, Channel(places.share), None)
     layout = Layout((ENVS,), ("observation",), ("action", "action_log_prob"))
     described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
-    jobs, gate, frames = WorkerJobs({}, described=described), Gate("stand-ins"), dict.fromkeys(described, FRAMES)
-    fragments = group.tracker = Fragments(group, frames, None, jobs.replaces, Automatic(), print)
+    jobs, gate, group.frames = WorkerJobs({}, described=described), Gate("stand-ins"), dict.fromkeys(described, FRAMES)
     return CollectorService(
         group=group,
         jobs=jobs,
-        fragments=fragments,
-        gather=AsReady(group, fragments, 1),
+        gather=AsReady(group, 1),
         joiner=Joiner(described, [None] * n_workers, several=False),
-        delivery=Delivery(layout, Trajectories(), Hooks(), fragments.counters, gate.require_open),
+        delivery=Delivery(layout, Trajectories(), Hooks(), group.counters, gate.require_open),
         batch_frames=FRAMES,
         gate=gate,
     )

@@ -4,8 +4,8 @@ import pytest
 from fleet_toys import KINDS, LONG, fleet
 
 from interrupts import interrupted_at
-from swath.collectors import fragments, service
-from swath.group import gather, group
+from swath.collectors import fragments, gather, service
+from swath.group import group
 from swath.testing import check_lives
 
 OURS = {module.__file__ for module in (fragments, service, gather, group)}

@@ -1,7 +1,6 @@
 """Whatever befalls workers, what a group gathers is what was asked for: whole, once, and in order."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
@@ -10,9 +9,10 @@ from hypothesis import strategies as st
 
 from fates import FATES, NEVER, SURVIVALS, N, quiet  # noqa: F401  a fixture
 from staged import Staged, job
+from swath.collectors.fragments import Fragments
+from swath.collectors.gather import AsReady, InOrder
 from swath.errors import Closed, FleetFailed, WorkerLost
-from swath.group.gather import AsReady, InOrder, Plan
-from swath.group.group import Call, Member, WorkerGroup
+from swath.group.group import Call, Member
 from swath.options import Restarts, Survival
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet
@@ -45,19 +45,16 @@ class Scripted(Staged):
         return Value((handle.name, inner, self.versions.get(handle, 0)))
 
 
-@dataclass
-class Shares(Plan):
-    """So many rounds, or replies, are wanted of workers."""
+class Shares(Fragments):
+    """So many rounds, or replies, are wanted of workers; replies are not looked into."""
 
-    group: WorkerGroup
-    left: int
-    back: int = 0
-    stale_below: int = -1
-    dropped: list = field(default_factory=list)
+    def __init__(self, fleet, channel, left):
+        super().__init__(fleet, channel, None)
+        self.left, self.stale_below, self.stale = left, -1, []
 
     @property
     def wants_more(self):
-        return self.left > 0 and not self.group.held
+        return self.left > 0 and not self.held
 
     def next_round(self):
         self.left -= 1
@@ -71,22 +68,30 @@ class Shares(Plan):
         assert asked == "share"
         self.left += 1
 
-    def ask(self, worker, asked, *, insisted=False):
-        return self.group.request(worker, "collect", asked=asked, insisted=insisted)
+    def ask(self, worker, asked):
+        return self.request(worker, "collect", asked=asked)
 
     def is_stale(self, request):
-        return request.reply[2] < self.stale_below
+        if request.insisted or request.reply[2] >= self.stale_below:
+            return False
+        self.stale.append(request)
+        self.left += 1
+        return True
 
-    def stale(self, request, *, delivered):
-        if not delivered:
-            self.dropped.append(request)
-            self.left += 1
+    def arrived(self, request):
+        return True
+
+    def lost(self, request):
+        pass
+
+    def unwanted(self, request):
+        pass
 
 
-def group_of(stage, survival=None):
+def group_of(stage, left=0, survival=None):
     fleet = Fleet(stage, job, N, survival or Survival(), stage.clock)
     fleet.bring_up()
-    return WorkerGroup(fleet, Channel(stage.share))
+    return Shares(fleet, Channel(stage.share), left)
 
 
 def drawn(gather, group):
@@ -113,9 +118,8 @@ ALL_FATES = FATES | {
 def play(kind, survival, ahead, fates):
     """The group, what was drawn, how much was raised, and whether too few are left, when these fates befall it."""
     stage = Scripted(fates["failing"])
-    group = group_of(stage, survival)
-    plan = Shares(group, DRAWS)
-    gather = kind(group, plan, ahead)
+    group = group_of(stage, DRAWS, survival)
+    gather = kind(group, ahead)
     stage.starts, stage.dies = fates["starts"], fates["dies"]
     stage.takes = {(name, "answer"): NEVER for name in fates["hangs"]}
     for name, seconds in stage.dies.items():
@@ -182,8 +186,8 @@ def test_replies_as_they_are_ready_come_once_and_in_order(survival, ahead, fates
 
 @pytest.mark.parametrize(("kind", "expected"), [(InOrder, [0, 1, 2]), (AsReady, [0, 0, 0, 1, 2])])
 def test_what_is_asked_for_brings_the_newest_weights(kind, expected):
-    group = group_of(Scripted())
-    gather, versions = kind(group, Shares(group, len(expected)), 0), []
+    group = group_of(Scripted(), len(expected))
+    gather, versions = kind(group, 0), []
     for _ in expected:
         versions.append({request.reply[2] for request in drawn(gather, group)})
         group.channel.publish({})
@@ -191,8 +195,8 @@ def test_what_is_asked_for_brings_the_newest_weights(kind, expected):
 
 
 def test_rounds_that_are_asked_for_ahead_keep_the_weights_of_then():
-    group = group_of(Scripted())
-    gather, versions = InOrder(group, Shares(group, 4), 2), []
+    group = group_of(Scripted(), 4)
+    gather, versions = InOrder(group, 2), []
     for _ in range(4):
         versions.append({request.reply[2] for request in drawn(gather, group)})
         group.channel.publish({})
@@ -200,27 +204,26 @@ def test_rounds_that_are_asked_for_ahead_keep_the_weights_of_then():
 
 
 def test_who_was_served_longest_ago_comes_first():
-    group = group_of(Scripted())
-    gather = AsReady(group, Shares(group, 9), 1)
+    group = group_of(Scripted(), 9)
+    gather = AsReady(group, 1)
     assert [drawn(gather, group)[0].worker for _ in range(9)] == [0, 1, 2] * 3
 
 
 def test_a_reply_that_is_too_old_is_dropped_and_the_next_of_its_worker_comes_whatever_its_age():
-    group = group_of(Scripted())
-    plan = Shares(group, 2)
-    gather = AsReady(group, plan, 1)
-    plan.stale_below = 1
+    group = group_of(Scripted(), 2)
+    gather = AsReady(group, 1)
+    group.stale_below = 1
     first = drawn(gather, group)[0]
     assert first.insisted
-    assert plan.dropped[0].worker == first.worker
-    assert plan.dropped[0].number < first.number
+    assert group.stale[0].worker == first.worker
+    assert group.stale[0].number < first.number
 
 
 @pytest.mark.parametrize("kind", [InOrder, AsReady])
 def test_what_user_code_raised_leaves_once_and_the_others_stay(kind):
     stage = Scripted({(1, 1)})
-    group = group_of(stage)
-    gather, got = kind(group, Shares(group, 3), 0), []
+    group = group_of(stage, 3)
+    gather, got = kind(group, 0), []
     with pytest.raises(ArithmeticError):
         got.extend(drawn(gather, group) for _ in range(3))
     while (requests := drawn(gather, group)) is not None:
@@ -231,8 +234,8 @@ def test_what_user_code_raised_leaves_once_and_the_others_stay(kind):
 
 @pytest.mark.parametrize("kind", [InOrder, AsReady])
 def test_a_draw_that_is_interrupted_ends_and_the_next_goes_on(kind):
-    group = group_of(Scripted())
-    gather = kind(group, Shares(group, 3), 0)
+    group = group_of(Scripted(), 3)
+    gather = kind(group, 0)
     stop = iter([False, True, True])
     with pytest.raises(Closed):
         gather.next(lambda: next(stop, True))
@@ -240,8 +243,8 @@ def test_a_draw_that_is_interrupted_ends_and_the_next_goes_on(kind):
 
 
 def test_what_is_lost_between_here_and_there_is_asked_for_again():
-    group = group_of(Scripted())
-    gather = InOrder(group, Shares(group, 1), 0)
+    group = group_of(Scripted(), 1)
+    gather = InOrder(group, 0)
     requests = gather.next(lambda: False)
     with group.lock:
         group.close(requests[1])
@@ -251,8 +254,8 @@ def test_what_is_lost_between_here_and_there_is_asked_for_again():
 
 
 def test_nothing_is_asked_for_while_the_group_is_held():
-    group = group_of(Scripted())
-    gather = AsReady(group, Shares(group, 2), 1)
+    group = group_of(Scripted(), 2)
+    gather = AsReady(group, 1)
     group.held = True
     assert gather.next(lambda: False) is None
     group.held = False
@@ -278,7 +281,7 @@ def test_workers_that_die_give_no_answer_and_those_that_come_back_are_waited_for
 
 def test_the_first_that_is_left_answers():
     stage = Scripted()
-    group = group_of(stage, Survival(Restarts(0), min_workers=1))
+    group = group_of(stage, survival=Survival(Restarts(0), min_workers=1))
     group.replace(Name(0, 0), WorkerLost("it is gone"))
     assert group.call_first("state")[0] == Name(1, 0)
     for worker in (1, 2):

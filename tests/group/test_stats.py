@@ -37,7 +37,7 @@ def test_episodes_count_with_the_frames_in_which_they_end():
     counters.on_episodes = heard.append
     first, second = np.array([(0, 3.0, 5)], EPISODE), np.array([(1, 1.0, 1)], EPISODE)
     counters.deliver(8, first)
-    counters.add(2, second)
+    counters.deliver(2, second, batches=0)
     assert (counters.frames, counters.batches, counters.episodes.finished) == (10, 1, 2)
     assert counters.episodes.mean_return == 2
     assert heard == [first, second]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from swath.collectors.delivery import Delivery
-from swath.collectors.fragments import Fragments, nothing
+from swath.collectors.fragments import Fragments
+from swath.collectors.gather import AsReady, InOrder
 from swath.collectors.jobs import WorkerJobs, frozen_request
 from swath.collectors.joining import Joiner
 from swath.collectors.messages import Description
@@ -18,13 +20,12 @@ from swath.collectors.request import CollectorRequest
 from swath.collectors.service import CollectorService
 from swath.collectors.worker_request import WorkerRequest, never
 from swath.errors import warn
-from swath.group.gather import AsReady, InOrder
-from swath.group.group import Call, WorkerGroup
+from swath.group.group import Call
 from swath.group.local import Gate, LocalChannel, LocalFleet
 from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
-from swath.workers.base import Backend, Handle, Watched
+from swath.workers.base import Handle
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.fleet_state import FIRST
@@ -37,62 +38,50 @@ GOODBYE_S = 2.0
 
 
 def assemble(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
-    """Bring up what was asked for: one worker in this process, or a fleet."""
-    return _assemble_here(request) if request.backend == "direct" else _assemble_fleet(request, republish)
-
-
-def _assemble_here(request: CollectorRequest) -> CollectorService:
-    """A collection with one worker in this process.
-
-    Raises:
-        Exception: whatever is wrong with env or policy, after everything that was built is closed.
-    """
-    (core,) = request.workers
-    require_free(core.source.env)
-    gate, asked = Gate(request.name), core.stopped
-    core = replace(core, stopped=(lambda: gate.halted) if asked is never else lambda: gate.halted or asked())
-    jobs = WorkerJobs({0: core}, here=True, first=first_worker(request.options.index, 1))
-    member: RemoteWorker = jobs.job(FIRST).build()
-    claim(core.source.env, gate)
-    group = WorkerGroup(LocalFleet(member, gate), LocalChannel(member, gate))
-    jobs.described[0] = member.describe()
-    collection = _collection(request, jobs, group, gate, None, nothing)
-    if request.options.seed is not None:
-        try:
-            seed_all(collection, request.options.seed)
-        except BaseException:
-            collection.close(GOODBYE_S, close_env=not core.source.is_instance)
-            raise
-    return collection
-
-
-def _assemble_fleet(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
-    """Bring everything up; blocks until every worker has built env and policy.
+    """Bring up what was asked for, one worker in this process or a fleet; blocks until all have built env and policy.
 
     Raises:
         PlacementFailed: there is no room.
         ValueError: workers whose shares are joined differ.
         Exception: what building env or policy raised; everything is closed again.
     """
-    jobs = _jobs(request)
-    bare = jobs.before is not None
-    places = backend(request.backend, preload=PRELOADED, bare=bare, options=request.backend_options)
-    fleet = Fleet(places, jobs.job, len(request.workers), request.survival)
-    group = WorkerGroup(fleet, Channel(places.share))
+    gate, jobs, late = Gate(request.name), _jobs(request), tuple[int, ...]()
+    fleet: Fleet | LocalFleet
+    channel: Channel
+    if jobs.here:
+        core, asked = request.workers[0], request.workers[0].stopped
+        require_free(core.source.env)
+        stopped = (lambda: gate.halted) if asked is never else lambda: gate.halted or asked()
+        jobs.requests[0] = replace(core, stopped=stopped)
+        member: RemoteWorker = jobs.job(FIRST).build()
+        claim(core.source.env, gate)
+        fleet, channel = LocalFleet(member, gate), LocalChannel(member, gate)
+    else:
+        bare = jobs.before is not None
+        places = backend(request.backend, preload=PRELOADED, bare=bare, options=request.backend_options)
+        fleet, channel = Fleet(places, jobs.job, len(request.workers), request.survival), Channel(places.share)
     try:
-        late = fleet.bring_up()
-        jobs.described.update(_all_described(fleet, len(request.workers)))
+        group = Fragments(fleet, channel, request.options.end)
+        group.automatic, group.publish, group.max_staleness = request.automatic, republish, request.order.max_staleness
+        jobs.known = group.workers
+        if isinstance(fleet, Fleet):
+            late = fleet.bring_up()
+            with suppress(TypeError):  # workers elsewhere cannot see memory of this process
+                group.bell = places.watched(len(request.workers))
+        said = group.call("describe") or {0: group.call_first("describe")}
+        model = next(iter(said.values()))  # those who join later are as the first that is up
+        jobs.described.update({worker: said.get(worker, model) for worker in jobs.requests})
         if request.order.sync:
             require_equal(jobs.described)
             require_joinable(jobs.described, request.order.cat_dim)
-        bell = _bell(places, len(request.workers), needed=request.order.preemptive_threshold is not None)
-        collection = _collection(request, jobs, group, Gate(request.name), bell, republish)
+        collection = _collection(request, jobs, group, gate)
         if request.order.sync:
-            group.send({worker: Call("conform", (collection.jobs.described[worker],)) for worker in late})
+            group.send({worker: Call("conform", (jobs.described[worker],)) for worker in late})
         if request.options.seed is not None:
             seed_all(collection, request.options.seed)
     except BaseException:
-        group.fleet.close(GOODBYE_S)
+        theirs = jobs.here and request.workers[0].source.is_instance
+        gate.close(GOODBYE_S, lambda: fleet.close(GOODBYE_S, ask=not theirs))
         raise
     return collection
 
@@ -133,14 +122,19 @@ def first_worker(index: int, n: int) -> int:
 
 
 def _jobs(request: CollectorRequest) -> WorkerJobs:
-    """How the workers are brought up; they write to the replay buffer for themselves if it offers that.
+    """How the workers are brought up; elsewhere they write to the replay buffer for themselves if it offers that.
 
     Raises:
         ValueError: what is too old cannot be left out of what is written at once.
     """
-    policies, options = dict[int, Any](), request.options
-    requests = {worker: frozen_request(core, policies) for worker, core in enumerate(request.workers)}
-    client, writing, hooks = first_client(options.replay_buffer), None, replace(options.hooks, postproc=None)
+    here, options, hooks, policies = (
+        request.backend == "direct",
+        request.options,
+        request.options.hooks,
+        dict[int, Any](),
+    )
+    requests = {number: one if here else frozen_request(one, policies) for number, one in enumerate(request.workers)}
+    client, writing = None if here else first_client(options.replay_buffer), None
     if client is not None:
         if request.order.max_staleness is not None:
             raise ValueError(
@@ -148,89 +142,47 @@ def _jobs(request: CollectorRequest) -> WorkerJobs:
                 "give a buffer without client()"
             )
         cut = request.order.cat_dim == -1
-        writing, hooks = WriteRequest(client, options.trajectories, options.track_traj_ids, cut=cut), options.hooks
+        writing = WriteRequest(client, options.trajectories, options.track_traj_ids, cut=cut)
+    elif not here:
+        hooks = replace(hooks, postproc=None)
     return WorkerJobs(
         requests,
         request.init_fn,
         writing,
         options.replay_buffer,
         [] if client is None else [client],
-        request.backend == "thread",
+        in_threads=request.backend == "thread",
+        here=here,
         hooks=hooks,
         first=first_worker(options.index, len(requests)),
     )
 
 
-def _collection(
-    request: CollectorRequest,
-    jobs: WorkerJobs,
-    group: WorkerGroup,
-    gate: Gate,
-    bell: Watched | None,
-    republish: Callable[[], Any],
-) -> CollectorService:
+def _collection(request: CollectorRequest, jobs: WorkerJobs, group: Fragments, gate: Gate) -> CollectorService:
     described, order, options = jobs.described, request.order, request.options
-    frames = {worker: one.frames for worker, one in described.items()}
-    batch_frames = sum(frames.values()) if order.sync else described[0].frames
-    trajectories = options.trajectories
+    group.frames = {worker: one.frames for worker, one in described.items()}
+    batch_frames = sum(group.frames.values()) if order.sync else described[0].frames
     if batch_frames != options.frames:
         warn(
             f"frames_per_batch={options.frames} is not shared evenly by workers and their envs; "
             f"batches have {batch_frames} frames"
         )
-    fragments = group.tracker = Fragments(
-        group, frames, options.end, jobs.replaces, request.automatic, republish, bell, max_staleness=order.max_staleness
-    )
-    jobs.known = fragments.workers
-    enough = order.enough(len(frames))
+    stores = [worker.options.devices.storing for worker in request.workers]
+    several = not jobs.here and (order.sync or options.trajectories.per_batch is not None)
+    hooks = jobs.hooks if jobs.here else Hooks(postproc=options.postproc)
+    ending = group.counters, gate.require_open, options.track_traj_ids, options.replay_buffer
     service = CollectorService(
-        group=group,
-        jobs=jobs,
-        fragments=fragments,
-        gather=InOrder(group, fragments, order.ahead, enough) if order.sync else AsReady(group, fragments, order.ahead),
-        joiner=Joiner(
-            described,
-            [worker.options.devices.storing for worker in request.workers],
-            dim=order.cat_dim,
-            several=not jobs.here and (order.sync or trajectories.per_batch is not None),
-            own=jobs.here,
-        ),
-        delivery=Delivery(
-            described[0].layout,
-            trajectories,
-            options.hooks if jobs.here else Hooks(postproc=options.postproc),
-            fragments.counters,
-            gate.require_open,
-            options.track_traj_ids,
-            options.replay_buffer,
-        ),
-        batch_frames=batch_frames,
-        gate=gate,
-        random_frames=options.random_frames,
+        group,
+        jobs,
+        InOrder(group, order.ahead, order.enough(len(described))) if order.sync else AsReady(group, order.ahead),
+        Joiner(described, stores, dim=order.cat_dim, several=several, own=jobs.here),
+        Delivery(described[0].layout, options.trajectories, hooks, *ending),
+        batch_frames,
+        gate,
+        options.random_frames,
     )
     service.begin_randomly()
     return service
-
-
-def _all_described(fleet: Fleet, n: int) -> dict[int, Description]:
-    """What all workers are like; those who join later as the first that is up."""
-    said = described_by(fleet, fleet.up.values())
-    model = next(iter(said.values()))
-    return {worker: said.get(worker, model) for worker in range(n)}
-
-
-def _bell(places: Backend, n: int, *, needed: bool) -> Watched | None:
-    """Numbers that workers watch.
-
-    Raises:
-        TypeError: they are needed, and workers elsewhere cannot see them.
-    """
-    try:
-        return places.watched(n)
-    except TypeError:
-        if needed:
-            raise
-        return None
 
 
 def described_by(fleet: Fleet, handles: Iterable[Handle]) -> dict[int, Description]:

@@ -23,45 +23,37 @@ class Background:
         collection: what is drawn from.
         enter: called before the thread starts, between two fragments.
         leave: called when the thread ends, between two fragments.
+
+    Attributes:
+        running: whether the thread is there, collecting or paused.
+        error: what stopped it, until it was raised.
     """
 
     def __init__(
         self, collection: CollectorService, enter: Callable[[], None] = nothing, leave: Callable[[], None] = nothing
     ) -> None:
-        self._collection = collection
-        self._enter, self._leave = enter, leave
+        self.running = False
+        self.error: BaseException | None = None
+        self._collection, self._enter, self._leave = collection, enter, leave
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._running = self._stopped = False
-        self._pauses = 0
-        self._idle = True
-        self._error: BaseException | None = None
-
-    @property
-    def running(self) -> bool:
-        """Whether the thread is there, collecting or paused."""
-        return self._running
-
-    @property
-    def error(self) -> BaseException | None:
-        """What stopped it, until it was raised."""
-        return self._error
+        self._stopped, self._idle, self._pauses = False, True, 0
 
     def raise_kept(self) -> None:
         """Raise what stopped the thread, once."""
         with self._change:
-            error, self._error = self._error, None
+            error, self.error = self.error, None
         if error is not None:
             raise error
 
     def start(self) -> None:
         """Begin, or do nothing if it is running."""
         with self._collection.gate.control():
-            if self._running:
+            if self.running:
                 return
             self._enter()
             self._stopped = self._idle = False
-            self._running, self._pauses = True, 0
+            self.running, self._pauses = True, 0
             self._thread = threading.Thread(target=self._run, name="swath-collect", daemon=True)
             self._thread.start()
 
@@ -75,17 +67,20 @@ class Background:
             WorkerLate: it took longer than `timeout` seconds; collection goes on.
             Exception: what stopped the thread meanwhile.
         """
-        if self._running and threading.current_thread() is self._thread:
+        if self.running and threading.current_thread() is self._thread:
             raise RuntimeError("the background thread cannot wait for itself; pause it from another thread")
         with self._change:
             self._pauses += 1
-            if self._running:
-                self._collection.hold()
+            self._collection.group.held = self.running
+            late = True  # after Ctrl-C, too
             try:
-                self._stand_still(timeout)
-            except BaseException:
-                self.resume()
-                raise
+                late = not self._change.wait_for(lambda: self._idle or not self.running, timeout)
+            finally:
+                if late:
+                    self.resume()
+        if late:
+            why = f"the batch in progress was not written within {timeout} s; collection goes on, pause again later"
+            raise WorkerLate(why, workers=(0,), deadline=timeout)
         self.raise_kept()
 
     def resume(self) -> None:
@@ -93,7 +88,7 @@ class Background:
         with self._change:
             self._pauses = max(self._pauses - 1, 0)
             if not self._pauses:
-                self._collection.release()
+                self._release()
             self._change.notify_all()
 
     def stop(self, timeout: float) -> None:
@@ -117,45 +112,42 @@ class Background:
         finally:
             self.stop(left)
 
-    def _stand_still(self, timeout: float) -> None:
-        if not self._change.wait_for(lambda: self._idle or not self._running, timeout):
-            raise WorkerLate(
-                f"the batch in progress was not written within {timeout} s; collection goes on, pause again later",
-                workers=(0,),
-                deadline=timeout,
-            )
+    def _release(self) -> None:
+        self._collection.group.held = False
+        self._collection.group.fleet.wake()
 
     def _run(self) -> None:
-        error = self._draw_on()
-        with suppress(Closed), self._collection.gate.control():
-            self._leave()
-        with self._change:
-            self._running, self._idle, self._error = False, True, error
-            self._collection.release()
-            self._change.notify_all()
-
-    def _draw_on(self) -> BaseException | None:
-        """Draw until the end; what it ended with, if that is an error."""
+        error: BaseException | None = None
         try:
             while self._may_go_on():
                 drawn = self._collection.draw()
                 if drawn.ended and self._collection.completed:
                     break
         except Closed:
-            return None
-        except BaseException as error:  # noqa: BLE001  kept, shown in stats, raised by the next call
-            return error
-        return None
+            pass
+        except BaseException as raised:  # noqa: BLE001  kept, shown in stats, raised by the next call
+            error = raised
+        with suppress(Closed), self._collection.gate.control():
+            self._leave()
+        with self._change:
+            self.running, self._idle, self.error = False, True, error
+            self._release()
+            self._change.notify_all()
 
     def _may_go_on(self) -> bool:
         """Whether to draw again; when it is paused, as long as there is something in flight."""
         with self._change:
-            while self._pauses and not self._over() and not self._collection.in_flight:
+            while self._pauses and not self._over() and not self._in_flight():
                 self._idle = True
                 self._change.notify_all()
                 self._change.wait_for(lambda: not self._pauses or self._over())
                 self._idle = False
             return not self._over()
+
+    def _in_flight(self) -> bool:
+        """Whether there is something that was asked for and is not delivered."""
+        with self._collection.group.lock:
+            return bool(self._collection.group.wanted())
 
     def _over(self) -> bool:
         return self._stopped or self._collection.gate.halted

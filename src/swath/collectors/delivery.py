@@ -18,7 +18,6 @@ from swath.collectors.options import Hooks, Trajectories
 from swath.errors import noted
 from swath.group.stats import Counters
 from swath.keys import MASK, TRAJ_IDS, is_private
-from swath.options import TrajFormat
 from swath.rollout.buffer import drop_private
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.reshape import split_trajectories
@@ -31,11 +30,6 @@ class Part(NamedTuple):
 
     batch: Any
     episodes: EpisodeArray
-
-    @property
-    def frames(self) -> int:
-        """How many rows are frames."""
-        return valid_frames(self.batch)
 
 
 class Drawn(NamedTuple):
@@ -86,8 +80,7 @@ class Delivery:
             Closed: shut down meanwhile.
             Exception: what a function of the user's or the buffer raised; what was not written is discarded.
         """
-        frames = [part.frames for part in parts]
-        written = 0
+        frames, written = [valid_frames(part.batch) for part in parts], 0
         try:
             for part in parts:
                 finished = self._finished(part.batch)
@@ -96,11 +89,10 @@ class Delivery:
                     with noted(f"extend() of the replay buffer{self.where}"):
                         self.buffer.extend(fitted_to(self.buffer, finished, by_frame=not self.trajectories.split))
                 written += 1
-        except BaseException:
+        finally:
+            ended = joined(part.episodes for part in parts[:written])
             self.counters.discard(sum(frames[written:]))
-            self.counters.add(sum(frames[:written]), joined(part.episodes for part in parts[:written]))
-            raise
-        self.counters.deliver(sum(frames), joined(part.episodes for part in parts))
+            self.counters.deliver(sum(frames[:written]), ended, batches=written == len(parts))
         return Drawn(None if self.buffer is not None else finished)
 
     def without_ids(self, batch: TensorDictBase) -> TensorDictBase:
@@ -177,18 +169,24 @@ class WholeEpisodes:
         """How many frames wait."""
         return self._assembler.frames
 
-    def add(self, fragments: Mapping[int, tuple[Head, Part]]) -> None:
-        """Take in fragments `[*B, T]` that were collected side by side, by worker.
+    def add(self, fragments: Iterable[tuple[int, Head, Part]]) -> None:
+        """Take in fragments `[*B, T]` that were collected side by side, with their workers.
 
         Where a fragment of a worker was not delivered before one of these, its episodes that lack frames are dropped.
         """
+        made = sorted(fragments, key=lambda one: (one[1].life, one[1].number))
+        while made:  # of each worker one, the one that it made first
+            first = {worker: (head, part) for worker, head, part in reversed(made)}
+            made = [one for one in made if one[1] is not first[one[0]][0]]
+            self._add(first)
+
+    def _add(self, fragments: Mapping[int, tuple[Head, Part]]) -> None:
         for worker, (head, _) in fragments.items():
             life, number = self._last.get(worker, (head.life, 0))
             if head.number != (number + 1 if life == head.life else 1):
                 self.counters.discard(self._assembler.skip(worker, head.since))
             self._last[worker] = head.life, head.number
-        batches = {worker: part.batch for worker, (_, part) in fragments.items()}
-        self.counters.discard(self._assembler.add(batches))
+        self.counters.discard(self._assembler.add({worker: part.batch for worker, (_, part) in fragments.items()}))
         known = joined([self._ended, *(part.episodes for _, part in fragments.values())])
         at = {trajectory: index for index, trajectory in enumerate(known["trajectory"].tolist())}
         kept = [at[trajectory] for trajectory in self._assembler.trajectories if trajectory in at]
@@ -196,24 +194,25 @@ class WholeEpisodes:
 
     def take(self) -> Part | None:
         """A batch; `None` if too few episodes are complete."""
-        wanted, ready = self.wanted, self._assembler.ready
+        wanted, ready, layout = self.wanted, self._assembler.ready, self.wanted.layout or "padded"
         if ready < wanted.least(writing=self.writing):
             return None
-        number, layout = wanted.per_batch or 1, wanted.layout or "padded"
+        number = wanted.per_batch or 1
         if self.writing:
             number, layout = wanted.per_write or ready, "cat"
-        return self._taken(number, layout)
-
-    def drop(self, workers: Iterable[int | None] = (None,), envs: list[int] | None = None) -> None:
-        """Forget what waits for a batch, all or of some workers or of some of their envs; it is counted."""
-        for worker in workers:
-            self.counters.discard(self._assembler.drop(worker, envs))
-
-    def drop_open(self, worker: int) -> None:
-        """Forget a worker's episodes without an end; they are counted."""
-        self.counters.discard(self._assembler.drop(worker, complete=False))
-
-    def _taken(self, count: int, layout: TrajFormat) -> Part:
-        taken = np.isin(self._ended["trajectory"], self._assembler.trajectories[:count])
+        taken = np.isin(self._ended["trajectory"], self._assembler.trajectories[:number])
         episodes, self._ended = self._ended[taken], self._ended[~taken]
-        return Part(self._assembler.take(count, layout), episodes)
+        return Part(self._assembler.take(number, layout), episodes)
+
+    def drop(
+        self, workers: Iterable[int | None] = (None,), envs: list[int] | None = None, *, complete: bool = True
+    ) -> None:
+        """Forget what waits for a batch, all or of some workers or of some of their envs; it is counted.
+
+        Args:
+            workers: whose.
+            envs: of which.
+            complete: also episodes that have an end.
+        """
+        for worker in workers:
+            self.counters.discard(self._assembler.drop(worker, envs, complete=complete))

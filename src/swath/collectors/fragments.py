@@ -7,19 +7,20 @@ counted, and so is what is lost or too old.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
 
 from swath.collectors.messages import Broken, FragmentRequest, Head, Tally
-from swath.group.gather import Plan
-from swath.group.group import Request, RequestTracker, WorkerGroup
+from swath.group.group import Request, WorkerGroup
+from swath.group.local import LocalFleet
 from swath.group.stats import Counters
 from swath.options import count
-from swath.weights.channel import Life
+from swath.weights.channel import Channel, Life
 from swath.workers.base import Watched
+from swath.workers.fleet import Fleet
 from swath.workers.outcome import thawed
 from swath.workers.tickets import Name
 
@@ -86,7 +87,7 @@ class WorkerRecord:
     version: int = 0
     lag: int = 0
     life: int = -1
-    asked: tuple[Life | None, int, int] = (None, 0, 0)
+    asked: tuple[tuple[Life, int] | None, int] = (None, 0)
 
 
 @dataclass
@@ -114,21 +115,22 @@ def head_of(request: Request) -> Head:
     return head
 
 
-@dataclass
-class Fragments(Plan, RequestTracker):
-    """Fragments that are wanted of workers, and records of those that were asked for.
+class Fragments(WorkerGroup):
+    """The workers of a collection, fragments that are wanted of them, and records of those that were asked for.
+
+    Args:
+        fleet: the workers.
+        channel: their weights.
+        total: frames after which the run ends; `None` for no end.
 
     Attributes:
-        group: the workers.
-        frames: asked of one worker at a time, by worker; the rows of synchronous batches.
-        total: frames after which the run ends; `None` for no end.
-        replaces: whether a worker whose env raises is replaced.
         automatic: when the policy's weights are published.
         publish: publishes them.
+        frames: asked of one worker at a time, by worker; the rows of synchronous batches.
         bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
             number has reached that of the request. `None` where nobody can end them.
-        random_batches: how many of the batches that are asked for next are random.
         max_staleness: most versions that a fragment may be behind; `None` for any.
+        random_batches: how many of the batches that are asked for next are random.
         receive: takes the newest weights from elsewhere, if there are any.
         counters: totals.
         workers: what is known of them, by index.
@@ -136,21 +138,17 @@ class Fragments(Plan, RequestTracker):
         fragments_lost: with workers that died, or by their stores.
     """
 
-    group: WorkerGroup
-    frames: Mapping[int, int]
-    total: int | None
-    replaces: Callable[[int], bool]
-    automatic: Automatic
-    publish: Callable[[], None]
-    bell: Watched | None = None
-    random_batches: int = 0
-    max_staleness: int | None = None
-    receive: Callable[[], None] = nothing
-    counters: Counters = field(default_factory=Counters)
-    workers: defaultdict[int, WorkerRecord] = field(default_factory=lambda: defaultdict(WorkerRecord))
-    lives: defaultdict[Name, LifeRecord] = field(default_factory=lambda: defaultdict(LifeRecord))
-    fragments_lost: int = 0
-    _drawn: bool = False
+    def __init__(self, fleet: Fleet | LocalFleet, channel: Channel, total: int | None) -> None:
+        super().__init__(fleet, channel)
+        self.frames: Mapping[int, int] = {}
+        self.total = total
+        self.max_staleness: int | None = None
+        self.automatic, self.publish, self.receive = Automatic(), nothing, nothing
+        self.bell: Watched | None = None
+        self.counters, self.random_batches, self.fragments_lost = Counters(), 0, 0
+        self.workers = defaultdict[int, WorkerRecord](WorkerRecord)
+        self.lives = defaultdict[Name, LifeRecord](LifeRecord)
+        self._drawn = False
 
     # ---- what is asked for
 
@@ -164,11 +162,11 @@ class Fragments(Plan, RequestTracker):
     @property
     def wants_more(self) -> bool:
         """Whether more is wanted than is delivered or asked for. Frames count as asked for until they are delivered."""
-        if self.group.held:
+        if self.held:
             return False
         if self.total is None:
             return True
-        out: int = sum(request.asked.frames for request in self.group.out if not (request.dropped or request.closed))
+        out: int = sum(request.asked.frames for request in self.out if not (request.dropped or request.closed))
         return self.counters.frames + out < self.total
 
     def next_round(self) -> Mapping[int, Share]:
@@ -189,20 +187,20 @@ class Fragments(Plan, RequestTracker):
 
         Not while the channel is held steady: other threads may publish, too.
         """
-        most, channel = self.automatic.most_fragments, self.group.channel
-        for worker in workers:
-            *last, times = self.workers[worker].asked
-            mine = [self.group.fleet.handle(worker).name, channel.version_for(worker)]
-            if most is not None and last == mine and times >= most:
+        most = self.automatic.most_fragments
+        for worker in () if most is None else workers:
+            last, times = self.workers[worker].asked
+            newest = self.fleet.handle(worker).name, self.channel.version_for(worker)
+            if most is not None and times >= most and last == newest:
                 self.publish()
 
-    def ask(self, worker: int, asked: Share, *, insisted: bool = False) -> Request:
+    def ask(self, worker: int, asked: Share) -> Request:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
-        ask = FragmentRequest(asked.frames, asked.randomly, self.group.last_number + 1, self.bell, worker)
-        request = self.group.request(worker, "collect", ask, asked=asked, insisted=insisted)
-        record, version = self.workers[worker], self.group.channel.version_of(worker)
-        *last, times = record.asked
-        record.asked = request.name, version, times + 1 if last == [request.name, version] else 1
+        ask = FragmentRequest(asked.frames, asked.randomly, self.last_number + 1, self.bell, worker)
+        request = self.request(worker, "collect", ask, asked=asked)
+        record, now = self.workers[worker], (request.name, self.channel.version_of(worker))
+        last, times = record.asked
+        record.asked = now, times + 1 if last == now else 1
         return request
 
     def hurry(self, request: Request) -> None:
@@ -217,18 +215,17 @@ class Fragments(Plan, RequestTracker):
             self.bell.values[:] = np.iinfo(np.int64).max
 
     def is_stale(self, request: Request) -> bool:
-        """Whether a fragment was made with weights that are too old."""
+        """Whether a fragment is dropped: its weights are too old, and it is not insisted on. What is too old counts."""
         version = head_of(request).version
         if self.max_staleness is None or request.asked.randomly or version < 0:
             return False
-        return self.group.channel.version_for(request.worker) - version > self.max_staleness
-
-    def stale(self, request: Request, *, delivered: bool) -> None:
-        """Count a fragment that is too old."""
-        if delivered:
+        if self.channel.version_for(request.worker) - version <= self.max_staleness:
+            return False
+        if request.insisted:
             self.counters.overdue()
         else:
             self.counters.drop(head_of(request).frames)
+        return not request.insisted
 
     def _is_next_random(self) -> bool:
         """Whether the next batch to be asked for is random; it is then counted."""
@@ -250,12 +247,11 @@ class Fragments(Plan, RequestTracker):
             Exception: what user code raised in the worker, unless the worker is replaced.
         """
         if isinstance(request.reply, Broken):
-            broken, worker = request.reply, request.worker
+            broken = request.reply
             self.note(request.name, broken.tally)
-            error = thawed(broken.error) if isinstance(broken.error, bytes) else broken.error
-            if not (broken.unfit or (broken.by_env and self.replaces(worker))):
-                raise error
-            self.group.replace(request.name, error)
+            if not broken.unfit:
+                raise broken.error
+            self.replace(request.name, broken.error)
             return False
         head, record, life = head_of(request), self.workers[request.worker], self.lives[request.name]
         record.frames += max(0, head.sent - life.sent)  # with those of requests that Ctrl-C has broken off
@@ -264,7 +260,7 @@ class Fragments(Plan, RequestTracker):
         self._count_missing(request, life)
         record.next_id, record.version, record.life = head.next_id, head.version, head.life
         record.fragments += 1
-        record.lag = max(0, self.group.channel.version_for(request.worker) - max(0, head.version))
+        record.lag = max(0, self.channel.version_for(request.worker) - max(0, head.version))
         self.note(request.name, head.tally)
         written = head.written
         if written is not None:
@@ -279,11 +275,11 @@ class Fragments(Plan, RequestTracker):
     def _count_missing(self, request: Request, life: LifeRecord) -> None:
         """Count what came before this and belongs to no request: Ctrl-C came while it was asked for."""
         name, number = request.name, request.number
-        if any(one.name == name and one.number < number and one.reply is None for one in self.group.out):
+        if any(one.name == name and one.number < number and one.reply is None for one in self.out):
             return  # one that is on its way may be what is missing
         missing, life.known = max(0, life.sent - life.known), max(life.sent, life.known)
         if missing and head_of(request).written is not None:
-            self.counters.add(missing)  # the worker has written it
+            self.counters.deliver(missing, batches=0)  # the worker has written it
         else:
             self.counters.discard(missing)
 
@@ -298,7 +294,7 @@ class Fragments(Plan, RequestTracker):
         """Good frames that nobody will get, or that their worker has written by now."""
         head = head_of(request)
         if head.written is not None:
-            self.counters.add(head.written.frames, head.written.episodes)
+            self.counters.deliver(head.written.frames, head.written.episodes, batches=0)
         else:
             self.counters.discard(head.frames)
 

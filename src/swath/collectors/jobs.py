@@ -70,24 +70,18 @@ class WorkerJobs:
         envs = max(one.num_envs for one in self.described.values())
         self.seeding = Seeding(root, static, envs, envs_only=self.in_threads)
 
-    def replaces(self, worker: int) -> bool:
-        """Whether this worker is replaced when its env raises."""
-        return not self.here and self.requests[worker].options.on_env_error == "restart"
-
     def job(self, name: Name) -> Job:
         """How to bring up this life of this worker."""
         core = self.requests[name.worker]
         life = self.lives[name.worker] = max(name.life, self.last_life(name.worker) + 1)
-        options = replace(core.options, on_env_error="raise") if self.replaces(name.worker) else core.options
         request = replace(
             core,
-            options=options,
             worker=self.first + name.worker,
             life=life,
             seed=self.seeding,
             hooks=Hooks() if self.here else self.hooks,
             model=self.described.get(name.worker),
-            writing=self._writing(options.devices.storing),
+            writing=self._writing(core.options.devices.storing),
             built_by=self.key,
             here=self.here,
         )

@@ -7,7 +7,7 @@ FragmentRequest ──▶ worker: one fragment ──▶ Head (small) + body (ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from swath.keys import as_key
 from swath.rollout.episodes.statistics import EpisodeArray, unpacked
 from swath.rollout.fragment import Layout
 from swath.weights.manifest import Manifest
+from swath.workers.outcome import frozen, thawed
 
 Signature = Mapping[Any, tuple[tuple[int, ...], torch.dtype]]
 """Shape behind `[*B, T]` and dtype of each entry of a batch, as far as they are fixed."""
@@ -190,16 +191,22 @@ class Head:
 
 @dataclass(frozen=True)
 class Broken:
-    """There is no fragment: the env, the policy or a hook raised. The answer of a worker that cannot be used, too.
+    """There is no fragment: the env, the policy or a hook raised. Crosses borders as `outcome.frozen` writes it.
 
     Attributes:
-        error: the exception; where it crosses a border as `outcome.frozen` wrote it.
+        error: the exception.
         tally: what went wrong in this life so far.
-        by_env: whether an env raised it.
-        unfit: whether the worker is not what it should be, and has to be replaced: the weights do not fit it, say.
+        unfit: whether the worker cannot go on, and has to be replaced.
     """
 
-    error: Exception | bytes
-    tally: Tally = field(default_factory=Tally)
-    by_env: bool = False
+    error: BaseException
+    tally: Tally
     unfit: bool = False
+
+    def __reduce__(self) -> Any:
+        """With the remote traceback in a note of the exception."""
+        return _broken, (frozen(self.error, one_note=True), self.tally, self.unfit)
+
+
+def _broken(error: bytes, tally: Tally, unfit: bool) -> Broken:
+    return Broken(thawed(error), tally, unfit)

@@ -58,8 +58,8 @@ class RemoteWorker(Worker, Responder):
     outside: Callable[[], Any] | None = None
 
     def __init__(self, request: WorkerRequest) -> None:
-        Responder.__init__(self, request.built_by)
-        self._here, self._ask = request.here, FragmentRequest()
+        Responder.__init__(self, request)
+        self._ask = FragmentRequest()
         self._bell: Any = None
         Worker.__init__(self, request if self._here else replace(request, stopped=self._is_stopped))
         self._number = 0
@@ -213,7 +213,7 @@ class RemoteWorker(Worker, Responder):
                 with noted(f"post_collect_hook in {self.who}"):
                     hook(batch)
             except BaseException:
-                self.lose(fragment)
+                self.lose(fragment.frames)
                 raise
         return batch
 

@@ -52,7 +52,7 @@ class RemoteCollector(Responder):
     """
 
     def __init__(self, request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
-        super().__init__(request.built_by)
+        super().__init__(request)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "frames_per_batch=", UserWarning)  # whoever asks for the share says so
             self._collector = kind(
@@ -66,7 +66,7 @@ class RemoteCollector(Responder):
                 **keywords,
             )
         self._collection = self._collector.collection
-        self.heals_envs = not isinstance(self._collector, Collector)
+        self._ends_with_env &= isinstance(self._collector, Collector)  # others replace workers of their own
         self._collection.counters.on_episodes = self._note
         self._episodes = NO_EPISODES
         self._handed = 0

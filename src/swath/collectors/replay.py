@@ -93,7 +93,7 @@ class ReplayWriter:
         if self._whole is None:
             yield made
             return
-        self._whole.add({0: (head, made)})
+        self._whole.add([(0, head, made)])
         while (part := self._whole.take()) is not None:
             yield part
 

@@ -19,7 +19,7 @@ from typing import Any
 from swath.collectors.messages import Broken, Description, FragmentRequest, Head, Tally
 from swath.collectors.paths import call_at, follow, paired
 from swath.collectors.replay import ReplayWriter
-from swath.collectors.worker_request import Seeding
+from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.errors import Closed, FleetFailed
 from swath.group.group import Member
 from swath.nearest import unexpected
@@ -27,7 +27,6 @@ from swath.seeds import derive
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import POLICY
-from swath.workers.outcome import frozen
 from swath.workers.packing import Parcel
 
 BEGINNING_ANEW = ("reset", "seed_with", "set_seed", "restore", "load_state_dict", "move_to")
@@ -41,17 +40,12 @@ class Responder(Member):
     it with a negative version: no channel has given them a number.
 
     Args:
-        built_by: key of the collector that asks it.
-
-    Attributes:
-        heals_envs: what envs raise is dealt with in here; it is no reason to replace this worker.
+        request: what it is made of.
     """
 
-    heals_envs = False
-
-    def __init__(self, built_by: str) -> None:
-        super().__init__()
-        self._built_by = built_by
+    def __init__(self, request: WorkerRequest) -> None:
+        self._built_by, self._here = request.built_by, request.here
+        self._ends_with_env = request.options.on_env_error == "restart" and not request.here
         self._own_versions = 0
         self._frames = self._batches = 0
         self._writer: ReplayWriter | None = None
@@ -88,10 +82,7 @@ class Responder(Member):
         """Take newer weights, and call a method; what waits to be written is dropped where episodes begin anew."""
         if self._writer is not None and method in BEGINNING_ANEW:
             self._writer.drop()
-        reply = super().answer(update, method, args, kwargs)
-        if isinstance(reply, Broken) and isinstance(reply.error, Exception):
-            return replace(reply, error=frozen(reply.error, one_note=True))
-        return reply
+        return super().answer(update, method, args, kwargs)
 
     def collect(self, ask: FragmentRequest) -> Parcel | Broken:
         """Make one fragment, and write it if that is to be done from here."""
@@ -107,8 +98,8 @@ class Responder(Member):
             return Parcel(head, None)
         except Exception as error:  # noqa: BLE001  it is an answer, and is raised by who asked
             tally = replace(self._tally())
-            by_env = not self.heals_envs and tally.env_errors > before
-            return Broken(error, tally, by_env, isinstance(error, FleetFailed | Closed))
+            by_env = self._ends_with_env and tally.env_errors > before
+            return Broken(error, tally, by_env or isinstance(error, FleetFailed | Closed))
 
     def conform(self, model: Description) -> None:
         """Be unfit unless it is like others."""

@@ -15,12 +15,11 @@ from typing import Any
 
 from swath.collectors.delivery import Delivery, Drawn, Part, WholeEpisodes
 from swath.collectors.fragments import Fragments, head_of
+from swath.collectors.gather import AsReady, InOrder
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.joining import Joiner
-from swath.collectors.messages import Head
 from swath.errors import FleetFailed, PayloadLost, noted, warn
-from swath.group.gather import Gather
-from swath.group.group import Request, WorkerGroup
+from swath.group.group import Request
 from swath.group.local import Gate
 from swath.rollout.episodes.statistics import joined
 
@@ -32,9 +31,8 @@ class CollectorService:
     """Draws batches from workers until the total is reached. Any thread may call; one draws at a time.
 
     Attributes:
-        group: the workers, and what they were asked for.
+        group: the workers, what they are to be asked for, and what is known of them.
         jobs: how they are brought up.
-        fragments: what they are to be asked for, and what is known of them.
         gather: decides who is asked next.
         joiner: makes batches of bodies.
         delivery: what happens to batches on their way out.
@@ -43,10 +41,9 @@ class CollectorService:
         random_frames: how many are collected with random actions first.
     """
 
-    group: WorkerGroup
+    group: Fragments
     jobs: WorkerJobs
-    fragments: Fragments
-    gather: Gather
+    gather: InOrder | AsReady
     joiner: Joiner
     delivery: Delivery
     batch_frames: int
@@ -55,7 +52,7 @@ class CollectorService:
 
     def __post_init__(self) -> None:
         wanted, self.buffer = self.delivery.trajectories, self.delivery.buffer
-        self.counters = self.fragments.counters
+        self.fragments, self.counters = self.group, self.group.counters
         self.changing = threading.RLock()  # held by who adds workers, which takes long
         self.whole: WholeEpisodes | None = None
         if wanted.per_batch is not None and self.jobs.writing is None:
@@ -65,11 +62,11 @@ class CollectorService:
     @property
     def completed(self) -> bool:
         """Whether the run has reached its end."""
-        total = self.fragments.total
+        total = self.group.total
         return total is not None and self.counters.frames >= total
 
     @property
-    def open_group(self) -> WorkerGroup:
+    def open_group(self) -> Fragments:
         """The workers, to be called between two fragments.
 
         Raises:
@@ -82,12 +79,6 @@ class CollectorService:
     def version(self) -> int:
         """The newest version that was published."""
         return self.group.channel.version
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether there is something that was asked for and is not delivered."""
-        with self.group.lock:
-            return bool(self.group.wanted())
 
     def draw(self) -> Drawn:
         """The next batch.
@@ -108,22 +99,13 @@ class CollectorService:
             try:
                 with self.group.lock:  # what a draw that Ctrl-C has broken off had in hand is lost
                     self._done([request for request in self.group.out if request.taken], good=False)
-                self.fragments.at_draw()
-                return self._deliver() if self.jobs.writing is None else self._deliver_written()
+                self.group.at_draw()
+                return self._deliver()
             except FleetFailed:
                 self.forget()
                 raise
             finally:
                 self.counters.seconds_waiting += time.monotonic() - began
-
-    def hold(self) -> None:
-        """Ask for no more from now on: draws give what is in flight, and then end."""
-        self.group.held = True
-
-    def release(self) -> None:
-        """Go on asking."""
-        self.group.held = False
-        self.group.fleet.wake()
 
     def forget(self, workers: Collection[int] | None = None, envs: list[int] | None = None) -> None:
         """What is in flight or half-built of all workers, or of these, or of some envs, is dropped and counted."""
@@ -144,7 +126,7 @@ class CollectorService:
     def begin_randomly(self) -> None:
         """Let so many batches be random as are left of the random beginning."""
         batches = -(-self.random_frames // self.batch_frames) - self.counters.frames // self.batch_frames
-        self.fragments.random_batches = max(0, batches)
+        self.group.random_batches = max(0, batches)
 
     def set_hooks(self, **changed: Any) -> None:
         """Set functions of the user that are called around fragments, where they are called."""
@@ -157,9 +139,9 @@ class CollectorService:
 
     def be_random(self, randomly: bool) -> None:
         """Let batches be random from now on, or no more; what is in flight is dropped if it is not so."""
-        if randomly != (self.fragments.random_batches > 0):
+        if randomly != (self.group.random_batches > 0):
             self.forget()
-            self.fragments.random_batches = sys.maxsize if randomly else 0
+            self.group.random_batches = sys.maxsize if randomly else 0
 
     def close(self, timeout: float, *, close_env: bool = True) -> None:
         """End the collection, its workers and their places.
@@ -175,7 +157,7 @@ class CollectorService:
             Exception: what closing an env raised; more of them are in its notes.
         """
         self.gate.halted = True
-        self.fragments.end_all()
+        self.group.end_all()
         self.group.fleet.wake()
         self.gate.close(timeout, lambda: self._close(timeout, close_env=close_env))
 
@@ -186,65 +168,60 @@ class CollectorService:
         finally:
             self.forget()
             self.group.sweep()
-            self.fragments.end()
-            self.fragments.bell = None
+            self.group.end()
+            self.group.bell = None
         for other in raised[1:]:
             raised[0].add_note(f"another worker raised, too: {other!r}")
         for error in raised[:1]:
             raise error
 
     def _deliver(self) -> Drawn:
+        """What the next shares give; where workers write for themselves, one draw per batch, fragment or write."""
         while True:
             with self.group.lock:
                 batch = None if self.whole is None else self.whole.take()
             if batch is not None:
                 return self.delivery.deliver([batch])
+            if self._further_writes:
+                self._further_writes -= 1
+                self.counters.deliver(0)
+                return Drawn(None)
             shares = self._shares()
             if shares is None:
                 return Drawn(None, ended=True)
-            made = self._made(shares)
-            if made is not None:
+            if self.jobs.writing is not None:
+                self._note_written(shares)
+            elif (made := self._made(shares)) is not None:
                 try:
                     if self.whole is None:
                         return self.delivery.deliver(made)
                 finally:
                     self._done(shares)
 
-    def _deliver_written(self) -> Drawn:
-        """Count what workers have written; one draw per batch or fragment, or per write of whole episodes."""
-        while not self._further_writes:
-            shares = self._shares()
-            if shares is None:
-                return Drawn(None, ended=True)
-            with self.group.lock:
-                written = [head.written.times for share in shares if (head := head_of(share)).written is not None]
-                self._further_writes = 1 if self.delivery.trajectories.per_batch is None else sum(written)
-                self._done(shares, good=False)  # which counts what was written, also if nobody can be asked any more
-                self.gather.ask_ahead()
-                self.gather.done()
-        self._further_writes -= 1
-        self.counters.deliver(0)
-        return Drawn(None)
+    def _note_written(self, shares: Sequence[Request]) -> None:
+        with self.group.lock:
+            written = [head.written.times for share in shares if (head := head_of(share)).written is not None]
+            self._further_writes = 1 if self.delivery.trajectories.per_batch is None else sum(written)
+            self._done(shares, good=False)  # which counts what was written, also if nobody can be asked any more
+            self.gather.ask_ahead()
+            self.gather.done()
 
     def _shares(self) -> list[Request] | None:
-        """The shares of the next batch, or the next fragment."""
+        """The shares of the next batch, or the next fragment. Warns once if no episode has ended in many of them."""
         before = self.delivery.hooks.before
         if before is not None:
             with noted("pre_collect_hook"):
                 before()
         shares = self.gather.next(lambda: self.gate.halted)
         if shares is not None and self.delivery.trajectories.per_batch is not None:
-            self._warn_of_endless_episodes([head_of(share) for share in shares])
+            heads = [head_of(share) for share in shares]
+            self._polls_in_vain = -sys.maxsize if any(head.packed for head in heads) else self._polls_in_vain + 1
+            if self._polls_in_vain == POLLS_BEFORE_WARNING:
+                warn(
+                    f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {sum(head.frames for head in heads)} "
+                    "frames; trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them"
+                )
         return shares
-
-    def _warn_of_endless_episodes(self, heads: Sequence[Head]) -> None:
-        """Once, if no episode has ended in many fragments."""
-        self._polls_in_vain = -sys.maxsize if any(head.packed for head in heads) else self._polls_in_vain + 1
-        if self._polls_in_vain == POLLS_BEFORE_WARNING:
-            warn(
-                f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {sum(head.frames for head in heads)} "
-                "frames; trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them"
-            )
 
     def _made(self, shares: Sequence[Request]) -> list[Part] | None:
         """What is made of these shares, in memory of the user's own; their workers are asked for more before that.
@@ -263,10 +240,11 @@ class CollectorService:
                     return None
                 self.gather.done()
                 if self.whole is not None:
-                    _add(self.whole, shares, made)
-                    for worker, standing in self.group.fleet.standings().items():
-                        if standing.phase == "gone" and not self.group.out_by_worker()[worker]:
-                            self.whole.drop_open(worker)
+                    fragments = zip(shares, made, strict=True)
+                    self.whole.add((share.worker, head_of(share), part) for share, part in fragments)
+                    busy, standings = self.group.out_by_worker(), self.group.fleet.standings()
+                    gone = [worker for worker, one in standings.items() if one.phase == "gone" and not busy[worker]]
+                    self.whole.drop(gone, complete=False)
                 for share in shares:
                     share.reply.close()
                 return made
@@ -280,7 +258,7 @@ class CollectorService:
             return share.reply.open()
         except PayloadLost:
             with self.group.lock:
-                self.fragments.fragments_lost += 1
+                self.group.fragments_lost += 1
                 self.group.close(share)
             return None
 
@@ -305,15 +283,3 @@ class CollectorService:
         with self.group.lock:
             for share in shares:
                 (self.group.close if good else self.group.discard)(share)
-
-
-def _add(whole: WholeEpisodes, shares: Sequence[Request], parts: Sequence[Part]) -> None:
-    """Fragments that were made side by side; those of one worker one after another, as they were made."""
-    rounds: list[dict[int, tuple[Head, Part]]] = []
-    for share, part in sorted(zip(shares, parts, strict=True), key=lambda pair: pair[0].number):
-        place = sum(share.worker in one for one in rounds)
-        if place == len(rounds):
-            rounds.append({})
-        rounds[place][share.worker] = head_of(share), part
-    for one in rounds:
-        whole.add(one)

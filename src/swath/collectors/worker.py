@@ -15,15 +15,7 @@ import torch
 
 from swath.collectors.acting import Acting
 from swath.collectors.messages import Tally
-from swath.collectors.worker_request import (
-    Given,
-    Seeding,
-    WorkerRequest,
-    first_reset,
-    ours_to_close,
-    require_resettable,
-    require_truncated_key,
-)
+from swath.collectors.worker_request import Seeding, WorkerRequest, first_reset, ours_to_close, require_possible
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
 from swath.rollout.buffer import Rows, TensorDictRows
@@ -34,8 +26,9 @@ from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failur
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.loop import Actor, Rules, Stage, StepLimit, go_on, steps
-from swath.rollout.policies.binding import buffer_for, randomly
+from swath.rollout.policies.binding import buffer_for, from_factory, randomly
 from swath.rollout.policies.calling import BoundPolicy, Finite, require_finite
+from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
@@ -68,15 +61,16 @@ class Worker:
     """
 
     def __init__(self, request: WorkerRequest) -> None:
-        given, options = Given(request), request.options
+        options = request.options
         self.options, self.index, self.life, self._stopped = options, request.worker, request.life, request.stopped
         host = self.host = build(request.source, Fitting(options.max_frames, options.devices.movable_env))
         with closed_on_failure(ours_to_close(host, request.source)):
-            options.devices.require_env(host.spec)
-            require_truncated_key(host.spec, options)
-            require_resettable(host.spec, options, request.source.env if request.source.is_instance else None)
+            require_possible(host, request)
             self._observation = first_reset(host, request)
-            self.acting = Acting(options, given(first_of(host.env)), host.spec)
+            policy = RandomPolicy() if request.policy is None else request.policy
+            if options.policy_factory is not None:
+                policy = from_factory(options.factory(), first_of(host.env))
+            self.acting = Acting(options, policy, host.spec)
             self.bound = self.acting.bound(self._observation)
             self.layout = Layout(
                 batch_shape=host.spec.batch_shape,
@@ -92,6 +86,7 @@ class Worker:
             self._acting = self._checked(self.bound)
             self._stage = Stage(self._observation)
             self._stale = False
+            self._rebuilds = request.here and options.on_env_error == "restart"
             self._broken: Exception | None = None
             self._streams: PrivateStreams | None = None
             self._ids = TrajectoryIds(host.spec.num_envs, worker=self.index, life=self.life)
@@ -130,7 +125,7 @@ class Worker:
             except EnvRaised as raised:
                 self.tally.env_errors += 1
                 failures += 1
-                self._broken = raised.cause if self.options.on_env_error == "restart" else None
+                self._broken = raised.cause if self._rebuilds else None
                 if self._broken is None or failures == MOST_FAILURES_IN_A_ROW:
                     raise self._noted(raised) from raised.cause.__cause__
 
@@ -197,11 +192,11 @@ class Worker:
         rows.valid = None
         return rows
 
-    def lose(self, fragment: Fragment) -> None:
-        """A fragment that was made will not be used: it is counted, and fresh episodes begin."""
+    def lose(self, frames: int) -> None:
+        """A fragment with so many frames will not be used: it is counted, and fresh episodes begin."""
         self._stale = True
         self.tally.fragments_lost += 1
-        self.tally.frames_discarded += fragment.frames
+        self.tally.frames_discarded += frames
 
     @property
     def who(self) -> str:
@@ -227,7 +222,8 @@ class Worker:
                         break
             return self._fragment(rows, made)
         except BaseException as error:
-            self._lose(rows, made)
+            rows.settle()
+            self.lose(made * self.host.spec.num_envs if rows.valid is None else int(rows.valid[:, :made].sum()))
             if isinstance(error, Exception) and not isinstance(error, EnvRaised):
                 error.add_note(f"raised while {self.who} collected")
             raise
@@ -286,13 +282,6 @@ class Worker:
 
     def _checked(self, policy: BoundPolicy) -> Actor:
         return Finite(policy, self.host.spec.observed) if self.options.check_finite else policy
-
-    def _lose(self, rows: Rows | TensorDictRows, made: int) -> None:
-        self._stale = True
-        rows.settle()
-        self.tally.fragments_lost += 1
-        every = made * self.host.spec.num_envs
-        self.tally.frames_discarded += every if rows.valid is None else int(rows.valid[:, :made].sum())
 
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()

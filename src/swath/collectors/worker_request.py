@@ -16,9 +16,8 @@ from swath.collectors.messages import Description
 from swath.collectors.options import Hooks, WorkerOptions
 from swath.collectors.replay import WriteRequest
 from swath.options import count
-from swath.rollout.hosts.base import EnvRaised, Host, HostSpec
+from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.hosts.sources import Source
-from swath.rollout.policies.binding import from_factory
 from swath.rollout.policies.calling import require_finite
 from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.spaces import Leaves
@@ -104,26 +103,6 @@ class WorkerRequest:
             raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
 
 
-class Given:
-    """The policy as the user gave it, or as the factory builds it, once; random actions if there is neither.
-
-    Args:
-        request: says which.
-    """
-
-    def __init__(self, request: WorkerRequest) -> None:
-        self._options = request.options
-        self._policy = RandomPolicy() if request.policy is None else request.policy
-        self._to_build = request.options.policy_factory is not None
-
-    def __call__(self, env: Any) -> Any:
-        """The policy; a factory that wants an env gets the first one that is asked with."""
-        if self._to_build:
-            self._policy = from_factory(self._options.factory(), env)
-            self._to_build = False
-        return self._policy
-
-
 def first_reset(host: Host, request: WorkerRequest) -> Leaves:
     """The reset with which the first episodes begin; copies of one instance get seeds of their own."""
     seeds = None
@@ -147,30 +126,21 @@ def ours_to_close(host: Host, source: Source) -> list[Any]:
     return host.env[1:] if isinstance(host.env, list) else []
 
 
-def require_truncated_key(spec: HostSpec, options: WorkerOptions) -> None:
-    """Check that the last step of a fragment can be marked as truncated, if it must be.
+def require_possible(host: Host, request: WorkerRequest) -> None:
+    """Check that the envs can do what is asked of them.
 
     Raises:
-        RuntimeError: no entry says so.
+        RuntimeError: no entry says that an episode was truncated, and the last step of a fragment must be marked so.
+        ValueError: a device that they cannot go to; or they step only as a whole, and cannot follow the rules for
+            single ones. The message says what to use.
     """
+    spec, options, instance = host.spec, request.options, request.source.env if request.source.is_instance else None
+    options.devices.require_env(spec)
     if options.set_truncated and not spec.truncates:
         raise RuntimeError(
             "set_truncated=True, but no truncated key could be found in the environment; "
             "call env.add_truncated_keys() before handing it in"
         )
-
-
-def require_resettable(spec: HostSpec, options: WorkerOptions, instance: Any) -> None:
-    """Check that envs which only step as a whole can follow these rules.
-
-    Args:
-        spec: of their host.
-        options: how long an episode may be, and what becomes of envs that raise.
-        instance: the env, if it was handed in; None: it is built by us, and can be once more.
-
-    Raises:
-        ValueError: they cannot; the message says what to use.
-    """
     if options.max_frames is not None and not spec.resettable:
         raise ValueError(
             f"max_frames_per_traj={options.max_frames} must reset single envs of a vector env that cannot; "
@@ -220,8 +190,5 @@ def thawed(value: Any) -> Any:
 def _on_cpu(value: Any) -> Any:
     if not isinstance(value, nn.Module):
         return value
-    cpu = torch.device("cpu")
-    tensors = (tensor for tensor in value.state_dict().values() if isinstance(tensor, torch.Tensor))
-    if all(tensor.device == cpu for tensor in tensors):
-        return value
-    return copy.deepcopy(value).to(cpu)
+    tensors = [tensor for tensor in value.state_dict().values() if isinstance(tensor, torch.Tensor)]
+    return value if all(tensor.device.type == "cpu" for tensor in tensors) else copy.deepcopy(value).to("cpu")

@@ -68,21 +68,18 @@ class Request:
         ticket: of the call.
         number: of the request; only grows.
         asked: what for, as the caller puts it.
+        reply: what came of it, once it is settled and there is something.
         insisted: what comes of it is delivered, however old it is.
         dropped: nobody wants what comes of it any more.
         taken: what came of it is being delivered; its worker may be asked again.
         closed: it has come to its end.
-        reply: what came of it, once it is settled and there is something.
     """
 
     ticket: Ticket
     number: int
     asked: Any = None
-    insisted: bool = False
-    dropped: bool = False
-    taken: bool = False
-    closed: bool = False
     reply: Any = None
+    insisted = dropped = taken = closed = False
 
     @property
     def name(self) -> Name:
@@ -113,8 +110,27 @@ class Call(NamedTuple):
     kwargs: Mapping[str, Any] | None = None
 
 
-class RequestTracker:
-    """Counts what comes of requests; here nothing is counted. All calls come under the group's lock."""
+class WorkerGroup:
+    """Workers of one service, and what they were asked for. Any thread may use it; nobody waits under its lock.
+
+    Attributes:
+        fleet: the workers, which are `Member`s: who lives, and who comes back.
+        channel: their weights.
+        lock: guards what is out.
+        out: requests that have not come to their end, in the order in which they were made.
+        held: no further requests are to be made for now.
+        last_number: of the request that was made last.
+    """
+
+    def __init__(self, fleet: Fleet | LocalFleet, channel: Channel) -> None:
+        self.fleet = fleet
+        self.channel = channel
+        self.lock = RLock()
+        self.out: dict[Request, None] = {}
+        self.held = False
+        self.last_number = 0
+
+    # What becomes of requests, for services that count it; these calls come under the lock.
 
     def arrived(self, request: Request) -> bool:  # noqa: ARG002
         """There is a reply; whether it is of use.
@@ -130,29 +146,6 @@ class RequestTracker:
     def unwanted(self, request: Request) -> None:
         """There is a reply that was of use, and nobody will get it."""
 
-
-class WorkerGroup:
-    """Workers of one service, and what they were asked for. Any thread may use it; nobody waits under its lock.
-
-    Attributes:
-        fleet: the workers, which are `Member`s: who lives, and who comes back.
-        channel: their weights.
-        lock: guards what is out.
-        out: requests that have not come to their end, in the order in which they were made.
-        held: no further requests are to be made for now.
-        last_number: of the request that was made last.
-        tracker: count what comes of requests.
-    """
-
-    def __init__(self, fleet: Fleet | LocalFleet, channel: Channel) -> None:
-        self.fleet = fleet
-        self.channel = channel
-        self.lock = RLock()
-        self.out: dict[Request, None] = {}
-        self.held = False
-        self.tracker = RequestTracker()
-        self.last_number = 0
-
     @property
     def news(self) -> tuple[int, bool]:
         """Changes whenever workers have come or gone, or it was held or released."""
@@ -167,7 +160,7 @@ class WorkerGroup:
         """Whether the worker was given up."""
         return self.fleet.standings()[worker].phase == "gone"
 
-    def request(self, worker: int, method: str, *args: Any, asked: Any = None, insisted: bool = False) -> Request:
+    def request(self, worker: int, method: str, *args: Any, asked: Any = None) -> Request:
         """Ask a worker that is up, and return at once; the newest weights meant for it ride along.
 
         Args:
@@ -175,10 +168,9 @@ class WorkerGroup:
             method: of the member.
             *args: its arguments.
             asked: what for, as the caller puts it.
-            insisted: what comes of it is delivered, however old it is.
         """
         self.last_number += 1
-        request = Request(self._ask(worker, Call(method, args), late=True), self.last_number, asked, insisted)
+        request = Request(self._ask(worker, Call(method, args), late=True), self.last_number, asked)
         self.out[request] = None
         return request
 
@@ -208,11 +200,11 @@ class WorkerGroup:
         """
         try:
             request.reply = self._value(request.ticket)
-            useful = self.tracker.arrived(request)
+            useful = self.arrived(request)
         except Exception as error:
             lost = isinstance(error, WorkerLost) and request.reply is None
             if lost:
-                self.tracker.lost(request)
+                self.lost(request)
             self.close(request)
             if not (lost or request.dropped):
                 raise
@@ -252,7 +244,7 @@ class WorkerGroup:
     def discard(self, request: Request) -> None:
         """Nobody will get its reply; nothing if it is closed."""
         if not request.closed:
-            self.tracker.unwanted(request)
+            self.unwanted(request)
             self.close(request)
 
     def drop(self, workers: Collection[int] | None = None) -> list[Request]:

@@ -12,13 +12,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Never
+from typing import Any, Never
 
 from swath.errors import Closed, FleetFailed, WorkerLate
 from swath.weights.channel import Channel, Life, Models, Update
 from swath.workers.base import Handle, Job
 from swath.workers.fleet_state import FIRST, Standing
 from swath.workers.hosting import attempted
+from swath.workers.local import LocalShared
 from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Received, Ticket
@@ -39,7 +40,7 @@ class Gate:
         self.halted = self.closed = False
         self._turnstile = threading.Lock()  # whoever waits for the lock holds it, so that nobody overtakes
         self._lock, self._drawing = threading.RLock(), threading.Lock()
-        self._inside = threading.local()
+        self._maker: int | None = None  # the thread that makes a fragment now
         self._later: deque[Callable[[], None]] = deque()
 
     @contextmanager
@@ -60,11 +61,11 @@ class Gate:
     def collecting(self) -> Iterator[None]:
         """A fragment is being made; what was left is done before, what is left meanwhile right after it."""
         with self._turn(CONTROL_DEADLINE_S, "the control call in progress did not end; draw again later"):
-            self._inside.fragment = True
+            self._maker = threading.get_ident()
             try:
                 yield
             finally:
-                self._inside.fragment = False
+                self._maker = None
 
     @contextmanager
     def control(self, deadline: float | None = None) -> Iterator[None]:
@@ -89,7 +90,7 @@ class Gate:
     def require_between(self) -> None:
         """Raise `Closed` after shutdown, `RuntimeError` for who is called within the fragment."""
         self.require_open()
-        if getattr(self._inside, "fragment", False):
+        if self._maker == threading.get_ident():
             raise RuntimeError(f"a control call of this {self.name} cannot run inside its own fragment; call it later")
 
     def require_open(self) -> None:
@@ -97,7 +98,7 @@ class Gate:
         if self.halted:
             raise Closed(f"this {self.name} was shut down; build another one")
 
-    def close(self, timeout: float, action: Callable[[], None]) -> None:
+    def close(self, timeout: float, action: Callable[[], Any]) -> None:
         """Stop the running fragment at its next step and close; `action` then runs, once.
 
         Raises:
@@ -142,7 +143,7 @@ class Gate:
 
     def _do_later(self) -> None:
         """Do what was left, unless a fragment is being made, or somebody has the lock, who does it afterwards."""
-        while self._later and not getattr(self._inside, "fragment", False) and self._lock.acquire(blocking=False):
+        while self._later and self._maker != threading.get_ident() and self._lock.acquire(blocking=False):
             try:
                 self._later.popleft()()
             finally:
@@ -177,14 +178,14 @@ class LocalFleet:
         """Its handle."""
         return self.up[worker]
 
-    def call(self, handle: Handle, method: str, update: Any, *call: Any, late: bool = False) -> Ticket:  # noqa: ARG002
+    def call(self, handle: Handle, method: str, *args: Any, late: bool = False) -> Ticket:
         """Call the member between two requests; a request (`late`) is left for `wait`."""
         ticket = Ticket(handle.name, method)
         if late:
-            self._open[ticket] = call
+            self._open[ticket] = method, *args
         else:
             with self._gate.control():
-                ticket.settle(attempted(self._carry_out, *call))
+                ticket.settle(attempted(self._carry_out, method, *args))
         return ticket
 
     def wait(
@@ -222,19 +223,9 @@ class LocalFleet:
         """There is no other: the cause is raised."""
         raise cause
 
-    def _carry_out(self, method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
-        value = getattr(self.member, method)(*args, **(kwargs or {}))
+    def _carry_out(self, method: str, *args: Any) -> Any:
+        value = getattr(self.member, method)(*args)
         return Received(value.head, lambda: value.body) if isinstance(value, Parcel) else value
-
-
-class Here(NamedTuple):
-    """A value of this process, as it is."""
-
-    value: Any
-
-    def open(self) -> Any:
-        """The value."""
-        return self.value
 
 
 class LocalChannel(Channel):
@@ -246,7 +237,7 @@ class LocalChannel(Channel):
     """
 
     def __init__(self, member: Any, gate: Gate) -> None:
-        super().__init__(Here)
+        super().__init__(lambda value: LocalShared(lambda: value))
         self._member, self._gate = member, gate
 
     def publish_each(self, models: Mapping[int | None, Models], version: int | None = None) -> int:

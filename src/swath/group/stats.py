@@ -47,21 +47,13 @@ class Counters:
     _began: float | None = field(default=None, repr=False)
     _frames_before: int = field(default=0, repr=False)
 
-    def deliver(self, frames: int, episodes: EpisodeArray = NO_EPISODES) -> None:
-        """A batch was handed out or written, in which these have ended."""
+    def deliver(self, frames: int, episodes: EpisodeArray = NO_EPISODES, *, batches: int = 1) -> None:
+        """A batch was handed out or written, or with 0 `batches` a part of one, in which these have ended."""
         with self._lock:
-            self.batches += 1
-            self._add(frames, episodes)
-
-    def add(self, frames: int, episodes: EpisodeArray = NO_EPISODES) -> None:
-        """Part of a batch was written; the rest of it was not."""
-        with self._lock:
-            self._add(frames, episodes)
-
-    def _add(self, frames: int, episodes: EpisodeArray) -> None:
-        self.frames += frames
-        self.episodes.add(episodes)
-        self.on_episodes(episodes)
+            self.batches += batches
+            self.frames += frames
+            self.episodes.add(episodes)
+            self.on_episodes(episodes)
 
     def discard(self, frames: int) -> None:
         """Good frames will never be delivered."""

@@ -12,63 +12,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from swath.collectors.fragments import Fragments, Share
 from swath.errors import Closed
-from swath.group.group import Request, WorkerGroup
+from swath.group.group import Request
 from swath.workers.fleet import Interrupted
-
-
-class Plan(ABC):
-    """What workers are to be asked for, as a service knows it. All calls come under the group's lock."""
-
-    @property
-    @abstractmethod
-    def wants_more(self) -> bool:
-        """Whether more is wanted than is out."""
-
-    @abstractmethod
-    def next_round(self) -> Mapping[int, Any]:
-        """What each row of a further round is asked for."""
-
-    @abstractmethod
-    def next_for(self, worker: int) -> Any:
-        """What a worker is asked for next."""
-
-    @abstractmethod
-    def give_back(self, asked: Any) -> None:
-        """Nothing came of what was asked of a worker, or of one row of a round; it is still wanted."""
-
-    @abstractmethod
-    def ask(self, worker: int, asked: Any, *, insisted: bool = False) -> Request:
-        """Ask a worker that is up."""
-
-    def before_asking(self, workers: Collection[int]) -> None:  # noqa: B027  most have nothing to do
-        """These workers are about to be asked."""
-
-    def hurry(self, request: Request) -> None:  # noqa: B027  most cannot
-        """Let a worker end early what it was asked for."""
-
-    def is_stale(self, request: Request) -> bool:  # noqa: ARG002
-        """Whether a reply is too old to be delivered."""
-        return False
-
-    def stale(self, request: Request, *, delivered: bool) -> None:  # noqa: B027  nothing is stale
-        """A reply that is too old is delivered all the same, or dropped."""
 
 
 class Gather(ABC):
     """One of the two ways.
 
     Args:
-        group: the workers.
-        plan: what they are asked for.
+        group: the workers, and what they are asked for.
         ahead: how many rounds, or requests per worker, are made before what came last is handed out.
     """
 
-    def __init__(self, group: WorkerGroup, plan: Plan, ahead: int) -> None:
-        self._group, self._plan, self._ahead = group, plan, ahead
+    def __init__(self, group: Fragments, ahead: int) -> None:
+        self._group, self._ahead = group, ahead
 
     def next(self, interrupted: Interrupted) -> list[Request] | None:
         """What comes next, to be closed by who gets it; `None` if there is nothing to wait for.
@@ -99,18 +60,6 @@ class Gather(ABC):
         """What came last was made use of."""
 
     @abstractmethod
-    def ask_ahead(self) -> None:
-        """What came last is about to be handed out: ask for what comes after it."""
-
-    @abstractmethod
-    def put_back(self, lost: Collection[Request]) -> None:
-        """Of what came last these are lost; the others come again."""
-
-    @abstractmethod
-    def forget(self, workers: Collection[int] | None = None) -> None:
-        """What these workers, or all, were asked for is not wanted any more; it is asked for again."""
-
-    @abstractmethod
     def _take(self) -> list[Request] | None:
         """What comes next, if it is there."""
 
@@ -120,40 +69,31 @@ class Gather(ABC):
 
 
 @dataclass
-class Round:
-    """A round in the making.
+class Row:
+    """A row of a round: what it is asked for, and what is out of that."""
 
-    Attributes:
-        asked: what each row is asked for.
-        requests: what is out, by row.
-    """
+    asked: Share
+    request: Request | None = None
 
-    asked: Mapping[int, Any]
-    requests: dict[int, Request] = field(default_factory=dict)
 
-    def there(self) -> list[Request]:
-        """Replies that are in, in order of rows."""
-        return [one for row in self.asked if (one := self.requests.get(row)) is not None and one.reply is not None]
-
-    def leave_out_closed(self) -> None:
-        """What is lost or not wanted any more is to be asked for again."""
-        self.requests = {row: one for row, one in self.requests.items() if not (one.closed or one.dropped)}
+def _out(one: Mapping[int, Row]) -> list[Request]:
+    """What is out of a round, in order of rows."""
+    return [row.request for row in one.values() if row.request is not None]
 
 
 class InOrder(Gather):
     """Rounds, in order; a worker's replies are delivered in the order in which it makes them.
 
     Args:
-        group: the workers.
-        plan: what they are asked for.
+        group: the workers, and what they are asked for.
         ahead: how many further rounds are asked for before one is handed out.
         enough: with so many replies the others of a round end early; `None` waits for all.
     """
 
-    def __init__(self, group: WorkerGroup, plan: Plan, ahead: int, enough: int | None = None) -> None:
-        super().__init__(group, plan, ahead)
+    def __init__(self, group: Fragments, ahead: int, enough: int | None = None) -> None:
+        super().__init__(group, ahead)
         self._enough = enough
-        self._rounds: deque[Round] = deque()
+        self._rounds: deque[dict[int, Row]] = deque()
         self._stand_ins = 0
 
     def ask_ahead(self) -> None:
@@ -167,54 +107,53 @@ class InOrder(Gather):
 
     def put_back(self, lost: Collection[Request]) -> None:  # noqa: ARG002  they are closed
         """The round that came last comes again when what is lost was asked for anew."""
-        for request in self._rounds[0].there() if self._rounds else ():
+        for request in _out(self._rounds[0]) if self._rounds else ():
             request.taken = False
 
     def forget(self, workers: Collection[int] | None = None) -> None:
         """Rounds of which nothing is out any more are given back."""
         self._group.drop(workers)
-        for one in self._rounds:
-            one.leave_out_closed()
-        while self._rounds and not self._rounds[-1].requests:
-            self._plan.give_back(next(iter(self._rounds.pop().asked.values())))
+        self._leave_out_closed()
+        while self._rounds and not _out(self._rounds[-1]):
+            self._group.give_back(next(iter(self._rounds.pop().values())).asked)
 
     def _take(self) -> list[Request] | None:
         """The first round, if it is whole; an exception leaves what else is answered for the next call."""
-        ours = {id(request) for one in self._rounds for request in one.requests.values()}
-        for request in self._group.wanted():
-            if id(request) not in ours:  # Ctrl-C came while it was asked for
-                self._group.cancel(request)
+        group, out = self._group, [request for one in self._rounds for request in _out(one)]
+        ours = set(out)
+        for request in group.wanted():
+            if request not in ours:  # Ctrl-C came while it was asked for
+                group.cancel(request)
         if not self._rounds:
             return None
         first = self._rounds[0]
-        answered = [request for request in first.requests.values() if request.answered]
-        answered += [request for one in self._rounds for request in one.requests.values() if request.lost]
+        answered = [request for request in _out(first) if request.answered]
+        answered += [request for request in out if request.lost]
         if answered:
-            self._group.sweep()  # of each worker what is not wanted first
+            group.sweep()  # of each worker what is not wanted first
         for request in answered:
             if not request.closed:
-                self._group.settle(request)
-        for one in self._rounds:
-            one.leave_out_closed()
-        there = first.there()
-        return there if len(there) == len(first.asked) else None
+                group.settle(request)
+        self._leave_out_closed()
+        there = [request for request in _out(first) if request.reply is not None]
+        return there if len(there) == len(first) else None
 
     def _ask_now(self) -> list[Request] | None:
         if not self._rounds and not self._open_round():
             return None
         self._ask_missing()
-        first = self._rounds[0]
-        waiting = [request for request in first.requests.values() if request.reply is None]
-        if self._enough is not None and len(first.there()) >= self._enough:
+        out = _out(self._rounds[0])
+        waiting = [request for request in out if request.reply is None]
+        if self._enough is not None and len(out) - len(waiting) >= self._enough:
             for request in waiting:
-                self._plan.hurry(request)
+                self._group.hurry(request)
         return waiting
 
     def _open_round(self) -> bool:
         """Whether there is another round to be asked for."""
-        if (self._rounds and not self._rounds[-1].requests) or not self._plan.wants_more:
+        if (self._rounds and not _out(self._rounds[-1])) or not self._group.wants_more:
             return False
-        self._rounds.append(Round(self._plan.next_round()))
+        self._rounds.append({row: Row(asked) for row, asked in self._group.next_round().items()})
         return True
 
     def _ask_missing(self) -> None:
@@ -223,20 +162,20 @@ class InOrder(Gather):
         Who is asked for an earlier round makes that after what it was asked for with later ones: these make way, and
         are asked for again.
         """
-        missing, again = [], set[int]()
+        group, missing, again = self._group, list[tuple[Row, int]](), set[int]()
         for one in self._rounds:
-            for row, request in list(one.requests.items()):
-                if request.worker in again:
-                    self._group.cancel(one.requests.pop(row))
-            for row in one.asked:
-                worker = None if row in one.requests else self._worker_for(row)
-                if worker is not None:
-                    missing.append((one, row, worker))
-            again.update(worker for _, _, worker in missing)
-        self._plan.before_asking([worker for _, _, worker in missing])
-        with self._group.channel.steady():
-            for one, row, worker in missing:
-                one.requests[row] = self._plan.ask(worker, one.asked[row])
+            for row in one.values():
+                if row.request is not None and row.request.worker in again:
+                    group.cancel(row.request)
+                    row.request = None
+            for number, row in one.items():
+                if row.request is None and (worker := self._worker_for(number)) is not None:
+                    missing.append((row, worker))
+            again.update(worker for _, worker in missing)
+        group.before_asking([worker for _, worker in missing])
+        with group.channel.steady():
+            for row, worker in missing:
+                row.request = group.ask(worker, row.asked)
 
     def _worker_for(self, row: int) -> int | None:
         """Who is asked for this row: its own worker, another if that is gone, nobody while it is coming back."""
@@ -248,6 +187,12 @@ class InOrder(Gather):
         self._stand_ins += 1
         return sorted(up)[self._stand_ins % len(up)]
 
+    def _leave_out_closed(self) -> None:
+        """What is lost or not wanted any more is to be asked for again."""
+        for row in (row for one in self._rounds for row in one.values()):
+            if row.request is not None and (row.request.closed or row.request.dropped):
+                row.request = None
+
 
 class AsReady(Gather):
     """One reply after another, as they are ready.
@@ -256,8 +201,8 @@ class AsReady(Gather):
     age, so that no draw lasts for ever.
     """
 
-    def __init__(self, group: WorkerGroup, plan: Plan, ahead: int) -> None:
-        super().__init__(group, plan, ahead)
+    def __init__(self, group: Fragments, ahead: int) -> None:
+        super().__init__(group, ahead)
         self._insisting: set[int] = set()
         self._served: dict[int, int] = {}
         self._turn = 0
@@ -269,7 +214,9 @@ class AsReady(Gather):
     def put_back(self, lost: Collection[Request]) -> None:
         """Their workers are asked again as any other."""
         for request in lost:
-            self._missed(request)
+            self._group.give_back(request.asked)
+            if request.insisted:
+                self._insisting.add(request.worker)
 
     def forget(self, workers: Collection[int] | None = None) -> None:
         """What is being delivered is delivered, or put back."""
@@ -286,13 +233,10 @@ class AsReady(Gather):
                 there = group.settle(request)
             finally:
                 if not there:
-                    self._missed(request)
+                    self.put_back([request])
         while ready := [request for request in group.wanted() if request.reply is not None]:
             chosen = min(ready, key=lambda request: self._served.get(request.worker, -1))
-            stale = self._plan.is_stale(chosen)
-            if stale:
-                self._plan.stale(chosen, delivered=chosen.insisted)
-            if not stale or chosen.insisted:
+            if not group.is_stale(chosen):
                 self._turn += 1
                 self._served[chosen.worker] = self._turn
                 return [chosen]
@@ -305,7 +249,7 @@ class AsReady(Gather):
     def _ask_now(self) -> list[Request] | None:
         self._fill(max(self._ahead, 1))
         waiting = [request for request in self._group.wanted() if request.reply is None]
-        return waiting if waiting or self._plan.wants_more else None
+        return waiting if waiting or self._group.wants_more else None
 
     def _fill(self, most: int) -> None:
         """Let so much of every worker be out, in turn."""
@@ -317,13 +261,8 @@ class AsReady(Gather):
                     out[worker] += 1
 
     def _ask(self, worker: int) -> None:
-        if self._plan.wants_more:
-            self._plan.before_asking([worker])
-            self._plan.ask(worker, self._plan.next_for(worker), insisted=worker in self._insisting)
+        if self._group.wants_more:
+            self._group.before_asking([worker])
+            request = self._group.ask(worker, self._group.next_for(worker))
+            request.insisted = worker in self._insisting
             self._insisting.discard(worker)
-
-    def _missed(self, request: Request) -> None:
-        """Nothing came of it: what it was asked with is for the next."""
-        self._plan.give_back(request.asked)
-        if request.insisted:
-            self._insisting.add(request.worker)
