@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rounds import ended, parser, table, verdict
-from swath.evaluation.statistics import mean_interval, student
+from swath.evaluation.result import mean_interval, student
 
 Floats = NDArray[np.float64]
 Source = Callable[[np.random.Generator, tuple[int, ...]], Floats]

@@ -30,12 +30,12 @@ def half(path, text):
     os.kill(os.getpid(), signal.SIGKILL)
 
 keeper = reporting.Keeper("best.safetensors", "eval")
-keeper.keep(scored(1.0), {"policy": {"w": torch.tensor([1.0])}})
+keeper.keep(scored(1.0), lambda: {"policy": {"w": torch.tensor([1.0])}})
 if sys.argv[2] == "weights":
     reporting.save_file = lambda tensors, path, **about: half(Path(path), "half of it")
 else:
     Path.write_text = half
-keeper.keep(scored(2.0), {"policy": {"w": torch.tensor([2.0])}})
+keeper.keep(scored(2.0), lambda: {"policy": {"w": torch.tensor([2.0])}})
 """
 
 
@@ -67,9 +67,10 @@ def test_only_what_is_better_is_kept_and_what_is_found_sets_the_bar(tmp_path):
     keeper = Keeper(tmp_path / "kept", "eval")
     assert keeper.bar == -math.inf
     for reward, better in [(1.0, True), (1.0, False), (float("nan"), False), (0.5, False), (2.0, True)]:
-        assert keeper.beaten_by(scored(reward)) is better
-        if better:
-            keeper.keep(scored(reward), {"policy": {"w": torch.tensor([reward])}, "env.x": {"mean": torch.ones(2)}})
+        before = keeper.bar
+        weights = {"policy": {"w": torch.tensor([reward])}, "env.x": {"mean": torch.ones(2)}}
+        keeper.keep(scored(reward), lambda weights=weights: weights)
+        assert (keeper.bar > before) is better
     saved = load_file(tmp_path / "kept" / "best.safetensors")
     assert saved["w"].tolist() == [2.0]
     assert saved["env.x::mean"].tolist() == [1.0, 1.0]
@@ -141,5 +142,5 @@ def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_
     assert load_file(best)["w"].tolist() == [kept]
     keeper = Keeper(best, "eval")
     assert keeper.bar == 1.0
-    keeper.keep(scored(3.0), {"policy": {"w": torch.tensor([3.0])}})
+    keeper.keep(scored(3.0), lambda: {"policy": {"w": torch.tensor([3.0])}})
     assert load_file(best)["w"].tolist() == [3.0]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath import seeds
-from swath.evaluation.statistics import interquartile_mean, interval, levels, mean_interval, student, summarise
+from swath.evaluation.result import interquartile_mean, interval, levels, mean_interval, student, summarise
 
 OF_THE_RETURNS = ["reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"]
 OF_THE_INTERVAL = ["reward_ci_low", "reward_ci_high"]

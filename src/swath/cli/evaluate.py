@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from swath import Comparison, EvalResult
     from swath.cli.parts import Saved
     from swath.cli.train import RunConfig
-    from swath.evaluation.statistics import Floats
+    from swath.evaluation.result import Floats
 
 LINES = {
     "mean return": ("reward",),

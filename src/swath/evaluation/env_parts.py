@@ -24,7 +24,6 @@ from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
 from swath.rollout.hosts.base import close_broken
-from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.torchrl import is_torchrl_env
 from swath.rollout.hosts.vector import is_from_stable_baselines, is_vec_env, is_vector_env
@@ -93,10 +92,9 @@ def counts_for_all(env: Any) -> bool:
 
 def reward_changers(env: Any) -> list[str]:
     """Names of the known wrappers that change rewards."""
-    normalises = (layer for layer in layers(env) if is_from_stable_baselines(type(layer), "VecNormalize"))
+    norms = (layer for layer in layers(env) if is_from_stable_baselines(type(layer), "VecNormalize"))
     changing = [layer for layer in layers(env) if isinstance(layer, _CHANGING_REWARDS)]
-    changing += [layer for layer in normalises if layer.norm_reward]
-    return sorted({type(layer).__name__ for layer in changing})
+    return sorted({type(layer).__name__ for layer in (*changing, *(norm for norm in norms if norm.norm_reward))})
 
 
 # Recorders
@@ -121,9 +119,8 @@ def dump_recorders(env: Any, step: int) -> list[str]:
     """Have the recorders of the outermost env write what they have seen; what went wrong, in words."""
     failures = []
     for recorder in recorders(env.transform) if isinstance(env, _torchrl("TransformedEnv")) else ():
-        takes_step = "step" in signature(recorder.dump).parameters
         try:
-            recorder.dump(**({"step": step} if takes_step else {}))
+            recorder.dump(**({"step": step} if "step" in signature(recorder.dump).parameters else {}))
         except Exception as error:  # noqa: BLE001  it is logged, and the evaluation stands
             failures.append(f"{type(recorder).__name__}.dump raised {type(error).__name__}: {error}")
     return failures
@@ -306,13 +303,12 @@ def _in_turn(sources: list[Source], num_envs: int | None) -> Source:
     if size % n or (True in instances and size != n):
         wanted = f"{n}" if True in instances else f"a multiple of {n}"
         raise ValueError(f"num_envs={size} for a list of {n} envs; it must be {wanted}, or None")
-    turns, kinds = cycle(sources), set[tuple[bool, bool]]()
+    turns = cycle(sources)
 
     def make() -> Any:
         source = next(turns)
         env = source.env if source.is_instance else make_env(source)
-        kinds.add((is_torchrl_env(env), is_parallel_env(env)))
-        if len(kinds) > 1 or is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
+        if is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
             if not source.is_instance:
                 close_broken(env)
             raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs of one kind")

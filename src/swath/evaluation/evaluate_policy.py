@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -27,43 +27,35 @@ from swath.seeds import derive
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
+class _Rest(TypedDict, total=False):
+    render: bool
+    callback: Callback | None
+    reward_threshold: float | None
+    warn: bool
+    model: Any
+    num_envs: int | None
+    max_steps: int | None
+    seed: int | None
+    timeout_s: float
+
+
+class _Means(_Rest, total=False):
+    return_episode_rewards: Literal[False]
+
+
+class _Lists(_Rest):
+    return_episode_rewards: Literal[True]
+
+
 @overload
 def evaluate_policy(
-    policy: Any = ...,
-    env: Any = ...,
-    n_eval_episodes: int = ...,
-    deterministic: bool = ...,
-    render: bool = ...,
-    callback: Callback | None = ...,
-    reward_threshold: float | None = ...,
-    return_episode_rewards: Literal[False] = ...,
-    warn: bool = ...,
-    *,
-    model: Any = ...,
-    num_envs: int | None = ...,
-    max_steps: int | None = ...,
-    seed: int | None = ...,
-    timeout_s: float = ...,
+    policy: Any = ..., env: Any = ..., n_eval_episodes: int = ..., deterministic: bool = ..., **rest: Unpack[_Means]
 ) -> tuple[float, float]: ...
 
 
 @overload
 def evaluate_policy(
-    policy: Any = ...,
-    env: Any = ...,
-    n_eval_episodes: int = ...,
-    deterministic: bool = ...,
-    render: bool = ...,
-    callback: Callback | None = ...,
-    reward_threshold: float | None = ...,
-    *,
-    return_episode_rewards: Literal[True],
-    warn: bool = ...,
-    model: Any = ...,
-    num_envs: int | None = ...,
-    max_steps: int | None = ...,
-    seed: int | None = ...,
-    timeout_s: float = ...,
+    policy: Any = ..., env: Any = ..., n_eval_episodes: int = ..., deterministic: bool = ..., **rest: Unpack[_Lists]
 ) -> tuple[list[float], list[int]]: ...
 
 

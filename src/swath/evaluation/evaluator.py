@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from functools import partial
 from operator import index
-from typing import Any, Self
+from typing import Any
 
 from tensordict import TensorDict
 
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EvalResult
-from swath.evaluation.service import EvaluationService, request_of
+from swath.evaluation.service import EvaluationService, Face
 from swath.evaluation.workers import EvalWorkers
 from swath.nearest import with_options
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.snapshot import EXTRA_STATE, flat_weights, is_extra
-from swath.workers.garbage import GarbageWatch
-
-_GARBAGE_S = 2.0
 
 
-class Evaluator:
+class Evaluator(Face):
     """Evaluates a policy in whole episodes, now or beside the training, in a thread, in processes or on Ray.
 
     Each evaluation plays exactly `num_trajectories` episodes with one set of weights. Who plays which episode and from
@@ -86,9 +82,7 @@ class Evaluator:
     def __init__(self, options: EvaluatorOptions) -> None:
         require_free(options.env)
         self._options = options
-        self._service = EvaluationService(options, EvalWorkers(options))
-        close = partial(self._service.close, _GARBAGE_S)
-        self._watch = GarbageWatch(self, close, at_exit=False)  # the service closes itself then
+        super().__init__(EvaluationService(options, EvalWorkers(options)))
         claim(options.env, self._service)
 
     def evaluate(
@@ -107,8 +101,7 @@ class Evaluator:
             WorkerLost, WorkerLate, PlacementFailed: what became of the workers.
             Exception: what code of the user raised, as its own type.
         """
-        at = None if step is None else index(step)
-        return self._service.evaluate(lambda: request_of(self._options, weights, weights_dict, at))
+        return self._service.evaluate(weights, step, weights_dict)
 
     def trigger_eval(
         self, weights: Any = None, step: int | None = None, *, weights_dict: Mapping[str, Any] | None = None
@@ -127,8 +120,7 @@ class Evaluator:
             RuntimeError: one is pending, with `busy_policy="error"`; or too many results are unread.
             Closed: the evaluator was shut down.
         """
-        at = None if step is None else index(step)
-        return self._service.trigger(lambda: request_of(self._options, weights, weights_dict, at))
+        return self._service.trigger(weights, step, weights_dict)
 
     def poll(self, timeout: float | None = 0) -> EvalResult | None:
         """The oldest unread result of `trigger_eval`; `None` if there is none within so many seconds.
@@ -175,10 +167,9 @@ class Evaluator:
         Raises:
             RuntimeError: there is work that is pending, queued or unread.
         """
-        keeper = self._service.reporter.keeper
-        with self._service.at_rest() as queue:
-            best = None if keeper is None else keeper.bar
-            return {"step_counter": queue.step_counter, "policy_version": queue.policy_version, "best": best}
+        queue, keeper = self._service.queue_at_rest(), self._service.reporter.keeper
+        best = None if keeper is None else keeper.bar
+        return {"step_counter": queue.step_counter, "policy_version": queue.policy_version, "best": best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on counting from there.
@@ -188,11 +179,10 @@ class Evaluator:
             KeyError, TypeError: it is not what `state_dict` gives; nothing has changed.
         """
         steps, versions, best = index(state["step_counter"]), index(state["policy_version"]), state["best"]
-        keeper = self._service.reporter.keeper
-        with self._service.at_rest() as queue:
-            queue.step_counter, queue.policy_version = steps, versions
-            if keeper is not None and best is not None:
-                keeper.bar = float(best)
+        queue, keeper = self._service.queue_at_rest(), self._service.reporter.keeper
+        queue.step_counter, queue.policy_version = steps, versions
+        if keeper is not None and best is not None:
+            keeper.bar = float(best)
 
     @staticmethod
     def extract_weights(policy: Any) -> TensorDict:
@@ -212,17 +202,6 @@ class Evaluator:
             else:
                 weights.set((*path, last), value.cpu().clone())
         return weights
-
-    def shutdown(self, timeout: float = 5.0) -> None:
-        """Stop what is running, close the envs where they live, end workers and threads. Twice is fine."""
-        self._service.close(timeout)
-        self._watch.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.shutdown()
 
     def __repr__(self) -> str:
         """A status line."""

@@ -20,7 +20,7 @@ from tensordict import TensorDict
 from swath.errors import warn_of_no_effect
 from swath.evaluation.env_parts import source_of
 from swath.evaluation.queue import BusyPolicy
-from swath.evaluation.statistics import Floats, mean_interval
+from swath.evaluation.result import Floats, mean_interval
 from swath.extras import need
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count
@@ -115,22 +115,19 @@ class CollectorSettings:
             TypeError: not a mapping, or a name that no collector knows.
             ValueError: a setting that evaluation cannot follow; the message says why.
         """
-        known, used = [each.name for each in fields(cls)], dict[str, Any]()
-        for name, value in dict(given or {}).items():
+        known, given = [each.name for each in fields(cls)], dict(given or {})
+        for name, value in given.items():
             values, why = _ALWAYS.get(name, ((), ""))
-            if name in known:
-                used |= {} if value is None else {name: value}
-            elif name in _REFUSED.split():
+            if name in _REFUSED.split():
                 ours = "num_envs, num_workers, max_steps, num_trajectories, timeout_s, retries, metrics_fn"
                 raise ValueError(f"collector_kwargs has {name!r}: the Evaluator has its own arguments, such as {ours}")
-            elif not values:
+            if values and value not in values:
+                raise ValueError(f"collector_kwargs: {name}={value!r}: {why}, so that it is {values[0]}; leave it out")
+            if not values and name not in known:
                 raise TypeError(f"collector_kwargs has {name!r}, which no collector knows; known are {known}")
-            elif (type(value), value) not in [(type(each), each) for each in values]:
-                wanted = " or ".join(map(repr, values))
-                raise ValueError(f"collector_kwargs: {name}={value!r} must be {wanted}, for {why}; leave it out")
-        for name in () if measured else used.keys() & {*_OF_TRAJECTORIES}:
-            warn_of_no_effect(f"{name} in collector_kwargs", "it is for the trajectories that metrics_fn gets")
-        return cls(**used)
+            if name in _OF_TRAJECTORIES and value is not None and not measured:
+                warn_of_no_effect(f"{name} in collector_kwargs", "it is for the trajectories that metrics_fn gets")
+        return cls(**{name: given[name] for name in known if given.get(name) is not None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,13 +205,11 @@ class EvaluatorOptions:
         for name in (*least, "max_steps", "frames_per_batch", "num_envs", "max_trajectories"):
             if (given := getattr(self, name)) is not None or name in least:
                 count(name, given, least=least.get(name, 1))
-        positive = {"timeout_s": "number of seconds", "start_timeout_s": "number of seconds"}
-        positive |= {"placement_timeout_s": "number of seconds", "until_ci_halfwidth": "number", "video_fps": "number"}
-        for name, what in positive.items():
+        for name in ("timeout_s", "start_timeout_s", "placement_timeout_s", "until_ci_halfwidth", "video_fps"):
             given = getattr(self, name)
             number = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < math.inf
             if not number and (given is not None or name.endswith("_s")):
-                raise ValueError(f"{name}={given!r} must be a finite {what} > 0")
+                raise ValueError(f"{name}={given!r} must be a finite number > 0")
 
     def _check_together(self) -> None:
         place, policy, threads, n = self.place, self.policy, self.settings.num_threads, self.num_trajectories

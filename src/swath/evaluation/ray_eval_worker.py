@@ -13,18 +13,16 @@ import torch
 
 from swath.errors import WorkerLost
 from swath.evaluation.options import NUM_GPUS, EvaluatorOptions
-from swath.evaluation.service import EvaluationService, request_of
+from swath.evaluation.service import EvaluationService, Face
 from swath.evaluation.workers import PUBLIC, EvalWorkers
 from swath.options import count
-from swath.workers.garbage import GarbageWatch
 from swath.workers.ray.actors import registered
 
 NAMESPACE = "swath"
 _options = partial(EvaluatorOptions, backend="ray", dump_video=False, busy_policy="latest", per_episode=True)
-_GARBAGE_S = 2.0
 
 
-class RayEvalWorker:
+class RayEvalWorker(Face):
     """Plays rollouts with the weights of the moment in an actor of a Ray cluster, beside the training.
 
         worker = RayEvalWorker(init_fn, make_env, make_policy)
@@ -122,8 +120,7 @@ class RayEvalWorker:
         self._options, self._name, self._joins = options, "" if name is None else f"{name!r} ", joins
         workers = EvalWorkers(options, at, joins=joins)
         workers.begin(None if at is None else partial(_require, *at, joins=joins))
-        self._service = EvaluationService(options, workers, per_slot=True)
-        self._watch = GarbageWatch(self, partial(self._service.close, _GARBAGE_S, ends=False), at_exit=False)
+        super().__init__(EvaluationService(options, workers, per_slot=True), ends=False)
 
     def submit(
         self, weights: Any, max_steps: int | None, *, deterministic: bool = True, break_when_any_done: bool = True
@@ -147,10 +144,7 @@ class RayEvalWorker:
             "exploration_type": "DETERMINISTIC" if deterministic else "RANDOM",
             "reward_keys": self._options.reward_keys,
         }
-        request = request_of(self._options, weights, None)
-        request.manner = {"until_any_done": break_when_any_done, "changes": changes}
-        self._service.drop()
-        self._service.trigger(lambda: request)
+        self._service.trigger(weights, until_any_done=break_when_any_done, changes=changes)
 
     def poll(self, timeout: float | None = 0) -> dict[str, Any] | None:
         """The result of the last rollout that was submitted here, once; `None` if it is not there.
@@ -183,24 +177,6 @@ class RayEvalWorker:
         del numbers["step"]
         truncated = torch.from_numpy(result.truncated)
         return {**numbers, "frames_truncated": result.video_truncated, "truncated": truncated}
-
-    def shutdown(self, timeout: float = 5.0) -> None:
-        """Close the env in the actor and end the actor, for all handles. Twice is fine.
-
-        Another handle that built the actor begins a new one if it submits again.
-
-        Args:
-            timeout: seconds for the env to be closed.
-        """
-        self._service.close(timeout)
-        self._service.drop()
-        self._watch.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.shutdown()
 
     def __repr__(self) -> str:
         """A status line; asks nobody."""

@@ -15,10 +15,10 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from swath.evaluation.runner import Runner
-from swath.keys import MASK, NEXT, TRAJ_IDS, TRUNCATED, as_tuple, under_next
+from swath.keys import DONE, MASK, NEXT, TRAJ_IDS, TRUNCATED
 from swath.options import TrajFormat
 from swath.report.video import as_rgb
-from swath.rollout.buffer import Buffer, TensorDictBuffer, TensorDictRows
+from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.episodes.reshape import Frames, Piece, join, segment_ends, stretches_of
 from swath.rollout.episodes.statistics import NO_TRAJECTORY
 from swath.rollout.fragment import Fragment, Layout
@@ -37,7 +37,7 @@ class Recording:
     """
 
     def __init__(self, version: int) -> None:
-        self._version, self._made = version, 0
+        self._version, self._made, self._truncates = version, 0, True
         self._last: Step | None = None
         self._fragments: list[TensorDictBase] = []
         self._layout: Layout | None = None
@@ -48,22 +48,21 @@ class Recording:
         """Keep the step, if it was not kept for an earlier slot."""
         if step is self._last:
             return
-        self._last, spec, policy = step, runner.host.spec, runner.policy
-        if self._layout is None:
-            assert policy is not None
-            writes_all = isinstance(spec, TensorDictSpec)
-            self._layout = Layout(spec.batch_shape, spec.observed, policy.keys, masked=True, open=writes_all)
-            if isinstance(spec, TensorDictSpec):
+        self._last, spec = step, runner.host.spec
+        if self._layout is None and runner.policy is not None:
+            if is_open := isinstance(spec, TensorDictSpec):
                 self._buffer = TensorDictBuffer(spec, step.outputs[0], PORTION)
             else:
                 self._buffer = Buffer(step.observation, step.outputs, PORTION)
+            self._layout = Layout(spec.batch_shape, spec.observed, runner.policy.keys, masked=True, open=is_open)
+            self._truncates = spec.truncates
         if self._rows is None:
             self._rows, self._made = self._buffer.open(), 0
             self._ids = np.full((spec.num_envs, PORTION), NO_TRAJECTORY, dtype=np.int64)
-        playing = {env: each for env, each in enumerate(runner.playing) if each is not None and env not in step.void}
-        idle = [env for env in range(spec.num_envs) if env not in playing]
+        playing = [None if env in step.void else episode for env, episode in enumerate(runner.playing)]
+        idle = [env for env, episode in enumerate(playing) if episode is None]
         self._buffer.write(self._rows, self._made, replace(step, void=idle))
-        self._ids[[*playing], self._made] = [*playing.values()]
+        self._ids[:, self._made] = [NO_TRAJECTORY if episode is None else episode for episode in playing]
         self._made += 1
         if self._made == PORTION:
             self._seal()
@@ -81,23 +80,12 @@ class Recording:
         self._buffer.seal(rows)
         if self._made < PORTION:
             rows.blank_from(self._made)
-        fragment = Fragment(rows, self._ids, None, self._version)
-        batch = fragment.to_tensordict(self._layout)
-        if isinstance(rows, TensorDictRows):
-            _show_cuts(batch, rows)
+        batch = Fragment(rows, self._ids, None, self._version).to_tensordict(self._layout)
+        if not self._truncates:  # the env has no flag for what the evaluation cuts
+            done = batch.get((NEXT, DONE))
+            batch.set((NEXT, TRUNCATED), torch.from_numpy(rows.truncated).reshape(done.shape).to(done.device))
+            batch.set(TRUNCATED, torch.zeros_like(done))
         self._fragments.append(batch)
-
-
-def _show_cuts(batch: TensorDictBase, rows: TensorDictRows) -> None:
-    """Envs that know of no truncation get a flag for it beside their others: an evaluation may cut their episodes."""
-    flags = rows.spec.flags
-    for parents, beside in {as_tuple(key)[:-1]: key for key in flags}.items():
-        if (*parents, TRUNCATED) in map(as_tuple, flags):
-            continue
-        like, cut = batch.get(under_next(beside)), torch.from_numpy(rows.truncated)
-        ones = [1] * (like.ndim - batch.ndim)
-        batch.set((NEXT, *parents, TRUNCATED), cut.reshape(*batch.shape, *ones).to(like.device).expand_as(like).clone())
-        batch.set((*parents, TRUNCATED), torch.zeros_like(like))
 
 
 def joined(batches: Iterable[TensorDictBase], layout: TrajFormat) -> TensorDict:

@@ -21,15 +21,13 @@ from safetensors.torch import save_file
 from swath.errors import noted
 from swath.evaluation.options import EvaluatorOptions, Stopped
 from swath.evaluation.recording import joined
-from swath.evaluation.result import NAMES, Episodes, EvalResult
+from swath.evaluation.result import NAMES, Episodes, EvalResult, summarise
 from swath.evaluation.setting import module_of
-from swath.evaluation.statistics import summarise
 from swath.evaluation.worker import EvalRequest, Report
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter
 from swath.rollout.buffer import drop_private
 from swath.rollout.policies.calling import the_policy
-from swath.rollout.spaces import Array
 from swath.weights.snapshot import POLICY
 
 _log = logging.getLogger("swath")
@@ -92,24 +90,22 @@ class Keeper:
                 raise ValueError(f"{self._result} is no result with {self._key!r} ({error}); move it away") from None
             self.bar = -math.inf if math.isnan(found) else found
 
-    def beaten_by(self, result: EvalResult) -> bool:
-        """Whether this is better than what is kept; a tie is not, NaN never is."""
-        return bool(result[self._key] > self.bar)
-
-    def keep(self, result: EvalResult, weights: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write both files, each whole or not at all.
+    def keep(self, result: EvalResult, weights: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+        """Write both files, each whole or not at all, if this is better than what is kept. A tie is not, NaN never is.
 
         Args:
-            result: the best so far.
-            weights: state by model id; the policy's entries keep their names, those of others are `<id>::<name>`. Extra
-                state that is a dict is one entry for each of its own, as `name.key`.
+            result: the newest.
+            weights: gets the state by model id; the policy's entries keep their names, those of others are
+                `<id>::<name>`. Extra state that is a dict is one entry for each of its own, as `name.key`.
 
         Raises:
             OSError: they could not be written; the old ones are whole.
             AttributeError: extra state of a model that is no tensor.
         """
+        if not result[self._key] > self.bar:
+            return
         named = dict[str, Any]()
-        for model_id, state in weights.items():
+        for model_id, state in weights().items():
             for name, value in state.items():
                 full = name if model_id == POLICY else f"{model_id}::{name}"
                 is_dict = isinstance(value, Mapping)
@@ -181,9 +177,9 @@ class Reporter:
         """
         options = self._options
         self.newest = {name: result[name] for name in (f"{options.log_prefix}/{name}" for name in _NEWEST)}
-        if self.keeper is not None and self.keeper.beaten_by(result):
+        if self.keeper is not None:
             try:
-                self.keeper.keep(result, weights())
+                self.keeper.keep(result, weights)
             except Exception:  # noqa: BLE001  it is logged and counted
                 self.write_errors += 1
                 _log.exception("the best weights, of step %d, could not be written; the result stands", result.step)
@@ -218,12 +214,10 @@ class Reporter:
         if not isinstance(measured, Mapping):
             raise TypeError(f"metrics_fn returned {type(measured).__name__}; it must return a dict of numbers")
         for name, value in measured.items():
-            if not isinstance(name, str):
-                raise TypeError(f"metrics_fn gave the name {name!r}; names are strings")
             if name in NAMES:
                 raise ValueError(f"metrics_fn gave {name!r}, which results have already; give it another name")
-            if not isinstance(value, float | int | torch.Tensor):
-                raise TypeError(f"metrics_fn gave {name}={value!r}; give a float, an int, a bool or a tensor")
+            if not (isinstance(name, str) and isinstance(value, float | int | torch.Tensor)):
+                raise TypeError(f"metrics_fn gave {name}={value!r}; names are strings, values numbers or tensors")
         return dict(measured)
 
     def _films(self, performed: Performed) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -239,17 +233,14 @@ class Reporter:
         fps = options.video_fps or next((report.fps for report in reports if report.fps is not None), _FPS)
         stem = f"{options.log_prefix}-step{performed.request.step}".replace("/", "-")
         files = {Path(options.video_dir) / f"{stem}-episode{episode}.mp4": take for episode, take in takes.items()}
-        about["video_paths"] = tuple(str(path) for path, take in files.items() if self._written(path, take, fps))
-        return {}, about
-
-    def _written(self, path: Path, take: Array, fps: float) -> bool:
-        """Write a film; whether that went well."""
-        try:
-            with VideoWriter(path, fps) as writer:
-                for frame in take:
-                    writer.write(frame)
-        except Exception:  # noqa: BLE001  it is logged and counted
-            self.write_errors += 1
-            _log.exception("the film %s could not be written; the result stands", path)
-            return False
-        return True
+        written = []
+        for path, take in files.items():
+            try:
+                with VideoWriter(path, fps) as writer:
+                    for frame in take:
+                        writer.write(frame)
+                written.append(str(path))
+            except Exception:  # noqa: BLE001  it is logged and counted
+                self.write_errors += 1
+                _log.exception("the film %s could not be written; the result stands", path)
+        return {}, {**about, "video_paths": tuple(written)}

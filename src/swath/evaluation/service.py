@@ -11,10 +11,11 @@ import atexit
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from functools import partial
+from operator import index
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from swath.errors import Closed, SwathError, warn, warn_of_no_effect
 from swath.evaluation.env_parts import has_moments, moments_of
@@ -29,11 +30,13 @@ from swath.options import seconds
 from swath.seeds import fresh_root
 from swath.weights.manifest import snapshot_of
 from swath.weights.snapshot import POLICY
+from swath.workers.garbage import GarbageWatch
 
 _log = logging.getLogger("swath")
 
 MANY_WAITING = 16
 JOIN_S = 1.0
+GARBAGE_S = 2.0
 EXIT_S = 2.0  # how long the interpreter's end waits for evaluations that nobody shut down
 
 
@@ -70,7 +73,7 @@ class EvaluationService:
         """Whether it is over."""
         return self.queue.closed
 
-    def evaluate(self, supply: Callable[[], Request]) -> EvalResult:
+    def evaluate(self, weights: Any, step: int | None, weights_dict: Mapping[str, Any] | None) -> EvalResult:
         """Ask for an evaluation and wait for its outcome; an interrupt cancels it. See `trigger`.
 
         Raises:
@@ -79,7 +82,7 @@ class EvaluationService:
             BaseException: the outcome is an error.
         """
         self._require_other_thread()
-        request = self._ask(supply, sync=True)
+        request = self._ask(weights, step, weights_dict, sync=True)
         assert request is not None, "only async requests are skipped"
         try:
             result: EvalResult = request.outcome.result()
@@ -88,11 +91,17 @@ class EvaluationService:
             raise
         return result
 
-    def trigger(self, supply: Callable[[], Request]) -> bool:
+    def trigger(
+        self, weights: Any, step: int | None = None, weights_dict: Mapping[str, Any] | None = None, **manner: Any
+    ) -> bool:
         """Ask for an evaluation.
 
         Args:
-            supply: copies the weights; called only if a request is admitted, in this thread.
+            weights: for the policy; a module, a TensorDict, a mapping, or a snapshot. They are copied, in this thread,
+                if the request is admitted.
+            step: the training step; `None`: the next of the count.
+            weights_dict: by model id; what it has for the policy counts.
+            **manner: what else its `EvalRequest` has.
 
         Returns:
             Whether it was accepted; else it was skipped.
@@ -100,9 +109,10 @@ class EvaluationService:
         Raises:
             Closed: the service is closed.
             SwathError: it is busy, and its busy policy says so.
-            Exception: what `supply` raised; nothing was asked for then.
+            TypeError: not weights, or not a step; nothing was asked for then.
+            ValueError: statistics that are in memory which the training writes.
         """
-        accepted = self._ask(supply, sync=False) is not None
+        accepted = self._ask(weights, step, weights_dict, sync=False, **manner) is not None
         with self.changed:
             waiting = self.queue.waiting
             nbytes = sum(snapshot.nbytes for each in waiting for snapshot in each.models.values())
@@ -145,12 +155,6 @@ class EvaluationService:
             self.changed.notify_all()
             return cancelled
 
-    def drop(self) -> None:
-        """As `cancel`, and unread outcomes are dropped."""
-        with self.changed:
-            self.cancel()
-            self.queue.unread.clear()
-
     def stats(self) -> dict[str, float]:
         """What has happened so far."""
         with self.changed:
@@ -175,9 +179,8 @@ class EvaluationService:
             of = max(self._workers.wanted, self._options.num_trajectories)
             return f"step {running.step}, {self._workers.complete} of {of} episodes; "
 
-    @contextmanager
-    def at_rest(self) -> Iterator[EvalQueue]:
-        """The queue, in which nothing is on its way meanwhile.
+    def queue_at_rest(self) -> EvalQueue:
+        """The queue, in which nothing is on its way.
 
         Raises:
             SwathError: there is work that is pending, queued or unread.
@@ -186,7 +189,7 @@ class EvaluationService:
             if self.queue.live or self.queue.unread:
                 text = "the evaluator has work that is pending, queued, or unread; read it with wait() first"
                 raise SwathError(text)
-            yield self.queue
+            return self.queue
 
     def close(self, timeout: float, *, ends: bool = True) -> None:
         """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine.
@@ -217,21 +220,47 @@ class EvaluationService:
             stuck += [thread.name] if thread.is_alive() else []
         if first and stuck:
             warn(f"threads of an evaluator are stuck in code of the user and are left behind: {', '.join(stuck)}")
-        if first and unread:
+        if self._per_slot:
+            queue.unread.clear()
+        elif first and unread:
             _log.info("%d outcomes of evaluations are unread; poll() still gives them", unread)
 
-    def _ask(self, supply: Callable[[], Request], *, sync: bool) -> Request | None:
+    def _ask(self, *given: Any, sync: bool, **manner: Any) -> Request | None:
         """Weights are copied outside the lock, and only if the request is admitted now; then it is looked at again."""
         with self.changed:
             if not self.queue.admits(sync=sync):
                 return None
-        request = supply()
-        request.sync = sync
+        request = self._request(*given)
+        request.sync, request.manner = sync, manner
         with self.changed:
             self._start()
+            if self._per_slot:
+                self.cancel()
+                self.queue.unread.clear()
             accepted = self.queue.add(request)
             self.changed.notify_all()
             return request if accepted else None
+
+    def _request(self, weights: Any, step: int | None, weights_dict: Mapping[str, Any] | None) -> Request:
+        """With these weights; without any with those of the policy's module as they are now."""
+        options, given = self._options, {} if weights_dict is None else weights_dict
+        if not isinstance(given, Mapping) or not all(isinstance(model_id, str) for model_id in given):
+            raise TypeError(f"weights_dict is {weights_dict!r}; give a dict of weights by model id")
+        given = dict(given)
+        creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", ())  # not imported for it
+        if isinstance(options.env, creator) and (of_env := given.keys() - {POLICY}):
+            raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
+        if weights is not None and given.setdefault(POLICY, weights) is not weights:
+            warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
+        schemes = options.schemes or {}
+        sent = {
+            model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
+            for model_id, source in given.items()
+            if model_id not in schemes or schemes[model_id].sends
+        }
+        module = None if POLICY in given else module_of(options.policy)
+        own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
+        return Request(None if step is None else index(step), models={**own, **sent}, weighted=bool(sent))
 
     def _require_other_thread(self) -> None:
         if threading.current_thread() is self._thread:
@@ -278,36 +307,31 @@ class EvaluationService:
             return None, error
 
 
-def request_of(
-    options: EvaluatorOptions, weights: Any, weights_dict: Mapping[str, Any] | None, step: int | None = None
-) -> Request:
-    """One evaluation with these weights; those of the policy's module as they are now if none are given.
+class Face:
+    """What faces of an evaluation service have in common: their end.
 
     Args:
-        options: of the evaluator.
-        weights: for the policy; a module, a TensorDict, a mapping, or a snapshot.
-        weights_dict: by model id; what it has for the policy counts.
-        step: the training step; `None`: the next of the count.
-
-    Raises:
-        TypeError: not weights.
-        ValueError: statistics that are in memory which the training writes.
+        service: does it all; the face's own from now on.
+        ends: whether a registered worker ends, too, where nobody refers to the face any more.
     """
-    given = {} if weights_dict is None else weights_dict
-    if not isinstance(given, Mapping) or not all(isinstance(model_id, str) for model_id in given):
-        raise TypeError(f"weights_dict is {weights_dict!r}; give a dict of weights by model id")
-    given = dict(given)
-    creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", ())  # not imported for it
-    if isinstance(options.env, creator) and (of_env := given.keys() - {POLICY}):
-        raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
-    if weights is not None and given.setdefault(POLICY, weights) is not weights:
-        warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
-    schemes = options.schemes or {}
-    sent = {
-        model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
-        for model_id, source in given.items()
-        if model_id not in schemes or schemes[model_id].sends
-    }
-    module = None if POLICY in given else module_of(options.policy)
-    own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
-    return Request(step, models={**own, **sent}, weighted=bool(sent))
+
+    def __init__(self, service: EvaluationService, *, ends: bool = True) -> None:
+        self._service = service  # which closes itself at the interpreter's end
+        self._watch = GarbageWatch(self, partial(service.close, GARBAGE_S, ends=ends), at_exit=False)
+
+    def shutdown(self, timeout: float = 5.0) -> None:
+        """Stop what is running, close the envs where they live, end workers, for all handles, and threads.
+
+        Twice is fine.
+
+        Args:
+            timeout: in seconds.
+        """
+        self._service.close(timeout)
+        self._watch.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()

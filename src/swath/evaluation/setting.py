@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.evaluation.env_parts import Wanted, change, frozen, parts_at, paths_of
+from swath.evaluation.env_parts import Wanted, change, frozen, has_moments, moments_of, parts_at, paths_of
 from swath.evaluation.options import EvaluatorOptions
 from swath.keys import Key
 from swath.rollout.hosts.base import (
@@ -153,7 +153,8 @@ class Setting:
         Raises:
             AttributeError: it has none.
         """
-        return self._found(model_id)[0].state_dict()
+        model = self._found(model_id)[0]
+        return moments_of(model) if has_moments(model) else model.state_dict()
 
     def apply(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Put newer weights in: into all models and copies, or into none.

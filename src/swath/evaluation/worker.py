@@ -68,9 +68,9 @@ class Report:
     """How far a worker is with a round.
 
     Attributes:
-        over: whether it has played its part; what follows `version` is there only then.
         complete: how many episodes of the evaluation it has played.
-        seconds: spent on the round so far.
+        over: whether it has played its part; what follows is there only then.
+        seconds: spent on the round.
         seeding: how far seeds reach.
         version: how many sets of weights were sent here.
         rows: complete episodes of the round, by number.
@@ -81,11 +81,11 @@ class Report:
         steps: all steps of the part's episodes, one episode behind the other; `None` if nobody wants them.
     """
 
-    over: bool
     complete: int
-    seconds: float
-    seeding: Seeding
-    version: int
+    over: bool = False
+    seconds: float = 0.0
+    seeding: Seeding = "none"
+    version: int = 0
     rows: Mapping[int, EpisodeRow] = field(default_factory=dict)
     records: bool = False
     films: Mapping[int, Array] = field(default_factory=dict)
@@ -104,23 +104,21 @@ class Performance:
         worker: which of the workers that share the episodes plays here.
 
     Attributes:
-        over: whether the round is.
+        runner: plays the episodes.
     """
 
     def __init__(self, setting: Setting, options: EvaluatorOptions, request: EvalRequest, worker: int) -> None:
-        films, most = options.record_video, options.max_video_bytes // options.num_workers
-        self._until_any_done = request.until_any_done
+        self._film = Film(options.record_video, options.max_video_bytes // options.num_workers)
+        self._recording, self._until_any_done = Recording(request.policy_version), request.until_any_done
+        asked = (self._film, options.record_video), (self._recording, request.record)
+        watchers = [watcher for watcher, wanted in asked if wanted]
+        self.runner = Runner(setting, options, worker, watchers)
         self._report_every = options.frames_per_batch or options.max_steps or _REPORT_EVERY
-        self._film = Film(films, most) if films else None
-        self._recording = Recording(request.policy_version) if request.record else None
-        watchers = [watcher for watcher in (self._film, self._recording) if watcher is not None]
-        self._runner = Runner(setting, options, worker, watchers)
-        self._streams: PrivateStreams | None = None
-        if setting.alone:
-            root = fresh_root() if options.seed is None else options.seed
-            self._streams = PrivateStreams(derive(root, "global", worker), setting.device)
+        root = fresh_root() if options.seed is None else options.seed
+        streams = PrivateStreams(derive(root, "global", worker), setting.device)
+        self._drawing = streams.in_force if setting.alone else nullcontext
         self._steps: Iterator[None] = iter(())
-        self._episodes, self._seconds, self.over = range(0), 0.0, False
+        self._episodes, self._seconds = range(0), 0.0
 
     def play(self, episodes: range, version: int) -> Report:
         """Play this round for a slice of time, or to its end.
@@ -134,33 +132,33 @@ class Performance:
         Raises:
             Exception: what an env, the policy or a watcher raised.
         """
-        runner = self._runner
+        runner, env = self.runner, self.runner.host.env
         if episodes != self._episodes:
             self._episodes, self._seconds, self._steps = episodes, 0.0, runner.play(episodes)
-        began, most, self.over = monotonic(), runner.steps + self._report_every, False
-        with nullcontext() if self._streams is None else self._streams.in_force():
+        began, most = monotonic(), runner.steps + self._report_every
+        with self._drawing():
             for _ in self._steps:
                 if self._until_any_done and runner.rows:
                     runner.cut()
                 elif (runner.steps >= most or monotonic() > began + SLICE_S) and runner.unfinished:
                     break
-            else:
-                self.over = True
         self._seconds += monotonic() - began
-        report = Report(self.over, len(runner.rows), self._seconds, runner.seeding, version)
-        return self._finished(report) if self.over else report
-
-    def _finished(self, report: Report) -> Report:
-        film, recording, env = self._film, self._recording, self._runner.host.env
-        report = replace(
-            report,
-            rows={episode: row for episode, row in self._runner.rows.items() if episode in self._episodes},
+        if runner.unfinished:
+            return Report(len(runner.rows))
+        films = self._film.takes()
+        return Report(
+            len(runner.rows),
+            over=True,
+            seconds=self._seconds,
+            seeding=runner.seeding,
+            version=version,
+            rows={episode: row for episode, row in runner.rows.items() if episode in episodes},
             records=bool(recorders(env)),
-            steps=None if recording is None else recording.taken(),
+            films=films,
+            film_truncated=self._film.truncated,
+            fps=fps_of(env) if films else None,
+            steps=self._recording.taken(),
         )
-        if film is None:
-            return report
-        return replace(report, films=film.takes(), film_truncated=film.truncated, fps=fps_of(env))
 
 
 class EvalWorker(Member):
@@ -189,10 +187,6 @@ class EvalWorker(Member):
         self._performance: Performance | None = None
         self._failed = self._closed = self._awaited = False
         self._version = 0
-
-    def present(self) -> bool:
-        """Answer, so that one is known to be there."""
-        return True
 
     def wanted(self, model_ids: Sequence[str]) -> dict[str, Wanted]:
         """What weights these models want; `KeyError` if there is no such model."""
@@ -261,15 +255,15 @@ class EvalWorker(Member):
             empty_recorders(env)
         return failures
 
-    def weights(self, model_id: str) -> Any:
-        """The state of a model as it is here."""
-        return self._setting.state(model_id)
+    def weights(self, model_ids: Sequence[str]) -> dict[str, Any]:
+        """The states of models as they are here."""
+        return {model_id: self._setting.state(model_id) for model_id in model_ids}
 
     def end(self, asker: str) -> bool:
         """Close for all drivers; whether one that is not this `asker` has yet to learn of it, by asking for more."""
         if not self._closed:
             now = self._performance
-            self._awaited = now is not None and not now.over and self._evaluation[0] != asker
+            self._awaited = now is not None and now.runner.unfinished and self._evaluation[0] != asker
             self.close()
         return self._awaited
 

@@ -159,17 +159,12 @@ class EvalWorkers:
         For the thread that calls `perform`, after it.
 
         Raises:
-            WorkerLost: too few workers are left to fetch what was never sent.
+            WorkerLost: too few workers are left to fetch it.
             WorkerLate: it took longer than an evaluation may.
         """
-        states = {}
-        for model_id, weights in self._held.items():
-            values, aliases = weights.weights(), self._wanted[model_id].manifest.aliases
-            states[model_id] = {**values, **{name: values[first] for name, first in aliases.items() if first in values}}
-        if POLICY not in states:
-            with self._trying(lambda: False):
-                states[POLICY] = self._ask("weights", POLICY, workers=[0])[0]
-        return states
+        with self._trying(lambda: False):
+            states: dict[str, Any] = self._ask("weights", [*{POLICY: None, **self._held}], workers=[0])[0]
+            return states
 
     def wake(self) -> None:
         """Let `perform`, in another thread, ask whether it is stopped."""
@@ -235,21 +230,16 @@ class EvalWorkers:
         finally:
             self.complete = self.wanted = 0
             self.retries += min(self._losses, self._options.retries)
-            if self._group is not None:
-                self._let_go(self._group)
+            if (group := self._group) is not None:
+                group.drop()
+                with suppress(WorkerLate):  # those are seen to below
+                    group.fleet.answers([request.ticket for request in group.out], GRACE_S)
+                for name in [request.name for request in group.out if not request.ticket.done]:
+                    why = f"{described(name)} was ended: it is stuck in code of the user"
+                    group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
+                group.sweep()
 
-    def _let_go(self, group: WorkerGroup) -> None:
-        group.drop()
-        if not (asked := list(group.out)):
-            return
-        with suppress(WorkerLate):  # those are seen to below
-            group.fleet.answers([request.ticket for request in asked], GRACE_S)
-        for name in [request.name for request in asked if not request.ticket.done]:
-            why = f"{described(name)} was ended: it is stuck in code of the user"
-            group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
-        group.sweep()
-
-    def begin(self, allowed: Callable[[], None] | None = None) -> None:
+    def begin(self, allowed: Callable[[], None] | None = None) -> Fleet:
         """Begin a set of workers, and do not wait for them; `close` ends them from now on.
 
         Args:
@@ -265,11 +255,12 @@ class EvalWorkers:
                 raise Closed("the workers were shut down; build another evaluator")
             if allowed is not None:
                 allowed()
-            self._fleet = Fleet(backend, self._job, options.num_workers, options.survival)
-            self._group = WorkerGroup(self._fleet, Channel(backend.share))
-        self._fleet.look()
+            fleet = self._fleet = Fleet(backend, self._job, options.num_workers, options.survival)
+            self._group = WorkerGroup(fleet, Channel(backend.share))
+        fleet.look()
         if self._held:
             self._group.channel.publish(self._held)
+        return fleet
 
     def _job(self, name: Name) -> Job:
         """How to bring up this life of this worker; one after another plays in envs that were handed in."""
@@ -288,31 +279,27 @@ class EvalWorkers:
         """
         if self._is_up and (fleet := self._fleet) is not None:
             with suppress(FleetFailed):
-                self._ask("present", spared=True)
+                self._ask("wanted", (), spared=True)
             fleet.forgive()
             if (failure := fleet.failure) is None:
                 return
-            fleet.close(0.0)
             self._part_with(fleet)
             if fleet.place_gone:
                 raise failure.causes[-1]  # others are not begun elsewhere without a word
             self._earlier_restarts += self._options.num_workers
-        if self._fleet is None:
-            self.begin()
-        assert self._fleet is not None
+        fleet = self._fleet or self.begin()
         try:
-            self._fleet.bring_up()
-        except BaseException as failure:
-            self._part_with(self._fleet)
-            if isinstance(failure, PlacementFailed):
+            fleet.bring_up()
+        except BaseException as failed:
+            self._part_with(fleet)
+            if isinstance(failed, PlacementFailed):
                 way_out = "ask for less (num_gpus=0, say), wait longer, or free some; the next evaluation asks again"
-                failure.args = (f"{failure}; {way_out}",)
+                failed.args = (f"{failed}; {way_out}",)
             raise
-        self._is_up = True
-        self._until = monotonic() + self._options.timeout_s
+        self._is_up, self._until = True, monotonic() + self._options.timeout_s
 
     def _part_with(self, fleet: Fleet) -> None:
-        """It is closed."""
+        fleet.close(0.0)
         self._earlier = [each for each in (*self._earlier, fleet) if each.left_behind]
         self._earlier_restarts += fleet.restarts
         self._fleet = self._group = None
