@@ -5,8 +5,7 @@ import pytest
 
 import swath as package
 from swath.cli import main
-from swath.cli.options import flag
-from swath.cli.train import RunConfig
+from swath.cli.options import RunConfig, flag
 
 
 @pytest.mark.parametrize("name", ["frames", "envs", "workers", "batch", "seed", "device", "threads", "eval_episodes"])

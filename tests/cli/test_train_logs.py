@@ -7,9 +7,8 @@ from types import ModuleType
 import pytest
 from cli_toys import TINY
 
-from swath.cli import train as logs
 from swath.cli.failure import UsageError
-from swath.cli.train import logs_named
+from swath.cli.options import MODULES, logs_named
 from swath.report import sinks as all_sinks
 from swath.report.sinks import read_rows
 
@@ -43,7 +42,7 @@ def noted(monkeypatch):
 
         return make
 
-    for module in logs.MODULES.values():
+    for module in MODULES.values():
         monkeypatch.setitem(sys.modules, module, ModuleType(module))
     for name in ("WandbSink", "MlflowSink", "PrometheusSink", "TensorBoardSink"):
         monkeypatch.setattr(all_sinks, name, instead_of(name))
@@ -93,7 +92,7 @@ def test_a_log_that_fails_on_the_way_costs_the_run_nothing_and_is_said_once(swat
     assert list(noted["WandbSink"].rows) == [int(row["frames"]) for row in rows] == [128, 256]
 
 
-@pytest.mark.parametrize(("name", "module"), logs.MODULES.items())
+@pytest.mark.parametrize(("name", "module"), MODULES.items())
 def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, monkeypatch, name, module):
     monkeypatch.setitem(sys.modules, module, None)
     code, out, err = swath("train", "CartPole-v1", *QUICK, "--log", name)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cyclopts import Token
     from rich.table import Table
 
-    from swath import Collector
+    from swath.collectors.collector import Collector
 
 
 class BenchSetting(NamedTuple):
@@ -154,8 +154,8 @@ def frames_per_second(collector: Collector, seconds: float) -> float:
 
 
 def _rate(make: Any, actor: Any, setting: BenchSetting, batch: int, seconds: float) -> float:
-    from swath import Collector
     from swath.cli.parts import collector_keywords
+    from swath.collectors.collector import Collector
 
     size = setting.workers * (setting.envs or 1)
     keywords = {"envs_per_worker": setting.envs, **collector_keywords(setting.workers, setting.place, "cpu")}

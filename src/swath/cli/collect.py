@@ -25,7 +25,7 @@ from swath.cli.options import FILES, OPTIONS, Collecting, Count, WorkersOptions,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from swath import Collector
+    from swath.collectors.collector import Collector
     from swath.report.datasets import DatasetManifest, DatasetWriter
 
 OF_THE_DATA = ("env", "env_kwargs", "greedy", "max_episode_steps", "envs", "workers", "backend", "seed")
@@ -109,9 +109,9 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
 
 
 def _collect(config: CollectConfig, policy: Any, out: Path, console: Console) -> int:
-    from swath import ExplorationType
     from swath.cli.parts import collector_of, with_weights
     from swath.report.datasets import NAME, DatasetManifest, DatasetWriter
+    from swath.rollout.policies.calling import ExplorationType
 
     settings = {**{name: getattr(config, name) for name in OF_THE_DATA}, "policy": _fingerprint(policy)}
     settings["env_kwargs"] = config.env_kwargs or None

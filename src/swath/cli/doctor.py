@@ -233,7 +233,7 @@ def look_at_use(make: Any, actor: Any, figures: dict[str, float]) -> Iterator[Fi
     """Batches with random actions, or with the policy: what keeps them from being made, and how fast they are."""
     import gymnasium as gym
 
-    from swath import Collector
+    from swath.collectors.collector import Collector
     from swath.rollout.hosts.vector import is_vector_env
 
     with closing(_made(make)) as one:

@@ -11,31 +11,17 @@ from cyclopts import Parameter
 
 from swath.cli.failure import OK, UsageError, broken_off, refusing
 from swath.cli.naming import find_checkpoint
-from swath.cli.options import FILES, THREAD, Count, Text, starting, table_of
+from swath.cli.options import FILES, THREAD, Count, RunConfig, Text, starting, table_of
 from swath.report.display import number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
     from rich.table import Table
 
-    from swath import Comparison, EvalResult
     from swath.cli.parts import Saved
-    from swath.cli.train import RunConfig
-    from swath.evaluation.result import Floats
-
-LINES = {
-    "mean return": ("reward",),
-    "95 % interval": ("reward_ci_low", "reward_ci_high"),
-    "standard deviation": ("reward_std",),
-    "lowest to highest": ("reward_min", "reward_max"),
-    "median": ("reward_median",),
-    "interquartile mean": ("reward_iqm",),
-    "episode length": ("episode_length",),
-    "episodes": ("num_episodes",),
-}
-"""What a table says of an evaluation, and the numbers for it."""
+    from swath.evaluation.result import Comparison, EvalResult, Floats
 
 
 def evaluate(
@@ -86,7 +72,8 @@ def _show(
     console: Console, config: RunConfig, names: list[str], results: Sequence[EvalResult], stored: EvalResult | None
 ) -> None:
     """Print one result beside the stored one, or compare two."""
-    from swath import compare
+    from swath.cli.parts import eval_table
+    from swath.evaluation.result import compare
 
     now, env = results[0], config.env
     if len(results) > 1:
@@ -117,15 +104,6 @@ def _evaluated(run: Saved, config: RunConfig) -> tuple[EvalResult, object]:
     policy = actor_named(run.file, config.env, config.env_kwargs).to(device_named(config.device))
     with judge_of(config, policy) as judge:
         return judge.evaluate(policy, run.progress.frames), policy
-
-
-def eval_table(results: Mapping[str, Mapping[str, float]]) -> Table:
-    """One column per evaluation, under its name; `-` where there is no number, as for the interval of one episode."""
-    table = table_of("evaluation", *results)
-    for label, names in LINES.items():
-        cells = [[number(result[f"eval/{name}"]) for name in names] for result in results.values()]
-        table.add_row(label, *("-" if "-" in cell else " to ".join(cell) for cell in cells))
-    return table
 
 
 def comparison_table(comparison: Comparison, gains: Floats) -> Table:

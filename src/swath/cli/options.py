@@ -1,9 +1,9 @@
-"""Options that several commands have: how they are read, and what their values may be."""
+"""Options of commands: how they are read, and what their values may be."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import nan
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -97,6 +97,88 @@ class Collecting:
     def place(self) -> str:
         """Where the workers are, in words."""
         return place_words(self.workers, self.envs, self.backend)
+
+
+NONE = "none"
+JUDGES = (THREAD, PROCESS, RAY, NONE)
+"""Where evaluations run."""
+
+OF_THE_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed", "ppo")
+"""What a resumed run cannot change."""
+
+CSV, TENSORBOARD = "csv", "tensorboard"
+MODULES = {TENSORBOARD: "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "prometheus": "prometheus_client"}
+"""What each needs; the extras have the names of the logs."""
+
+
+@dataclass(frozen=True)
+class RunConfig(Collecting):
+    """The options of one run, checked in one place and kept with every checkpoint.
+
+    Attributes:
+        eval_every: frames from one evaluation to the next; 0 evaluates at the end only, `None` ten times in all, or
+            less often where that would take too long.
+        eval_episodes: episodes of an evaluation.
+        eval_backend: where evaluations run beside the training; `"none"` for no evaluations.
+        video: whether the final policy is filmed.
+        log: where its numbers go beside `metrics.csv`, as on the command line; `None`: to TensorBoard, if it is there.
+        ppo: settings of the learner that differ from those chosen for the env, by name.
+
+    Raises:
+        UsageError: a number out of range, several workers inline, an unknown backend or log; the message says which.
+    """
+
+    eval_every: int | None = None
+    eval_episodes: int = 20
+    eval_backend: str = THREAD
+    video: bool = True
+    log: str | None = None
+    ppo: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eval_backend not in JUDGES:
+            raise UsageError(f"--eval-backend {self.eval_backend} must be one of {', '.join(JUDGES)}")
+        logs_named(self.log)
+
+    @property
+    def eval_gap(self) -> int:
+        """Frames from one evaluation to the next; 0: none but the last."""
+        return max(self.frames // 10, 1) if self.eval_every is None else self.eval_every
+
+    def changed(self, given: dict[str, Any]) -> RunConfig:
+        """This configuration with what the user gave beside `--resume`.
+
+        Raises:
+            UsageError: an option that belongs to the run has another value now.
+        """
+        changed = replace(self, **given)
+        for name in OF_THE_RUN:
+            now, want = getattr(changed, name), getattr(self, name)
+            if now != want:
+                raise UsageError(f"{flag(name)} {now} is {want} in the run that --resume names; leave it out")
+        return changed
+
+
+def logs_named(text: str | None) -> dict[str, str]:
+    """Names and settings, empty where there is none; `metrics.csv` is written in any case, and not among them.
+
+    Raises:
+        UsageError: an unknown name, or a setting that it does not take.
+    """
+    logs: dict[str, str] = {}
+    for part in [] if text is None else text.split(","):
+        name, colon, setting = part.strip().partition(":")
+        if name not in (CSV, *MODULES):
+            raise UsageError(f"--log {text}: {name!r} must be one of {', '.join((CSV, *MODULES))}")
+        takes_none = name in (CSV, TENSORBOARD) or not setting
+        if colon and (takes_none or (name == "prometheus" and not setting.rpartition(":")[2].isdecimal())):
+            raise UsageError(
+                f"--log {text}: use wandb:PROJECT, mlflow:EXPERIMENT, prometheus:PORT or prometheus:ADDRESS:PORT"
+            )
+        logs[name] = setting
+    logs.pop(CSV, None)
+    return logs
 
 
 def require_in_range(values: Mapping[str, Any]) -> None:

@@ -6,8 +6,9 @@ import os
 import platform
 import sys
 import warnings
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -16,27 +17,34 @@ from typing import TYPE_CHECKING, Any
 import torch
 from gymnasium.error import UnsupportedMode
 
-from swath import Collector, EvalResult, Evaluator, evaluate_policy
 from swath._version import __version__
-from swath.cli.failure import UsageError, refusing
+from swath.cli.failure import UsageError, optional, refusing
 from swath.cli.naming import env_named, find_checkpoint, object_named
-from swath.cli.options import INLINE, RAY, THREAD
-from swath.cli.train import RunConfig
+from swath.cli.options import INLINE, RAY, TENSORBOARD, THREAD, RunConfig, logs_named, table_of
+from swath.collectors.collector import Collector
+from swath.evaluation.evaluate_policy import evaluate_policy
+from swath.evaluation.evaluator import Evaluator
+from swath.evaluation.result import EvalResult
 from swath.extras import need
 from swath.keys import MASK
 from swath.learn import NetworkPolicy, make_policy
+from swath.report import sinks
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
+from swath.report.display import number
+from swath.report.services import EXPERIMENT, LOCAL, PORT
 from swath.report.video import VideoWriter
 from swath.rollout.hosts.base import ArraySpec, first_of, fps_of
 from swath.rollout.hosts.sources import Source, build, make_env
 from swath.rollout.hosts.vector import is_vector_env
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from gymnasium import Space
+    from rich.table import Table
     from tensordict import TensorDictBase
 
+    from swath.cli.naming import RunFolder
     from swath.cli.options import Collecting
 
     Spaces = tuple[Space[Any], Space[Any]]
@@ -46,6 +54,19 @@ MOST_FRAMES = 3000
 
 WEIGHTS = "policy_state_dict"
 PARTS = ("config", "progress", "policy", "learner", "collector", "random_state")
+
+
+LINES = {
+    "mean return": ("reward",),
+    "95 % interval": ("reward_ci_low", "reward_ci_high"),
+    "standard deviation": ("reward_std",),
+    "lowest to highest": ("reward_min", "reward_max"),
+    "median": ("reward_median",),
+    "interquartile mean": ("reward_iqm",),
+    "episode length": ("episode_length",),
+    "episodes": ("num_episodes",),
+}
+"""What a table says of an evaluation, and the numbers for it."""
 
 
 def save_run(path: Path, state: dict[str, Any], progress: RunProgress) -> None:
@@ -277,3 +298,53 @@ def rows_of(batch: TensorDictBase) -> TensorDictBase:
     """The valid rows of a batch `[*B, T]`, `[n]`: env by env, each in the order of time."""
     rows, mask = batch.reshape(-1), batch.get(MASK, None)
     return rows if mask is None else rows[mask.reshape(-1)]
+
+
+def eval_table(results: Mapping[str, Mapping[str, float]]) -> Table:
+    """One column per evaluation, under its name; `-` where there is no number, as for the interval of one episode."""
+    table = table_of("evaluation", *results)
+    for label, names in LINES.items():
+        cells = [[number(result[f"eval/{name}"]) for name in names] for result in results.values()]
+        table.add_row(label, *("-" if "-" in cell else " to ".join(cell) for cell in cells))
+    return table
+
+
+def open_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: Callable[[str], None]) -> sinks.Sink:
+    """Open the metrics file and the logs.
+
+    A run that cannot write `metrics.csv` ends. A log that fails is left out from then on. Without `--log` the numbers
+    go to TensorBoard's events, unless that is missing. All of that is said.
+
+    Raises:
+        OSError: a file cannot be written, a port is taken, a service begins no run.
+        ValueError: the metrics to go on with are damaged.
+    """
+
+    def opened(name: str, setting: str) -> sinks.Sink:
+        address, _, port = setting.rpartition(":")
+        match name:
+            case "tensorboard":
+                return sinks.TensorBoardSink(folder.events, resume_at)
+            case "wandb":
+                return sinks.WandbSink(folder.path, resume_at, project=setting or None, name=folder.path.name)
+            case "mlflow":
+                return sinks.MlflowSink(folder.path, resume_at, experiment=setting or EXPERIMENT, name=folder.path.name)
+        return sinks.PrometheusSink(int(port or PORT), address or LOCAL)
+
+    def say_lost(name: str, error: Exception) -> None:
+        said = " ".join(str(error).split()) or type(error).__name__
+        say(f"{name} gets no more numbers, metrics.csv has them all: {said}")
+
+    logs: dict[str, sinks.Sink] = {}
+    with ExitStack() as stack:
+        if text is None:
+            with optional(say, "TensorBoard events"):
+                logs[TENSORBOARD] = opened(TENSORBOARD, "")
+        for name, setting in logs_named(text).items():
+            logs[name] = opened(name, setting)
+            stack.callback(logs[name].close)
+        metrics = sinks.CsvSink(folder.metrics, resume_at)
+        stack.pop_all()
+    for name in logs_named(text):
+        say(f"{name}: {getattr(logs[name], 'place', folder.events)}")
+    return sinks.SinkGroup([metrics, *(sinks.DetachedSink(log, partial(say_lost, name)) for name, log in logs.items())])

@@ -26,12 +26,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from swath.cli import parts
-from swath.cli.evaluate import eval_table
 from swath.cli.failure import HINT, OK, StopRequest, UsageError, broken_off, command_line, optional, refusing
 from swath.cli.naming import RunFolder, find_checkpoint, held, new_folder
-from swath.cli.options import flag
-from swath.cli.train import NONE, RunConfig, open_logs, require_extras
+from swath.cli.options import MODULES, NONE, RunConfig, flag, logs_named
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
+from swath.extras import need
 from swath.learn import PPO, PPOConfig, default_config
 from swath.report.atomic import replacing
 from swath.report.display import Display
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from swath import EvalResult
     from swath.cli.parts import Saved, Spaces
+    from swath.evaluation.result import EvalResult
 
 COLUMNS = {
     "fps": "time/frames_per_second",
@@ -104,7 +103,8 @@ class Run:
     """
 
     def __init__(self, config: RunConfig, saved: Saved | None, stack: ExitStack) -> None:
-        require_extras(config.log)
+        for name in logs_named(config.log):
+            need(MODULES[name], extra=name, why=f"for --log {name}")
         torch.set_num_threads(config.threads)
         spaces, root = parts.spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
         self.config, self.progress = config, parts.RunProgress() if saved is None else saved.progress
@@ -154,7 +154,7 @@ class Run:
             display = self._display = Display(console, self.config.env, details, HINT)
             stack.callback(display.close)
             with refusing(""):
-                self._sink = open_logs(self.config.log, folder, self._resume_at, display.say)
+                self._sink = parts.open_logs(self.config.log, folder, self._resume_at, display.say)
             stack.callback(self._sink.close)
             stop = stack.enter_context(StopRequest(display.say))
             if self._resume_at is not None:
@@ -348,7 +348,7 @@ def _conclude(run: Run, console: Console) -> None:
     """Say how the run ended and where its files are."""
     folder, progress = run.folder.path, run.progress
     if run.is_finished and progress.evaluation:
-        console.print(eval_table({f"at {progress.evaluation.step:,} frames": progress.evaluation}))
+        console.print(parts.eval_table({f"at {progress.evaluation.step:,} frames": progress.evaluation}))
     if not run.is_finished:
         way_on = command_line("train", "--resume", folder)
         console.print(f"stopped at {progress.frames:,} frames; to go on:\n  {way_on}\n", soft_wrap=True)

@@ -1,38 +1,15 @@
-"""`swath train`: its options, what a run is made of, and where its numbers go (`--log`)."""
+"""`swath train`: its options."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
 from swath.cli import options
-from swath.cli.failure import UsageError, optional
+from swath.cli.failure import UsageError
 from swath.cli.naming import env_named, find_checkpoint
-from swath.extras import need
-from swath.report import sinks
-from swath.report.services import EXPERIMENT, LOCAL, PORT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from swath.cli.naming import RunFolder
-    from swath.report.sinks import Sink
-
-NONE = "none"
-JUDGES = (options.THREAD, options.PROCESS, options.RAY, NONE)
-"""Where evaluations run."""
-
-OF_THE_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed", "ppo")
-"""What a resumed run cannot change."""
-
-CSV, TENSORBOARD = "csv", "tensorboard"
-MODULES = {TENSORBOARD: "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "prometheus": "prometheus_client"}
-"""What each needs; the extras have the names of the logs."""
 
 
 class TrainOptions(options.WorkersOptions, total=False):
@@ -70,55 +47,6 @@ class TrainOptions(options.WorkersOptions, total=False):
     log: Annotated[str, Parameter(group=options.FILES)]
 
 
-@dataclass(frozen=True)
-class RunConfig(options.Collecting):
-    """The options of one run, checked in one place and kept with every checkpoint.
-
-    Attributes:
-        eval_every: frames from one evaluation to the next; 0 evaluates at the end only, `None` ten times in all, or
-            less often where that would take too long.
-        eval_episodes: episodes of an evaluation.
-        eval_backend: where evaluations run beside the training; `"none"` for no evaluations.
-        video: whether the final policy is filmed.
-        log: where its numbers go beside `metrics.csv`, as on the command line; `None`: to TensorBoard, if it is there.
-        ppo: settings of the learner that differ from those chosen for the env, by name.
-
-    Raises:
-        UsageError: a number out of range, several workers inline, an unknown backend or log; the message says which.
-    """
-
-    eval_every: int | None = None
-    eval_episodes: int = 20
-    eval_backend: str = options.THREAD
-    video: bool = True
-    log: str | None = None
-    ppo: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.eval_backend not in JUDGES:
-            raise UsageError(f"--eval-backend {self.eval_backend} must be one of {', '.join(JUDGES)}")
-        logs_named(self.log)
-
-    @property
-    def eval_gap(self) -> int:
-        """Frames from one evaluation to the next; 0: none but the last."""
-        return max(self.frames // 10, 1) if self.eval_every is None else self.eval_every
-
-    def changed(self, given: dict[str, Any]) -> RunConfig:
-        """This configuration with what the user gave beside `--resume`.
-
-        Raises:
-            UsageError: an option that belongs to the run has another value now.
-        """
-        changed = replace(self, **given)
-        for name in OF_THE_RUN:
-            now, want = getattr(changed, name), getattr(self, name)
-            if now != want:
-                raise UsageError(f"{options.flag(name)} {now} is {want} in the run that --resume names; leave it out")
-        return changed
-
-
 def train(
     env: str | None = None,
     /,
@@ -149,82 +77,9 @@ def train(
     elif env is None:
         raise UsageError("train: name an env, such as: swath train CartPole-v1")
     else:
-        config = RunConfig(**asked)
+        config = options.RunConfig(**asked)
         env_named(env, config.env_kwargs)
     console = options.starting()
     from swath.cli.run import run_training
 
     return run_training(console, config, resume, asked, out)
-
-
-def logs_named(text: str | None) -> dict[str, str]:
-    """Names and settings, empty where there is none; `metrics.csv` is written in any case, and not among them.
-
-    Raises:
-        UsageError: an unknown name, or a setting that it does not take.
-    """
-    logs: dict[str, str] = {}
-    for part in [] if text is None else text.split(","):
-        name, colon, setting = part.strip().partition(":")
-        if name not in (CSV, *MODULES):
-            raise UsageError(f"--log {text}: {name!r} must be one of {', '.join((CSV, *MODULES))}")
-        takes_none = name in (CSV, TENSORBOARD) or not setting
-        if colon and (takes_none or (name == "prometheus" and not setting.rpartition(":")[2].isdecimal())):
-            raise UsageError(
-                f"--log {text}: use wandb:PROJECT, mlflow:EXPERIMENT, prometheus:PORT or prometheus:ADDRESS:PORT"
-            )
-        logs[name] = setting
-    logs.pop(CSV, None)
-    return logs
-
-
-def require_extras(text: str | None) -> None:
-    """Look whether what was asked for is installed, before anything is begun.
-
-    Raises:
-        ImportError: it is not; the message says how to install it.
-    """
-    for name in logs_named(text):
-        need(MODULES[name], extra=name, why=f"for --log {name}")
-
-
-def open_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: Callable[[str], None]) -> Sink:
-    """Open the metrics file and the logs.
-
-    A run that cannot write `metrics.csv` ends. A log that fails is left out from then on. Without `--log` the numbers
-    go to TensorBoard's events, unless that is missing. All of that is said.
-
-    Raises:
-        OSError: a file cannot be written, a port is taken, a service begins no run.
-        ValueError: the metrics to go on with are damaged.
-    """
-    logs: dict[str, Sink] = {}
-    with ExitStack() as opened:
-        if text is None:
-            with optional(say, "TensorBoard events"):
-                logs[TENSORBOARD] = _opened(TENSORBOARD, "", folder, resume_at)
-        for name, setting in logs_named(text).items():
-            logs[name] = _opened(name, setting, folder, resume_at)
-            opened.callback(logs[name].close)
-        metrics = sinks.CsvSink(folder.metrics, resume_at)
-        opened.pop_all()
-    for name in logs_named(text):
-        say(f"{name}: {getattr(logs[name], 'place', folder.events)}")
-
-    def say_lost(name: str, error: Exception) -> None:
-        said = " ".join(str(error).split()) or type(error).__name__
-        say(f"{name} gets no more numbers, metrics.csv has them all: {said}")
-
-    return sinks.SinkGroup([metrics, *(sinks.DetachedSink(log, partial(say_lost, name)) for name, log in logs.items())])
-
-
-def _opened(name: str, setting: str, folder: RunFolder, resume_at: int | None) -> Sink:
-    about = folder.path.name
-    if name == TENSORBOARD:
-        return sinks.TensorBoardSink(folder.events, resume_at)
-    if name == "wandb":
-        return sinks.WandbSink(folder.path, resume_at, project=setting or None, name=about)
-    if name == "mlflow":
-        return sinks.MlflowSink(folder.path, resume_at, experiment=setting or EXPERIMENT, name=about)
-    address, _, port = setting.rpartition(":")
-    return sinks.PrometheusSink(int(port or PORT), address or LOCAL)
