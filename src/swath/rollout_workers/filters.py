@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from functools import partial
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -77,17 +76,8 @@ class NoFilter(Filter):
     """Hands observations on as they are; lists and numbers become arrays."""
 
     def __call__(self, x: Any, update: bool = True) -> Any:  # noqa: ARG002  there is nothing to learn
-        """The observation, or an array of it.
-
-        Raises:
-            ValueError: no array can be made of it.
-        """
-        if isinstance(x, np.ndarray | dict | tuple):
-            return x
-        try:
-            return np.asarray(x)
-        except Exception as error:
-            raise ValueError(f"Failed to convert to array: {x!r}") from error
+        """The observation, or an array of it."""
+        return x if isinstance(x, np.ndarray | dict | tuple) else np.asarray(x)
 
 
 def _moments_of(values: Array) -> Moments:
@@ -158,16 +148,12 @@ class RunningStat:
         values = np.asarray(x)
         if values.shape[1:] != self.shape or values.ndim == 0:
             raise ValueError(f"cannot count values of shape {values.shape[1:]} among those of shape {self.shape}")
-        self.absorb(_moments_of(values))
-
-    def absorb(self, pushed: Moments) -> None:
-        """Count values of which these are the moments."""
+        pushed = _moments_of(values)
         self._count(pushed)
-        delta = _together(self._delta, pushed)
-        self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array = delta
+        self._delta = _together(self._delta, pushed)
 
-    def update(self, other: RunningStat) -> None:
-        """Count what is new in the other one, its delta; it does not become part of the delta here.
+    def update(self, other: RunningStat, with_delta: bool = False) -> None:
+        """Count what is new in the other one, its delta; `with_delta` makes that the delta here, which else stays.
 
         Raises:
             ValueError: it is about values of another shape.
@@ -175,11 +161,18 @@ class RunningStat:
         if other.shape != self.shape:
             raise ValueError(f"cannot merge statistics of shape {other.shape} into those of shape {self.shape}")
         self._count(other._delta)
+        if with_delta:
+            self._delta = deepcopy(other._delta)
 
     def reset_delta(self) -> None:
         """Begin a new delta."""
-        nothing = _moments_of(np.zeros((0, *self.shape)))
-        self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array = nothing
+        self._delta = _moments_of(np.zeros((0, *self.shape)))
+
+    def delta(self) -> RunningStat:
+        """Statistics of the delta alone, which is all new to it."""
+        made = self.copy()
+        made.num_pushes, made.mean_array, made.sum_sq_diff_array = deepcopy(self._delta)
+        return made
 
     def copy(self) -> RunningStat:
         """With arrays of its own."""
@@ -196,12 +189,13 @@ class RunningStat:
         vars(made).update(deepcopy(state))
         return made
 
-    def __repr__(self) -> str:
-        return f"<RunningStat n={self.n}, mean of means {np.mean(self.mean):.4g}, mean of stds {np.mean(self.std):.4g}>"
-
     @property
     def _delta(self) -> Moments:
         return self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array
+
+    @_delta.setter
+    def _delta(self, moments: Moments) -> None:
+        self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array = moments
 
     def _count(self, more: Moments) -> None:
         all_of = self.num_pushes, self.mean_array, self.sum_sq_diff_array
@@ -219,45 +213,55 @@ class MeanStdFilter(Filter):
         clip: at the end, bring numbers to `[-clip, clip]`; None does not.
 
     Attributes:
-        running_stats: a `RunningStat` per leaf, of all observations; also under the name `rs`.
-        buffer: the same of the observations since `reset_buffer`.
+        running_stats: a `RunningStat` per leaf, of all observations; also under the name `rs`. Their deltas are the
+            buffer.
     """
 
     def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
         self.shape, self.demean, self.destd, self.clip = shape, demean, destd, clip
-        self.running_stats, self.buffer = _by_shape(shape), _by_shape(shape)
+        self.running_stats, self._guard = _by_shape(shape), threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._guard:
+            return {name: value for name, value in vars(self).items() if name != "_guard"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _guard=threading.RLock())
 
     @property
     def rs(self) -> Any:
         """The running statistics."""
         return self.running_stats
 
+    @property
+    def buffer(self) -> Any:
+        """Statistics of the observations since `reset_buffer`, a `RunningStat` per leaf."""
+        return map_nest(lambda stat: stat and stat.delta(), self.running_stats)
+
     def __call__(self, x: Any, update: bool = True) -> Any:
         """One observation or a batch `[n, …]` of them; a batch is learnt from as a whole before it is normalised."""
         with self._guard:
             values = map_nest(_checked, self.running_stats, x)
             if update:
-                map_nest(_learn, self.running_stats, self.buffer, values)
+                map_nest(_learn, self.running_stats, values)
             return map_nest(self._normalised, self.running_stats, values)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
         """Learn what stands in the buffer of the other one; `with_buffer` takes that buffer over, too."""
-        theirs = other.copy().buffer
+        theirs = other.copy().running_stats
         with self._guard:
-            map_nest(lambda stat, new: stat and stat.update(new), self.running_stats, theirs)
-            if with_buffer:
-                self.buffer = theirs
+            map_nest(lambda own, new: own and own.update(new, with_delta=with_buffer), self.running_stats, theirs)
 
     def sync(self, other: MeanStdFilter) -> None:
         """Become a copy of the other one."""
-        theirs = vars(other.copy())
+        theirs = other.copy().__getstate__()
         with self._guard:
-            vars(self).update({name: value for name, value in theirs.items() if name != "_guard"})
+            vars(self).update(theirs)
 
     def reset_buffer(self) -> None:
         """Empty the buffer; the running statistics stay."""
         with self._guard:
-            self.buffer = _by_shape(self.shape)
+            map_nest(lambda stat: stat and stat.reset_delta(), self.running_stats)
 
     def _normalised(self, stat: RunningStat | None, values: Any) -> Any:
         if stat is None:
@@ -273,18 +277,7 @@ class MeanStdFilter(Filter):
 
 
 class ConcurrentMeanStdFilter(MeanStdFilter):
-    """The same, whose methods may be called by several threads at once."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._guard = threading.RLock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        with self._guard:
-            return {name: value for name, value in vars(self).items() if name != "_guard"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _guard=threading.RLock())
+    """The same under the name that RLlib has for one which several threads share: every `MeanStdFilter` has a lock."""
 
 
 def _by_shape(shape: Any) -> Any:
@@ -307,11 +300,9 @@ def _checked(stat: RunningStat | None, x: Any) -> Any:
     return values
 
 
-def _learn(stat: RunningStat | None, buffer: RunningStat, values: Array) -> None:
+def _learn(stat: RunningStat | None, values: Array) -> None:
     if stat is not None:
-        pushed = _moments_of(values if values.ndim > len(stat.shape) else values[None])
-        stat.absorb(pushed)
-        buffer.absorb(pushed)
+        stat.push_batch(values if values.ndim > len(stat.shape) else values[None])
 
 
 def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filter:
@@ -321,15 +312,13 @@ def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filt
         ValueError: there is none of this name.
         TypeError: the callable makes something else.
     """
-    makers: dict[Any, Callable[[Any], Any]] = {
-        "NoFilter": lambda _: NoFilter(),
-        "MeanStdFilter": partial(MeanStdFilter, clip=None),
-        "ConcurrentMeanStdFilter": partial(ConcurrentMeanStdFilter, clip=None),
-    }
-    make = makers.get(filter_config, filter_config)
-    if not callable(make):
+    if filter_config == "NoFilter":
+        return NoFilter()
+    if filter_config in ("MeanStdFilter", "ConcurrentMeanStdFilter"):
+        return (MeanStdFilter if filter_config == "MeanStdFilter" else ConcurrentMeanStdFilter)(shape, clip=None)
+    if not callable(filter_config):
         raise ValueError(f"observation_filter={filter_config!r} is unknown; see AlgorithmConfig.env_runners")  # noqa: TRY004  as the peer's
-    made = make(shape)
+    made: Any = filter_config(shape)
     if not isinstance(made, Filter):
         raise TypeError(f"observation_filter={filter_config!r} made {made!r}, which is no Filter")
     return made
