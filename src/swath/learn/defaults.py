@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from swath.learn.encoders import SMALLEST, Encoder, ImageEncoder, VectorEncoder, channels_first
-from swath.learn.heads import Gaussian, Head, choices_of
+from swath.learn.heads import ActionHead, Gaussian, choices_of
 from swath.learn.networks import MLP, ValueNet, activation_named
 from swath.learn.policy import NetworkPolicy
 from swath.learn.ppo import PPOConfig
@@ -86,7 +86,7 @@ def default_config(observation_space: Space[Any], action_space: Space[Any]) -> P
     return PPOConfig(entropy_coef=0.01)
 
 
-def _head(space: Space[Any], log_std: float) -> Head:
+def _head(space: Space[Any], log_std: float) -> ActionHead:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return Gaussian(space.low, space.high, log_std)
     found = choices_of(space)

@@ -25,7 +25,7 @@ _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 _IMPOSSIBLE = -1e30  # a logit whose exponential is 0, yet 0 times it is 0 and not NaN
 
 
-class Head(Protocol):
+class ActionHead(Protocol):
     """How a network's output is read as a distribution over actions."""
 
     inputs: int

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from swath.keys import ACTION, LOG_PROB, OBSERVATION, Key
 from swath.learn.encoders import Encoder
-from swath.learn.heads import Head
+from swath.learn.heads import ActionHead
 from swath.learn.networks import MLP, ValueNet
 from swath.rollout.policies.calling import ExplorationType
 
@@ -37,7 +37,7 @@ class NetworkPolicy(nn.Module):
     def __init__(
         self,
         network: nn.Module,
-        head: Head,
+        head: ActionHead,
         *,
         encoder: Encoder | None = None,
         critic: ValueNet | None = None,

@@ -150,9 +150,12 @@ class Policy(ABC):
         if input_dict is None:
             if obs is None:
                 raise ValueError("compute_single_action() needs obs or input_dict")
-            states = {f"{STATE_IN}{i}": part for i, part in enumerate(state or ())}
-            before = {ColumnNames.PREV_ACTIONS: prev_action, ColumnNames.PREV_REWARDS: prev_reward}
-            given = {ColumnNames.OBS: obs, **before, ColumnNames.INFOS: info, **states}
+            given = {
+                ColumnNames.OBS: obs,
+                ColumnNames.INFOS: info,
+                **dict(zip(BEFORE, (prev_action, prev_reward), strict=True)),
+            }
+            given |= {f"{STATE_IN}{i}": part for i, part in enumerate(state or ())}
             input_dict = {name: value for name, value in given.items() if value is not None}
         rows = {name: [value] if name == ColumnNames.INFOS else _as_rows(value) for name, value in input_dict.items()}
         episodes = None if episode is None else [episode]
@@ -291,9 +294,7 @@ class Policy(ABC):
 
     def get_connector_metrics(self) -> None:
         """Raise: there are no connectors."""
-        raise NotImplementedError(
-            "there are no connectors; `perf_stats` of worker.get_metrics() has the times of steps"
-        )
+        raise NotImplementedError("there are no connectors; perf_stats of worker.get_metrics() has the times of steps")
 
 
 def states_in(columns: Mapping[str, Any]) -> list[Any]:

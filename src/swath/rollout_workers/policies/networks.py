@@ -25,10 +25,10 @@ from swath.learn.heads import Categorical, DiagGaussian, MultiCategorical, choic
 from swath.learn.networks import MLP, orthogonal
 from swath.rollout.spaces import plain_leaves
 
-ActionHead: TypeAlias = Categorical | MultiCategorical | DiagGaussian
+ShippedHead: TypeAlias = Categorical | MultiCategorical | DiagGaussian
 
 
-def head_for(space: Space[Any], *, normalize: bool = True) -> ActionHead:
+def head_for(space: Space[Any], *, normalize: bool = True) -> ShippedHead:
     """The head for an action space.
 
     Args:
@@ -38,7 +38,7 @@ def head_for(space: Space[Any], *, normalize: bool = True) -> ActionHead:
     Raises:
         ValueError: no head is for such a space.
     """
-    found: ActionHead | None = choices_of(space)
+    found: ShippedHead | None = choices_of(space)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         found = DiagGaussian(space.shape)
     elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
@@ -61,7 +61,7 @@ class TorchDistribution:
         head: how it is read.
     """
 
-    def __init__(self, inputs: Any, model: nn.Module | None, head: ActionHead) -> None:
+    def __init__(self, inputs: Any, model: nn.Module | None, head: ShippedHead) -> None:
         self.inputs: Tensor = torch.as_tensor(inputs)
         self.model, self._head = model, head
 
@@ -111,7 +111,7 @@ class TorchDiagGaussian(TorchDistribution):
 DistClass: TypeAlias = Callable[..., TorchDistribution]
 
 
-def dist_class_of(head: ActionHead) -> DistClass:
+def dist_class_of(head: ShippedHead) -> DistClass:
     """What makes distributions with this head."""
     kinds: tuple[DistClass, ...] = (TorchCategorical, TorchMultiCategorical, TorchDiagGaussian)
     place = (Categorical, MultiCategorical, DiagGaussian).index(type(head))
