@@ -162,7 +162,7 @@ SAMPLING: list = [
     pytest.param(
         lambda: RandomPolicy(BOX, BOX, {}).get_connector_metrics(),
         NotImplementedError,
-        "`perf_stats` of worker.get_metrics",
+        "worker.get_metrics",
         id="connector metrics",
     ),
     pytest.param(

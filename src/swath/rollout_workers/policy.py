@@ -294,7 +294,7 @@ class Policy(ABC):
 
     def get_connector_metrics(self) -> None:
         """Raise: there are no connectors."""
-        raise NotImplementedError("there are no connectors; perf_stats of worker.get_metrics() has the times of steps")
+        raise NotImplementedError("there are no connectors; worker.get_metrics() has the times of steps in perf_stats")
 
 
 def states_in(columns: Mapping[str, Any]) -> list[Any]:
