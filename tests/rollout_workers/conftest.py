@@ -1,15 +1,6 @@
-"""Worker processes begin quickly in these tests, and what is warned of once is warned of in each."""
+"""What is warned of once is warned of in each of these tests."""
 
 import pytest
-
-pytest.register_assert_rewrite(
-    "checklist_arguments",
-    "checklist_learning",
-    "checklist_methods",
-    "checklist_policies",
-    "defects_of_sets",
-    "defects_of_workers",
-)
 
 
 @pytest.fixture(autouse=True)

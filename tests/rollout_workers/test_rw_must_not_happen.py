@@ -1,72 +1,311 @@
-"""What must not happen: the peer's defects, by their numbers, and what holds instead of each, wherever workers live."""
+"""What must not happen: the peer's defects, by their numbers, and what holds instead of each, wherever workers live.
 
-import inspect
+Those that are not here have their tests with what they are about.
+"""
+
+import gc
+import os
+import sys
+import tracemalloc
+from functools import partial
+from itertools import pairwise
 
 import cloudpickle
-import defect_toys
-import defects_of_sets as sets
-import defects_of_workers as here
+import gymnasium as gym
+import numpy as np
 import pytest
 import toy_rollout_worker
+from sampling_toys import LONG, counting_worker, made_of
+from toy_rollout_worker import Broken, act
 
 import ray_cluster
-from toys import Gate
+from swath.errors import WorkerLate
+from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, PPOTorchPolicy, RandomPolicy, WorkerSet
+from swath.testing.counting import Counting, Script
+from toys import Gate, exists
 
-pytestmark = pytest.mark.usefixtures("warm_processes")
+DEFAULT = "default_policy"
+ENVS, LENGTH = 2, 5
+ROWS = ENVS * LENGTH
+"""Of a fragment."""
 
-APART = ("process", "ray")
-ANYWHERE = ("inline", *APART)
-ROWS = {
-    "R1": [(sets.a_kill_while_sampling, APART)],
-    "R2": [(sets.a_function_that_raises, ANYWHERE), (sets.an_env_that_raises, ANYWHERE)],
-    "R3": [(sets.a_call_that_is_late, APART)],
-    "R5": [(sets.old_weights_after_new_ones, APART)],
-    "R10": [(sets.a_policy_that_raises, ANYWHERE)],
-    "R12": [(sets.seeds_that_are_shared, ANYWHERE), (here.starts_that_are_repeated, None)],
-    "R13": [(here.short_episodes_in_too_great_number, None)],
-    "R14": [(here.memory_that_grows, None)],
-    "R19": [(sets.a_replacement_that_does_not_know_it, APART)],
-    "state": [(here.a_look_that_changes_what_it_looks_at, None)],
-    "removal": [(here.a_removal_that_kills, None)],
-    "R4": [(sets.an_end_that_waits_for_who_hangs, APART)],  # the set is stopped: the last row
-}
-"""Rows that no other test of one worker or one set holds."""
+GRACE_S = 60.0
+"""Of a process that was ended, to be gone."""
 
-EVERYWHERE = [
-    pytest.param(defect, place, id=f"{row}-{defect.__name__}-{place or 'here'}")
-    for place in (None, *ANYWHERE)
-    for row, defects in ROWS.items()
-    for defect, places in defects
-    if place in (places or (None,))
-]
+apart = pytest.mark.parametrize("workers", ["process", "ray"], indirect=True)
+anywhere = pytest.mark.parametrize("workers", ["inline", "process", "ray"], indirect=True)
+
+
+class Armed(gym.Env):
+    """Episodes of seven steps from a start that is drawn; the next step does what it is armed with."""
+
+    def __init__(self, context):
+        self.observation_space, self.action_space = gym.spaces.Box(0, 9, (2,), np.float32), gym.spaces.Discrete(2)
+        self.arms = None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 0
+        self.start = self.np_random.random()
+        return self.seen(), {}
+
+    def step(self, action):
+        arms, self.arms = self.arms, None
+        act(arms)
+        self.at += 1
+        return self.seen(), 1.0, False, self.at == 7, {}
+
+    def seen(self):
+        return np.array([self.at, self.start], np.float32)
+
+
+class Fragile(PPOTorchPolicy):
+    """Raises once when it is told to."""
+
+    broken = False
+
+    def compute_actions(self, *args, **kwargs):
+        if self.broken:
+            self.broken = False
+            raise Broken("a policy raised")
+        return super().compute_actions(*args, **kwargs)
+
+
+class First(DefaultCallbacks):
+    """Notes what a worker's first batch was made with."""
+
+    def on_sample_end(self, *, worker, samples, **kwargs):
+        if not hasattr(worker, "first"):
+            worker.first = set(samples["policy_version"].tolist()), worker.filters[DEFAULT].rs.n
 
 
 @pytest.fixture(scope="module")
-def set_at():
-    """Gives the set of a place, one for all rows."""
-    modules, kept = [defect_toys, sets, toy_rollout_worker], {}
+def workers(request):
+    """Two workers in a place, and the local one; each test leaves them in working order."""
+    modules = [sys.modules[__name__], toy_rollout_worker]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
-
-    def of(place):
-        if place == "ray":
-            ray_cluster.up()
-        if place not in kept:
-            kept[place] = defect_toys.made(place)
-        return kept[place]
-
-    yield of
-    for made in kept.values():
-        made.stop()
+    if request.param == "ray":
+        ray_cluster.up()
+    own = AlgorithmConfig().env_runners(num_envs_per_env_runner=ENVS, rollout_fragment_length=LENGTH)
+    own.env_runners(observation_filter="MeanStdFilter").debugging(seed=7).callbacks(First)
+    own.training(model={"fcnet_hiddens": [4]}).fault_tolerance(delay_between_env_runner_restarts_s=0.0)
+    options = {"env_creator": Armed, "default_policy_class": Fragile, "config": own, "backend": request.param}
+    with WorkerSet(**options, num_workers=2) as made:
+        yield made
     for module in modules:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-@pytest.mark.parametrize(("defect", "place"), EVERYWHERE)
-def test_it_does_not_happen(defect, place, set_at, tmp_path):
-    takes, given = inspect.signature(defect).parameters, {}
-    if "workers" in takes:
-        given["workers"] = set_at(place)
-    if "gate" in takes and place in APART:
-        given["gate"] = Gate.at(tmp_path / "gate")
-    defect(**given)
+@pytest.fixture
+def gate(tmp_path):
+    return Gate.at(tmp_path / "gate")
+
+
+def only(workers, func, worker, **options):
+    """What one remote worker answers."""
+    (answer,) = workers.foreach_worker(func, worker_ids=[worker], local_worker=False, **options)
+    return answer
+
+
+def arm(workers, worker, arms):
+    """Let the next step of a worker do this."""
+    only(workers, partial(_arm, arms), worker)
+
+
+def _arm(arms, worker):
+    worker.env.arms = arms
+
+
+def pid(worker):
+    return os.getpid()
+
+
+def kill(worker):
+    os.kill(os.getpid(), 9)
+
+
+def raise_in_2(worker):
+    if worker.worker_index == 2:
+        raise Broken("a function raised")
+
+
+def break_policy(worker):
+    worker.get_policy().broken = True
+
+
+def require_acted_with(batch, version):
+    """All rows but the first of an env, which may have waited since another env raised."""
+    versions = batch["policy_version"].reshape(-1, LENGTH)
+    assert set(versions[:, 1:].ravel().tolist()) == {version}
+
+
+@apart
+def test_r1_after_a_kill_a_batch_is_whole_and_the_next_life_knows_all(workers):
+    workers.sample()
+    workers.sync_filters()
+    seen = workers.local_worker().filters[DEFAULT].rs.n
+    version = workers.sync_weights()
+    arm(workers, 1, "kill")
+    batch = workers.sample()
+    assert batch.count == 2 * ROWS
+    require_acted_with(batch, version)
+    only(workers, "sample", 1, healthy_only=False)
+    life, (versions, pushed) = only(workers, lambda worker: (worker.life, worker.first), 1)
+    assert (life > 0, versions) == (True, {version})
+    assert pushed >= seen + ROWS, "on top of the restored statistics"
+
+
+@anywhere
+@pytest.mark.parametrize("what", ["a function", "an env", "a policy"])
+def test_r2_r10_what_raises_comes_as_its_own_type_and_replaces_nobody(workers, what):
+    if what == "an env":
+        arm(workers, 2, "raise")
+    elif what == "a policy":
+        only(workers, break_policy, 2)
+    before = workers.foreach_worker(pid), workers.num_remote_worker_restarts()
+    with pytest.raises(Broken, match=f"{what} raised"):
+        workers.foreach_worker(raise_in_2) if what == "a function" else workers.sample()
+    assert (workers.foreach_worker(pid), workers.num_remote_worker_restarts()) == before
+    assert workers.sample().count == 2 * ROWS
+
+
+@apart
+def test_r3_a_late_answer_is_kept_and_nothing_queues_behind_it(workers, gate):
+    workers.events()
+    arm(workers, 1, gate)
+    with pytest.raises(WorkerLate) as raised:
+        workers.foreach_worker("sample", worker_ids=[1], timeout_seconds=0.05)
+    gate.await_arrival()
+    assert raised.value.workers == (1,)
+    (_, here), (_, there) = raised.value.results
+    assert (here.count, there.exception) == (ROWS, raised.value)
+    with pytest.raises(WorkerLate, match="was not asked"):
+        only(workers, "ping", 1, timeout_seconds=0.01)
+    assert workers.foreach_worker_async("ping", worker_ids=[1]) == 0
+    assert only(workers, "ping", 2) == "pong"
+    gate.open()
+    (late,) = workers.fetch_ready_async_reqs(tags="late", timeout_seconds=None)
+    assert (late.worker, late.result.count, late.error) == (1, ROWS, None)
+    assert only(workers, "ping", 1) == "pong"
+    assert [event.kind for event in workers.events()] == ["late"]
+
+
+@apart
+def test_r5_a_worker_that_was_busy_has_the_last_weights_before_its_next_fragment(workers, gate):
+    arm(workers, 1, gate)
+    workers.foreach_worker_async("sample", worker_ids=[1])
+    gate.await_arrival()
+    with pytest.raises(WorkerLate, match=r"workers \[1\] have not applied version"):
+        workers.sync_weights(timeout_seconds=0.01)
+    for _ in range(5):
+        version = workers.sync_weights()
+    gate.open()
+    ((_, batch),) = workers.fetch_ready_async_reqs(timeout_seconds=None)
+    assert max(batch["policy_version"]) < version
+    require_acted_with(workers.sample(), version)
+
+
+@anywhere
+def test_r12_no_two_sub_envs_share_a_seed(workers):
+    workers.foreach_worker("sample")
+    seeds = [seed for each in workers.foreach_env(lambda env: env.np_random_seed) for seed in each]
+    assert (len(seeds), len(set(seeds))) == (3 * ENVS, 3 * ENVS)
+    assert seeds[:ENVS] == [7, 8]
+    batches = [batch for _ in range(3) for batch in workers.foreach_worker("sample", kwargs={"force_reset": True})]
+    starts = [tuple(row) for batch in batches for row in batch["obs"][batch["t"] == 0].tolist()]
+    assert len(set(starts)) == len(starts) >= 9 * ENVS
+
+
+@apart
+def test_r19_a_replacement_knows_that_it_is_one(workers):
+    if not workers.num_remote_worker_restarts():
+        workers.foreach_worker(kill, worker_ids=[1], local_worker=False)
+        assert workers.probe_unhealthy_workers() == [1]
+    told = lambda worker: (worker.life > 0, worker.recreated_worker, worker.env_context.recreated_worker)
+    found = workers.foreach_worker(told)
+    assert found[0] == (False, False, False)
+    assert set(found) == {(False, False, False), (True, True, True)}
+
+
+@apart
+def test_r4_the_end_does_not_wait_for_who_hangs(workers, gate):
+    """The set is stopped: the last of its tests."""
+    arm(workers, 1, gate)
+    pids = workers.foreach_worker(pid, local_worker=False)
+    workers.foreach_worker_async("sample", worker_ids=[1])
+    gate.await_arrival()
+    workers.stop(timeout_s=0.1)
+    workers.stop()
+    assert not [process for process in pids if exists(process, GRACE_S)]
+
+
+def test_r12_whole_episodes_begin_from_states_of_their_own():
+    with made_of(lambda: Armed(None), RandomPolicy, batch_mode="complete_episodes", seed=3) as worker:
+        batches = [worker.sample() for _ in range(4)]
+    starts = [row[1] for batch in batches for row in batch["obs"][batch["t"] == 0].tolist()]
+    assert len(set(starts)) == len(starts) >= 4
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_r13_short_episodes_are_not_too_many(mode):
+    counting = Counting(script=Script((10, 100), ("terminated",)))
+    settings = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 35, "batch_mode": mode}
+    worker, _ = counting_worker(counting, **settings)
+    with worker:
+        batches = [worker.sample() for _ in range(40)]
+        told = [metrics.episode_length for metrics in worker.get_metrics()]
+    assert set(told) == {10, 100}
+    assert np.mean(told) == pytest.approx(55, abs=3)
+    if mode == "complete_episodes":
+        lengths = [len(part) for batch in batches for part in batch.split_by_episode()]
+        assert np.mean(lengths) == pytest.approx(55, abs=3)
+
+
+def held():
+    gc.collect()  # also empties Python's stores of tuples to use again, which grow with the first calls
+    return tracemalloc.get_traced_memory()[0]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"callback_functions": {"on_episode_step": lambda *, episode, **_: episode.length}},
+        {"observation_filter": "MeanStdFilter"},
+    ],
+)
+def test_r14_memory_stays_flat_while_an_episode_goes_on(settings):
+    worker, _ = counting_worker(LONG, rollout_fragment_length=64, policy=RandomPolicy, **settings)
+    tracemalloc.start()
+    try:
+        after = []
+        with worker:
+            for _ in range(3):
+                for _ in range(8):
+                    worker.sample()
+                after.append(held())
+    finally:
+        tracemalloc.stop()
+    grown = min(later - earlier for earlier, later in pairwise(after))  # other threads here hold memory, too
+    assert grown < 8 * 3 * 64 * 8, "less than one number per step"
+
+
+def test_a_state_is_a_copy_and_reading_it_changes_nothing():
+    settings = {"observation_filter": "MeanStdFilter", "model": {"fcnet_hiddens": [4]}, "seed": 3}
+    with (
+        made_of(lambda: Armed(None), PPOTorchPolicy, **settings) as one,
+        made_of(lambda: Armed(None), PPOTorchPolicy, **settings) as other,
+    ):
+        for worker in (one, other):
+            worker.learn_on_batch(worker.sample())
+        state = one.get_state()
+        for policy in state["policy_states"].values():
+            for array in policy["weights"].values():
+                array[...] = np.nan
+        state["global_vars"]["timestep"] = -1
+        state["filters"][DEFAULT].reset_buffer()
+        assert one.filters[DEFAULT].buffer.n == other.filters[DEFAULT].buffer.n > 0
+        assert one.get_global_vars() == other.get_global_vars()
+        theirs = other.sample()
+        for name, column in one.sample().items():
+            np.testing.assert_array_equal(column, theirs[name], err_msg=name)

@@ -3,7 +3,7 @@
 import pytest
 from toy_rollout_worker import Broken, Play, ToySet, config
 
-from swath.errors import Closed, WorkerLate
+from swath.errors import Closed
 from swath.workers.outcome import Error
 
 
@@ -31,42 +31,31 @@ def fail_in_2(worker):
     return worker.worker_index
 
 
-def test_answers_come_from_the_local_worker_then_by_id(workers):
-    assert workers.foreach_worker(index) == [0, 1, 2, 3]
-    assert workers.foreach_worker(index, local_worker=False) == [1, 2, 3]
-    assert workers.foreach_worker(index, with_ids=True) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+TEN_EACH = [{"number": number} for number in (10, 20, 30, 40)]
+REACHED = [
+    (index, {}, [0, 1, 2, 3]),
+    (index, {"local_worker": False}, [1, 2, 3]),
+    (index, {"with_ids": True}, [(0, 0), (1, 1), (2, 2), (3, 3)]),
+    ("named", {}, ["hello 0", "hello 1", "hello 2", "hello 3"]),
+    (index, {"worker_ids": []}, [0]),
+    (index, {"worker_ids": [3, 1]}, [0, 1, 3]),
+    (index, {"worker_ids": (2,), "local_worker": False}, [2]),
+    (add, {"kwargs": {"number": 10}}, [10, 11, 12, 13]),
+    (add, {"kwargs": TEN_EACH}, [10, 21, 32, 43]),
+    ([index, "named", add, index], {}, [0, "hello 1", 2, 3]),
+    (["named", index], {"local_worker": False, "worker_ids": [3, 1], "with_ids": True}, [(1, 1), (3, "hello 3")]),
+]
 
 
-def test_methods_are_called_by_name_locally_too(workers):
-    assert workers.foreach_worker("named") == ["hello 0", "hello 1", "hello 2", "hello 3"]
-
-
-@pytest.mark.parametrize(
-    ("ids", "expected"),
-    [(None, [1, 2, 3]), ([], []), ([3, 1], [1, 3]), ((2,), [2])],
-)
-def test_worker_ids_say_which_and_none_of_them_is_none(workers, ids, expected):
-    assert workers.foreach_worker(index, local_worker=False, worker_ids=ids) == expected
+@pytest.mark.parametrize(("func", "options", "answers"), REACHED)
+def test_answers_come_from_those_who_are_asked_the_local_worker_first_then_by_id(workers, func, options, answers):
+    assert workers.foreach_worker(func, **options) == answers
 
 
 @pytest.mark.parametrize("ids", [[4], [0], [1, 9]])
 def test_an_unknown_id_is_refused(workers, ids):
     with pytest.raises(ValueError, match="the remote workers are"):
         workers.foreach_worker(index, worker_ids=ids)
-
-
-def test_keywords_are_one_dict_for_all_or_one_each(workers):
-    assert workers.foreach_worker(add, kwargs={"number": 10}) == [10, 11, 12, 13]
-    each = [{"number": number} for number in (10, 20, 30, 40)]
-    assert workers.foreach_worker(add, kwargs=each) == [10, 21, 32, 43]
-
-
-def test_functions_may_be_one_each_and_go_with_the_ids_as_given(workers):
-    assert workers.foreach_worker([index, "named", add, index]) == [0, "hello 1", 2, 3]
-    assert workers.foreach_worker(["named", index], local_worker=False, worker_ids=[3, 1], with_ids=True) == [
-        (1, 1),
-        (3, "hello 3"),
-    ]
 
 
 @pytest.mark.parametrize("given", [{"func": [index, index]}, {"func": index, "kwargs": [{}, {}]}])
@@ -111,6 +100,7 @@ def test_a_way_with_errors_that_there_is_not_is_refused(workers, wrong):
 def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_on(workers):
     with pytest.raises(Broken, match="in worker 2") as raised:
         workers.foreach_worker(fail_in_2)
+    assert "raised in worker 2 (life 0)" in raised.value.__notes__[0]
     results = dict(raised.value.results)
     assert [results[worker] for worker in (0, 1, 3)] == [0, 1, 3]
     assert isinstance(results[2], Error)
@@ -133,12 +123,6 @@ def test_errors_are_entries_if_asked_for(workers):
 def test_no_time_sends_only(workers):
     assert workers.foreach_worker(lambda worker: worker.calls.append("sent"), timeout_seconds=0) == []
     assert workers.foreach_worker(lambda worker: worker.calls[-1]) == ["sent"] * 4
-
-
-def test_what_is_raised_says_where(workers):
-    with pytest.raises(Broken) as raised:
-        workers.foreach_worker(fail_in_2)
-    assert "raised in worker 2 (life 0)" in raised.value.__notes__[0]
 
 
 def test_other_names_do_the_same(workers):
@@ -226,33 +210,3 @@ def test_after_the_end_everything_is_closed(workers):
         with pytest.raises(Closed, match="build another WorkerSet"):
             call()
     assert repr(workers) == "<ToySet: stopped>"
-
-
-@pytest.fixture
-def gated(tmp_path, warm_processes):
-    """Two workers in processes; the first sample of worker 1 waits at a gate."""
-    from toys import Gate
-
-    gate = Gate.at(tmp_path / "gate")
-    play = Play({(1, 0, 1): gate})
-    with ToySet(env_creator=play, config=config(), num_workers=2, backend="process") as made:
-        yield made, gate
-
-
-def test_a_late_answer_is_kept_and_nothing_queues_behind_it(gated):
-    workers, gate = gated
-    workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
-    gate.await_arrival()
-    with pytest.raises(WorkerLate) as raised:
-        workers.foreach_worker("named", worker_ids=[1], timeout_seconds=0.01)
-    assert raised.value.workers == (1,)
-    (_, here), (_, there) = raised.value.results
-    assert (here, there.exception) == ("hello 0", raised.value)
-    with pytest.raises(WorkerLate, match="was not asked"):
-        workers.foreach_worker(index, worker_ids=[1], timeout_seconds=0.01)
-    assert workers.foreach_worker_async(index, tag="other") == 1, "the late one is not asked"
-    gate.open()
-    assert workers.foreach_worker(index) == [0, 1, 2], "it is asked when it has answered"
-    _, late = workers.fetch_ready_async_reqs(tags="late")
-    assert (late.worker, late.result, late.error) == (1, "hello 1", None)
-    assert [event.kind for event in workers.events()] == ["late"]

@@ -111,22 +111,20 @@ def test_a_local_worker_without_env_gets_its_spaces_from_worker_1():
         assert workers.get_spaces()["default_policy"] == ("obs of 0", "act")
 
 
-def test_what_building_a_worker_raises_is_raised_and_nothing_is_left(warm_processes):
-    play = Play(builds={(2, 0): "raise"})
-    for backend in ("inline", "process"):
-        with pytest.raises(Broken, match="an env raised"):
-            ToySet(env_creator=play, config=config(), num_workers=2, backend=backend)
-
-
-def test_a_worker_that_dies_while_it_is_built_is_lost(warm_processes):
-    with pytest.raises(WorkerLost, match="worker 2"):
-        in_processes(Play(builds={(2, 0): "kill"}))
-
-
-def test_a_worker_that_is_not_ready_in_time_is_late(warm_processes, tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    with pytest.raises(WorkerLate, match=r"env_runner_restore_timeout_s=0\.5"):
-        in_processes(Play(builds={(2, 0): gate}), env_runner_restore_timeout_s=0.5)
+@pytest.mark.parametrize(
+    ("backend", "what", "error", "words"),
+    [
+        ("inline", "raise", Broken, "an env raised"),
+        ("process", "raise", Broken, "an env raised"),
+        ("process", "kill", WorkerLost, "worker 2"),
+        ("process", "wait", WorkerLate, r"env_runner_restore_timeout_s=0\.5"),
+    ],
+)
+def test_a_set_whose_worker_cannot_be_built_is_none(warm_processes, tmp_path, backend, what, error, words):
+    act = Gate.at(tmp_path / "gate") if what == "wait" else what
+    own = config(env_runner_restore_timeout_s=0.5 if what == "wait" else 120.0)
+    with pytest.raises(error, match=words):
+        ToySet(env_creator=Play(builds={(2, 0): act}), config=own, num_workers=2, backend=backend)
 
 
 def test_nobody_is_waited_for_if_so_asked(warm_processes, tmp_path):

@@ -2,7 +2,6 @@
 
 import threading
 
-import numpy as np
 import pytest
 from toy_rollout_worker import Broken, Play, Refusing, ToyPolicy, ToySet, ToyWorker, config
 
@@ -106,13 +105,6 @@ def test_what_cannot_be_is_refused_and_nothing_changes(workers, call, error, wor
     assert everywhere(workers, lambda worker: worker.policy_mapping_fn) is None
 
 
-def test_a_policy_that_cannot_be_built_elsewhere_is_raised_as_its_own_type():
-    with ToySet(env_creator=Play(), config=config(), num_workers=2, backend="inline", local_worker=False) as workers:
-        with pytest.raises(Broken, match="a policy raised"):
-            workers.add_policy("a", Refusing)
-        assert everywhere(workers, ids) == ["default_policy"]
-
-
 def test_a_policy_that_one_worker_cannot_build_is_in_none_and_all_go_on(workers, monkeypatch):
     def add(worker, policy_id, policy_cls, **how):
         build(worker, policy_id, Refusing if worker.worker_index == 2 else policy_cls, **how)
@@ -179,11 +171,3 @@ def test_a_worker_that_comes_back_knows_what_was_said(warm_processes):
         assert everywhere(workers, lambda worker: worker.global_vars) == {"timestep": 9}
         order = workers.foreach_worker(lambda worker: [call[1] for call in worker.calls], local_worker=False)
         assert order == [[["a", "default_policy"]]], "weights come once, behind the policies"
-
-
-def test_states_of_policies_that_were_added_before_are_not_compared(warm_processes):
-    own = {"env_creator": Play(), "config": config(), "num_workers": 1, "backend": "process", "local_worker": False}
-    with ToySet(**own) as workers:
-        for name, value in (("a", 1.0), ("b", 2.0)):
-            workers.add_policy(name, ToyPolicy, policy_state={"weights": {"w": np.full(2, value)}})
-        assert workers.foreach_worker(ids) == [["a", "b", "default_policy"]]

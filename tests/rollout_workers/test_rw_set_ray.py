@@ -84,21 +84,6 @@ def test_arrays_in_infos_from_ray_can_be_written(workers):
 
 
 @pytest.mark.usefixtures("lent_actors")
-def test_a_worker_on_ray_that_dies_comes_back_with_all_that_is_new(ray):
-    with ToySet(env_creator=Play({(1, 0, 2): "kill"}), config=config(), num_workers=1) as workers:
-        workers.sample()
-        workers.sync_filters()
-        version = workers.sync_weights()
-        batch = workers.sample()
-        assert rows(batch) == [(1, 1, t) for t in range(STEPS)]
-        assert set(batch["policy_version"]) == {version}
-        assert set(batch["seen"]) == {2 * STEPS}
-        facts = workers.stats("both")
-        names = ("frames", "restarts", "fragments_lost", "worker_1/life")
-        assert [facts[name] for name in names] == [2 * STEPS, 1, 1, 1]
-
-
-@pytest.mark.usefixtures("lent_actors")
 def test_sets_of_one_seed_collect_the_same_inline_and_on_ray(ray):
     seeded = AlgorithmConfig().debugging(seed=3).env_runners(rollout_fragment_length=20, num_envs_per_env_runner=2)
     batches = []

@@ -17,15 +17,12 @@ def in_processes(play, n=2, **settings):
     return ToySet(env_creator=play, config=config(**settings), num_workers=n, backend="process")
 
 
-def test_one_fragment_of_each_worker_in_order():
+def test_one_fragment_of_each_worker_in_order_joined_or_apart():
     with inline(n=3) as workers:
-        assert rows(workers.sample()) == [(worker, 0, t) for worker in (1, 2, 3) for t in range(STEPS)]
-        assert rows(workers.sample()) == [(worker, 0, t) for worker in (1, 2, 3) for t in range(STEPS, 2 * STEPS)]
-
-
-def test_fragments_may_stay_apart():
-    with inline() as workers:
-        assert [workers_of(batch) for batch in workers.sample(concat=False)] == [[1], [2]]
+        for begin in (0, STEPS):
+            wanted = [(worker, 0, begin + t) for worker in (1, 2, 3) for t in range(STEPS)]
+            assert rows(workers.sample()) == wanted
+        assert [workers_of(batch) for batch in workers.sample(concat=False)] == [[1], [2], [3]]
 
 
 def test_without_remote_workers_the_local_one_collects():
@@ -62,23 +59,8 @@ def test_a_number_of_steps_that_is_none_is_refused(steps):
         workers.sample(min_env_steps=steps)
 
 
-def test_batches_are_the_callers_own():
-    with inline(n=1) as workers:
-        one, two = workers.sample(), workers.sample()
-        one["obs"][:] = -1
-        assert not np.shares_memory(one["obs"], two["obs"])
-        assert workers_of(two) == [1]
-
-
-def test_batches_from_processes_can_be_written(warm_processes):
-    with in_processes(Play()) as workers:
-        for batch in (workers.sample(), *workers.sample(concat=False)):
-            batch["obs"][:] = -1
-        assert workers_of(workers.sample()) == [1, 2]
-
-
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_arrays_in_infos_are_the_callers_own_too(warm_processes, backend):
+def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, backend):
     def with_infos(worker):
         sample = worker.sample
         big = np.arange(100_000.0)
@@ -94,7 +76,9 @@ def test_arrays_in_infos_are_the_callers_own_too(warm_processes, backend):
         workers.foreach_worker(with_infos)
         batches = [workers.sample(), *workers.sample(concat=False)]
         batches += [workers.sample() for _ in range(3)]
+    assert not np.shares_memory(batches[0]["obs"], batches[-1]["obs"])
     for batch in batches:
+        batch["obs"][:] = -1
         for row, info in enumerate(batch["infos"]):
             info["seen"] += 1.0
             assert info["seen"][[0, -1]].tolist() == [row % STEPS + 1.0, row % STEPS + 100_000.0]
@@ -164,19 +148,6 @@ def test_too_many_deaths_in_a_row_are_a_failure(warm_processes):
         with pytest.raises(FleetFailed, match="3 workers died in a row") as raised:
             workers.sample()
         assert len(raised.value.causes) == 3
-
-
-def test_a_worker_that_comes_back_does_its_share_with_the_newest_weights_and_filters(warm_processes):
-    with in_processes(Play({(1, 0, 3): "kill"}), n=1) as workers:
-        workers.sample()
-        workers.sample()
-        workers.sync_filters()
-        version = workers.sync_weights()
-        batch = workers.sample()
-        assert rows(batch) == [(1, 1, t) for t in range(STEPS)]
-        assert set(batch["policy_version"]) == {version}
-        assert set(batch["seen"]) == {3 * STEPS}, "two fragments before, and this one"
-        assert workers.foreach_worker(lambda worker: worker.recreated_worker, local_worker=False) == [True]
 
 
 def test_late_fragments_are_part_of_the_next_batch(warm_processes, tmp_path):

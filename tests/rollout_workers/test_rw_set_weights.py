@@ -211,23 +211,6 @@ def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
         assert (Counting.most, Counting.alive) == (2, 1)
 
 
-def test_workers_that_are_busy_when_weights_come_apply_the_last_before_their_next_fragment(warm_processes, tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    with ToySet(env_creator=Play({(1, 0, 1): gate}), config=config(), num_workers=1, backend="process") as workers:
-        workers.foreach_worker_async("sample")
-        gate.await_arrival()
-        with pytest.raises(WorkerLate, match=r"workers \[1\] have not applied version 2"):
-            workers.sync_weights(timeout_seconds=0.01)
-        for _ in range(5):
-            version = workers.sync_weights()
-        with pytest.raises(WorkerLate, match=f"version {version + 1}"):
-            workers.sync_weights(timeout_seconds=0.01)
-        gate.open()
-        ((_, batch),) = workers.fetch_ready_async_reqs(timeout_seconds=None)
-        assert set(batch["policy_version"]) == {1}
-        assert set(workers.sample()["policy_version"]) == {version + 1}
-
-
 SYNCHRONISE = {
     "the set's method": lambda workers, timeout: workers.sync_filters(timeout),
     "the peer's manager": lambda workers, timeout: FilterManager.synchronize(
