@@ -367,7 +367,8 @@ class FilterManager:
             worker_set: a `WorkerSet`.
             update_remote: send.
             timeout_seconds: of each of the two rounds; None: 10.
-            use_remote_data_for_update: collect; otherwise what they saw is thrown away when they are sent to.
+            use_remote_data_for_update: collect; otherwise what they saw is thrown away when they are sent to, as RLlib
+                does. `WorkerSet.sync_filters` lets each keep its own then.
 
         Raises:
             WorkerLate: workers have not answered in time. What the others saw is taken in and sent, and what they

@@ -145,7 +145,8 @@ class Sampling:
         """Have all filters equal one that has seen what all workers saw.
 
         Whether workers' observations count, and whether workers get the result, is up to `use_worker_filter_stats` and
-        `update_worker_filter_stats` of the config.
+        `update_worker_filter_stats` of the config. Where they do not count, each worker keeps its own on top of what it
+        gets; RLlib's `FilterManager.synchronize(use_remote_data_for_update=False)` throws them away.
 
         Args:
             timeout_seconds: of each of the two rounds; None: 10.
