@@ -19,13 +19,12 @@ from swath.collectors.options import (
     CollectorOptions,
     MultiOptions,
     RayOptions,
-    WorkerOptions,
     defaults,
     whole_number,
     with_method,
 )
 from swath.collectors.remote import RemoteWorker
-from swath.collectors.request import SETTINGS, CollectorRequest, requests_of
+from swath.collectors.request import CollectorRequest, requests_of
 from swath.collectors.state import load_fleet
 from swath.collectors.worker_request import never
 from swath.group.group import Call
@@ -126,7 +125,7 @@ class Collector(InThisProcess):
             options,
             [source],
             options.policy,
-            [WorkerOptions(**{name: getattr(options, name) for name in SETTINGS})],
+            [vars(options)],
             [count("frames_per_batch", options.frames_per_batch)],
             worker=options.index,
             stopped=never if stopping is None else stopping.collection_stopped,

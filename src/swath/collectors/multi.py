@@ -14,12 +14,11 @@ from swath.collectors.background import Background
 from swath.collectors.base import BaseCollector, LocalCollector, end_quietly
 from swath.collectors.collector import Collector
 from swath.collectors.fragments import Automatic
-from swath.collectors.options import MultiOptions, WorkerOptions
+from swath.collectors.options import MultiOptions
 from swath.collectors.paths import paired
 from swath.collectors.remote import TRAJ_POOL, require_state
-from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of
+from swath.collectors.request import CollectorRequest, Order, requests_of, settings_of, sources_of
 from swath.collectors.state import OWN, load_fleet
-from swath.collectors.weight_methods import acting_policy
 from swath.errors import warn_of_no_effect
 from swath.group.group import Call
 from swath.nearest import with_options
@@ -222,12 +221,11 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
         if count("num_sub_threads", options.num_sub_threads) != 1 and options.backend == "thread":
             warn_of_no_effect("num_sub_threads", "threads share torch's with this process; set num_threads")
         envs = sources_of(options.create_env_fn, options.num_workers, "num_workers")
-        rows = settings_of({setting: getattr(options, setting) for setting in SETTINGS}, len(envs))
         workers = requests_of(
             options,
             envs,
-            acting_policy(options, options.policy_factory),
-            [WorkerOptions(**row) for row in rows],
+            options.policy,
+            settings_of(vars(options), len(envs)),
             _shares(options.frames_per_batch, len(envs), sync=self._sync),
             threads=options.num_sub_threads,
             masked=options.preemptive_threshold is not None,

@@ -14,11 +14,10 @@ from swath.collectors.collector import Collector
 from swath.collectors.fragments import Automatic
 from swath.collectors.jobs import frozen_request
 from swath.collectors.multi import ManyWorkers
-from swath.collectors.options import LocalOptions, RayOptions, SharedOptions, WorkerOptions, defaults
+from swath.collectors.options import LocalOptions, RayOptions, SharedOptions, defaults
 from swath.collectors.remote_collector import SUB_PROCESSES, kind_of, nested
 from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of, spread
 from swath.collectors.state import load_fleet
-from swath.collectors.weight_methods import acting_policy
 from swath.collectors.worker_request import WorkerRequest
 from swath.extras import need
 from swath.nearest import with_options
@@ -109,13 +108,10 @@ class RayCollector(ManyWorkers):
     @with_options(RayOptions)
     def __init__(self, options: RayOptions) -> None:
         source, frames = options.create_env_fn, count("frames_per_batch", options.frames_per_batch)
-        number, per_actor = (
-            _number_of_workers(options),
-            count("num_workers_per_collector", options.num_workers_per_collector),
-        )
+        number, per_actor = _number_of_workers(options), options.num_workers_per_collector
         envs = sources_of(_with_env_creator(source) if options.use_env_creator else source, number, "num_collectors")
         kind = self._kind = kind_of(options.collector_class)
-        if per_actor > 1 and issubclass(kind, Collector):
+        if count("num_workers_per_collector", per_actor) > 1 and issubclass(kind, Collector):
             if options.envs_per_worker not in (None, per_actor):
                 raise ValueError(
                     f"num_workers_per_collector={per_actor} and envs_per_worker={options.envs_per_worker} are both the "
@@ -126,13 +122,9 @@ class RayCollector(ManyWorkers):
         given = {name for name in own.keys() & at_default if own[name] != at_default[name]}
         rows = _rows(own, given, options.collector_kwargs, len(envs), kind)
         local = LocalOptions(**{name: value for name, value in rows[0].items() if name in OWN})
-        settings = [_worker_options(row) for row in rows]
-        self._settings = settings[0]
         order = Order(bool(options.sync), options.prefetch, options.max_staleness)
         share = _whole_share(frames, len(envs)) if order.sync else frames
-        workers = requests_of(
-            local, envs, acting_policy(options, self._settings.policy_factory), settings, [share] * len(envs)
-        )
+        workers = requests_of(local, envs, options.policy, rows, [share] * len(envs))
         workers = _with_resources(workers, options.remote_configs)
         if kind is not Collector:
             if local.trajectories.per_batch is not None:
@@ -140,19 +132,10 @@ class RayCollector(ManyWorkers):
             further = [{name: row[name] for name in row.keys() - OWN} for row in rows]
             each = zip(workers, further, strict=True)
             workers = tuple(nested(kind, one, more, per_actor, options.survival) for one, more in each)
-        request = CollectorRequest(
-            local,
-            workers,
-            order,
-            options.survival,
-            Automatic.asked(
-                after_each_batch=options.update_after_each_batch, interval=options.max_weight_update_interval
-            ),
-            "RayCollector",
-            "ray",
-            {"init_config": options.ray_init_config, "workers": len(envs)},
-        )
-        self._begin(request)
+        self._settings, each_batch = workers[0].options, options.update_after_each_batch
+        automatic = Automatic.asked(after_each_batch=each_batch, interval=options.max_weight_update_interval)
+        place = {"init_config": options.ray_init_config, "workers": len(envs)}
+        self._begin(CollectorRequest(local, workers, order, options.survival, automatic, "RayCollector", "ray", place))
 
     @property
     def remote_collectors(self) -> list[Any]:
@@ -192,13 +175,11 @@ class RayCollector(ManyWorkers):
         self.collection.gate.require_open()
         self._require_plain("add_collectors()")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
-        own = {name: getattr(self._settings, name) for name in SETTINGS} | {"envs_per_worker": num_envs}
-        model = self.collection.jobs.requests[0]
+        own, model = vars(self._settings) | {"envs_per_worker": num_envs}, self.collection.jobs.requests[0]
         if policy is not None:
             own["policy_factory"] = None
-        settings = [_worker_options(row) for row in _rows(own, (), collector_kwargs, len(envs), Collector)]
-        acts = model.policy if policy is None else policy
-        workers = requests_of(self._request.options, envs, acts, settings, [model.frames] * len(envs))
+        rows, acts = _rows(own, (), collector_kwargs, len(envs), Collector), model.policy if policy is None else policy
+        workers = requests_of(self._request.options, envs, acts, rows, [model.frames] * len(envs))
         new = [frozen_request(one, {}) for one in _with_resources(workers, remote_configs)]
         frames = self.frames_per_batch
         share = (lambda total: _whole_share(frames, total)) if self._request.order.sync else None
@@ -330,10 +311,6 @@ def _require_known(name: str, kind: type[Any]) -> None:
         raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there, or leave it out")
     if kind is Collector and name not in OWN:
         raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
-
-
-def _worker_options(row: Mapping[str, Any]) -> WorkerOptions:
-    return WorkerOptions(**{name: row[name] for name in SETTINGS if name in row})
 
 
 def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> tuple[WorkerRequest, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from swath.collectors.fragments import Automatic
@@ -11,6 +11,7 @@ from swath.collectors.options import LocalOptions, WorkerOptions
 from swath.collectors.worker_request import WorkerRequest
 from swath.options import Survival, count
 from swath.rollout.hosts.sources import Source
+from swath.weights.snapshot import POLICY
 
 SETTINGS = tuple(one.name for one in fields(WorkerOptions))
 BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")
@@ -140,23 +141,23 @@ def spread(name: str, value: Any, n_workers: int) -> list[Any]:
 
 
 def settings_of(options: Mapping[str, Any], n_workers: int) -> list[dict[str, Any]]:
-    """By worker, what it is set to; lists have one entry per worker.
+    """By worker, the options; lists have one entry per worker.
 
     Raises:
         ValueError: a list of another length.
     """
-    columns = {
-        name: spread(name, value, n_workers) if name in BY_WORKER else [value] * n_workers
-        for name, value in options.items()
-    }
-    return [{name: column[worker] for name, column in columns.items()} for worker in range(n_workers)]
+    rows = [dict(options) for _ in range(n_workers)]
+    for name in BY_WORKER:
+        for row, value in zip(rows, spread(name, options[name], n_workers), strict=True):
+            row[name] = value
+    return rows
 
 
 def requests_of(
     options: LocalOptions,
     envs: Sequence[Any],
     policy: Any,
-    settings: Sequence[WorkerOptions],
+    rows: Sequence[Mapping[str, Any]],
     shares: Sequence[int],
     **of_all: Any,
 ) -> tuple[WorkerRequest, ...]:
@@ -165,19 +166,18 @@ def requests_of(
     Args:
         options: of the collection.
         envs: the source of each.
-        policy: of all of them.
-        settings: what each is set to.
+        policy: of all of them; left out where a factory builds it and this is only the source of weights.
+        rows: what each is set to, among other options.
         shares: frames asked of each at a time.
         **of_all: further fields of all of them.
     """
-    whole = options.trajectories.per_batch is not None  # episodes are put together by their ids
-    return tuple(
-        WorkerRequest(
-            Source(env, one.env_kwargs, one.envs_per_worker),
-            policy,
-            replace(one, track_traj_ids=one.track_traj_ids or whole),
-            share,
-            **of_all,
-        )
-        for env, one, share in zip(envs, settings, shares, strict=True)
-    )
+    schemes, made = options.weight_sync_schemes, []
+    for env, row, share in zip(envs, rows, shares, strict=True):
+        settings = {name: row[name] for name in SETTINGS if name in row}
+        if options.trajectories.per_batch is not None:  # episodes are put together by their ids
+            settings["track_traj_ids"] = True
+        one = WorkerOptions(**settings)
+        only_source = one.policy_factory is not None and isinstance(schemes, Mapping) and POLICY in schemes
+        source = Source(env, one.env_kwargs, one.envs_per_worker)
+        made.append(WorkerRequest(source, None if only_source else policy, one, share, **of_all))
+    return tuple(made)

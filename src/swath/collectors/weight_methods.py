@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from typing import Any, ClassVar, TypeAlias
 
 from swath.collectors.background import Background
-from swath.collectors.options import SharedOptions
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.request import CollectorRequest
 from swath.collectors.responding import sources_of
@@ -19,12 +18,6 @@ from swath.weights.snapshot import POLICY
 from swath.weights.updaters import WeightUpdaterBase
 
 Schemes: TypeAlias = Mapping[str, WeightSyncScheme]
-
-
-def acting_policy(options: SharedOptions, factory: Any) -> Any:
-    """What workers build their policy from: nothing where a factory does, and it is only the source of weights."""
-    declared = options.weight_sync_schemes
-    return None if factory is not None and isinstance(declared, Mapping) and POLICY in declared else options.policy
 
 
 def made_updater(given: Any, policy: Any) -> WeightUpdaterBase | None:
