@@ -24,6 +24,7 @@ from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
 from swath.rollout.hosts.base import close_broken
+from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.torchrl import is_torchrl_env
 from swath.rollout.hosts.vector import is_from_stable_baselines, is_vec_env, is_vector_env
@@ -303,12 +304,13 @@ def _in_turn(sources: list[Source], num_envs: int | None) -> Source:
     if size % n or (True in instances and size != n):
         wanted = f"{n}" if True in instances else f"a multiple of {n}"
         raise ValueError(f"num_envs={size} for a list of {n} envs; it must be {wanted}, or None")
-    turns = cycle(sources)
+    turns, kinds = cycle(sources), set[tuple[bool, bool]]()
 
     def make() -> Any:
         source = next(turns)
         env = source.env if source.is_instance else make_env(source)
-        if is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
+        kinds.add((is_torchrl_env(env), is_parallel_env(env)))
+        if len(kinds) > 1 or is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
             if not source.is_instance:
                 close_broken(env)
             raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs of one kind")
