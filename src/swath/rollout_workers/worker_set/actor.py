@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from swath.group.group import Member
+from swath.group.group import Member, Unfit
 from swath.rollout_workers.filters import rebase_all
 from swath.weights.channel import Update
 from swath.workers.hosting import described
@@ -64,6 +64,7 @@ class RolloutActor(Member):
         self._worker = build_worker(make, logdir, name.worker, num_workers, life=name.life)
         self._who, self._version, self._is_new = described(name), 0, True
         self._pending: dict[str, Any] = {}
+        self._refused: Unfit | None = None
         self._dump_after_s = (hang_timeout_s or 0.0) * EARLIER
         self._stacks: IO[Any] | None = sys.__stderr__ if hang_timeout_s else None
         if hang_timeout_s and logdir is not None:
@@ -73,15 +74,18 @@ class RolloutActor(Member):
 
     def answer(self, update: Update | None, method: str, args: Any, kwargs: Mapping[str, Any] | None) -> Any:
         """Take what is new, and call a method; `Unfit` until something comes that can be taken."""
-        if update is not None:
-            self._unfit = None
-        if self._stacks is None:
-            return super().answer(update, method, args, kwargs)
-        faulthandler.dump_traceback_later(self._dump_after_s, file=self._stacks)
+        if update is None and self._refused is not None:
+            return self._refused
+        self._unfit = None
+        if self._stacks is not None:
+            faulthandler.dump_traceback_later(self._dump_after_s, file=self._stacks)
         try:
-            return super().answer(update, method, args, kwargs)
+            answer = super().answer(update, method, args, kwargs)
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            if self._stacks is not None:
+                faulthandler.cancel_dump_traceback_later()
+        self._refused = answer if isinstance(answer, Unfit) else None
+        return answer
 
     def take(self, models: Mapping[str, Any], version: int) -> None:  # noqa: ARG002  weights have their own
         """Take what is new, together with what could not be taken before."""
