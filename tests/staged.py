@@ -3,9 +3,8 @@
 import itertools
 from heapq import heappop, heappush
 
-from swath.errors import Closed, WorkerLost
+from swath.errors import Closed
 from swath.workers.base import Handle, Job
-from swath.workers.hosting import described
 from swath.workers.outcome import Error, Value
 from swath.workers.tickets import Name, Ticket
 
@@ -24,6 +23,20 @@ class Held:
 
     def release(self):
         self.open = None
+
+
+class StagedHandle(Handle):
+    """A worker whose answers are given at times of the play."""
+
+    def __init__(self, job, stage):
+        self._stage = stage
+        super().__init__(job)
+        self.ready.sent = self.placed.settled = stage.now
+
+    def settle(self, ticket, outcome):
+        if not ticket.done:
+            super().settle(ticket, outcome)
+            self.free_since = ticket.settled = self._stage.now
 
 
 class Staged:
@@ -51,7 +64,6 @@ class Staged:
         self.wakes = 0
         self._scenes = []
         self._order = itertools.count()
-        self._open = {}
         self._free_at = {}
 
     def clock(self):
@@ -66,16 +78,15 @@ class Staged:
         start = self.starts.get(job.name, self.starts.get(job.name.worker, 0.0))
         if isinstance(start, tuple):
             raise start[0]
-        handle = Handle(job)
+        handle = StagedHandle(job, self)
         self.spawned.append((job.name, self.now))
-        self._open[handle] = [handle.ready, handle.ended]
         if job.name.worker in self.crowded:
-            handle.placed = Ticket(job.name, "place")
-            self._open[handle].append(handle.placed)
-            self.at(self.now + start, lambda: self._settle(handle, handle.placed, Value(None)))
+            handle.placed = self._stamped(Ticket(job.name, "place"))
+            handle.opened(handle.placed)
+            self.at(self.now + start, lambda: handle.settle(handle.placed, Value(None)))
         delay, outcome = (0.0, Error(start)) if isinstance(start, Exception) else (start, Value(None))
         self._free_at[handle] = self.now + delay
-        self.at(self.now + delay, lambda: self._settle(handle, handle.ready, outcome))
+        self.at(self.now + delay, lambda: handle.settle(handle.ready, outcome))
         if job.name in self.dies:
             self.at(self.now + self.dies[job.name], lambda: self.end(handle))
         return handle
@@ -83,14 +94,12 @@ class Staged:
     def call(self, handle, method, *args):
         ticket = self._stamped(Ticket(handle.name, method))
         self.calls.append((handle.name, method, args))
-        if handle not in self._open:
-            self._fill(ticket, handle.ended.outcome)
+        if not handle.opened(ticket):
             return ticket
-        self._open[handle].append(ticket)
         takes = self.takes.get((handle.name, method), self.takes.get(method, 1.0))
         self._free_at[handle] = max(self.now, self._free_at[handle]) + takes
         outcome = Error(self.raises[method]) if method in self.raises else self.reply(handle, method, args)
-        self.at(self._free_at[handle], lambda: self._settle(handle, ticket, outcome))
+        self.at(self._free_at[handle], lambda: handle.settle(ticket, outcome))
         return ticket
 
     def reply(self, handle, method, args):
@@ -117,7 +126,7 @@ class Staged:
         self.wakes += 1
 
     def kill(self, handle):
-        if handle in self._open:
+        if not handle.ended.done:
             self.killed.append((handle.name, self.now))
         if self.linger:
             self.at(self.now + self.linger, lambda: self.end(handle, "was killed"))
@@ -125,27 +134,15 @@ class Staged:
             self.end(handle, "was killed")
 
     def end(self, handle, how="ended by itself"):
-        name = handle.name
-        lost = WorkerLost(f"{described(name)} {how}", worker=name.worker, life=name.life)
-        for ticket in self._open.pop(handle, ()):
-            self._fill(ticket, Error(lost))
+        handle.end(how)
 
     def room(self, handle):
         return f"room for {handle.name.worker}", "none"
 
     def close(self):
         self.closed += 1
-        for handle in list(self._open):
+        for handle in self._free_at:
             self.end(handle, "was ended")
-
-    def _settle(self, handle, ticket, outcome):
-        if ticket in self._open.get(handle, ()):
-            self._open[handle].remove(ticket)
-            self._fill(ticket, outcome)
-
-    def _fill(self, ticket, outcome):
-        if not ticket.done:
-            ticket.outcome, ticket.settled = outcome, self.now
 
     def _stamped(self, ticket):
         ticket.sent = self.now

@@ -1,6 +1,9 @@
 """A fleet over a play: each row of the fault table, on a clock that nobody waits for."""
 
+import gc
 import logging
+from threading import Event
+from weakref import ref
 
 import pytest
 
@@ -8,6 +11,7 @@ from staged import NEVER, Staged, job, lives_of
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
+from swath.workers.outcome import Value
 from swath.workers.tickets import Name
 
 
@@ -226,6 +230,51 @@ def test_a_late_worker_is_replaced_though_its_end_takes_time_and_is_late_once(st
     assert (stage.now, made.late, made.restarts) == (70.0, {Name(0, 0)}, 1)
 
 
+def test_the_time_of_a_call_begins_when_its_worker_has_nothing_older_to_do(stage, fleet):
+    made = fleet(1, fragment_timeout_s=20.0)
+    stage.takes["collect"] = 15.0
+    tickets = [ask(made, 0, late=True) for _ in range(3)]
+    made.answers(tickets, 100.0)
+    stage.now += 1000.0
+    made.answers([ask(made, 0, late=True)])
+    assert (stage.now, made.late, made.restarts) == (1060.0, set(), 0)
+
+
+def test_a_call_that_keeps_one_with_a_deadline_waiting_is_held_to_the_same(stage, fleet):
+    made = fleet(1, fragment_timeout_s=20.0)
+    stage.takes["state"] = 100.0
+    made.answers([ask(made, 0, "state")], 200.0)
+    assert made.restarts == 0, "nobody waits for it"
+    control, timed = ask(made, 0, "state"), ask(made, 0, late=True)
+    made.wait([control])
+    assert isinstance(timed.error, WorkerLost)
+    assert (stage.now, made.late) == (120.0, {Name(0, 0)})
+
+
+def test_answers_are_let_go_of(stage, fleet):
+    class Answer:
+        """As large as a fragment."""
+
+    made = fleet(1)
+    stage.reply = lambda *_: Value(Answer())
+    ticket = ask(made, 0, late=True)
+    made.answers([ticket])
+    answer = ref(ticket.value)
+    stage.calls.clear()
+    del ticket
+    gc.collect()
+    assert answer() is None
+
+
+def test_a_fleet_that_nobody_holds_is_closed(stage, fleet):
+    closed = Event()
+    stage.close = closed.set
+    made = ref(Fleet(stage, job, 1, Survival(), stage.clock))
+    gc.collect()
+    assert made() is None
+    assert closed.wait(60.0)
+
+
 def test_a_consumer_that_is_away_for_long_makes_nobody_late(stage, fleet):
     made = fleet(1, fragment_timeout_s=20.0)
     ticket = ask(made, 0, late=True)
@@ -412,7 +461,7 @@ def test_a_retired_worker_does_not_come_back_and_nobody_minds(stage, fleet):
 def test_a_listener_hears_what_becomes_of_workers(stage, fleet):
     made = fleet(1, restarts=Restarts(max_per_worker=1), fragment_timeout_s=5.0)
     heard = []
-    made.listener = heard.append
+    made.listener = lambda *news: heard.append(news)
     stage.takes["collect"] = 9.0
     ask(made, 0, late=True)
     while Name(0, 1) not in {handle.name for handle in made.up.values()}:
@@ -420,10 +469,10 @@ def test_a_listener_hears_what_becomes_of_workers(stage, fleet):
     stage.end(made.up[0])
     with pytest.raises(FleetFailed):
         wait_for_ever(made)
-    assert [(type(news).__name__, news.name) for news in heard] == [
-        ("Died", (0, 0)),
-        ("Ready", (0, 1)),
-        ("Died", (0, 1)),
-        ("GiveUp", (0, 1)),
+    assert [(news, name, type(cause)) for news, name, cause in heard] == [
+        ("died", (0, 0), WorkerLost),
+        ("ready", (0, 1), type(None)),
+        ("died", (0, 1), WorkerLost),
+        ("given up", (0, 1), type(None)),
     ]
     assert made.late == {Name(0, 0)}

@@ -1,4 +1,4 @@
-"""Who lives, who comes back and when, and when too few are left: events in, instructions out."""
+"""Who lives, who comes back and when, and when too few are left: what has happened goes in, what is due comes out."""
 
 from math import inf
 
@@ -7,23 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swath.options import Restarts, Survival
-from swath.workers.fleet_state import (
-    REPORT_S,
-    Added,
-    Died,
-    Fail,
-    FleetState,
-    Forgiven,
-    GiveUp,
-    NoRoom,
-    Overdue,
-    Placed,
-    PlaceGone,
-    Ready,
-    Standing,
-    Start,
-    Ticked,
-)
+from swath.workers.fleet_state import REPORT_S, FleetState, Standing
 from swath.workers.tickets import Name
 
 BOOM = RuntimeError("boom")
@@ -36,39 +20,51 @@ def state(n=1, *, min_workers=None, placement_timeout_s=None, **restarts):
     return FleetState(n, survival)
 
 
+def begin(fleet, at=0.0):
+    """Begin what is to be begun."""
+    names = fleet.to_begin(at)
+    for name in names:
+        fleet.begun(name, at)
+    return names
+
+
 def up(n=1, at=0.0, **options):
     """A fleet whose workers are all up."""
     made = state(n, **options)
-    made.handle(Ticked(), at)
-    for worker in range(n):
-        made.handle(Ready(Name(worker, 0)), at)
+    for name in begin(made, at):
+        made.ready(name, at)
     return made
 
 
 def die(fleet, worker=0, *, at=0.0, cause=BOOM):
-    """The end of a worker's present life."""
-    return fleet.handle(Died(Name(worker, fleet.workers[worker].life), cause), at)
+    """The end of a worker's present life; what is begun at once."""
+    fleet.died(Name(worker, fleet.workers[worker].life), cause, at)
+    return begin(fleet, at)
 
 
 def ready(fleet, worker=0, *, at=0.0):
-    return fleet.handle(Ready(Name(worker, fleet.workers[worker].life)), at)
+    fleet.ready(Name(worker, fleet.workers[worker].life), at)
 
 
-def test_all_workers_are_begun_with_the_first_tick_and_once():
+def gone(fleet):
+    return [worker for worker, standing in fleet.workers.items() if standing.phase == "gone"]
+
+
+def test_all_workers_are_to_be_begun_at_once_and_until_they_are():
     fleet = state(3)
     assert fleet.due_at == -inf
-    assert fleet.handle(Ticked(), 5.0) == [Start(Name(worker, 0)) for worker in range(3)]
-    assert fleet.handle(Ticked(), 6.0) == []
+    assert fleet.to_begin(5.0) == begin(fleet, 5.0) == [Name(worker, 0) for worker in range(3)]
+    assert begin(fleet, 6.0) == []
     assert {standing.phase for standing in fleet.workers.values()} == {"starting"}
 
 
 def test_a_worker_is_up_when_its_present_life_is_ready():
     fleet = state()
-    fleet.handle(Ticked(), 0.0)
+    begin(fleet)
     ready(fleet, at=2.0)
     assert fleet.workers[0] == Standing(0, "up", 2.0, 0)
     die(fleet, at=3.0)
-    fleet.handle(Ready(Name(0, 0)), 4.0)
+    fleet.ready(Name(0, 0), 4.0)
     assert fleet.workers[0].phase == "starting", "the life that is ready is over"
 
 
@@ -76,11 +72,10 @@ def test_the_first_replacement_is_immediate_and_later_ones_wait_longer_and_longe
     fleet = up(max_per_worker=5, backoff_s=0.5, backoff_max_s=3.0)
     now, waits = 0.0, []
     for life in range(1, 6):
-        instructions = die(fleet, at=now)
-        begun = now if instructions else fleet.due_at
-        waits.append(begun - now)
-        assert (instructions or fleet.handle(Ticked(), begun)) == [Start(Name(0, life))]
-        now = begun
+        begun = die(fleet, at=now)
+        waits.append(0.0 if begun else fleet.due_at - now)
+        now += waits[-1]
+        assert (begun or begin(fleet, now)) == [Name(0, life)]
         ready(fleet, at=now)
     assert waits == [0.0, 0.5, 1.0, 2.0, 3.0]
     assert fleet.restarts == 5
@@ -91,13 +86,13 @@ def test_the_time_of_a_replacement_to_be_ready_counts_from_when_it_was_placed():
         Restarts(backoff_s=0.0), fragment_timeout_s=None, placement_timeout_s=10.0, start_timeout_s=100.0
     )
     fleet = FleetState(1, survival)
-    fleet.handle(Ticked(), 0.0)
-    die(fleet, at=0.0)
-    fleet.handle(Placed(Name(0, 0)), 5.0)
+    begin(fleet)
+    die(fleet)
+    fleet.placed(Name(0, 0), 5.0)
     assert not fleet.workers[0].placed, "the life that was placed is over"
-    fleet.handle(Placed(Name(0, 1)), 9.0)
+    fleet.placed(Name(0, 1), 9.0)
     assert fleet.due_at == 109.0
-    assert fleet.handle(Ticked(), 109.0) == [Overdue(Name(0, 1))]
+    assert fleet.overdue(109.0) == [Name(0, 1)]
     die(fleet, at=109.0)
     assert not fleet.workers[0].placed, "the next life is to be placed first"
 
@@ -108,46 +103,42 @@ def test_waiting_for_a_place_is_no_death_and_is_reported_once_a_minute_for_all()
     die(fleet, 2, at=20.0)
     assert fleet.due_at == REPORT_S
     for minute in range(1, 100):
-        assert fleet.handle(Ticked(), minute * REPORT_S) == [NoRoom((Name(0, 1), Name(2, 1)))]
-        assert fleet.handle(Ticked(), (minute + 0.9) * REPORT_S) == []
+        assert fleet.to_report(minute * REPORT_S) == [Name(0, 1), Name(2, 1)]
+        assert fleet.to_report((minute + 0.9) * REPORT_S) == []
     for worker, now in ((2, 5995.0), (0, 5996.0)):
-        fleet.handle(Placed(Name(worker, 1)), now)
+        fleet.placed(Name(worker, 1), now)
     assert fleet.due_at == 6025.0, "from now on there is a deadline"
-    assert (fleet.restarts, fleet.workers[0].restarts, fleet.failed) == (2, 1, False)
+    assert (fleet.restarts, fleet.workers[0].restarts, fleet.causes) == (2, 1, None)
 
 
 def test_without_a_place_to_live_it_is_over_for_all_at_once():
     fleet = up(3, min_workers=1, backoff_s=5.0, max_per_worker=9)
     die(fleet, 0)
     die(fleet, 0)
-    gone = RuntimeError("the cluster is gone")
-    assert fleet.handle(PlaceGone(gone), 1.0) == [
-        GiveUp(Name(0, 2)),
-        GiveUp(Name(1, 0)),
-        GiveUp(Name(2, 0)),
-        Fail((BOOM, BOOM, gone)),
-    ]
-    assert (fleet.left, fleet.failed, fleet.due_at) == (0, True, inf)
-    assert fleet.handle(PlaceGone(gone), 2.0) == fleet.handle(Ticked(), 1e9) == []
+    lost = RuntimeError("the cluster is gone")
+    for _ in range(2):
+        fleet.place_gone(lost, 1.0)
+        assert fleet.causes == (BOOM, BOOM, lost)
+        assert (fleet.left, fleet.due_at, begin(fleet, 1e9)) == (0, inf, [])
 
 
 def test_a_death_while_starting_counts_as_a_life():
     fleet = up(max_per_worker=1)
-    assert die(fleet) == [Start(Name(0, 1))]
-    assert die(fleet) == [GiveUp(Name(0, 1)), Fail((BOOM, BOOM))]
+    assert die(fleet) == [Name(0, 1)]
+    assert die(fleet) == []
+    assert (gone(fleet), fleet.causes) == ([0], (BOOM, BOOM))
 
 
 def test_news_of_a_life_that_is_over_change_nothing():
     fleet = up(2, min_workers=1, max_per_worker=1)
     die(fleet, 0)
     before = dict(fleet.workers)
-    assert fleet.handle(Died(Name(0, 0), BOOM), 1.0) == []
-    assert fleet.handle(Died(Name(0, 7), BOOM), 1.0) == []
-    assert dict(fleet.workers) == before
+    for life in (0, 7):
+        fleet.died(Name(0, life), BOOM, 1.0)
+    assert fleet.workers == before
     die(fleet, 0)
-    assert fleet.workers[0].phase == "gone"
-    assert fleet.handle(Died(Name(0, 1), BOOM), 1.0) == []
-    assert fleet.left == 1
+    fleet.died(Name(0, 1), BOOM, 1.0)
+    assert (gone(fleet), fleet.left) == ([0], 1)
 
 
 @pytest.mark.parametrize(
@@ -155,22 +146,23 @@ def test_news_of_a_life_that_is_over_change_nothing():
 )
 def test_the_run_ends_with_fewer_than_it_needs(min_workers, losses_until_the_end):
     fleet = up(4, min_workers=min_workers, max_per_worker=0)
-    causes = [RuntimeError(str(number)) for number in range(4)]
-    for number in range(losses_until_the_end - 1):
-        assert die(fleet, number, cause=causes[number]) == [GiveUp(Name(number, 0))]
-        assert not fleet.failed
-    last = losses_until_the_end - 1
-    assert die(fleet, last, cause=causes[last]) == [GiveUp(Name(last, 0)), Fail(tuple(causes[: last + 1]))]
-    assert fleet.failed
+    causes = [RuntimeError(str(number)) for number in range(losses_until_the_end)]
+    for number, cause in enumerate(causes):
+        assert fleet.causes is None
+        die(fleet, number, cause=cause)
+        assert gone(fleet) == list(range(number + 1))
+    assert fleet.causes == tuple(causes)
 
 
 def test_replacements_of_all_together_are_limited_too():
     fleet = up(3, min_workers=1, max_per_worker=5, max_total=2)
-    assert die(fleet, 0) == [Start(Name(0, 1))]
-    assert die(fleet, 1) == [Start(Name(1, 1))]
-    assert die(fleet, 2) == [GiveUp(Name(2, 0))]
-    assert die(fleet, 0) == [GiveUp(Name(0, 1))]
-    assert die(fleet, 1) == [GiveUp(Name(1, 1)), Fail((BOOM,) * 5)]
+    assert die(fleet, 0) == [Name(0, 1)]
+    assert die(fleet, 1) == [Name(1, 1)]
+    for worker, left in ((2, [2]), (0, [0, 2]), (1, [0, 1, 2])):
+        assert fleet.causes is None
+        assert die(fleet, worker) == []
+        assert gone(fleet) == left
+    assert fleet.causes == (BOOM,) * 5
 
 
 FORGIVING = {
@@ -186,52 +178,51 @@ def test_a_long_life_clears_the_count(forgive_after_s, lived, forgiven):
     fleet = up(max_per_worker=1, forgive_after_s=forgive_after_s)
     die(fleet, at=0.0)
     ready(fleet, at=50.0)
-    assert die(fleet, at=50.0 + lived)[0] == (Start if forgiven else GiveUp)(Name(0, 2 if forgiven else 1))
+    assert die(fleet, at=50.0 + lived) == ([Name(0, 2)] if forgiven else [])
+    assert (fleet.causes is None) == forgiven
 
 
 def test_what_is_forgiven_counts_neither_for_a_worker_nor_for_all_nor_as_a_cause():
     fleet = up(2, max_per_worker=1, max_total=1, min_workers=1, backoff_s=0.0)
     die(fleet, 0, cause=KeyError("forgiven"))
     ready(fleet, 0)
-    fleet.handle(Forgiven(), 1.0)
+    fleet.forgiven()
     assert fleet.workers[0] == Standing(1, "up", 0.0, 0)
-    assert die(fleet, 0, at=2.0) == [Start(Name(0, 2))]
+    assert die(fleet, 0, at=2.0) == [Name(0, 2)]
     assert fleet.restarts == 2
-    assert die(fleet, 1, at=3.0) == [GiveUp(Name(1, 0))]
-    fleet.handle(Forgiven(), 4.0)
-    assert fleet.workers[1].phase == "gone"
-    assert die(fleet, 0, at=5.0) == [Start(Name(0, 3))]
-    assert die(fleet, 0, at=6.0) == [GiveUp(Name(0, 3)), Fail((BOOM, BOOM, BOOM))]
+    assert die(fleet, 1, at=3.0) == []
+    fleet.forgiven()
+    assert gone(fleet) == [1]
+    assert die(fleet, 0, at=5.0) == [Name(0, 3)]
+    assert die(fleet, 0, at=6.0) == []
+    assert fleet.causes == (BOOM, BOOM, BOOM)
 
 
 def test_causes_are_those_of_workers_that_are_gone_in_the_order_of_their_deaths():
     fleet = up(3, min_workers=2, max_per_worker=1)
     causes = [RuntimeError(str(number)) for number in range(5)]
-    for worker, cause in zip((2, 0, 1, 2), causes, strict=False):
+    for worker, cause in zip((2, 0, 1, 2, 0), causes, strict=True):
+        assert fleet.causes is None
         die(fleet, worker, cause=cause)
-    assert die(fleet, 0, cause=causes[4]) == [
-        GiveUp(Name(0, 1)),
-        Fail((causes[0], causes[1], causes[3], causes[4])),
-    ]
+    assert fleet.causes == (causes[0], causes[1], causes[3], causes[4])
 
 
 def test_a_replacement_that_is_not_ready_in_time_is_overdue_a_first_life_is_not():
     fleet = state(placement_timeout_s=30.0)
-    fleet.handle(Ticked(), 0.0)
-    fleet.handle(Placed(Name(0, 0)), 0.0)
-    assert fleet.due_at == inf
-    assert fleet.handle(Ticked(), 100.0) == []
-    assert die(fleet, at=100.0) == [Start(Name(0, 1))]
-    fleet.handle(Placed(Name(0, 1)), 100.0)
+    begin(fleet)
+    fleet.placed(Name(0, 0), 0.0)
+    assert (fleet.due_at, fleet.overdue(100.0)) == (inf, [])
+    assert die(fleet, at=100.0) == [Name(0, 1)]
+    fleet.placed(Name(0, 1), 100.0)
     assert fleet.due_at == 130.0
-    assert fleet.handle(Ticked(), 130.0) == [Overdue(Name(0, 1))]
+    assert fleet.overdue(130.0) == [Name(0, 1)]
     assert die(fleet, at=130.0) == []
     assert fleet.workers[0] == Standing(2, "waiting", 130.5, 2)
 
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["placed", "ready", "died", "stale", "added", "gone", "ticked", "ticked"]),
+        st.sampled_from(["placed", "ready", "died", "stale", "added", "gone", "nothing", "nothing"]),
         st.integers(0, 3),
         st.sampled_from([0.0, 0.3, 1.0, 20.0, 70.0]),
     ),
@@ -254,56 +245,48 @@ SURVIVALS = st.builds(
 
 @given(SURVIVALS, EVENTS)
 def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, events):
-    fleet, now, n_failures = FleetState(3, survival), 0.0, 0
+    fleet, now, causes = FleetState(3, survival), 0.0, None
     begun, placed, reported = {}, {}, -inf
-    for kind, number, passing in [("ticked", 0, 0.0), *events]:
+    for kind, number, passing in [("nothing", 0, 0.0), *events]:
         now += passing
         worker = number % len(fleet.workers)
         name = Name(worker, fleet.workers[worker].life)
-        had_failed, had_begun = fleet.failed, fleet.lives(name)
-        instructions = fleet.handle(
-            {
-                "placed": Placed(name),
-                "ready": Ready(name),
-                "died": Died(name, BOOM),
-                "stale": Died(Name(worker, name.life - 1), BOOM),
-                "added": Added(),
-                "gone": PlaceGone(BOOM),
-                "ticked": Ticked(),
-            }[kind],
-            now,
-        )
-        if kind == "added":
-            begun[Name(len(fleet.workers) - 1, 0)] = now
-        if kind == "placed" and had_begun:
+        if kind == "placed" and fleet.lives(name):
             placed.setdefault(name, now)
-        for instruction in instructions:
-            match instruction:
-                case Start(life):
-                    assert not had_failed
-                    assert life not in begun, "begun twice"
-                    assert life.life == 0 or Name(life.worker, life.life - 1) in begun, "a life was left out"
-                    begun[life] = now
-                case Overdue(life):
-                    assert life.life > 0
-                    assert life in placed or not survival.waits_for_room, "it was killed while it waited for room"
-                    assert now >= placed.get(life, begun[life]) + survival.placement_timeout_s
-                case NoRoom(names):
-                    assert names
-                    assert not placed.keys() & set(names)
-                    assert all(fleet.lives(life) for life in names)
-                    assert now >= max(reported, min(begun[life] for life in names)) + REPORT_S
-                    reported = now
-                case GiveUp(life):
-                    assert fleet.workers[life.worker].phase == "gone"
-                case Fail(causes):
-                    n_failures += 1
-                    assert causes
-                    assert fleet.left < fleet.required
-        assert all(one.restarts <= survival.restarts.max_per_worker for one in fleet.workers.values())
+        happenings = {
+            "placed": lambda: fleet.placed(name, now),  # noqa: B023  called at once
+            "ready": lambda: fleet.ready(name, now),  # noqa: B023
+            "died": lambda: fleet.died(name, BOOM, now),  # noqa: B023
+            "stale": lambda: fleet.died(Name(worker, name.life - 1), BOOM, now),  # noqa: B023
+            "added": lambda: fleet.added(now),  # noqa: B023
+            "gone": lambda: fleet.place_gone(BOOM, now),  # noqa: B023
+            "nothing": lambda: None,
+        }
+        happenings[kind]()
+        begun.update(
+            (Name(index, 0), now) for index in fleet.workers if kind == "added" and Name(index, 0) not in begun
+        )
         assert kind != "gone" or fleet.left == 0
-        assert fleet.due_at > now or kind != "ticked" or Overdue in map(type, instructions)
+        for life in fleet.overdue(now):
+            assert life.life > 0
+            assert life in placed or not survival.waits_for_room, "it was to be killed while it waited for room"
+            assert now >= placed.get(life, begun[life]) + survival.placement_timeout_s
+            fleet.died(life, BOOM, now)
+        for life in begin(fleet, now):
+            assert causes is None
+            assert life not in begun, "begun twice"
+            assert life.life == 0 or Name(life.worker, life.life - 1) in begun, "a life was left out"
+            begun[life] = now
+        if names := fleet.to_report(now):
+            assert not placed.keys() & set(names)
+            assert all(fleet.lives(life) for life in names)
+            assert now >= max(reported, min(begun[life] for life in names)) + REPORT_S
+            reported = now
+        assert causes in (None, fleet.causes), "the run has ended once"
+        assert causes or not fleet.causes or fleet.left < fleet.required
+        causes = fleet.causes
+        assert all(one.restarts <= survival.restarts.max_per_worker for one in fleet.workers.values())
+        assert fleet.due_at > now
     most = survival.restarts.max_total
     assert most is None or fleet.restarts <= most
     assert fleet.restarts == sum(one.life for one in fleet.workers.values())
-    assert n_failures == int(fleet.failed)

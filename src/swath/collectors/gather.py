@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from swath.collectors.fragments import Fragments, Share
 from swath.errors import Closed
 from swath.group.group import Request
-from swath.workers.fleet import Interrupted
+from swath.workers.tickets import Interrupted
 
 
 class Gather(ABC):

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from swath.errors import WorkerLost
 from swath.weights.channel import Channel, Update
-from swath.workers.fleet import Fleet, Interrupted
+from swath.workers.fleet import Fleet
 from swath.workers.outcome import frozen, thawed
-from swath.workers.tickets import Name, Received, Ticket
+from swath.workers.tickets import Interrupted, Name, Received, Ticket
 
 if TYPE_CHECKING:
     from swath.group.local import LocalFleet

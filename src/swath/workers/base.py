@@ -11,9 +11,11 @@ was open. Backends may be used from any thread.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol
 
 from swath.errors import WorkerLost
@@ -60,6 +62,7 @@ class Handle:
         ready: settled when the worker is built, with `None`, or with what `before` or `build` raised.
         ended: settled when this life is over, with `WorkerLost`; where idle deaths are not seen, with the next call.
         lasts: whether it lives on when its backend is closed.
+        free_since: when it has answered last, in seconds of `time.monotonic`.
     """
 
     def __init__(self, job: Job, board: Board | None = None) -> None:
@@ -69,6 +72,7 @@ class Handle:
         self.placed.settle(Value(None))
         self.ready = Ticket(job.name, "build")
         self.ended = Ticket(job.name, "live")
+        self.free_since = -inf
         self._board = board or Board()
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Ticket, Any]] = {}
@@ -98,10 +102,18 @@ class Handle:
         """The ticket of this number, which is not settled."""
         return self._open[number][0]
 
+    def busy_with(self) -> tuple[str, float] | None:
+        """If the worker has a call with a deadline to answer: its oldest call, and since when it can be at that."""
+        with self._lock:
+            tickets = [ticket for ticket, _ in self._open.values()]
+            timed = any(ticket.timed for ticket in tickets)
+            return (tickets[0].method, max(tickets[0].sent, self.free_since)) if timed else None
+
     def settle(self, ticket: Ticket, outcome: Outcome) -> None:
         """Answer a call."""
         with self._lock:
             self._open.pop(ticket.number, None)
+            self.free_since = time.monotonic()
         self._board.settle(ticket, outcome)
 
     def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name

@@ -11,19 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any
 
 from swath.errors import WorkerLate, WorkerLost, warn
 from swath.workers.base import Handle
-from swath.workers.fleet_state import Added
-from swath.workers.lives import Lives
-from swath.workers.tickets import Name, Ticket
-
-Interrupted: TypeAlias = Callable[[], bool]
+from swath.workers.lives import WorkerLives
+from swath.workers.tickets import Interrupted, Name, Ticket
 
 
-class Fleet(Lives):
-    """Workers that are replaced when they die, by those who wait for them. Any thread may use it; see `Lives`."""
+class Fleet(WorkerLives):
+    """Workers that are replaced when they die, by those who wait for them. Any thread may use it; see `WorkerLives`."""
 
     def bring_up(self) -> tuple[int, ...]:
         """Begin all workers and wait until they can be called; those that join later.
@@ -90,8 +87,8 @@ class Fleet(Lives):
             with self._changing():
                 for handle in handles:
                     self._handles[handle.name.worker] = handle
-                    self._lateness.begun(handle.name, self._clock())
-                    self._report(Added())
+                    self._state.added(self._clock())
+                    self._changed()
         return tuple(handle.name.worker for handle in handles)
 
     def _await_ready(self, handles: Sequence[Handle]) -> None:
@@ -116,11 +113,13 @@ class Fleet(Lives):
         """
         self._require_open()
         ticket = self._backend.call(handle, method, *args)
-        with self._changing():
-            due_at = self._lateness.due_at
-            if self._state.lives(ticket.name):
-                self._lateness.called(ticket, timed=late)
-            self._stirs += self._lateness.due_at < due_at
+        if late:
+            with self._lock:
+                ticket.timed, due_at = True, ticket.sent + (self.survival.fragment_timeout_s or inf)
+                if due_at < self._late_at:
+                    with self._changing():
+                        self._late_at = due_at
+                        self._stirs += 1
         return ticket
 
     def wait(
@@ -205,6 +204,7 @@ class Fleet(Lives):
                     self._backend.wait(missing, until - self._clock())
             finally:
                 self._backend.close()
+                self._garbage.end()
         errors = [ticket.error for ticket in tickets]
         return [error for error in errors if error is not None and not isinstance(error, WorkerLost)]
 
@@ -224,7 +224,7 @@ class Fleet(Lives):
         def over() -> bool:
             return self._stirs != known or (interrupted is not None and interrupted())
 
-        due = min(until, self._state.due_at, self._lateness.due_at)
+        due = min(until, self._state.due_at, self._late_at)
         self._backend.wait([*tickets, *self._watched], max(0.0, due - self._clock()), over)
 
     def _reached(

@@ -1,21 +1,21 @@
 """Who lives, who comes back and when, and when too few are left.
 
-    waiting ──Start──▶ starting ──Ready──▶ up
-       ▲                  │ Died            │ Died
+    waiting ──begun──▶ starting ──ready──▶ up
+       ▲                  │ died            │ died
        └── next life ─────┴─────────────────┴── no more lives, or no place to live ──▶ gone
 
 A death counts against `Restarts`, whatever its cause. The time that a life waits for a place does not: there is no room
 until somebody makes some. That is only reported, once a minute.
 
-Pure: events in, instructions out, time as an argument; no process, no clock, no thread. One thread at a time.
+Pure: it is reported what has happened, and asked what is due, with time as an argument; no process, no clock, no
+thread. One thread at a time. News of lives that are over change nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from swath.options import Survival
 from swath.workers.tickets import Name
@@ -24,102 +24,6 @@ Phase = Literal["waiting", "starting", "up", "gone"]
 FIRST = Name(0, 0)
 REPORT_S = 60.0
 """How often lives are reported that wait for a place, in seconds."""
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A life has begun; its time to be ready counts from now on."""
-
-    name: Name
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A life can be called from now on."""
-
-    name: Name
-
-
-@dataclass(frozen=True)
-class Died:
-    """A life is over."""
-
-    name: Name
-    cause: BaseException
-
-
-@dataclass(frozen=True)
-class PlaceGone:
-    """Nothing lives any more where the workers did, and nothing can."""
-
-    cause: BaseException
-
-
-@dataclass(frozen=True)
-class Added:
-    """One worker more, with the next index, up already."""
-
-
-@dataclass(frozen=True)
-class Retired:
-    """A worker is to have no further life; that counts against nobody."""
-
-    worker: int
-
-
-@dataclass(frozen=True)
-class Forgiven:
-    """Restarts so far count against nobody."""
-
-
-@dataclass(frozen=True)
-class Ticked:
-    """Time has passed, and all that has happened until now was reported."""
-
-
-Event: TypeAlias = Placed | Ready | Died | PlaceGone | Added | Retired | Forgiven | Ticked
-
-
-@dataclass(frozen=True)
-class Start:
-    """Begin this life."""
-
-    name: Name
-
-
-@dataclass(frozen=True)
-class Overdue:
-    """This life, which replaces another, was not ready in time: end it, then report that it died."""
-
-    name: Name
-
-
-@dataclass(frozen=True)
-class NoRoom:
-    """These lives wait for a place, some for a minute or longer."""
-
-    names: tuple[Name, ...]
-
-
-@dataclass(frozen=True)
-class GiveUp:
-    """This was the worker's last life."""
-
-    name: Name
-
-
-@dataclass(frozen=True)
-class Fail:
-    """Too few are left.
-
-    Attributes:
-        causes: of the deaths of those that were given up, in their order.
-    """
-
-    causes: tuple[BaseException, ...]
-
-
-Instruction: TypeAlias = Start | Overdue | NoRoom | GiveUp | Fail
 
 
 @dataclass(frozen=True)
@@ -148,7 +52,7 @@ class Standing:
 
 
 class FleetState:
-    """The lives of `n` workers; all are to be started with the first `Ticked`.
+    """The lives of `n` workers, which wait to be begun.
 
     Args:
         n: how many.
@@ -156,157 +60,158 @@ class FleetState:
         first: the index of the first; the others follow.
 
     Attributes:
+        workers: all there ever were, by index.
         restarts: lives that replace others, so far.
-        failed: whether too few are left.
-        due_at: when the next `Ticked` is wanted; infinite if none is.
+        causes: once too few are left: of the deaths of those that are gone, in their order.
     """
 
     def __init__(self, n: int, survival: Survival, first: int = 0) -> None:
+        self.workers = {worker: Standing() for worker in range(first, first + n)}
+        self.restarts = 0
+        self.causes: tuple[BaseException, ...] | None = None
         self._survival = survival
         self._first = first
-        self._workers: dict[int, Standing] = {worker: Standing() for worker in range(first, first + n)}
         self._deaths: list[tuple[int, BaseException]] = []
         self._spent = 0  # of the restarts that count against all
         self._reported = -inf  # when lives that wait for a place were
-        self.restarts = 0
-        self.failed = False
-        self.due_at = -inf
-
-    @property
-    def workers(self) -> Mapping[int, Standing]:
-        """All there ever were, by index."""
-        return self._workers
+        self._due_at: float | None = None  # None: to be computed
 
     @property
     def next_index(self) -> int:
         """Of the worker that is added next."""
-        return self._first + len(self._workers)
+        return self._first + len(self.workers)
 
     @property
     def required(self) -> int:
         """With fewer the run ends."""
-        return self._survival.min_workers or len(self._workers)
+        return self._survival.min_workers or len(self.workers)
 
     @property
     def left(self) -> int:
         """How many live or are coming back."""
-        return sum(standing.phase != "gone" for standing in self._workers.values())
+        return sum(standing.phase != "gone" for standing in self.workers.values())
 
     def comes_back(self, worker: int) -> bool:
         """Whether this worker cannot be called now, but will be."""
-        phase = self._workers[worker].phase
-        return phase == "starting" or (phase == "waiting" and not self.failed)
+        phase = self.workers[worker].phase
+        return phase == "starting" or (phase == "waiting" and self.causes is None)
 
     def lives(self, name: Name) -> bool:
-        """Whether this life has been started and is not over."""
-        standing = self._workers.get(name.worker)
+        """Whether this life has been begun and is not over."""
+        standing = self.workers.get(name.worker)
         return standing is not None and standing.life == name.life and standing.phase in ("starting", "up")
 
-    def handle(self, event: Event, now: float) -> list[Instruction]:
-        """What is to be done now. News of lives that are over already change nothing.
+    # What is due
 
-        Args:
-            event: what has happened.
-            now: seconds of any clock that does not go backwards.
-        """
-        instructions = self._handle(event, now)
-        workers = self._workers.items()
-        unplaced = {
-            Name(worker, standing.life): standing.since
-            for worker, standing in workers
-            if standing.phase == "starting" and not standing.placed
-        }
-        report_at = max(min(unplaced.values(), default=inf), self._reported) + REPORT_S
-        if report_at <= now and isinstance(event, Ticked):
-            self._reported, report_at = now, now + REPORT_S
-            instructions.append(NoRoom(tuple(unplaced)))
-        self.due_at = min([report_at, *(self._deadline(standing) for _, standing in workers)])
-        return instructions
+    @property
+    def due_at(self) -> float:
+        """When there is something to be begun, ended or reported, unless something happens before; perhaps never."""
+        if self._due_at is None:
+            self._due_at = min([self._report_at(), *map(self._deadline, self.workers.values())])
+        return self._due_at
 
-    def _handle(self, event: Event, now: float) -> list[Instruction]:
-        match event:
-            case Placed(name):
-                self._started(name, "starting", now, placed=True)
-            case Ready(name):
-                self._started(name, "up", now, placed=False)
-            case Died(name, cause):
-                return self._died(name, cause, now) if self.lives(name) else []
-            case PlaceGone(cause):
-                left = [worker for worker, standing in self._workers.items() if standing.phase != "gone"]
-                self._deaths += [(worker, cause) for worker in left[:1]]  # one cause for all
-                return self._given_up(left, now)
-            case Added():
-                self._workers[self.next_index] = Standing(phase="up", since=now)
-            case Retired(worker):
-                self._workers[worker] = replace(self._workers[worker], phase="gone", since=now)
-            case Forgiven():
-                self._forgive()
-            case Ticked():
-                return self._due(self._workers, now)
-        return []
+    def to_begin(self, now: float) -> list[Name]:
+        """Lives whose time has come."""
+        return self._due("waiting", now)
 
-    def _started(self, name: Name, phase: Phase, now: float, *, placed: bool) -> None:
-        standing = self._workers[name.worker]
-        if (standing.life, standing.phase) == (name.life, "starting"):
-            self._workers[name.worker] = replace(standing, phase=phase, placed=placed or standing.placed, since=now)
+    def overdue(self, now: float) -> list[Name]:
+        """Lives, each of which replaces another, that were not ready in time: each is to be ended."""
+        return self._due("starting", now)
 
-    def _died(self, name: Name, cause: BaseException, now: float) -> list[Instruction]:
-        worker, life = name
-        standing = self._workers[worker] = self._forgiven(worker, self._workers[worker], now)
+    def to_report(self, now: float) -> list[Name]:
+        """Lives that wait for a place, some for a minute or longer; once a minute."""
+        if self.due_at > now or self._report_at() > now:
+            return []
+        self._reported, self._due_at = now, None
+        return self._unplaced()
+
+    # What has happened
+
+    def begun(self, name: Name, now: float) -> None:
+        """A life is on its way to a place."""
+        self._set(name.worker, replace(self.workers[name.worker], phase="starting", since=now, placed=False))
+
+    def placed(self, name: Name, now: float) -> None:
+        """A life has found its place; its time to be ready counts from now on."""
+        if self._is_starting(name):
+            self._set(name.worker, replace(self.workers[name.worker], placed=True, since=now))
+
+    def ready(self, name: Name, now: float) -> None:
+        """A life can be called from now on."""
+        if self._is_starting(name):
+            self._set(name.worker, replace(self.workers[name.worker], phase="up", since=now))
+
+    def died(self, name: Name, cause: BaseException, now: float) -> None:
+        """A life is over."""
+        if not self.lives(name):
+            return
+        worker, standing, most = name.worker, self.workers[name.worker], self._survival.restarts
+        enough, restarts = most.forgive_after_s, standing.restarts
+        if enough is not None and standing.phase == "up" and now - standing.since >= enough:
+            self._deaths, restarts = [death for death in self._deaths if death[0] != worker], 0
         self._deaths.append((worker, cause))
-        if not self._may_return(standing):
-            return self._given_up([worker], now)
-        self.restarts += 1
-        self._spent += 1
-        number = standing.restarts + 1
-        until = now + self._survival.restarts.delay(number)
-        self._workers[worker] = Standing(life + 1, "waiting", until, number)
-        return self._due([worker], now)
-
-    def _forgiven(self, worker: int, standing: Standing, now: float) -> Standing:
-        """A long life clears the count."""
-        enough = self._survival.restarts.forgive_after_s
-        if enough is None or standing.phase != "up" or now - standing.since < enough:
-            return standing
-        self._deaths = [death for death in self._deaths if death[0] != worker]
-        return replace(standing, restarts=0)
-
-    def _forgive(self) -> None:
-        self._spent = 0
-        gone = {worker for worker, standing in self._workers.items() if standing.phase == "gone"}
-        self._deaths = [death for death in self._deaths if death[0] in gone]
-        for worker in self._workers.keys() - gone:
-            self._workers[worker] = replace(self._workers[worker], restarts=0)
-
-    def _may_return(self, standing: Standing) -> bool:
-        most = self._survival.restarts
         within_total = most.max_total is None or self._spent < most.max_total
-        return not self.failed and within_total and standing.restarts < most.max_per_worker
+        if self.causes is None and within_total and restarts < most.max_per_worker:
+            self.restarts += 1
+            self._spent += 1
+            self._set(worker, Standing(name.life + 1, "waiting", now + most.delay(restarts + 1), restarts + 1))
+        else:
+            self._set(worker, replace(standing, phase="gone", since=now, restarts=restarts))
+            self._count_left()
 
-    def _given_up(self, workers: Sequence[int], now: float) -> list[Instruction]:
-        for worker in workers:
-            self._workers[worker] = replace(self._workers[worker], phase="gone", since=now)
-        instructions: list[Instruction] = [GiveUp(Name(worker, self._workers[worker].life)) for worker in workers]
-        if workers and not self.failed and self.left < self.required:
-            self.failed = True
-            causes = (cause for worker, cause in self._deaths if self._workers[worker].phase == "gone")
-            instructions.append(Fail(tuple(causes)))
-        return instructions
+    def place_gone(self, cause: BaseException, now: float) -> None:
+        """Nothing lives any more where the workers did, and nothing can."""
+        left = [worker for worker, standing in self.workers.items() if standing.phase != "gone"]
+        self._deaths += [(worker, cause) for worker in left[:1]]  # one cause for all
+        for worker in left:
+            self.retired(worker, now)
+        self._count_left()
 
-    def _due(self, workers: Iterable[int], now: float) -> list[Instruction]:
-        return [self._seen_to(worker, now) for worker in workers if self._deadline(self._workers[worker]) <= now]
+    def added(self, now: float) -> None:
+        """One worker more, with the next index, is up."""
+        self.workers[self.next_index] = Standing(phase="up", since=now)
 
-    def _seen_to(self, worker: int, now: float) -> Instruction:
-        standing = self._workers[worker]
-        name = Name(worker, standing.life)
-        if standing.phase == "starting":
-            return Overdue(name)
-        self._workers[worker] = replace(standing, phase="starting", since=now, placed=False)
-        return Start(name)
+    def retired(self, worker: int, now: float) -> None:
+        """A worker is to have no further life; that counts against nobody."""
+        self._set(worker, replace(self.workers[worker], phase="gone", since=now))
+
+    def forgiven(self) -> None:
+        """Restarts so far count against nobody."""
+        self._spent = 0
+        gone = {worker for worker, standing in self.workers.items() if standing.phase == "gone"}
+        self._deaths = [death for death in self._deaths if death[0] in gone]
+        for worker in self.workers.keys() - gone:
+            self._set(worker, replace(self.workers[worker], restarts=0))
+
+    def _set(self, worker: int, standing: Standing) -> None:
+        self.workers[worker], self._due_at = standing, None
+
+    def _is_starting(self, name: Name) -> bool:
+        standing = self.workers[name.worker]
+        return (standing.life, standing.phase) == (name.life, "starting")
+
+    def _count_left(self) -> None:
+        if self.causes is None and self.left < self.required:
+            self.causes = tuple(cause for worker, cause in self._deaths if self.workers[worker].phase == "gone")
+            self._due_at = None
+
+    def _unplaced(self) -> list[Name]:
+        workers = self.workers.items()
+        return [Name(worker, one.life) for worker, one in workers if one.phase == "starting" and not one.placed]
+
+    def _report_at(self) -> float:
+        oldest = min((self.workers[name.worker].since for name in self._unplaced()), default=inf)
+        return max(oldest, self._reported) + REPORT_S
+
+    def _due(self, phase: Phase, now: float) -> list[Name]:
+        if self.due_at > now:
+            return []
+        workers = self.workers.items()
+        return [Name(worker, one.life) for worker, one in workers if one.phase == phase and self._deadline(one) <= now]
 
     def _deadline(self, standing: Standing) -> float:
         """When something is to be done about a worker if nothing happens to it before."""
-        if standing.phase == "waiting" and not self.failed:
+        if standing.phase == "waiting" and self.causes is None:
             return standing.since
         survival, patience = self._survival, None
         if standing.phase != "starting" or standing.life == 0:

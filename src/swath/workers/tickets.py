@@ -48,16 +48,18 @@ class Ticket:
 
     Attributes:
         number: no other ticket of this process has it.
+        timed: whether it has a deadline.
         sent: when, in seconds of `time.monotonic`.
         settled: when the outcome was filled in, likewise.
     """
 
-    __slots__ = ("method", "name", "number", "outcome", "sent", "settled")
+    __slots__ = ("method", "name", "number", "outcome", "sent", "settled", "timed")
 
     def __init__(self, name: Name, method: str) -> None:
         self.name = name
         self.method = method
         self.number = next(_numbers)
+        self.timed = False
         self.sent = time.monotonic()
         self.settled: float | None = None
         self.outcome: Outcome | None = None

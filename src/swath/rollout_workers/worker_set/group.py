@@ -22,8 +22,8 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet
-from swath.workers.fleet_state import Died, GiveUp, Ready
 from swath.workers.hosting import described
+from swath.workers.lives import News
 from swath.workers.local import InlineBackend
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
@@ -296,19 +296,18 @@ class RolloutGroup(WorkerGroup):
             if tag is not None:
                 self.note(forgotten.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
 
-    def _note_news(self, news: Ready | Died | GiveUp) -> None:
-        """Note what became of a worker."""
-        match news:
-            case Died(name, cause):
-                self.note(name, "hung" if name in self.fleet.late else "died", str(cause))
-                self._in_a_row.append(cause)
-                if not self.tolerates:
-                    self._to_raise[name] = cause
-            case Ready(name) if name.life:
-                self.note(name, "replaced", f"life {name.life} of worker {name.worker} is up")
-                self.unreported.append(name.worker)
-            case GiveUp(name):
-                self.note(name, "given up", f"worker {name.worker} is not replaced")
+    def _note_news(self, news: News, name: Name, cause: BaseException | None) -> None:
+        """Note what became of a life of a worker."""
+        if cause is not None:
+            self.note(name, "hung" if name in self.fleet.late else "died", str(cause))
+            self._in_a_row.append(cause)
+            if not self.tolerates:
+                self._to_raise[name] = cause
+        elif news == "given up":
+            self.note(name, news, f"worker {name.worker} is not replaced")
+        elif name.life:
+            self.note(name, "replaced", f"life {name.life} of worker {name.worker} is up")
+            self.unreported.append(name.worker)
 
     def _require_few(self) -> None:
         """Raise `FleetFailed` if too many died in a row."""
