@@ -59,10 +59,14 @@ def assemble(request: CollectorRequest, republish: Callable[[], Any]) -> Collect
     else:
         bare = jobs.before is not None
         places = backend(request.backend, preload=PRELOADED, bare=bare, options=request.backend_options)
-        fleet, channel = Fleet(places, jobs.job, len(request.workers), request.survival), Channel(places.share)
+        fleet, channel = Fleet(places, jobs.job, len(request.workers), request.options.survival), Channel(places.share)
     try:
         group = Fragments(fleet, channel, request.options.end)
-        group.automatic, group.publish, group.max_staleness = request.automatic, republish, request.order.max_staleness
+        group.automatic, group.publish, group.max_staleness = (
+            request.automatic,
+            republish,
+            request.options.max_staleness,
+        )
         jobs.known = group.workers
         if isinstance(fleet, Fleet):
             late = fleet.bring_up()
@@ -71,11 +75,11 @@ def assemble(request: CollectorRequest, republish: Callable[[], Any]) -> Collect
         said = group.call("describe") or {0: group.call_first("describe")}
         model = next(iter(said.values()))  # those who join later are as the first that is up
         jobs.described.update({worker: said.get(worker, model) for worker in jobs.requests})
-        if request.order.sync:
+        if request.sync:
             require_equal(jobs.described)
-            require_joinable(jobs.described, request.order.cat_dim)
+            require_joinable(jobs.described, request.cat_dim)
         collection = _collection(request, jobs, group, gate)
-        if request.order.sync:
+        if request.sync:
             group.send({worker: Call("conform", (jobs.described[worker],)) for worker in late})
         if request.options.seed is not None:
             seed_all(collection, request.options.seed)
@@ -136,18 +140,18 @@ def _jobs(request: CollectorRequest) -> WorkerJobs:
     requests = {number: one if here else frozen_request(one, policies) for number, one in enumerate(request.workers)}
     client, writing = None if here else first_client(options.replay_buffer), None
     if client is not None:
-        if request.order.max_staleness is not None:
+        if request.options.max_staleness is not None:
             raise ValueError(
                 "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or "
                 "give a buffer without client()"
             )
-        cut = request.order.cat_dim == -1
+        cut = request.cat_dim == -1
         writing = WriteRequest(client, options.trajectories, options.track_traj_ids, cut=cut)
     elif not here:
         hooks = replace(hooks, postproc=None)
     return WorkerJobs(
         requests,
-        request.init_fn,
+        options.init_fn,
         writing,
         options.replay_buffer,
         [] if client is None else [client],
@@ -159,23 +163,23 @@ def _jobs(request: CollectorRequest) -> WorkerJobs:
 
 
 def _collection(request: CollectorRequest, jobs: WorkerJobs, group: Fragments, gate: Gate) -> CollectorService:
-    described, order, options = jobs.described, request.order, request.options
+    described, options = jobs.described, request.options
     group.frames = {worker: one.frames for worker, one in described.items()}
-    batch_frames = sum(group.frames.values()) if order.sync else described[0].frames
+    batch_frames = sum(group.frames.values()) if request.sync else described[0].frames
     if batch_frames != options.frames:
         warn(
             f"frames_per_batch={options.frames} is not shared evenly by workers and their envs; "
             f"batches have {batch_frames} frames"
         )
     stores = [worker.options.devices.storing for worker in request.workers]
-    several = not jobs.here and (order.sync or options.trajectories.per_batch is not None)
+    several = not jobs.here and (request.sync or options.trajectories.per_batch is not None)
     hooks = jobs.hooks if jobs.here else Hooks(postproc=options.postproc)
     ending = group.counters, gate.require_open, options.track_traj_ids, options.replay_buffer
     service = CollectorService(
         group,
         jobs,
-        InOrder(group, order.ahead, order.enough(len(described))) if order.sync else AsReady(group, order.ahead),
-        Joiner(described, stores, dim=order.cat_dim, several=several, own=jobs.here),
+        InOrder(group, request.ahead, request.enough) if request.sync else AsReady(group, request.ahead),
+        Joiner(described, stores, dim=request.cat_dim, several=several, own=jobs.here),
         Delivery(described[0].layout, options.trajectories, hooks, *ending),
         batch_frames,
         gate,

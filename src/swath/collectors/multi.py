@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ from swath.collectors.fragments import Automatic
 from swath.collectors.options import MultiOptions
 from swath.collectors.paths import paired
 from swath.collectors.remote import TRAJ_POOL, require_state
-from swath.collectors.request import CollectorRequest, Order, requests_of, settings_of, sources_of
+from swath.collectors.request import CollectorRequest, requests_of, settings_of, sources_of
 from swath.collectors.state import OWN, load_fleet
 from swath.errors import warn_of_no_effect
 from swath.group.group import Call
@@ -230,14 +231,8 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
             threads=options.num_sub_threads,
             masked=options.preemptive_threshold is not None,
         )
-        order = Order(
-            self._sync, options.prefetch, options.max_staleness, options.preemptive_threshold, options.cat_results
-        )
         automatic = Automatic.asked(after_each_batch=options.update_at_each_batch, before_first=self._sync)
-        backend, init_fn = options.backend, options.init_fn
-        self._begin(
-            CollectorRequest(options, workers, order, options.survival, automatic, name, backend, init_fn=init_fn)
-        )
+        self._begin(CollectorRequest(replace(options, sync=self._sync), workers, automatic, name, options.backend))
         if threads is not None:
             self._at_end.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(threads)

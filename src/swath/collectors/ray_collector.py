@@ -14,9 +14,9 @@ from swath.collectors.collector import Collector
 from swath.collectors.fragments import Automatic
 from swath.collectors.jobs import frozen_request
 from swath.collectors.multi import ManyWorkers
-from swath.collectors.options import LocalOptions, RayOptions, SharedOptions, defaults
+from swath.collectors.options import AnyOptions, LocalOptions, RayOptions, SharedOptions, defaults
 from swath.collectors.remote_collector import SUB_PROCESSES, kind_of, nested
-from swath.collectors.request import SETTINGS, CollectorRequest, Order, requests_of, settings_of, sources_of, spread
+from swath.collectors.request import SETTINGS, CollectorRequest, requests_of, settings_of, sources_of, spread
 from swath.collectors.state import load_fleet
 from swath.collectors.worker_request import WorkerRequest
 from swath.extras import need
@@ -121,9 +121,9 @@ class RayCollector(ManyWorkers):
         own, at_default = {one.name: getattr(options, one.name) for one in fields(SharedOptions)}, defaults(RayOptions)
         given = {name for name in own.keys() & at_default if own[name] != at_default[name]}
         rows = _rows(own, given, options.collector_kwargs, len(envs), kind)
-        local = LocalOptions(**{name: value for name, value in rows[0].items() if name in OWN})
-        order = Order(bool(options.sync), options.prefetch, options.max_staleness)
-        share = _whole_share(frames, len(envs)) if order.sync else frames
+        settings = {name: value for name, value in rows[0].items() if name in OWN}
+        local = AnyOptions(**{**vars(options), **settings, "sync": bool(options.sync)})
+        share = _whole_share(frames, len(envs)) if options.sync else frames
         workers = requests_of(local, envs, options.policy, rows, [share] * len(envs))
         workers = _with_resources(workers, options.remote_configs)
         if kind is not Collector:
@@ -135,7 +135,7 @@ class RayCollector(ManyWorkers):
         self._settings, each_batch = workers[0].options, options.update_after_each_batch
         automatic = Automatic.asked(after_each_batch=each_batch, interval=options.max_weight_update_interval)
         place = {"init_config": options.ray_init_config, "workers": len(envs)}
-        self._begin(CollectorRequest(local, workers, order, options.survival, automatic, "RayCollector", "ray", place))
+        self._begin(CollectorRequest(local, workers, automatic, "RayCollector", "ray", place))
 
     @property
     def remote_collectors(self) -> list[Any]:
@@ -182,7 +182,7 @@ class RayCollector(ManyWorkers):
         workers = requests_of(self._request.options, envs, acts, rows, [model.frames] * len(envs))
         new = [frozen_request(one, {}) for one in _with_resources(workers, remote_configs)]
         frames = self.frames_per_batch
-        share = (lambda total: _whole_share(frames, total)) if self._request.order.sync else None
+        share = (lambda total: _whole_share(frames, total)) if self._request.sync else None
         add_workers(self.collection, new, share, own_weights=policy is not None)
 
     def _require_plain(self, what: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from swath.collectors.fragments import Automatic
-from swath.collectors.options import LocalOptions, WorkerOptions
+from swath.collectors.options import LocalOptions, MultiOptions, WorkerOptions
 from swath.collectors.worker_request import WorkerRequest
-from swath.options import Survival, count
+from swath.options import count
 from swath.rollout.hosts.sources import Source
 from swath.weights.snapshot import POLICY
 
@@ -19,84 +19,62 @@ BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", 
 
 
 @dataclass(frozen=True)
-class Order:
-    """In which order batches are made.
-
-    Attributes:
-        sync: every batch has a share of every worker; else every batch is of one worker.
-        prefetch: how far ahead workers are asked; `None` for 0 if synchronous, else 1.
-        max_staleness: most versions that a fragment may be behind; asynchronous only.
-        preemptive_threshold: the part of the shares with which a batch is complete; synchronous only.
-        cat_results: `None` or `"stack"` for a new leading dimension, an int to concatenate along, which is
-            synchronous only.
-    """
-
-    sync: bool
-    prefetch: int | None = None
-    max_staleness: int | None = None
-    preemptive_threshold: float | None = None
-    cat_results: str | int | None = None
-
-    def __post_init__(self) -> None:
-        if self.prefetch is not None:
-            count("prefetch", self.prefetch, least=0)
-        if self.max_staleness is not None:
-            count("max_staleness", self.max_staleness, least=0)
-            if self.sync:
-                raise ValueError("max_staleness is for asynchronous collection; synchronous batches are never stale")
-        for name, value in (("preemptive_threshold", self.preemptive_threshold), ("cat_results", self.cat_dim)):
-            if value is not None and not self.sync:
-                raise ValueError(f"{name}={value!r} is for synchronous collection; leave it out")
-        if self.preemptive_threshold is not None and not 0 <= self.preemptive_threshold <= 1:
-            raise ValueError(f"preemptive_threshold={self.preemptive_threshold!r} must be between 0 and 1")
-        if not (self.cat_results in (None, "stack") or type(self.cat_results) is int):
-            raise ValueError(f"cat_results={self.cat_results!r} must be None, 'stack' or an int")
-
-    def enough(self, n_workers: int) -> int | None:
-        """With so many shares the others end; `None` waits for all."""
-        return None if self.preemptive_threshold is None else int(n_workers * self.preemptive_threshold)
-
-    @property
-    def ahead(self) -> int:
-        """How far ahead workers are asked."""
-        return self.prefetch if self.prefetch is not None else int(not self.sync)
-
-    @property
-    def cat_dim(self) -> int | None:
-        """The dimension along which shares are concatenated; `None` stacks them."""
-        return self.cat_results if isinstance(self.cat_results, int) else None
-
-
-@dataclass(frozen=True)
 class CollectorRequest:
     """All that a collection is made of.
 
     Attributes:
-        options: as the user has given them.
+        options: of the face; those that it does not take are at their defaults.
         workers: what each of them is made of.
-        order: in which order batches are made.
-        survival: what happens when workers die.
         automatic: when weights are published without being told to.
         name: of the face.
         backend: `"process"`, `"thread"`, `"ray"` or `"inline"`; `"direct"` is the thread of the user.
         backend_options: its options.
-        init_fn: runs first in each worker.
     """
 
-    options: LocalOptions
+    options: MultiOptions
     workers: tuple[WorkerRequest, ...]
-    order: Order = field(default_factory=lambda: Order(sync=True))
-    survival: Survival = field(default_factory=Survival)
     automatic: Automatic = field(default_factory=Automatic)
     name: str = "Collector"
     backend: str = "direct"
     backend_options: Mapping[str, Any] = field(default_factory=dict)
-    init_fn: Callable[[], Any] | None = None
 
     def __post_init__(self) -> None:
-        least = self.survival.min_workers
+        options, least = self.options, self.options.survival.min_workers
+        for name in ("prefetch", "max_staleness"):
+            if getattr(options, name) is not None:
+                count(name, getattr(options, name), least=0)
+        if self.sync and options.max_staleness is not None:
+            raise ValueError("max_staleness is for asynchronous collection; synchronous batches are never stale")
+        for name, value in (("preemptive_threshold", options.preemptive_threshold), ("cat_results", self.cat_dim)):
+            if value is not None and not self.sync:
+                raise ValueError(f"{name}={value!r} is for synchronous collection; leave it out")
+        if options.preemptive_threshold is not None and not 0 <= options.preemptive_threshold <= 1:
+            raise ValueError(f"preemptive_threshold={options.preemptive_threshold!r} must be between 0 and 1")
+        if not (options.cat_results in (None, "stack") or type(options.cat_results) is int):
+            raise ValueError(f"cat_results={options.cat_results!r} must be None, 'stack' or an int")
         if least is not None and least > len(self.workers):
             raise ValueError(f"min_workers={least} must be between 1 and the number of workers, {len(self.workers)}")
+
+    @property
+    def sync(self) -> bool:
+        """Whether every batch has a share of every worker; else every batch is of one worker."""
+        return self.options.sync is not False
+
+    @property
+    def enough(self) -> int | None:
+        """With so many shares of a batch the others end; `None` waits for all."""
+        part = self.options.preemptive_threshold
+        return None if part is None else int(len(self.workers) * part)
+
+    @property
+    def ahead(self) -> int:
+        """How far ahead workers are asked."""
+        return int(not self.sync) if self.options.prefetch is None else self.options.prefetch
+
+    @property
+    def cat_dim(self) -> int | None:
+        """The dimension along which shares are concatenated; `None` stacks them."""
+        return self.options.cat_results if isinstance(self.options.cat_results, int) else None
 
 
 def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any]:

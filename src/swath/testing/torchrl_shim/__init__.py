@@ -126,7 +126,7 @@ LENT: Lent = {
     },
     ManyWorkers: {
         "_weight_sync_schemes": _at("_outlet.schemes"),
-        "preemptive_threshold": _at("_request.order.preemptive_threshold"),
+        "preemptive_threshold": _at("_request.options.preemptive_threshold"),
         "interruptor": None,
     },
 }
