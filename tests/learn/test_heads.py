@@ -1,26 +1,10 @@
+import math
+
+import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch.distributions import Categorical as Reference
 
-from swath.learn.heads import Categorical, MultiCategorical
-
-SHAPES = st.lists(st.integers(1, 4), max_size=2).map(tuple)
-
-
-@settings(deadline=None, max_examples=30)
-@given(shape=SHAPES, n=st.integers(1, 7), start=st.integers(-2, 3), seed=st.integers(0, 1000))
-def test_a_choice_has_the_log_probability_and_entropy_of_the_softmax(shape, n, start, seed):
-    torch.manual_seed(seed)
-    logits, head = 3 * torch.randn(*shape, n), Categorical(n, start)
-    action, log_prob = head.sample(logits)
-    reference = Reference(logits=logits)
-    assert action.shape == log_prob.shape == shape
-    assert action.dtype == torch.int64
-    torch.testing.assert_close(log_prob, reference.log_prob(action - start), atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(head.log_prob(logits, action), log_prob, atol=0, rtol=0)
-    torch.testing.assert_close(head.entropy(logits), reference.entropy(), atol=1e-6, rtol=1e-5)
+from swath.learn.heads import Categorical, Gaussian
 
 
 def test_choices_come_as_often_as_the_softmax_says():
@@ -32,13 +16,57 @@ def test_choices_come_as_often_as_the_softmax_says():
     assert chi_squared < 18.5  # a fair sampler exceeds it once in 1,000 seeds
 
 
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
-def test_multi_choices_take_the_shape_and_the_start_of_their_space(lead):
-    head = MultiCategorical([2, 2, 3, 3], shape=(2, 2), start=[5, 6, 7, 8])
-    out = torch.randn(*lead, head.inputs)
+INF = math.inf
+
+
+def head_of(low, high, std=1.0):
+    return Gaussian(np.array(low), np.array(high), math.log(std))
+
+
+def test_the_output_is_in_units_of_half_the_range_around_its_centre():
+    head = head_of([0.0, -2.0], [10.0, 2.0])
+    action, _ = head.mode(torch.tensor([[0.0, 0.5], [0.2, -1.0]]))
+    torch.testing.assert_close(action, torch.tensor([[5.0, 1.0], [6.0, -2.0]]))
+    torch.testing.assert_close(head.log_std.exp().detach(), torch.tensor([5.0, 2.0]))
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 0.3), (-0.1, 0.7)])
+def test_on_a_bound_the_probability_is_all_that_lies_beyond(low, high):
+    torch.manual_seed(0)
+    head, out = head_of([low], [high], std=1.3), torch.full((50_000, 1), 0.4)
     action, log_prob = head.sample(out)
-    assert action.shape == (*lead, 2, 2)
-    assert log_prob.shape == lead
-    offset = action - torch.tensor([[5, 6], [7, 8]])
-    assert ((offset >= 0) & (offset < torch.tensor([[2, 2], [3, 3]]))).all()
+    assert ((action >= low) & (action <= high)).all()
+    for bound in (head.low, head.high):
+        there = (action == bound).squeeze(-1)
+        (probability,) = log_prob[there].exp().unique()
+        assert there.float().mean().item() == pytest.approx(probability.item(), abs=0.01)
+
+
+def test_sampled_log_probabilities_are_those_of_the_sampled_actions():
+    head, out = head_of([-1.0, -INF, 0.0], [1.0, 3.0, INF]), torch.randn(1000, 3)
+    action, log_prob = head.sample(out)
+    assert (action[:, 0].abs() == 1).any()
+    assert (action[:, 1] == 3).any()
+    assert (action[:, 2] == 0).any()
     assert torch.equal(head.log_prob(out, action), log_prob)
+
+
+def test_the_gradient_stays_finite_far_beyond_the_bounds():
+    head = head_of([-1.0, -1.0], [1.0, 1.0], std=0.01)
+    out = torch.tensor([[500.0, -500.0], [500.0, 500.0]], requires_grad=True)
+    head.log_prob(out, torch.tensor([[1.0, -1.0], [-1.0, 0.0]])).sum().backward()
+    assert torch.isfinite(out.grad).all()
+    assert torch.isfinite(head.log_std.grad).all()
+    assert out.grad[0].tolist() == [0.0, 0.0]
+    assert (out.grad[1] < 0).all()  # towards the actions that were taken
+
+
+def test_the_expected_gradient_of_log_probability_is_zero():
+    """What makes a policy gradient unbiased; it fails if the bounds' probabilities are left out."""
+    torch.manual_seed(0)
+    head, out = head_of([-1.0], [1.0]), torch.full((200_000, 1), 0.8, requires_grad=True)
+    with torch.no_grad():
+        action, _ = head.sample(out)
+    gradient = torch.autograd.grad(head.log_prob(out, action).sum(), [out, head.log_std])
+    assert abs(gradient[0].mean().item()) < 0.01
+    assert abs(gradient[1].item() / len(out)) < 0.01

@@ -1,4 +1,5 @@
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.nn.functional import mse_loss
 from swath.learn import PPO, NetworkPolicy, PPOConfig
 from swath.learn.heads import Categorical as CategoricalHead
 from swath.learn.networks import MLP
-from swath.learn.ppo import STATISTICS, rows_of
+from swath.learn.ppo import STATISTICS, clipped_surrogate, explained_variance, rows_of
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 
 WHOLE = PPOConfig(epochs=1, minibatch_size=100, max_grad_norm=1e9, entropy_coef=0.01)
@@ -217,3 +218,53 @@ def test_what_is_missing_is_named():
         PPO(policy).update(batch_of(policy).exclude("action_log_prob"))
     with pytest.raises(KeyError, match="frames"):
         PPO(policy).load_state_dict({k: v for k, v in PPO(policy).state_dict().items() if k != "frames"})
+
+
+def test_ratios_beyond_the_clip_get_no_gradient_where_they_would_gain():
+    ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1], requires_grad=True)
+    advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
+    loss = clipped_surrogate(ratio.log(), advantage, 0.2)
+    torch.testing.assert_close(loss, torch.tensor([-1.2, 1.5, -0.5, 0.8, -1.1]))
+    (gradient,) = torch.autograd.grad(loss.sum(), ratio)
+    torch.testing.assert_close(gradient, torch.tensor([0.0, 1.0, -1.0, 0.0, -1.0]))
+
+
+def test_explained_variance_is_1_for_the_targets_and_0_for_their_mean_and_never_below_minus_1():
+    target = torch.tensor([1.0, 2.0, 6.0])
+    for value, expected in ((target + 5, 1.0), (torch.full((3,), 3.0), 0.0), (-9 * target, -1.0)):
+        assert explained_variance(target, value).item() == pytest.approx(expected, abs=1e-6)
+    assert explained_variance(torch.ones(3), target) == 0
+
+
+BAD = [
+    *[("epochs", value, "a whole number, 1 or more") for value in (0, 2.5, True)],
+    ("minibatch_size", -1, "a whole number, 1 or more"),
+    ("total_frames", 0, "a whole number, 1 or more"),
+    *[("learning_rate", value, "above 0 and finite") for value in (0, -1e-3, math.inf, math.nan)],
+    ("clip", 0, "above 0 and finite"),
+    ("clip_value", 0.0, "above 0 and finite"),
+    ("max_grad_norm", 0, "above 0 and finite"),
+    *[(name, -0.1, "0 or more and finite") for name in ("value_coef", "entropy_coef")],
+    *[(name, 1.01, "between 0 and 1") for name in ("gamma", "gae_lambda", "final_lr_fraction")],
+    ("gamma", math.nan, "between 0 and 1"),
+    ("gamma", None, "between 0 and 1"),
+    ("clip", None, "above 0 and finite"),
+    ("learning_rate", True, "above 0 and finite"),
+    ("entropy_coef", "0.1", "0 or more and finite"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "wanted"), BAD)
+def test_a_setting_out_of_range_is_refused_with_its_name_and_value(name, value, wanted):
+    with pytest.raises(ValueError, match=f"PPOConfig: {name}={value!r} must be {wanted}"):
+        PPOConfig(**{name: value})
+
+
+def test_the_rate_falls_along_a_line_and_stays_at_its_end():
+    config = PPOConfig(total_frames=1000, final_lr_fraction=0.1)
+    assert [config.remaining(frames) for frames in (0, 500, 1000, 2000)] == pytest.approx([1, 0.55, 0.1, 0.1])
+
+
+def test_without_an_end_the_rate_stays():
+    assert PPOConfig().remaining(10**9) == 1
+    assert PPOConfig(clip_value=0.2).clip_value == 0.2

@@ -1,4 +1,4 @@
-"""Filters by themselves: what they make of observations, and what they remember."""
+"""Filters by themselves, and the statistics in them, against those of the values written down."""
 
 import copy
 import pickle
@@ -6,6 +6,8 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from swath.rollout_workers import (
     AlgorithmConfig,
@@ -13,6 +15,7 @@ from swath.rollout_workers import (
     Filter,
     MeanStdFilter,
     NoFilter,
+    RunningStat,
     get_filter,
 )
 
@@ -20,8 +23,8 @@ SHAPES = [(), (3,), (3, 4, 4)]
 BOTH = [MeanStdFilter, ConcurrentMeanStdFilter]
 
 
-def drawn(n, shape, seed=0, dtype=np.float32):
-    return np.random.default_rng(seed).normal(3.0, 2.0, (n, *shape)).astype(dtype)
+def drawn(n, shape, seed=0, dtype=np.float64, centre=3.0):
+    return np.random.default_rng(seed).normal(centre, 2.0, (n, *shape)).astype(dtype)
 
 
 @pytest.mark.parametrize("kind", BOTH)
@@ -86,14 +89,6 @@ def test_the_dtype_is_kept_and_the_input_not_written(dtype, batch):
     np.testing.assert_array_equal(values, kept)
 
 
-def test_without_update_it_learns_nothing():
-    filt = MeanStdFilter((2,), clip=None)
-    filt(np.array([[0.0, 0.0], [2.0, 4.0]]))
-    seen = filt(np.array([1.0, 2.0]), update=False)
-    np.testing.assert_allclose(seen, [0, 0])
-    assert (filt.rs.n, filt.buffer.n) == (2, 2)
-
-
 NESTS = [
     {"a": (2,), "b": {"c": (), "d": None}},
     ((2,), ((), None)),
@@ -129,13 +124,6 @@ def test_nested_observations_are_filtered_leaf_by_leaf_and_unshaped_leaves_pass_
 def test_an_observation_of_another_shape_is_refused(x):
     with pytest.raises(ValueError, match=r"observation of shape .*; wanted \(2,\), or such a batch"):
         MeanStdFilter((2,))(x)
-
-
-def test_a_refused_observation_leaves_no_trace_in_any_leaf():
-    filt = MeanStdFilter({"a": (2,), "b": (3,)})
-    with pytest.raises(ValueError, match="shape"):
-        filt({"a": np.zeros(2), "b": np.zeros(9)})
-    assert (filt.rs["a"].n, filt.rs["b"].n) == (0, 0)
 
 
 COPIES = {
@@ -225,3 +213,108 @@ def test_a_filter_is_got_from_a_callable_which_is_told_the_shape():
 def test_what_is_no_filter_is_refused_by_name(config, error):
     with pytest.raises(error, match="observation_filter="):
         get_filter(config, (2,))
+
+
+def assert_knows(stat, values):
+    """The statistics are those of `values` `[n, …]`."""
+    assert stat.n == len(values)
+    np.testing.assert_allclose(stat.mean, values.mean(0), rtol=1e-6, atol=1e-9)
+    if len(values) > 1:
+        np.testing.assert_allclose(stat.var, values.var(0, ddof=1), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(stat.std, values.std(0, ddof=1), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("pushes", [0, 1])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_fewer_than_two_values_have_no_variance(shape, pushes):
+    stat = RunningStat(shape)
+    stat.push_batch(np.ones((pushes, *shape)))
+    for spread in (stat.var, stat.std):
+        np.testing.assert_array_equal(spread, np.zeros(shape, dtype=np.float32), strict=True)
+    np.testing.assert_array_equal(stat.mean, np.full(shape, float(pushes)), strict=True)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(SHAPES),
+    st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    st.sampled_from([0.0, -3.0, 1e4]),
+)
+def test_batches_of_any_size_equal_single_pushes_and_the_values_at_once(shape, sizes, centre):
+    values = drawn(sum(sizes), shape, centre=centre)
+    batched, single = RunningStat(shape), RunningStat(shape)
+    for batch in np.split(values, np.cumsum(sizes)[:-1]):
+        batched.push_batch(batch)
+    for value in values:
+        single.push(value)
+    assert batched.n == batched.num_pushes_delta == single.n == len(values)
+    np.testing.assert_allclose(batched.mean, single.mean, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(batched.var, single.var, rtol=1e-6, atol=1e-9)
+    if len(values):
+        assert_knows(batched, values)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_another_ones_news_are_merged_as_if_pushed_here(shape):
+    mine, theirs = drawn(5, shape), drawn(9, shape, seed=1)
+    stat, other = RunningStat(shape), RunningStat(shape)
+    stat.push_batch(mine)
+    other.push_batch(drawn(4, shape, seed=2))
+    other.reset_delta()
+    other.push_batch(theirs)
+    stat.update(other)
+    assert_knows(stat, np.concatenate([mine, theirs]))
+    assert stat.num_pushes_delta == 5
+    assert other.n == 13
+
+
+def test_the_delta_is_exactly_what_was_pushed_since_its_reset():
+    stat, old, new = RunningStat((2,)), drawn(4, (2,)), drawn(6, (2,), seed=1, centre=7.0)
+    stat.push_batch(old)
+    stat.reset_delta()
+    stat.push_batch(new[:1])
+    stat.push_batch(new[1:])
+    delta = RunningStat((2,))
+    delta.update(stat)
+    assert_knows(delta, new)
+    assert_knows(stat, np.concatenate([old, new]))
+    assert stat.num_pushes_delta == 6
+    np.testing.assert_allclose(stat.mean_delta_array, new.mean(0))
+    np.testing.assert_allclose(stat.sum_sq_diff_delta_array, ((new - new.mean(0)) ** 2).sum(0))
+
+
+COPIES_OF_STATS = {
+    "copy": RunningStat.copy,
+    "state": lambda stat: RunningStat.from_state(stat.to_state()),
+    "pickle": lambda stat: pickle.loads(pickle.dumps(stat)),
+}
+
+
+@pytest.mark.parametrize("way", COPIES_OF_STATS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_copy_knows_the_same_and_shares_nothing(shape, way):
+    stat, values = RunningStat(shape), drawn(7, shape)
+    stat.push_batch(values[:3])
+    stat.reset_delta()
+    stat.push_batch(values[3:])
+    made = COPIES_OF_STATS[way](stat)
+    assert made.to_state().keys() == stat.to_state().keys()
+    for name, value in stat.to_state().items():
+        np.testing.assert_array_equal(getattr(made, name), value, strict=name.endswith("array"))
+    made.push_batch(values)
+    made.mean_array[...] = 0
+    assert_knows(stat, values)
+
+
+def test_the_statistics_can_be_set():
+    stat = RunningStat((2,))
+    stat.num_pushes, stat.mean_array, stat.sum_sq_diff_array = 5, np.array([1.0, 2.0]), np.array([16.0, 4.0])
+    assert (stat.n, stat.mean.tolist(), stat.var.tolist(), stat.std.tolist()) == (5, [1, 2], [4, 1], [2, 1])
+
+
+@pytest.mark.parametrize(("method", "value"), [("push", [1.0]), ("push_batch", [[1.0]]), ("push_batch", 1.0)])
+def test_a_value_of_another_shape_is_refused_and_not_counted(method, value):
+    stat = RunningStat((2,))
+    with pytest.raises(ValueError, match=r"among those of shape \(2,\)"):
+        getattr(stat, method)(value)
+    assert stat.n == 0

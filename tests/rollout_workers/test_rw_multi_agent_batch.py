@@ -1,16 +1,23 @@
-"""MultiAgentBatch: batches by policy, and their rows by env step."""
+"""MultiAgentBatch: batches by policy and their rows by env step; and batches one behind another."""
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
 import torch
-from batch_toys import plain
+from batch_toys import episodes, plain, sequences
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swath.rollout_workers import MultiAgentBatch, SampleBatch
+from swath.rollout_workers import (
+    MultiAgentBatch,
+    SampleBatch,
+    concat_samples,
+    concat_samples_into_ma_batch,
+    convert_ma_batch_to_sample_batch,
+)
 
 ROWS = st.lists(st.tuples(st.integers(5, 7), st.integers(0, 4), st.integers(0, 2)), max_size=12)
 
@@ -136,3 +143,108 @@ class TestTimeSlices:
             both().timeslices(0)
         with pytest.raises(KeyError, match="no column 'eps_id'"):
             both().timeslices(1)
+
+
+def test_columns_are_joined_leaf_by_leaf():
+    batch = concat_samples([episodes(), episodes()[1:3]])
+    assert plain(batch["rewards"]) == [0, 1, 2, 3, 4, 1, 2]
+    assert plain(batch["obs"]["y"][1][5:]) == [[2, 3], [4, 5]]
+    assert [info["row"] for info in batch["infos"]] == [0, 1, 2, 3, 4, 1, 2]
+    assert (list(batch), batch.num_grad_updates, batch.is_training) == (list(episodes()), 2, True)
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tensors"])
+def test_sequences_and_their_states_are_joined(kind):
+    parts = [sequences(), sequences()[2:]]
+    whole = concat_samples([part.to_device("cpu") if kind == "tensors" else part for part in parts])
+    assert plain(whole["seq_lens"]) == [2, 3, 1, 3, 1]
+    assert plain(whole["state_in_0"]) == [0, 2, 5, 2, 5]
+    assert (whole.count, whole.max_seq_len, whole.zero_padded) == (10, 3, False)
+    assert whole["seq_lens"].dtype == (torch.int32 if kind == "tensors" else np.int32)
+
+
+def test_padded_and_time_major_sequences_are_joined():
+    whole = sequences().right_zero_pad(3).concat(sequences().right_zero_pad(3))
+    assert (len(whole["a"]), whole.count, whole.zero_padded, whole.max_seq_len) == (18, 12, True, 3)
+    part = SampleBatch(a=np.arange(6).reshape(3, 2), state_in_0=[0.0, 1.0], seq_lens=[3, 1], _time_major=True)
+    whole = part.concat(part)
+    assert (whole["a"].shape, plain(whole["state_in_0"]), plain(whole["seq_lens"]), whole.time_major) == (
+        (3, 4), [0, 1, 0, 1], [3, 1, 3, 1], True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("updates", "mean"), [([None, None], None), ([1, 4], 3.25), ([None, 4], 4), ([0, 0], 0)])
+def test_updates_are_averaged_by_rows_over_those_that_say_them(updates, mean):
+    parts = [SampleBatch({"a": np.zeros(n)}, _num_grad_updates=u) for n, u in zip((1, 3), updates, strict=True)]
+    assert concat_samples(parts).num_grad_updates == mean
+
+
+@pytest.mark.parametrize("empty", [SampleBatch(), SampleBatch(other=np.zeros(0)), sequences()[0:0]])
+def test_empty_batches_are_passed_over(empty):
+    assert plain(concat_samples([empty, SampleBatch(a=[1]), empty])) == {"a": [1]}
+    for nothing in ([], [empty, empty]):
+        whole = concat_samples(nothing)
+        assert (type(whole), len(whole), dict(whole)) == (SampleBatch, 0, {})
+
+
+PADDED = {"_zero_padded": True, "seq_lens": [1]}
+REFUSED = {
+    "a missing column": ([{"a": [1], "b": [1]}, {"a": [1]}], r"columns \['b'\] are in some batches only"),
+    "a further column": ([{"a": [1]}, {"a": [1], "b": [1]}], r"columns \['b'\] are in some batches only"),
+    "other shapes": ([{"a": [[1]]}, {"a": [1]}], r"columns named 'a' do not fit: all the input array dimensions|'a'"),
+    "other nests": ([{"a": {"x": [1]}}, {"a": {"y": [1]}}], r"columns named 'a' do not fit: nested differently"),
+    "a nest and none": ([{"a": {"x": [1]}}, {"a": [1]}], r"columns named 'a' do not fit: nested differently"),
+    "tensors and arrays": ([{"a": [1]}, {"a": torch.ones(1)}], r"'a' do not fit: cannot be joined: Tensor, ndarray"),
+    "tensors of other shapes": ([{"a": torch.ones(1)}, {"a": torch.ones(1, 2)}], r"columns named 'a' do not fit"),
+    "numbers": ([{"a": [1], "b": 3}] * 2, r"columns named 'b' do not fit: zero-dimensional"),
+    "nothing": ([{"a": [1], "b": None}] * 2, r"columns named 'b' do not fit: cannot be joined: NoneType"),
+    "padding": ([{"_zero_padded": True}, {"_zero_padded": False}], r"differ in zero_padded: \['False', 'True'\]"),
+    "layout": ([{"_time_major": True}, {"_time_major": None}], r"differ in time_major: \['None', 'True'\]"),
+    "a length in some": ([{"_max_seq_len": 3}, {}], r"differ in max_seq_len: \['3', 'None'\]"),
+    "padded lengths": (
+        [{**PADDED, "_max_seq_len": n, "a": np.zeros(n)} for n in (2, 3)],
+        r"differ in max_seq_len: \['2', '3'\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_batches_that_do_not_fit_are_refused_by_name(name):
+    parts, message = REFUSED[name]
+    batches = [SampleBatch(**{"a": [1], **part}) for part in parts]
+    for attempt in (concat_samples, concat_samples_into_ma_batch, lambda both: both[0].concat(both[1])):
+        with pytest.raises(ValueError, match=message):
+            attempt(batches)
+
+
+def pair(n, m, env_steps):
+    """So many rows of policies p and q."""
+    return MultiAgentBatch({"p": SampleBatch(a=np.arange(n)), "q": {"a": np.arange(m)}}, env_steps)
+
+
+@pytest.mark.parametrize("join", [concat_samples, concat_samples_into_ma_batch])
+def test_batches_of_several_policies_are_joined_by_policy(join):
+    whole = join([pair(2, 1, 2), pair(1, 0, 4), SampleBatch(a=[5, 6])])
+    assert plain(whole) == (2 + 4 + 2, {"p": {"a": [0, 1, 0]}, "q": {"a": [0]}, "default_policy": {"a": [5, 6]}})
+    with pytest.raises(ValueError, match=r"dict is no SampleBatch or MultiAgentBatch"):
+        join([SampleBatch(a=[1]), {"a": [1]}])
+
+
+def test_single_batches_can_be_made_one_of_several_policies_and_back_with_their_env_steps():
+    shared = SampleBatch(a=[1, 2, 3, 4])
+    shared.own_env_steps = 2
+    assert concat_samples([shared, pair(1, 1, 1)]).env_steps() == 3
+    joined = concat_samples([MultiAgentBatch({"default_policy": shared}, 2), SampleBatch(a=[1])])
+    assert (joined.env_steps(), joined.agent_steps(), joined["default_policy"].env_steps()) == (3, 5, 3)
+    several = concat_samples_into_ma_batch([SampleBatch(a=[1]), SampleBatch(a=[2])])
+    assert plain(several) == (2, {"default_policy": {"a": [1, 2]}})
+    assert plain(concat_samples_into_ma_batch([SampleBatch()])) == (0, {})
+    batch = convert_ma_batch_to_sample_batch(MultiAgentBatch({"default_policy": SampleBatch(a=[1, 2])}, 1))
+    assert (batch.env_steps(), batch.count) == (1, 2)
+
+
+@pytest.mark.parametrize("policies", [{}, {"p": {"a": [1]}}, {"default_policy": {"a": [1]}, "p": {"a": [1]}}])
+def test_a_batch_of_other_policies_is_no_single_one(policies):
+    message = f"rows of policies {sorted(policies)} are no single SampleBatch"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        convert_ma_batch_to_sample_batch(MultiAgentBatch(policies, 1))

@@ -1,13 +1,16 @@
-"""The default network, by the keys of `model`."""
+"""The default network by the keys of `model`, distributions by action space, and dtypes that NumPy has not."""
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from policy_batches import batch_for, equal, ppo
+from torch import distributions as td
 from torch import nn
 
+from swath.rollout_workers import TorchCategorical, TorchDiagGaussian, TorchMultiCategorical
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
-from swath.rollout_workers.policies.networks import DefaultNetwork
+from swath.rollout_workers.policies.networks import DefaultNetwork, dist_class_of, head_for
 
 BOX = spaces.Box(-1, 1, (4,))
 
@@ -36,13 +39,6 @@ def test_shared_layers_are_there_once_and_the_value_is_not_small_at_first():
     assert out.abs().max() < 0.1 < value.abs().max()
     x = torch.randn(5, 4)
     assert torch.equal(net.value(x), net(x)[1])
-
-
-@pytest.mark.parametrize(("name", "layer"), [("tanh", nn.Tanh), ("relu", nn.ReLU), ("silu", nn.SiLU)])
-def test_the_activation_is_the_named_one(name, layer):
-    net, x = network(fcnet_hiddens=[5], fcnet_activation=name, with_value=False), torch.randn(2, 4)
-    first, bias, last, end = net.parameters()
-    torch.testing.assert_close(net(x), layer()(x @ first.T + bias) @ last.T + end)
 
 
 def test_a_free_log_std_does_not_depend_on_the_observation():
@@ -92,3 +88,120 @@ def test_any_observation_can_be_read(space, shared):
     assert (out.shape, value.shape) == ((3, 2), (3,))
     assert out.unique(dim=0).shape[0] > 1
     assert torch.equal(net.value(obs), value)
+
+
+def several(out, counts):
+    return [td.Categorical(logits=part) for part in out.split(counts, -1)]
+
+
+SPACES = {
+    "one": (spaces.Discrete(5), [5]),
+    "later": (spaces.Discrete(3, start=4), [3]),
+    "uneven": (spaces.MultiDiscrete([2, 5, 3]), [2, 5, 3]),
+    "even": (spaces.MultiDiscrete([[3, 3], [3, 3]], start=[[1, 0], [0, 2]]), [3] * 4),
+    "binary": (spaces.MultiBinary(3), [2] * 3),
+    "whole": (spaces.Box(np.array([0, -1]), np.array([2, 3]), dtype=np.int32), [3, 5]),
+}
+
+
+@pytest.mark.parametrize(("space", "counts"), SPACES.values(), ids=SPACES)
+def test_choices_are_those_of_torch(space, counts):
+    torch.manual_seed(0)
+    head = head_for(space, normalize=False)
+    assert head.inputs == sum(counts)
+    out, other = torch.randn(2, 50, head.inputs).unbind()
+    made = dist_class_of(head)
+    mine, its = made(out, None), made(other)
+    sample = mine.sample()
+    assert all(action.astype(space.dtype) in space for action in sample.numpy())
+    start = torch.as_tensor(space.low if isinstance(space, spaces.Box) else getattr(space, "start", 0))
+    flat = (sample - start).reshape(50, -1)
+    theirs, others = several(out, counts), several(other, counts)
+    expected = sum(one.log_prob(flat[:, i]) for i, one in enumerate(theirs))
+    torch.testing.assert_close(mine.logp(sample), expected)
+    torch.testing.assert_close(mine.entropy(), sum(one.entropy() for one in theirs))
+    torch.testing.assert_close(mine.kl(its), sum(td.kl_divergence(a, b) for a, b in zip(theirs, others, strict=True)))
+    best = torch.stack([one.logits.argmax(-1) for one in theirs], -1).reshape(sample.shape) + start
+    assert torch.equal(mine.deterministic_sample(), best)
+
+
+def test_counts_of_a_box_of_integers_begin_at_0_where_workers_add_the_bound():
+    box = spaces.Box(5, 7, (2,), dtype=np.int64)
+    out = torch.tensor([[0.0, 0, 9, 9, 0, 0]])
+    assert head_for(box).mode(out)[0].tolist() == [[2, 0]]
+    assert head_for(box, normalize=False).mode(out)[0].tolist() == [[7, 5]]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
+def test_normal_numbers_are_those_of_torch(shape):
+    torch.manual_seed(0)
+    head = head_for(spaces.Box(-1, 1, shape))
+    out, other = torch.randn(2, 50, head.inputs).unbind()
+    made = dist_class_of(head)
+    mine, its = made(out), made(other)
+    theirs, others = (td.Independent(td.Normal(x.chunk(2, -1)[0], x.chunk(2, -1)[1].exp()), 1) for x in (out, other))
+    sample = mine.sample()
+    assert sample.shape == (50, *shape)
+    torch.testing.assert_close(mine.logp(sample), theirs.log_prob(sample.reshape(50, -1)))
+    torch.testing.assert_close(head.sample(out)[1].shape, torch.Size([50]))
+    torch.testing.assert_close(mine.entropy(), theirs.entropy())
+    torch.testing.assert_close(mine.kl(its), td.kl_divergence(theirs, others))
+    assert torch.equal(mine.deterministic_sample().reshape(50, -1), out.chunk(2, -1)[0])
+    action, log_prob = head.sample(out)
+    torch.testing.assert_close(log_prob, head.log_prob(out, action))
+    action, log_prob = head.mode(out)
+    torch.testing.assert_close(log_prob, head.log_prob(out, action))
+
+
+@pytest.mark.parametrize("space", [spaces.Dict(a=spaces.Discrete(2)), spaces.Text(3)])
+def test_other_action_spaces_are_refused(space):
+    with pytest.raises(ValueError, match="no shipped distribution is for the action space"):
+        head_for(space)
+
+
+def test_they_can_be_made_as_the_field_makes_them():
+    out = torch.tensor([[1.0, 3.0, 0.0, 2.0, 1.0]])
+    assert TorchCategorical(out, None).deterministic_sample().tolist() == [1]
+    assert TorchMultiCategorical(out, None, [2, 3]).deterministic_sample().tolist() == [[1, 1]]
+    assert TorchDiagGaussian(out[:, :4].numpy(), None).deterministic_sample().tolist() == [[1, 3]]
+
+
+class Half(nn.Module):
+    """A layer in bfloat16; its outputs too."""
+
+    def __init__(self, observation_space, action_space, num_outputs, model_config):
+        super().__init__()
+        self.out = nn.Linear(observation_space.shape[0], num_outputs, dtype=torch.bfloat16)
+        self.value = nn.Linear(observation_space.shape[0], 1)
+        self.register_buffer("scale", torch.tensor(1.5, dtype=torch.float8_e4m3fn))
+
+    def forward(self, obs):
+        return self.out(obs.to(torch.bfloat16)), self.value(obs).squeeze(-1)
+
+
+def half(seed=0):
+    return ppo(seed=seed, model={"custom_model": Half})
+
+
+def test_weights_come_as_float32_and_go_back_bit_for_bit():
+    one, other = half(seed=1), half(seed=2)
+    weights = one.get_weights()
+    assert {name: str(array.dtype) for name, array in weights.items()} == dict.fromkeys(weights, "float32")
+    assert not equal(weights, other.get_weights())
+    other.set_weights(weights)
+    for name, tensor in one.model.state_dict().items():
+        there = other.model.state_dict()[name]
+        assert there.dtype == tensor.dtype
+        assert torch.equal(there.view(torch.uint8), tensor.view(torch.uint8))
+    weights["out.weight"][:] = 0
+    assert one.get_weights()["out.weight"].any(), "copies"
+
+
+@pytest.mark.parametrize("explore", [True, False])
+def test_answers_and_what_is_told_of_updates_are_arrays_and_numbers(explore):
+    policy = half()
+    obs = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    actions, _, extra = policy.compute_actions(obs, explore=explore)
+    assert (actions.dtype, {str(column.dtype) for column in extra.values()}) == (np.int64, {"float32"})
+    stats = policy.learn_on_batch(batch_for(policy))["learner_stats"]
+    assert all(isinstance(value, float) for value in stats.values())
