@@ -94,6 +94,11 @@ def test_spaces():
     with bare(spaces=given, config={"policies": ["a", "b"]}) as worker:
         assert worker.get_spaces() == {"a": (box, few), "b": (few, few), "__env__": (few, few)}
         assert worker.spaces == worker.get_spaces()
+    env = MockEnv(5)
+    with mock() as worker:
+        both = (env.observation_space, env.action_space)
+        assert worker.get_spaces() == {DEFAULT: both, "__env__": both}
+        assert worker.get_policy().observation_space != env.observation_space, "which is preprocessed"
 
 
 def test_default_policy_class():
@@ -122,8 +127,6 @@ def test_sample_refuses():
             worker.sample()
         with pytest.raises(TypeError, match="explored"):
             worker.sample(explored=True)
-    with pytest.raises(Closed):
-        worker.sample()
 
 
 def test_sample_with_count():
@@ -131,14 +134,6 @@ def test_sample_with_count():
     with two() as worker:
         batch, count = worker.sample_with_count()
         assert count == batch.env_steps() == 10
-
-
-def test_get_spaces():
-    env = MockEnv(5)
-    with mock() as worker:
-        both = (env.observation_space, env.action_space)
-        assert worker.get_spaces() == {DEFAULT: both, "__env__": both}
-        assert worker.get_policy().observation_space != env.observation_space, "which is preprocessed"
 
 
 def test_stop():
@@ -220,13 +215,6 @@ def test_dataset_shards():
         assert set(batches[0]) == {"obs"}, "nothing is added"
 
 
-def test_get_metrics():
-    with mock(config={"rollout_fragment_length": 11}) as worker:
-        worker.sample()
-        assert [metrics.episode_length for metrics in worker.get_metrics()] == [5, 5]
-        assert worker.get_metrics() == []
-
-
 def test_creation_args():
     config = {**SMALL, "seed": 3}
     with learner(seed=3) as worker:
@@ -240,19 +228,3 @@ def test_creation_args():
     with RolloutWorker(**again) as other:
         for name, column in other.sample().items():
             np.testing.assert_array_equal(column, batch[name])
-
-
-def items():
-    """A worker whose items begin with the steps 0, 4, 8, …"""
-    worker, _ = counting_worker()
-    worker.par_iter_init([])
-    return worker
-
-
-def first_step(batch):
-    return int(batch["t"][0])
-
-
-def test_par_iter_next():
-    with items() as worker:
-        assert [first_step(worker.par_iter_next()) for _ in range(3)] == [0, 4, 8]

@@ -81,7 +81,7 @@ def test_episodes_are_forgotten_once_their_last_row_is_handed_out():
     listening = {"on_episode_created": lambda *, episode, **_: made.add(episode)}
     settings = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 10, "callback_functions": listening}
     with made_of(lambda: VectorizedMockEnv(4, 3), RandomPolicy, **settings) as worker:
-        for _ in range(60):
+        for _ in range(12):
             worker.sample()
             gc.collect()
             assert len(made) <= 3 * (10 // 4 + 2)
