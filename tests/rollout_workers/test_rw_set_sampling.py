@@ -89,7 +89,7 @@ def test_the_peers_function_is_a_face_of_it():
         assert isinstance(synchronous_parallel_sample(worker_set=workers), SampleBatch)
         assert len(synchronous_parallel_sample(worker_set=workers, concat=False)) == 2
         assert len(workers_of(synchronous_parallel_sample(worker_set=workers, max_env_steps=3 * STEPS))) == 3
-        assert len(synchronous_parallel_sample(worker_set=workers, max_agent_steps=3 * STEPS, concat=False)) == 4
+        assert len(synchronous_parallel_sample(worker_set=workers, max_agent_steps=3 * STEPS, concat=False)) == 3
         with pytest.raises(ValueError, match="give one of them"):
             synchronous_parallel_sample(worker_set=workers, max_env_steps=1, max_agent_steps=1)
 

@@ -62,13 +62,11 @@ _WITHOUT_EFFECT = {
     "metrics_episode_collection_timeout_s metrics_num_episodes_for_smoothing min_time_s_per_iteration "
     "min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_gradients": "no algorithm reports "
     "here: collect_metrics sums up what workers finished since the last call",
-    "export_native_model_files checkpoint_trainable_policies_only": "nothing writes checkpoints here: "
-    "worker.get_state() is a plain dict to save",
+    "export_native_model_files checkpoint_trainable_policies_only": "save worker.get_state(), a plain dict",
 }
 _REFUSED = {
     "compress_observations": "columns are not compressed; store batches with numpy.savez_compressed",
-    "remote_worker_envs gym_env_vectorize_mode": "sub-envs live in their worker's process; take more workers, or "
-    "return gymnasium's AsyncVectorEnv from env_creator",
+    "remote_worker_envs gym_env_vectorize_mode": "take more workers, or gymnasium's AsyncVectorEnv in env_creator",
     "render_env": "swath.Evaluator records video",
     "sampler_perf_stats_ema_coef": "perf_stats are means over all steps; average those of several calls yourself",
     "exploration_config": "policies explore by themselves: explore=True or False, and compute_actions of your class",
@@ -84,8 +82,7 @@ _REFUSED = {
     "add_default_connectors_to_learner_pipeline": "there are no connectors; use callbacks, filters, or wrap the env",
     "rl_module rl_module_spec model_config": "there are no RLModules; give a policy class, and its network by model",
     "learners num_learners learner_class": "there are no learners; worker.learn_on_batch updates policies in place",
-    "enable_rl_module_and_learner enable_env_runner_and_connector_v2": "workers with policies are the old API stack; "
-    "give False",
+    "enable_rl_module_and_learner enable_env_runner_and_connector_v2": "there is only the old API stack; give False",
     "evaluation_interval evaluation_duration evaluation_num_env_runners evaluation_num_workers "
     "custom_evaluation_function": "evaluate with swath.Evaluator, or with a WorkerSet in_evaluation=True",
 }

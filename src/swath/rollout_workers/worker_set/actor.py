@@ -41,7 +41,7 @@ class SharedWeights(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a request gave, and the version of the weights that the worker had; of a sample its env steps."""
+    """What a request gave, and the version of the weights that the worker had."""
 
     version: int
     value: Any
@@ -131,8 +131,7 @@ class RolloutActor(Member):
 
     def sample(self) -> Parcel:
         """A fragment."""
-        batch = self._worker.sample()
-        return Parcel(Answer(self._version, batch.env_steps()), batch)
+        return Parcel(Answer(self._version, None), self._worker.sample())
 
     def close(self) -> None:
         """Close the envs and the policies, and remove the file of stacks if there are none."""

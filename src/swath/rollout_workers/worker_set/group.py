@@ -67,7 +67,7 @@ class Purpose:
     Attributes:
         tag: by which it is found.
         overdue: somebody has waited for it in vain; its worker is asked nothing before it has answered.
-        steps: of a fragment: env steps that are expected, or that it has.
+        steps: of a fragment: env steps that are expected.
         batch: of a fragment that is there: views of its arrays, good until the request is closed.
     """
 
@@ -277,14 +277,12 @@ class RolloutGroup(WorkerGroup):
             return self.outcome(request)
         if request is None and self.is_gone(worker):
             return Error(WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker))
-        why = f"was not asked: it has not come back within {timeout:g} s"
+        why = f"was not asked: it has not been free for {timeout:g} s"
         if request is not None:
             self.set_overdue([request])
             self._keep([request], tag)
             why = f"has not answered within {timeout:g} s; its answer can be fetched later, "
             why += "by fetch_ready_async_reqs(tags='late')"
-        elif worker in self.fleet.up:
-            why = f"was not asked: for {timeout:g} s it has not answered an earlier call either"
         return Error(WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
 
     def _keep(self, requests: Collection[Request], tag: Any) -> None:

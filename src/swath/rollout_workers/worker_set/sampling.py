@@ -9,7 +9,7 @@ ask the free ─▶ out ─▶ answered ─▶ in order of (worker, request) ─
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from swath.errors import PayloadLost, WorkerLate, WorkerLost, warn_of_no_effect
@@ -69,18 +69,17 @@ class Sampling:
         if len(given) > 1:
             raise ValueError("steps of envs and steps of agents are two ways to end; give one of them")
         group, batches, least = self._workers.open(), self.kept_batches, sum(given.values())
+        steps_of = _agent_steps if min_agent_steps is not None else _env_steps
         timeout = seconds_to_wait(timeout_seconds, group.config.sample_timeout_s)
         if not group.ids() and group.local is None:
             raise ValueError("sample() needs a worker, and this set has none; give num_workers or local_worker=True")
-        while (made := _steps(batches, agents=min_agent_steps is not None)) < least or not batches:
-            if not group.ids():
-                batches.append(group.local.sample())
-                continue
-            batches += _owned(group, collected(group, None if min_env_steps is None else least - made, timeout), concat)
-            if min_agent_steps is None:
-                break  # perhaps with less, when others are late
+        missing = least - sum(map(steps_of, batches))
+        if group.ids() and (missing > 0 or not least):
+            batches += _owned(group, _collected(group, max(0, missing), steps_of, timeout), concat)
+        while not group.ids() and (not batches or sum(map(steps_of, batches)) < least):
+            batches.append(group.local.sample())
         self.kept_batches = []
-        group.counters.deliver(_steps(batches))
+        group.counters.deliver(sum(map(_env_steps, batches)))
         if not concat:
             return batches
         return batches[0] if len(batches) == 1 else concat_samples(batches)
@@ -203,12 +202,13 @@ class Sampling:
             group.update(group.fleet.up, timeout)
 
 
-def collected(group: Workers, min_env_steps: int | None, timeout: float) -> list[Request]:
+def _collected(group: Workers, least: int, steps_of: Callable[[Batch], int], timeout: float) -> list[Request]:
     """Have workers sample until there is enough. What is out or there before, or after an exception, is part of it.
 
     Args:
         group: the workers.
-        min_env_steps: how much is enough; None: one fragment per worker.
+        least: how many steps are enough; 0: one fragment per worker.
+        steps_of: counts those of a batch.
         timeout: how long that may take, in seconds.
 
     Returns:
@@ -222,10 +222,10 @@ def collected(group: Workers, min_env_steps: int | None, timeout: float) -> list
     shares, asked_before = len(group.ids()), group.last_number
 
     def is_enough(fragments: Sequence[Request]) -> bool:
-        if min_env_steps is None:
+        if not least:
             return len(fragments) >= shares
-        steps: int = sum(one.asked.steps for one in fragments)
-        return steps >= min_env_steps
+        made = (one.asked.steps if one.asked.batch is None else steps_of(one.asked.batch) for one in fragments)
+        return sum(made) >= least
 
     def there() -> list[Request]:
         return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
@@ -273,8 +273,8 @@ def _open(group: Workers, request: Request, asked_before: int) -> None:
         error = outcome.exception
     else:
         try:
-            request.asked.batch, request.asked.steps = request.reply.open(), outcome.value
-            group.frames[request.worker] += outcome.value
+            request.asked.batch = request.reply.open()
+            group.frames[request.worker] += request.asked.batch.env_steps()
         except PayloadLost as lost:
             group.close(request)
             error = lost
@@ -332,5 +332,9 @@ def _own_objects(batch: Batch) -> None:
                 dict.__setitem__(part, name, copy.deepcopy(column))
 
 
-def _steps(batches: Iterable[Batch], *, agents: bool = False) -> int:
-    return sum(batch.agent_steps() if agents else batch.env_steps() for batch in batches)
+def _env_steps(batch: Batch) -> int:
+    return batch.env_steps()
+
+
+def _agent_steps(batch: Batch) -> int:
+    return batch.agent_steps()
