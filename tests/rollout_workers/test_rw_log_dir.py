@@ -7,7 +7,7 @@ import gymnasium as gym
 import pytest
 
 from swath.rollout_workers import AlgorithmConfig, RolloutWorker
-from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy import RandomPolicy
 
 
 def worker(log_dir: Any = None, **settings: Any) -> RolloutWorker:

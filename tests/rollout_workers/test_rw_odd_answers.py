@@ -11,7 +11,7 @@ from agent_toys import Troupe
 from sampling_toys import Foreseen, made_of
 
 from swath.rollout_workers import MultiAgentEnv, VectorEnv
-from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy import RandomPolicy
 
 B, F, AT = 3, 4, 2
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}

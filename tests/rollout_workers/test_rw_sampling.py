@@ -12,7 +12,7 @@ from sampling_toys import LONG, Foreseen, counting_worker, made_of
 from swath.errors import Closed
 from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch, VectorEnv
 from swath.rollout_workers.batches.names import views
-from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script, reward_of
 from swath.testing.envs import MockEnv, MockEnv2, MockEnv3, MockVectorEnv, VectorizedMockEnv
 

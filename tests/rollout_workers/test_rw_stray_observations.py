@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sampling_toys import made_of
 
 from swath.rollout_workers import VectorEnv
-from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy import RandomPolicy
 
 B, F, N = 3, 4, 10
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}

@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 from sampling_toys import Foreseen, made_of
 
-from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script
 from swath.testing.envs import VectorizedMockEnv
 

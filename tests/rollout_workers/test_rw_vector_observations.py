@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sampling_toys import made_of
 
-from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy import RandomPolicy
 
 B, F = 2, 5
 FINE = 1.0 + 2.0**-40

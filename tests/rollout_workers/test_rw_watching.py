@@ -11,7 +11,7 @@ from sampling_toys import Foreseen, counting_worker, made_of
 
 from swath.rollout_workers import DefaultCallbacks, Episode
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
-from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, Script
 from swath.testing.envs import MockEnv3, VectorizedMockEnv
 

@@ -17,7 +17,7 @@ from swath.rollout_workers import (
     get_global_worker,
 )
 from swath.rollout_workers.policies.ppo import PGTorchPolicy
-from swath.rollout_workers.policies.random import RandomPolicy
+from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import CountingEnvs
 from swath.testing.envs import BasicMultiAgent, MockEnv
 from swath.testing.faults import EnvBroke, Fault

@@ -46,9 +46,9 @@ from swath.rollout_workers.policies.networks import TorchDiagGaussian as TorchDi
 from swath.rollout_workers.policies.networks import TorchMultiCategorical as TorchMultiCategorical
 from swath.rollout_workers.policies.ppo import PGTorchPolicy as PGTorchPolicy
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy as PPOTorchPolicy
-from swath.rollout_workers.policies.random import RandomPolicy as RandomPolicy
 from swath.rollout_workers.policies.torch import TorchPolicy as TorchPolicy
 from swath.rollout_workers.policy import Policy as Policy
+from swath.rollout_workers.policy import RandomPolicy as RandomPolicy
 from swath.rollout_workers.postprocessing import Postprocessing as Postprocessing
 from swath.rollout_workers.postprocessing import adjust_nstep as adjust_nstep
 from swath.rollout_workers.postprocessing import compute_advantages as compute_advantages

@@ -5,7 +5,7 @@ parameters ──loss──▶ gradients ──mean over ranks──▶ ──bo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from numbers import Real
 from typing import Any, TypeAlias
@@ -57,6 +57,55 @@ def gathered(mine: Any) -> list[Any]:
     everybodys: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(everybodys, mine)
     return everybodys
+
+
+def fitting(model: nn.Module, weights: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    """Each tensor of a model with the one to copy into it, of weights that are arrays or tensors by name.
+
+    Raises:
+        ValueError: names missing or unknown, or other shapes; the message lists them all.
+    """
+    held, given = model.state_dict(), {name: tensor_of(value) for name, value in weights.items()}
+    pairs = (("missing", held.keys() - given.keys()), ("unknown", given.keys() - held.keys()))
+    wrong = [f"{what} {', '.join(sorted(names))}" for what, names in pairs if names]
+    wrong += [
+        f"{name} has shape {list(given[name].shape)} instead of {list(own.shape)}"
+        for name, own in held.items()
+        if name in given and given[name].shape != own.shape
+    ]
+    if wrong:
+        raise ValueError(f"weights that do not fit, none was taken over: {'; '.join(wrong)}")
+    return [(own, given[name]) for name, own in held.items()]
+
+
+def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
+    """A batch with columns of its own, sequences padded to equal length; the given one stays as it is.
+
+    Raises:
+        ValueError: no rows, or no `seq_lens` for a policy that remembers.
+    """
+    batch = samples.copy(shallow=True) if isinstance(samples, SampleBatch) else SampleBatch(samples)
+    if not batch.count:
+        raise ValueError(f"there is nothing to learn from in {batch!r}; give a batch with rows")
+    if recurrent and not batch.zero_padded:
+        if ColumnNames.SEQ_LENS not in batch:
+            raise ValueError(f"a policy that remembers learns from sequences, but {batch!r} has no 'seq_lens'")
+        batch.right_zero_pad(int(batch[ColumnNames.SEQ_LENS].max()))
+    return batch
+
+
+def scheduled(schedule: Sequence[Sequence[float]] | None, constant: float, step: int) -> float:
+    """The value at a step, on straight lines between the `[step, value]` of a schedule, the last one beyond its end.
+
+    Args:
+        schedule: with growing steps; None: `constant` always.
+        constant: likewise.
+        step: the global one.
+    """
+    if schedule is None:
+        return constant
+    steps, values = zip(*schedule, strict=True)
+    return float(np.interp(step, steps, values))
 
 
 # One per parameter of a model, in its order; None where the loss does not depend on it.

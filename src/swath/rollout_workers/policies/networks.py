@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import getitem
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from swath.learn.encoders import Convolutions, VectorEncoder
 from swath.learn.heads import Categorical, DiagGaussian, MultiCategorical, choices_of
 from swath.learn.networks import MLP, orthogonal
 from swath.rollout.spaces import plain_leaves
+from swath.rollout_workers.nests import map_nest, tensor_of
 
 ShippedHead: TypeAlias = Categorical | MultiCategorical | DiagGaussian
 
@@ -184,3 +185,53 @@ class Tower(nn.Module):
         if not self._is_vector:
             obs = self._encoder.forward(*(reduce(getitem, path, obs) for path in self._paths))
         return self.layers.forward(obs, quick=torch.is_inference_mode_enabled())
+
+
+class Outputs(NamedTuple):
+    """What a network says of n rows.
+
+    Attributes:
+        dist_inputs: `[n, num_outputs]`.
+        value: `[n]`; None if it has none.
+        states: behind the rows, or behind each sequence; empty if it remembers nothing.
+    """
+
+    dist_inputs: Tensor
+    value: Tensor | None
+    states: list[Any]
+
+
+def run(model: Callable[..., Any], obs: Any, states: Sequence[Any] = (), seq_lens: Tensor | None = None) -> Outputs:
+    """Call a network.
+
+    Args:
+        model: maps `obs` to `dist_inputs` or `(dist_inputs, value)`; one that remembers maps `(obs, states, seq_lens)`
+            and gives its states as well.
+        obs: `[n, …]`; with sequences, all of equal length, one behind another.
+        states: before each sequence, `[sequences, …]`.
+        seq_lens: rows of each sequence that are no padding; None for a network that does not remember.
+
+    Raises:
+        TypeError: it gave something else.
+    """
+    remembers = seq_lens is not None
+    answer = model(obs, list(states), seq_lens) if remembers else model(obs)
+    parts = answer if isinstance(answer, tuple) else (answer,)
+    *given, after = parts if remembers else (*parts, ())
+    if len(given) not in (1, 2) or not isinstance(given[0], Tensor):
+        wanted = "dist_inputs or (dist_inputs, value)" + (", with the states as the last part" if remembers else "")
+        raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {wanted}")
+    value = given[1] if len(given) == 2 else None
+    return Outputs(given[0], value.squeeze(-1) if value is not None and value.ndim == 2 else value, list(after))
+
+
+def on(device: torch.device, nest: Any) -> Any:
+    """Arrays as tensors on a device, in the same memory where that can be; float64 becomes float32."""
+    if type(nest) is np.ndarray and device.type == "cpu" and nest.dtype == np.float32 and nest.flags.writeable:
+        return torch.from_numpy(nest)
+
+    def tensor(leaf: Any) -> Tensor:
+        made = tensor_of(leaf)
+        return (made.float() if made.dtype == torch.float64 else made).to(device)
+
+    return map_nest(tensor, nest)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from swath.learn.ppo import clipped_surrogate, explained_variance
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.policies.inputs import scheduled
+from swath.rollout_workers.policies.learning import scheduled
 from swath.rollout_workers.policies.networks import DistClass
 from swath.rollout_workers.policies.torch import TorchPolicy
 from swath.rollout_workers.postprocessing import Estimator, compute_advantages, compute_gae_for_sample_batch

@@ -28,10 +28,9 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest
-from swath.rollout_workers.policies import inputs
-from swath.rollout_workers.policies import learning as grads
-from swath.rollout_workers.policies.inputs import device_of, scheduled, to_train_on
-from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, dist_class_of, head_for
+from swath.rollout_workers.policies import learning
+from swath.rollout_workers.policies.learning import Gradients, scheduled
+from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, Outputs, dist_class_of, head_for, on, run
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
 from swath.seeds import derive_named
@@ -133,10 +132,10 @@ class TorchPolicy(Policy):
         """Numbers to report of the last loss, by name; scalar tensors become numbers."""
         return self._stats
 
-    def run_model(self, model: nn.Module, batch: Mapping[str, Any]) -> inputs.Outputs:
+    def run_model(self, model: nn.Module, batch: Mapping[str, Any]) -> Outputs:
         """The network's outputs for the rows of a batch of tensors."""
         seq_lens = batch[ColumnNames.SEQ_LENS] if self._initial_state else None
-        return inputs.run(model, batch[ColumnNames.OBS], states_in(batch), seq_lens)
+        return run(model, batch[ColumnNames.OBS], states_in(batch), seq_lens)
 
     def valid_mean(self, train_batch: SampleBatch) -> Any:
         """A function that takes the mean of `[n]` over the rows of this batch that are no padding."""
@@ -183,7 +182,7 @@ class TorchPolicy(Policy):
         obs = input_dict[ColumnNames.OBS]
         with torch.inference_mode():
             if type(self.model) is DefaultNetwork and self._has_value:
-                return as_array(self.model.value(inputs.on(self.device, obs)))
+                return as_array(self.model.value(on(self.device, obs)))
             value = self._outputs(obs, states_in(input_dict)).value
             if value is None:
                 raise ValueError(f"{self!r} has no values: its model must give (dist_inputs, value)")
@@ -203,7 +202,7 @@ class TorchPolicy(Policy):
             actions = as_answered(self.action_space, np.asarray(actions))
         with torch.inference_mode():
             out = self._outputs(obs_batch, state_batches).dist_inputs
-            return as_array(self._head.log_prob(out, inputs.on(self.device, np.asarray(actions))))
+            return as_array(self._head.log_prob(out, on(self.device, np.asarray(actions))))
 
     @property
     def cur_lr(self) -> float:
@@ -213,7 +212,7 @@ class TorchPolicy(Policy):
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
         """One update from a batch, which is left as it is; see `compute_gradients` and `apply_gradients`."""
         reported: dict[str, Any] = {}
-        batch = to_train_on(samples, recurrent=self.is_recurrent())
+        batch = learning.to_train_on(samples, recurrent=self.is_recurrent())
         if self.callbacks is not None:
             self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=reported)
         found, info = self._gradients(batch)
@@ -229,7 +228,7 @@ class TorchPolicy(Policy):
             FloatingPointError: one is NaN or infinite.
             WorkerLate: other ranks have not come in time.
         """
-        found, info = self._gradients(to_train_on(postprocessed_batch, recurrent=self.is_recurrent()))
+        found, info = self._gradients(learning.to_train_on(postprocessed_batch, recurrent=self.is_recurrent()))
         return [None if gradient is None else gradient.cpu() for gradient in found], info
 
     def apply_gradients(self, gradients: Iterable[Any]) -> None:
@@ -239,11 +238,11 @@ class TorchPolicy(Policy):
             ValueError: another number of them, or another shape; nothing is applied.
             FloatingPointError: one is NaN or infinite; nothing is applied.
         """
-        self._use(grads.fitted(gradients, self._parameters))
+        self._use(learning.fitted(gradients, self._parameters))
 
     def check_gradients(self, gradients: Iterable[Any]) -> None:
         """Raise what `apply_gradients` would raise for these gradients."""
-        grads.fitted(gradients, self._parameters)
+        learning.fitted(gradients, self._parameters)
 
     def get_weights(self) -> Weights:
         """Copies of all parameters and persistent buffers by name, bfloat16 as float32."""
@@ -255,7 +254,7 @@ class TorchPolicy(Policy):
         Raises:
             ValueError: names missing or unknown, or other shapes; the message lists them all, nothing is applied.
         """
-        for own, given in inputs.fitting(self.model, weights):
+        for own, given in learning.fitting(self.model, weights):
             own.copy_(given)
 
     def get_state(self) -> dict[str, Any]:
@@ -271,7 +270,7 @@ class TorchPolicy(Policy):
         Raises:
             ValueError: weights or optimiser of another network; nothing is applied.
         """
-        inputs.fitting(self.model, state["weights"])  # before anything changes
+        learning.fitting(self.model, state["weights"])  # before anything changes
         if "optimizer" in state:
             self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
         super().set_state(state)
@@ -288,14 +287,14 @@ class TorchPolicy(Policy):
         """How many states it has."""
         return len(self._initial_state)
 
-    def _outputs(self, obs: Any, states: Sequence[Any] | None) -> inputs.Outputs:
+    def _outputs(self, obs: Any, states: Sequence[Any] | None) -> Outputs:
         """The network's outputs; without gradients."""
-        tensors = inputs.on(self.device, obs)
+        tensors = on(self.device, obs)
         if not self._initial_state:
-            return inputs.run(self.model, tensors)
-        before = [inputs.on(self.device, part) for part in states or ()]
+            return run(self.model, tensors)
+        before = [on(self.device, part) for part in states or ()]
         lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
-        return inputs.run(self.model, tensors, before, lengths)
+        return run(self.model, tensors, before, lengths)
 
     def _require_fitting_model(self) -> bool:
         """Try the model on two rows; whether it has values."""
@@ -312,7 +311,7 @@ class TorchPolicy(Policy):
                 )
         return value is not None
 
-    def _gradients(self, batch: SampleBatch) -> tuple[grads.Gradients, dict[str, Any]]:
+    def _gradients(self, batch: SampleBatch) -> tuple[Gradients, dict[str, Any]]:
         """Gradients, averaged and bounded, and what is reported of them; the batch becomes tensors."""
         batch.to_device(self.device).set_training()
         learnt, several = [each for each in self._parameters if each.requires_grad], self.distributed_world_size > 1
@@ -323,10 +322,10 @@ class TorchPolicy(Policy):
             made = iter(torch.autograd.grad(loss, learnt, allow_unused=True, materialize_grads=several))
         finally:
             self.model.eval()
-        found: grads.Gradients = [next(made) if each.requires_grad else None for each in self._parameters]
+        found: Gradients = [next(made) if each.requires_grad else None for each in self._parameters]
         stats = {name: _number(value) for name, value in self.stats(batch).items()}
-        found = grads.averaged(found) if several else found
-        found, norm = grads.bound(found, self.config["grad_clip"], self.config["grad_clip_by"])
+        found = learning.averaged(found) if several else found
+        found, norm = learning.bound(found, self.config["grad_clip"], self.config["grad_clip_by"])
         own_rate = self.config["lr_schedule"] is None  # then nobody but the optimiser says the rate of this update
         rate = float(self.optimizer.param_groups[0]["lr"]) if own_rate else self.cur_lr
         return found, {
@@ -338,7 +337,7 @@ class TorchPolicy(Policy):
             "diff_num_grad_updates_vs_sampler_policy": self.num_grad_updates - (batch.num_grad_updates or 0),
         }
 
-    def _use(self, gradients: grads.Gradients) -> None:
+    def _use(self, gradients: Gradients) -> None:
         if self.config["lr_schedule"] is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.cur_lr
@@ -354,3 +353,18 @@ def _number(value: Any) -> Any:
     """A scalar as Python's number, a larger tensor as an array."""
     value = as_array(value) if isinstance(value, Tensor) else value
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
+
+
+def device_of(config: Mapping[str, Any]) -> torch.device:
+    """Where a worker's policies are.
+
+    Raises:
+        RuntimeError: a GPU is asked for, and there is none.
+    """
+    setting = "num_gpus_per_env_runner" if config.get("worker_index", 0) else "num_gpus"
+    gpus = config.get(setting, 0)
+    if not gpus or config.get("_fake_gpus", False):
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise RuntimeError(f"{setting}={gpus!r}, but torch sees no CUDA device here; set it to 0, or _fake_gpus=True")
+    return torch.device("cuda", torch.cuda.current_device())

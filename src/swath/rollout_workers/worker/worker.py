@@ -23,7 +23,7 @@ from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.env_runner import EnvContext, EnvRunner
 from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
-from swath.rollout_workers.policies.inputs import device_of
+from swath.rollout_workers.policies.torch import device_of
 from swath.rollout_workers.worker.envs import Envs
 from swath.rollout_workers.worker.learning import Batch, LearningMethods
 from swath.rollout_workers.worker.options import DatasetReader, RolloutOptions
