@@ -25,15 +25,7 @@ from swath.errors import warn_of_no_effect
 from swath.evaluation.env_parts import Wanted, change, frozen, has_moments, moments_of, parts_at, paths_of
 from swath.evaluation.options import EvaluatorOptions
 from swath.keys import Key
-from swath.rollout.hosts.base import (
-    ArraySpec,
-    Host,
-    HostSpec,
-    TensorDictSpec,
-    close_broken,
-    closed_on_failure,
-    first_of,
-)
+from swath.rollout.hosts.base import ArraySpec, Host, TensorDictSpec, close_broken, closed_on_failure, first_of
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
@@ -105,7 +97,7 @@ class Setting:
         exploration, root = as_exploration_type(options.exploration_type), options.seed
         policy, spec, device, sampled = self._acts, self.host.spec, self.device, exploration is ExplorationType.RANDOM
 
-        def bound_to(spec: HostSpec, observation: Leaves) -> Performer:
+        def bound_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> Performer:
             if not isinstance(policy, Predicts):
                 return bind(policy, spec, observation, Binding(device, exploration))
             if isinstance(spec, ArraySpec):

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from tensordict import TensorDict
 
-from swath.errors import Closed, Superseded, WorkerLate, noted
+from swath.errors import Superseded, WorkerLate, noted
 from swath.evaluation.env_parts import Wanted, dump_recorders, empty_recorders, recorders
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.recording import Film, Recording
@@ -185,7 +185,7 @@ class EvalWorker(Member):
         self._evaluation: EvaluationId = "", 0
         self._newest: dict[str, int] = {}  # by asker
         self._performance: Performance | None = None
-        self._failed = self._closed = self._awaited = False
+        self._failed = False
         self._version = 0
 
     def wanted(self, model_ids: Sequence[str]) -> dict[str, Wanted]:
@@ -208,12 +208,8 @@ class EvalWorker(Member):
 
         Raises:
             Superseded: another evaluation has begun since.
-            Closed: it is shut down.
             Exception: what building or stepping an env, or the policy raised.
         """
-        if self._closed:
-            self._awaited = False
-            raise Closed("this RayEvalWorker was shut down by another handle; make another one")
         asker, number = evaluation
         if number > self._newest.get(asker, 0):
             self._newest[asker], self._evaluation, self._performance = number, evaluation, None
@@ -259,17 +255,9 @@ class EvalWorker(Member):
         """The states of models as they are here."""
         return {model_id: self._setting.state(model_id) for model_id in model_ids}
 
-    def end(self, asker: str) -> bool:
-        """Close for all drivers; whether one that is not this `asker` has yet to learn of it, by asking for more."""
-        if not self._closed:
-            now = self._performance
-            self._awaited = now is not None and now.runner.unfinished and self._evaluation[0] != asker
-            self.close()
-        return self._awaited
-
     def close(self) -> None:
         """Close the envs."""
-        self._closed, self._performance = True, None
+        self._performance = None
         with self._setting.turn:
             self._setting.close()
 

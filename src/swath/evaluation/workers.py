@@ -183,25 +183,16 @@ class EvalWorkers:
             self._closed, group = True, self._group
         try:
             if group is not None:
-                if ends and self._registered is not None:
-                    self._end(group, timeout)
-                asks = ends or self._registered is None
-                for error in group.fleet.close(max(0.0, until - monotonic()), ask=asks):
+                fleet, asks = group.fleet, ends or self._registered is None
+                with suppress(WorkerLate, WorkerLost, FleetFailed):  # what was joined is up, though this may be new
+                    while ends and self._joins and not fleet.up and monotonic() < until:
+                        group.wait((), lambda: False, group.news, until - monotonic())
+                for handle in map(fleet.handle, fleet.standings()) if ends else ():
+                    handle.lasts = False
+                for error in fleet.close(max(0.0, until - monotonic()), ask=asks):
                     _log.error("an env of an evaluation raised when it was closed", exc_info=error)
         finally:
             self._close_setting(max(LEAST_S, until - monotonic()))
-
-    def _end(self, group: WorkerGroup, timeout: float) -> None:
-        """Close the registered worker, and have it end with this driver; others learn first that it is closed."""
-        until = monotonic() + timeout
-        fleet = group.fleet
-        with suppress(WorkerLate, WorkerLost, FleetFailed):
-            while self._joins and not fleet.up and monotonic() < until:  # what was joined is up, though this may be new
-                group.wait((), lambda: False, group.news, until - monotonic())
-            while any(group.answers(group.send(group.to_all("end", self._asker)), until - monotonic()).values()):
-                pass
-        for handle in map(fleet.handle, fleet.standings()):
-            handle.lasts = False
 
     def _close_setting(self, timeout: float) -> None:
         """Close what was built for nobody, and envs that were handed in: in a thread, for it may hang."""
