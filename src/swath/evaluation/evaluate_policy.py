@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -133,7 +134,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         exploration_type="DETERMINISTIC" if deterministic else "RANDOM",
     )
     require_free(env)
-    watchers = [] if callback is None else [_showing(callback, actor)]
+    watchers = [] if callback is None else [partial(_show, callback, actor)]
     episodes = episodes_of(played(options, watchers, render=render, warn=warn).rows)
     returns, lengths = episodes["returns"].copy(), episodes["lengths"].tolist()
     with np.errstate(invalid="ignore"):
@@ -168,40 +169,36 @@ def played(
     return runner
 
 
-def _showing(callback: Callback, model: Any) -> Watcher:
-    """Calls the user's callback with what it would see in Stable-Baselines3."""
-
-    def show(step: Step, slot: int, runner: Runner) -> None:
-        spec, episodes = runner.host.spec, episodes_of(runner.rows)
-        done = np.zeros(spec.num_envs, dtype=np.bool_)
-        done[step.ended.envs] = True
-        seen: list[Any] = [step.observation[0], step.next_observation[0]]
-        if isinstance(spec, ArraySpec):
-            space = spec.observation_space
-            seen = [structured(space, iter(leaves)) for leaves in (step.observation, step.next_observation)]
-            actions = joiner(spec.action_space)(step.outputs)
-        else:
-            actions = step.outputs[0].select(*spec.acted)
-        there = {
-            "i": slot,
-            "n_envs": spec.num_envs,
-            "reward": step.reward[slot],
-            "done": bool(done[slot]),
-            "info": info_of(step.info, slot),
-            "actions": actions,
-            "observations": seen[0],
-            "new_observations": seen[1],
-            "states": runner.policy.state if isinstance(runner.policy, Predictor) else None,
-            "episode_starts": done,
-            "current_rewards": runner.sums.returns.copy(),
-            "current_lengths": runner.sums.lengths.copy(),
-            "episode_rewards": episodes["returns"].tolist(),
-            "episode_lengths": episodes["lengths"].tolist(),
-            "episode_counts": np.array([sum(episode in runner.rows for episode in share) for share in runner.shares]),
-            "episode_count_targets": np.array([*map(len, runner.shares)]),
-            "model": model,
-            "env": runner.host.env,
-        }
-        callback(there, {})
-
-    return show
+def _show(callback: Callback, model: Any, step: Step, slot: int, runner: Runner) -> None:
+    """Call the user's callback with what it would see in Stable-Baselines3."""
+    spec, episodes = runner.host.spec, episodes_of(runner.rows)
+    done = np.zeros(spec.num_envs, dtype=np.bool_)
+    done[step.ended.envs] = True
+    seen: list[Any] = [step.observation[0], step.next_observation[0]]
+    if isinstance(spec, ArraySpec):
+        space = spec.observation_space
+        seen = [structured(space, iter(leaves)) for leaves in (step.observation, step.next_observation)]
+        actions = joiner(spec.action_space)(step.outputs)
+    else:
+        actions = step.outputs[0].select(*spec.acted)
+    there = {
+        "i": slot,
+        "n_envs": spec.num_envs,
+        "reward": step.reward[slot],
+        "done": bool(done[slot]),
+        "info": info_of(step.info, slot),
+        "actions": actions,
+        "observations": seen[0],
+        "new_observations": seen[1],
+        "states": runner.policy.state if isinstance(runner.policy, Predictor) else None,
+        "episode_starts": done,
+        "current_rewards": runner.sums.returns.copy(),
+        "current_lengths": runner.sums.lengths.copy(),
+        "episode_rewards": episodes["returns"].tolist(),
+        "episode_lengths": episodes["lengths"].tolist(),
+        "episode_counts": np.array([sum(episode in runner.rows for episode in share) for share in runner.shares]),
+        "episode_count_targets": np.array([*map(len, runner.shares)]),
+        "model": model,
+        "env": runner.host.env,
+    }
+    callback(there, {})

@@ -191,16 +191,6 @@ class EvaluatorOptions:
         as_exploration_type(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)
         keys_of("done_keys", self.done_keys)
-        self._check_numbers()
-        self._check_together()
-        _ = self.policy_device
-        self.source()
-        if self.place == "thread" and self.init_fn is not None:
-            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
-        if self.video_dir is not None:
-            need("imageio_ffmpeg", extra="video", why="to write films")
-
-    def _check_numbers(self) -> None:
         least = {"num_trajectories": 1, "num_workers": 1, "max_video_bytes": 1, "retries": 0, "record_video": 0}
         for name in (*least, "max_steps", "frames_per_batch", "num_envs", "max_trajectories"):
             if (given := getattr(self, name)) is not None or name in least:
@@ -210,6 +200,13 @@ class EvaluatorOptions:
             number = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < math.inf
             if not number and (given is not None or name.endswith("_s")):
                 raise ValueError(f"{name}={given!r} must be a finite number > 0")
+        self._check_together()
+        _ = self.policy_device
+        self.source()
+        if self.place == "thread" and self.init_fn is not None:
+            warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
+        if self.video_dir is not None:
+            need("imageio_ffmpeg", extra="video", why="to write films")
 
     def _check_together(self) -> None:
         place, policy, threads, n = self.place, self.policy, self.settings.num_threads, self.num_trajectories

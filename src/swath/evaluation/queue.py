@@ -125,7 +125,13 @@ class EvalQueue:
         if not self.admits(sync=request.sync):
             return False
         if self._policy == "latest" and not request.sync:
-            self._take_the_place_of_those_that_wait(request)
+            sent: dict[str, Snapshot] = {}  # counts as sent, unless newer weights wait with a sync request
+            for each in self.waiting:
+                kept = {name: model for name, model in sent.items() if name not in each.models}
+                sent = kept if each.sync else {**kept, **each.models}
+            self.counts["superseded"] += sum(not each.sync for each in self.waiting)
+            self.waiting = [each for each in self.waiting if each.sync]
+            request.models = {**sent, **request.models}
         if request.step is None:
             request.step, self.step_counter = self.step_counter, self.step_counter + 1
         self.policy_version += request.weighted
@@ -148,7 +154,11 @@ class EvalQueue:
             if not request.outcome.done():  # else the caller was woken when this was closed
                 request.outcome.set_result(result) if error is None else request.outcome.set_exception(error)
             if not request.sync:
-                self._keep(request.outcome)
+                self.unread.append(request.outcome)
+        if self._reported and len(self.unread) > MOST_UNREAD:
+            # The oldest result goes, which `on_result` has seen; errors stay as long as possible.
+            del self.unread[next((place for place, each in enumerate(self.unread) if each.exception() is None), 0)]
+            self.counts["dropped_results"] += 1
         self._advance()
 
     def cancel(self, request: Request | None = None) -> int:
@@ -173,23 +183,6 @@ class EvalQueue:
         self.waiting = [request for request in self.waiting if not request.cancelled]
         self.counts["cancelled"] += len(gone)
         return len(gone)
-
-    def _take_the_place_of_those_that_wait(self, request: Request) -> None:
-        """Weights of those that it replaces count as sent, unless newer ones wait with a sync request."""
-        sent: dict[str, Snapshot] = {}
-        for each in self.waiting:
-            kept = {name: model for name, model in sent.items() if name not in each.models}
-            sent = kept if each.sync else {**kept, **each.models}
-        self.counts["superseded"] += sum(not each.sync for each in self.waiting)
-        self.waiting = [each for each in self.waiting if each.sync]
-        request.models = {**sent, **request.models}
-
-    def _keep(self, outcome: Future[Any]) -> None:
-        """Beyond the bound the oldest result goes, which `on_result` has seen; errors stay as long as possible."""
-        self.unread.append(outcome)
-        if self._reported and len(self.unread) > MOST_UNREAD:
-            del self.unread[next((place for place, each in enumerate(self.unread) if each.exception() is None), 0)]
-            self.counts["dropped_results"] += 1
 
     def _advance(self) -> None:
         if self.running is None and self.waiting and not self.closed:

@@ -301,17 +301,14 @@ def interval(
         return math.nan, math.nan
     draws = np.random.Generator(np.random.PCG64(seeds.derive(seed, "bootstrap")))
     with np.errstate(invalid="ignore", over="ignore"):
-        means = [weight * _means(values, n_resamples, draws) for weight, values in sides]
-        low, high = np.quantile(np.sum(means, axis=0), levels(confidence, *sides))
+        totals = np.zeros(n_resamples)
+        for weight, values in sides:
+            n, rows = len(values), max(1, _MOST_AT_ONCE // len(values))
+            for start in range(0, n_resamples, rows):
+                drawn = draws.integers(0, n, size=(min(rows, n_resamples - start), n))
+                totals[start : start + rows] += weight * values[drawn].mean(axis=1)
+        low, high = np.quantile(totals, levels(confidence, *sides))
     return float(low), float(high)
-
-
-def _means(values: Floats, total: int, draws: np.random.Generator) -> Floats:
-    """Means of samples of size N, drawn with replacement from the values [N]."""
-    n = len(values)
-    rows = max(1, _MOST_AT_ONCE // n)
-    sizes = [min(rows, total - start) for start in range(0, total, rows)]
-    return np.concatenate([values[draws.integers(0, n, size=(size, n))].mean(axis=1) for size in sizes])
 
 
 def mean_interval(values: Floats, root: int | None = 0) -> tuple[float, float]:

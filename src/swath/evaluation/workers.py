@@ -338,7 +338,11 @@ class EvalWorkers:
             answered = [request for request in out if request.answered]
             if not answered and monotonic() >= self._until:
                 if group.fleet.up.keys() >= {*left}:
-                    raise self._late(method, sorted({request.worker for request in out}))
+                    late = tuple(sorted({request.worker for request in out}))
+                    doing = f"{method}(), with {self.complete} of {self.wanted} episodes complete, took longer than"
+                    way_out = "they are replaced where they are stuck; give more time, fewer episodes, or max_steps"
+                    text = f"{doing} timeout_s={timeout:g} in workers {[*late]}; {way_out}"
+                    raise WorkerLate(text, workers=late, deadline=timeout)
                 self._until = monotonic() + timeout  # who comes back has deadlines of its own
             for request in answered:
                 group.settle(request)
@@ -359,11 +363,3 @@ class EvalWorkers:
         if self._losses > self._options.retries or not isinstance(cause, WorkerLost):
             raise cause
         self._until = monotonic() + self._options.timeout_s
-
-    def _late(self, method: str, late: Sequence[int]) -> WorkerLate:
-        timeout, doing = self._options.timeout_s, f"{method}() of workers {late}"
-        if method == "play":
-            doing = f"the evaluation, with {self.complete} of {self.wanted} episodes complete,"
-        text = f"{doing} took longer than timeout_s={timeout:g}; workers {late} are replaced where they are stuck"
-        way_out = "give it more time, fewer episodes, or max_steps"
-        return WorkerLate(f"{text}; {way_out}", workers=tuple(late), deadline=timeout)
