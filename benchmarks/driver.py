@@ -63,7 +63,7 @@ class StandIn:
     def __init__(self, *parts: tuple[bytes, list[Any]]) -> None:
         self._reply = Parcel(*[Sealed(*part) for part in parts])
 
-    def answer(self, update: Any, method: str, args: Any, kwargs: Any) -> Any:  # noqa: ARG002  as a worker is called
+    def answer(self, update: Any, method: str, *args: Any) -> Any:  # noqa: ARG002  as a worker is called
         """Call one of the methods below."""
         return getattr(self, method)(*args)
 

@@ -1,5 +1,7 @@
 """Background mode: a thread that writes to the replay buffer until it is told to stop."""
 
+import sys
+
 import pytest
 import torch
 from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, collector
@@ -125,6 +127,17 @@ def test_an_error_stops_it_is_kept_shown_and_raised_once(made, way):
     c.state_dict()
     c.start()
     assert c.is_running()
+
+
+def test_system_exit_of_a_hook_ends_the_thread_and_is_raised_as_any_error(made):
+    c = made(replay_buffer=Memory(), post_collect_hook=lambda td: sys.exit("enough"))
+    c.start()
+    finished(c)
+    assert c.stats()["error"] == "SystemExit: enough"
+    with pytest.raises(SystemExit, match="enough"):
+        c.next()
+    c.post_collect_hook = None
+    assert c.next() is None
 
 
 def test_pause_raises_what_went_wrong_with_what_was_in_flight(made):

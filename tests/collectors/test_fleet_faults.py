@@ -176,6 +176,15 @@ def test_a_worker_that_cannot_be_replaced_ends_the_run_by_default(tmp_path):
     assert (cause.worker, cause.life, cause.exit) == (1, 0, 3)
 
 
+def test_restarts_may_be_limited_for_all_workers_together(tmp_path):
+    script = {worker: [[Fault("exit", step=2)]] * 9 for worker in range(2)}
+    options = {"restarts": Restarts(9, max_total=3, backoff_s=0.0), "backend": "inline"}
+    with fleet(sources=lives(tmp_path, script), **options) as collector:
+        with pytest.raises(FleetFailed):
+            collector.next()
+        assert collector.stats()["restarts"] == 3
+
+
 # ---- placement
 
 

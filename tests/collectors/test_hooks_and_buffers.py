@@ -101,6 +101,15 @@ def test_hooks_can_be_read_and_replaced_while_alive():
     assert len(log.calls) == 2
 
 
+def test_what_is_not_replaced_stays():
+    log = Log()
+    with collector(postproc=log.postproc, pre_collect_hook=log.before) as made:
+        assert made.pre_collect_hook == log.before
+        made.post_collect_hook = log.after
+        assert "added" in made.next()
+    assert log.names == ["before", "postproc", "after"]
+
+
 def test_private_observations_are_not_delivered():
     from gymnasium import spaces
 

@@ -220,6 +220,16 @@ def test_a_push_is_one_version_for_however_many_workers():
             made.update_policy_weights_({0: weights(0), 1: weights(1)})
 
 
+def test_an_updater_may_give_each_worker_weights_of_its_own():
+    class ByWorker(Recording):
+        def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
+            self.collector.publish_weights(weights(2 * worker_id), worker_ids=worker_id)
+
+    with multi(Always(1), weight_updater=ByWorker()) as made:
+        made.update_policy_weights_(weights(1))
+        assert acted(made) == [(0, 1), (2, 1)]
+
+
 def test_a_second_collector_is_refused_while_the_first_lives():
     updater, first = Minimal(), collector(policy=Always(1))
     updater.register_collector(first)

@@ -12,7 +12,7 @@ from staged import Staged, job
 from swath.collectors.fragments import Fragments
 from swath.collectors.gather import AsReady, InOrder
 from swath.errors import Closed, FleetFailed, WorkerLost
-from swath.group.group import Call, Member
+from swath.group.group import Member
 from swath.options import Restarts, Survival
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet
@@ -292,7 +292,7 @@ def test_the_first_that_is_left_answers():
 
 def test_each_is_called_with_its_own():
     group = group_of(Scripted())
-    tickets = group.send({0: Call("reset"), 2: Call("seed", (3,))})
+    tickets = group.send({0: ("reset",), 2: ("seed", 3)})
     assert {worker: answer[1] for worker, answer in group.answers(tickets).items()} == {0: "reset", 2: "seed"}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,6 @@ from swath.collectors.request import CollectorRequest
 from swath.collectors.service import CollectorService
 from swath.collectors.worker_request import WorkerRequest, never
 from swath.errors import warn
-from swath.group.group import Call
 from swath.group.local import Gate, LocalChannel, LocalFleet
 from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
@@ -62,12 +61,8 @@ def assemble(request: CollectorRequest, republish: Callable[[], Any]) -> Collect
         fleet, channel = Fleet(places, jobs.job, len(request.workers), request.options.survival), Channel(places.share)
     try:
         group = Fragments(fleet, channel, request.options.end)
-        group.automatic, group.publish, group.max_staleness = (
-            request.automatic,
-            republish,
-            request.options.max_staleness,
-        )
-        jobs.known = group.workers
+        group.automatic, group.publish, jobs.known = request.automatic, republish, group.workers
+        group.max_staleness = request.options.max_staleness
         if isinstance(fleet, Fleet):
             late = fleet.bring_up()
             with suppress(TypeError):  # workers elsewhere cannot see memory of this process
@@ -80,7 +75,7 @@ def assemble(request: CollectorRequest, republish: Callable[[], Any]) -> Collect
             require_joinable(jobs.described, request.cat_dim)
         collection = _collection(request, jobs, group, gate)
         if request.sync:
-            group.send({worker: Call("conform", (jobs.described[worker],)) for worker in late})
+            group.send({worker: ("conform", jobs.described[worker]) for worker in late})
         if request.options.seed is not None:
             seed_all(collection, request.options.seed)
     except BaseException:
@@ -92,23 +87,19 @@ def assemble(request: CollectorRequest, republish: Callable[[], Any]) -> Collect
 
 def seed_all(collection: CollectorService, root: int, *, static: bool = False) -> None:
     """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
-    with collection.forgetting():
+    with collection.forgetting() as calls:
         collection.jobs.seed_with(root, static=static)
-        tickets = collection.group.send(collection.group.to_all("seed_with", collection.jobs.seeding))
-    collection.group.answers(tickets)
+        calls.update(collection.group.to_all("seed_with", collection.jobs.seeding))
 
 
 def move_fleet(collection: CollectorService, index: int) -> None:
     """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
     jobs = collection.jobs
-    with collection.forgetting():
+    with collection.forgetting() as calls:
         jobs.first = first_worker(index, len(jobs.described))
-        calls = {}
         for worker in jobs.described:
             jobs.lives[worker] = jobs.last_life(worker) + 1
-            calls[worker] = Call("move_to", (jobs.first + worker,))
-        tickets = collection.group.send(calls)
-    collection.group.answers(tickets)
+            calls[worker] = "move_to", jobs.first + worker
 
 
 def first_worker(index: int, n: int) -> int:
@@ -189,13 +180,6 @@ def _collection(request: CollectorRequest, jobs: WorkerJobs, group: Fragments, g
     return service
 
 
-def described_by(fleet: Fleet, handles: Iterable[Handle]) -> dict[int, Description]:
-    """What these workers say they are like."""
-    tickets = {handle.name.worker: fleet.call(handle, "describe") for handle in handles}
-    fleet.answers(list(tickets.values()))
-    return {worker: ticket.value for worker, ticket in sorted(tickets.items())}
-
-
 def require_equal(described: Mapping[int, Description]) -> None:
     """Workers whose shares are joined must yield the same keys, shapes and dtypes.
 
@@ -204,8 +188,7 @@ def require_equal(described: Mapping[int, Description]) -> None:
     """
     (first, model), *others = described.items()
     for worker, one in others:
-        difference = model.difference(one)
-        if difference:
+        if difference := model.difference(one):
             raise ValueError(
                 f"worker {worker} cannot be joined with worker {first}: {difference}; "
                 "give all workers envs and policies of the same kind"
@@ -252,8 +235,7 @@ def add_workers(
         PlacementFailed: no room, or not ready in time.
         Exception: what building them raised. In all cases nothing is added.
     """
-    jobs = collection.jobs
-    fleet, channel = collection.group.fleet, collection.group.channel
+    jobs, fleet, channel = collection.jobs, collection.group.fleet, collection.group.channel
     assert isinstance(fleet, Fleet)
     with collection.changing:
         first = max(jobs.requests) + 1
@@ -263,8 +245,15 @@ def add_workers(
         said: dict[int, Description] = {}
 
         def accept(handles: Sequence[Handle]) -> None:
-            said.update(described_by(fleet, handles))
-            _require_alike(jobs.described, said)
+            """They must give the same entries and take the same weights as the others."""
+            tickets = {handle.name.worker: fleet.call(handle, "describe") for handle in handles}
+            fleet.answers(list(tickets.values()))
+            said.update({worker: ticket.value for worker, ticket in tickets.items()})
+            known, model = next(iter(jobs.described.items()))
+            require_equal({known: model, **said})
+            for worker, one in said.items():
+                if difference := model.manifest.difference(one.manifest):
+                    raise ValueError(f"worker {worker} would take other weights than worker {known}: {difference}")
 
         jobs.requests.update(new)
         try:
@@ -278,23 +267,8 @@ def add_workers(
         jobs.described.update(said)
         with collection.group.lock:
             if jobs.seeding is not None:
-                collection.group.send({worker: Call("seed_with", (jobs.seeding,)) for worker in new})
-            frames = {worker: one.frames for worker, one in jobs.described.items()}
+                collection.group.send(dict.fromkeys(new, ("seed_with", jobs.seeding)))
+            known = jobs.described.items()  # requests that are out stay as they are
+            collection.group.frames = {worker: one.rounded(share or one.frames) for worker, one in known}
             if share is not None:
-                frames = {worker: one.rounded(share) for worker, one in jobs.described.items()}
-                collection.batch_frames = sum(frames.values())
-            collection.fragments.frames = frames  # requests that are out stay as they are
-
-
-def _require_alike(there: dict[int, Description], new: dict[int, Description]) -> None:
-    """New workers must give the same entries and take the same weights.
-
-    Raises:
-        ValueError: they do not.
-    """
-    worker, model = next(iter(there.items()))
-    require_equal({worker: model, **new})
-    for other, one in new.items():
-        difference = model.manifest.difference(one.manifest)
-        if difference:
-            raise ValueError(f"worker {other} would take other weights than worker {worker}: {difference}")
+                collection.batch_frames = sum(collection.group.frames.values())

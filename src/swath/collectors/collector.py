@@ -27,7 +27,6 @@ from swath.collectors.remote import RemoteWorker
 from swath.collectors.request import CollectorRequest, requests_of
 from swath.collectors.state import load_fleet
 from swath.collectors.worker_request import never
-from swath.group.group import Call
 from swath.group.local import LocalFleet
 from swath.nearest import with_options
 from swath.options import count
@@ -184,8 +183,8 @@ class Collector(InThisProcess):
         if index is not None and not spec.resettable:
             raise ValueError(f"index={index!r}: this vector env cannot reset single envs; reset all of them")
         envs = None if index is None else _chosen(index, spec.num_envs)
-        with self.collection.forgetting(envs=envs):
-            self.collection.group.answers(self.collection.group.send({0: Call("reset", (envs,))}))
+        with self.collection.forgetting(envs=envs) as calls:
+            calls[0] = "reset", envs
 
     def get_distant_attr(self, path: str) -> Any:
         """The attribute at the end of a path."""

@@ -70,15 +70,21 @@ class Gather(ABC):
 
 @dataclass
 class Row:
-    """A row of a round: what it is asked for, and what is out of that."""
+    """A row of a round: what it is asked for, and the last request for that."""
 
     asked: Share
     request: Request | None = None
 
+    @property
+    def out(self) -> Request | None:
+        """The request, unless it is lost or not wanted any more: what it was is to be asked for again then."""
+        request = self.request
+        return None if request is None or request.closed or request.dropped else request
+
 
 def _out(one: Mapping[int, Row]) -> list[Request]:
     """What is out of a round, in order of rows."""
-    return [row.request for row in one.values() if row.request is not None]
+    return [request for row in one.values() if (request := row.out) is not None]
 
 
 class InOrder(Gather):
@@ -113,7 +119,6 @@ class InOrder(Gather):
     def forget(self, workers: Collection[int] | None = None) -> None:
         """Rounds of which nothing is out any more are given back."""
         self._group.drop(workers)
-        self._leave_out_closed()
         while self._rounds and not _out(self._rounds[-1]):
             self._group.give_back(next(iter(self._rounds.pop().values())).asked)
 
@@ -134,7 +139,6 @@ class InOrder(Gather):
         for request in answered:
             if not request.closed:
                 group.settle(request)
-        self._leave_out_closed()
         there = [request for request in _out(first) if request.reply is not None]
         return there if len(there) == len(first) else None
 
@@ -165,11 +169,10 @@ class InOrder(Gather):
         group, missing, again = self._group, list[tuple[Row, int]](), set[int]()
         for one in self._rounds:
             for row in one.values():
-                if row.request is not None and row.request.worker in again:
-                    group.cancel(row.request)
-                    row.request = None
+                if (request := row.out) is not None and request.worker in again:
+                    group.cancel(request)
             for number, row in one.items():
-                if row.request is None and (worker := self._worker_for(number)) is not None:
+                if row.out is None and (worker := self._worker_for(number)) is not None:
                     missing.append((row, worker))
             again.update(worker for _, worker in missing)
         group.before_asking([worker for _, worker in missing])
@@ -186,12 +189,6 @@ class InOrder(Gather):
             return None
         self._stand_ins += 1
         return sorted(up)[self._stand_ins % len(up)]
-
-    def _leave_out_closed(self) -> None:
-        """What is lost or not wanted any more is to be asked for again."""
-        for row in (row for one in self._rounds for row in one.values()):
-            if row.request is not None and (row.request.closed or row.request.dropped):
-                row.request = None
 
 
 class AsReady(Gather):

@@ -21,7 +21,6 @@ from swath.collectors.remote import TRAJ_POOL, require_state
 from swath.collectors.request import CollectorRequest, requests_of, settings_of, sources_of
 from swath.collectors.state import OWN, load_fleet
 from swath.errors import warn_of_no_effect
-from swath.group.group import Call
 from swath.nearest import with_options
 from swath.options import count
 from swath.weights.schemes import SharedMemWeightSyncScheme
@@ -46,10 +45,8 @@ class ManyWorkers(BaseCollector):
         """
         chosen = None if reset_idx is None else self._chosen(reset_idx)
         collection = self.collection
-        with collection.forgetting(chosen):
-            calls = collection.group.to_all("reset")
-            tickets = collection.group.send({worker: calls[worker] for worker in chosen or calls})
-        collection.group.answers(tickets)
+        with collection.forgetting(chosen) as calls:
+            calls.update(dict.fromkeys(collection.group.frames if chosen is None else chosen, ("reset",)))
 
     def get_distant_attr(self, path: str) -> list[Any]:
         """What a path leads to in each worker, in order of workers; those that are gone for good are left out.
@@ -81,7 +78,7 @@ class ManyWorkers(BaseCollector):
         if len(rows) != len(workers):
             raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(rows)}")
         each = zip(workers, rows, strict=True)
-        calls = {worker: Call("invoke", (method_name, args, kwargs)) for worker, (args, kwargs) in each}
+        calls = {worker: ("invoke", method_name, args, kwargs) for worker, (args, kwargs) in each}
         return list(self.collection.open_group.call_each(calls).values())
 
     def get_model(self, model_id: str) -> Any:

@@ -39,15 +39,15 @@ class Publication:
     also: list[Callable[[], None]] = field(default_factory=list)
     newest: dict[str, Snapshot] = field(default_factory=dict)
 
-    def add(self, items: Items, workers: Sequence[int] | None) -> None:
+    def add(self, items: Items, workers: Sequence[int | None]) -> None:
         """Publish these, too, instead of what was to be published of the same models for the same workers."""
         for model_id, given in items.items():
             item, before = given, self.newest.get(model_id)
             if given is not None:
                 item = self.newest[model_id] = before if before is not None and before.equals(given) else given
-            for own in self.models.values() if workers is None else ():
+            for own in self.models.values() if None in workers else ():
                 own.pop(model_id, None)
-            for worker in (None,) if workers is None else workers:
+            for worker in workers:
                 self.models.setdefault(worker, {})[model_id] = item
         if not items:
             self.models.setdefault(None, {})
@@ -70,26 +70,16 @@ class WeightOutlet:
     """
 
     def __init__(self, collection: CollectorService, policy: Any) -> None:
-        fleet = collection.group.fleet
+        group = self._group = collection.group
         self.policy = policy
         self.updater: Any = None
         self.schemes: dict[str, WeightSyncScheme] = {}
         self.receivers: dict[str, WeightSyncScheme] = {}
-        self._here = fleet.member if isinstance(fleet, LocalFleet) else None
+        self._here = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
         self.key = collection.jobs.key if self._here is None else ""
-        self._collection = collection
+        self._gate, self._described = collection.gate, collection.jobs.described
         self._manifests: dict[str, Manifest] = {}
-        self._receiving = threading.RLock()
-        self._mine = threading.local()
-
-    @property
-    def version(self) -> int:
-        """The newest that was published."""
-        return self._collection.version
-
-    def require_open(self) -> None:
-        """Raise `Closed` after shutdown."""
-        self._collection.gate.require_open()
+        self._receiving, self._mine = threading.RLock(), threading.local()
 
     def close(self) -> None:
         """Nobody reads here any more, and nothing is received."""
@@ -113,7 +103,7 @@ class WeightOutlet:
             if scheme.sends and (built_there or model_id != POLICY) and (source := self._source(model_id)) is not None
         }
         if first:
-            self._collection.group.channel.publish(first, version=0)
+            self._group.channel.publish(first, version=0)
 
     def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:
         """A scheme serves this model from now on.
@@ -153,15 +143,16 @@ class WeightOutlet:
             RuntimeError: there is nothing to fetch.
             TypeError, KeyError, ValueError: weights do not fit, or there is no such worker.
         """
-        self.require_open()
-        workers, kept = self.addressed(worker_ids), self._kept
+        self._gate.require_open()
+        workers, kept = self.addressed(worker_ids), getattr(self._mine, "kept", None)
         silent = {model_id for model_id, scheme in self.schemes.items() if not scheme.sends}
         sources = {model_id: source for model_id, source in given.items() if model_id not in silent}
         if given and not sources:
-            return self.version
+            return self._group.channel.version
         publication = Publication() if kept is None else kept
         if not any(map(_by_worker, sources.values())):
-            publication.add({model_id: self._item(model_id, source) for model_id, source in sources.items()}, workers)
+            items = {model_id: self._item(model_id, source) for model_id, source in sources.items()}
+            publication.add(items, [None] if workers is None else workers)
         elif len(given) > 1 or worker_ids is not None or kept is not None:
             raise ValueError(
                 "{worker: weights} is one version of one model: publish it without worker_ids, without other "
@@ -169,14 +160,13 @@ class WeightOutlet:
             )
         else:
             ((model_id, each),) = sources.items()
-            unknown = sorted(set(each) - set(self._workers))
-            if unknown:
+            if unknown := sorted(set(each) - set(self._workers)):
                 raise ValueError(f"weights are for the workers {unknown}; this collector has {self._workers} only")
             for worker, own in each.items():
                 publication.add({model_id: self._item(model_id, own)}, [worker])
         if also is not None:
             publication.also.append(also)
-        return self._put(publication) if kept is None else self.version + 1
+        return self._put(publication) if kept is None else self._group.channel.version + 1
 
     @contextmanager
     def one_version(self) -> Iterator[None]:
@@ -185,8 +175,8 @@ class WeightOutlet:
         Raises:
             Closed: the collector was shut down.
         """
-        self.require_open()
-        outer, mine = self._kept, Publication()
+        self._gate.require_open()
+        outer, mine = getattr(self._mine, "kept", None), Publication()
         self._mine.kept = mine
         try:
             yield
@@ -214,17 +204,17 @@ class WeightOutlet:
     def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
         """Wait until these workers run what is meant for them now."""
         if self._here is not None:
-            with self._collection.gate.control(timeout_s):
-                pass
-            return
-        calls, addressed = self._collection.open_group.to_all("touch"), self.addressed(worker_ids)
-        asked = calls if addressed is None else {worker: calls[worker] for worker in addressed}
-        for worker, version in self._collection.group.answers(self._collection.group.send(asked), timeout_s).items():
-            self._collection.fragments.workers[worker].version = version
+            with self._gate.control(timeout_s):
+                return
+        self._gate.require_open()
+        addressed = self.addressed(worker_ids)
+        tickets = self._group.send(dict.fromkeys(self._workers if addressed is None else addressed, ("touch",)))
+        for worker, version in self._group.answers(tickets, timeout_s).items():
+            self._group.workers[worker].version = version
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
-        known, standings = self._collection.fragments.workers, self._collection.group.fleet.standings()
+        known, standings = self._group.workers, self._group.fleet.standings()
         there = (worker for worker, one in sorted(standings.items()) if one.phase != "gone")
         return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
 
@@ -247,7 +237,7 @@ class WeightOutlet:
 
     def newest(self, model_id: str, worker: int | None, seen: int) -> tuple[int, Snapshot] | None:
         """What was published last for a worker, or for all, and its number; `None` if it was no later than `seen`."""
-        return self._collection.group.channel.newest(worker, model_id, seen)
+        return self._group.channel.newest(worker, model_id, seen)
 
     def receive_from(self, schemes: Mapping[str, WeightSyncScheme], collector: Any, worker_idx: int | None) -> None:
         """Make these receivers for the collector; those that had the same models are shut down.
@@ -259,10 +249,10 @@ class WeightOutlet:
             for model_id, scheme in schemes.items():
                 scheme.init_on_receiver(model_id=model_id, context=collector, worker_idx=worker_idx)
                 self._learn(model_id)
-            replaced = [self.receivers.get(model_id) for model_id in schemes]
+            before = list(self.receivers.values())
             self.receivers.update(schemes)
-            for old in replaced:
-                if old is not None and old not in self.receivers.values():
+            for old in before:
+                if old not in self.receivers.values():
                     old.shutdown()
 
     def receive(self) -> None:
@@ -287,18 +277,13 @@ class WeightOutlet:
             raise errors[0]
 
     @property
-    def _kept(self) -> Publication | None:
-        kept: Publication | None = getattr(self._mine, "kept", None)
-        return kept
-
-    @property
     def _workers(self) -> list[int]:
-        return sorted(self._collection.group.fleet.standings())
+        return sorted(self._group.fleet.standings())
 
     def _put(self, publication: Publication) -> int:
-        version = self._collection.group.channel.publish_each(publication.models)
+        version = self._group.channel.publish_each(publication.models)
         for change in publication.also:
-            self._collection.gate.soon(change)
+            self._gate.soon(change)
         return version
 
     def _source(self, model_id: str) -> Any:
@@ -320,8 +305,8 @@ class WeightOutlet:
             if who in self._workers:
                 return [who]
             raise ValueError(f"worker_ids={who}: there is no such worker; workers are {self._workers}")
-        device, described = as_device("worker_ids", who), self._collection.jobs.described
-        places = {worker: one.policy_device or torch.device("cpu") for worker, one in described.items()}
+        device = as_device("worker_ids", who)
+        places = {worker: one.policy_device or torch.device("cpu") for worker, one in self._described.items()}
         found = [worker for worker, place in places.items() if place == device]
         if not found:
             raise ValueError(f"worker_ids={who!r}: no policy runs there; workers and devices are {places}")
@@ -334,14 +319,10 @@ class WeightOutlet:
 
     def _manifest(self, model_id: str) -> Manifest:
         """What the weights of a model must look like, as the first worker that answers says."""
+        if model_id == POLICY:
+            return next(iter(self._described.values())).manifest
         if model_id not in self._manifests:
-            if model_id == POLICY:
-                found = next(iter(self._collection.jobs.described.values())).manifest
-            elif self._here is not None:
-                found = self._here.manifest_of(model_id)
-            else:
-                found = self._collection.open_group.call_first("manifest_of", model_id)
-            self._manifests[model_id] = found
+            self._manifests[model_id] = self._group.call_first("manifest_of", model_id)
         return self._manifests[model_id]
 
 

@@ -231,13 +231,6 @@ class RemoteWorker(Worker, Responder):
     def _is_stopped(self) -> bool:
         return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
 
-    def zero_batch(self) -> Any:
-        """A batch of zeros with the keys, shapes and dtypes of real ones."""
-        rows = self.blank_rows()
-        ids = torch.zeros(rows.terminated.shape, dtype=torch.int64).numpy()
-        counts = None if self.options.max_frames is None else ids.copy()
-        return Fragment(rows, ids, counts, 0).to_tensordict(self.layout)
-
 
 def build_remote(request: WorkerRequest) -> Responder:
     """The worker; the function that jobs name. What travelled frozen thaws here.

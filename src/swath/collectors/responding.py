@@ -78,11 +78,11 @@ class Responder(Member):
     def _tally(self) -> Tally:
         """What went wrong in this life so far."""
 
-    def answer(self, update: Update | None, method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+    def answer(self, update: Update | None, method: str, *args: Any) -> Any:
         """Take newer weights, and call a method; what waits to be written is dropped where episodes begin anew."""
         if self._writer is not None and method in BEGINNING_ANEW:
             self._writer.drop()
-        return super().answer(update, method, args, kwargs)
+        return super().answer(update, method, *args)
 
     def collect(self, ask: FragmentRequest) -> Parcel | Broken:
         """Make one fragment, and write it if that is to be done from here."""

@@ -116,12 +116,20 @@ class CollectorService:
                 self.whole.drop([None] if workers is None else workers, envs)
 
     @contextmanager
-    def forgetting(self, workers: Collection[int] | None = None, envs: list[int] | None = None) -> Iterator[None]:
-        """Calls sent within come after what is dropped, and before whatever is asked for later."""
+    def forgetting(
+        self, workers: Collection[int] | None = None, envs: list[int] | None = None
+    ) -> Iterator[dict[int, Sequence[Any]]]:
+        """Drop, then make the calls that are put into this dict by worker, before whatever is asked for later.
+
+        What is done within comes at that moment, too. At the end the calls are waited for.
+        """
         self.gate.require_between()
+        calls: dict[int, Sequence[Any]] = {}
         with self.group.lock:
             self.forget(workers, envs)
-            yield
+            yield calls
+            tickets = self.group.send(calls)
+        self.group.answers(tickets)
 
     def begin_randomly(self) -> None:
         """Let so many batches be random as are left of the random beginning."""

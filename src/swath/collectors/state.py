@@ -12,7 +12,6 @@ from torch import nn
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
 from swath.collectors.service import CollectorService
 from swath.collectors.worker_request import thawed
-from swath.group.group import Call
 from swath.weights.manifest import take
 from swath.weights.snapshot import POLICY
 
@@ -49,7 +48,7 @@ def load_fleet(
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
     weights = {worker: take(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part}
     version = int(saved.get("policy_version", collection.version))
-    with collection.forgetting():
+    with collection.forgetting() as calls:
         by_channel = {} if jobs.here else weights
         models: dict[int | None, dict[str, Any]] = {
             worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts
@@ -61,16 +60,13 @@ def load_fleet(
             jobs.seeding = None
             if saved["seed"] is not None:
                 jobs.seed_with(saved["seed"])
-        calls = {}
         for worker, part in parts.items():
             known[worker].frames = int(part.get("frames", known[worker].frames))
             known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
             jobs.lives[worker] = max(jobs.last_life(worker), last_life_of(part)) + 1
             rest = {name: value for name, value in part.items() if name != WEIGHTS or jobs.here}
             rest["policy_version"] = version
-            calls[worker] = Call("restore", (rest, jobs.seeding))
-        tickets = collection.group.send(calls)
-    collection.group.answers(tickets)
+            calls[worker] = "restore", rest, jobs.seeding
 
 
 def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, Any]:

@@ -153,7 +153,7 @@ class TakesWeights:
             ValueError: two sources, or one beside registered receivers.
             RuntimeError: a sender cannot be reached.
         """
-        self._outlet.require_open()
+        self.collection.gate.require_open()
         given = sources_of(None, {"policy_or_weights": policy_or_weights, "weights": weights, "policy": policy})[POLICY]
         if self._outlet.receivers:
             if given is not None:
@@ -175,7 +175,7 @@ class TakesWeights:
             TypeError: not a dict of schemes.
             RuntimeError: a scheme is a sender in this process, or its sender cannot be reached.
         """
-        self._outlet.require_open()
+        self.collection.gate.require_open()
         self._outlet.receive_from(require_schemes("weight_recv_schemes", weight_recv_schemes), self, self._worker_idx)
         if synchronize_weights:
             self._outlet.receive()
@@ -188,7 +188,7 @@ class TakesWeights:
 
     @weight_updater.setter
     def weight_updater(self, updater: Any) -> None:
-        self._outlet.require_open()
+        self.collection.gate.require_open()
         made = made_updater(updater, self._outlet.policy)
         if made is not None:
             made.register_collector(self)
@@ -196,7 +196,7 @@ class TakesWeights:
 
     def init_updater(self, *args: Any, **kwargs: Any) -> None:
         """Call `init` of the weight updater; without one do nothing."""
-        self._outlet.require_open()
+        self.collection.gate.require_open()
         if self._outlet.updater is not None:
             self._outlet.updater.init(*args, **kwargs)
 
@@ -207,11 +207,11 @@ class TakesWeights:
     @property
     def policy_version(self) -> int:
         """The newest version that was published; 0 at construction."""
-        return self._outlet.version
+        return self.collection.version
 
     def get_policy_version(self) -> int:
         """The same as `policy_version`."""
-        return self._outlet.version
+        return self.collection.version
 
     def _weight_sources(self, request: CollectorRequest) -> tuple[WeightUpdaterBase | None, Schemes, Schemes]:
         """The updater, and by model the schemes that send and those that receive.
@@ -254,4 +254,4 @@ class TakesWeights:
 
     def _require_ready(self) -> None:
         self._background.raise_kept()
-        self._outlet.require_open()
+        self.collection.gate.require_open()

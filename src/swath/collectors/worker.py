@@ -9,13 +9,14 @@ import logging
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
 
 from swath.collectors.acting import Acting
 from swath.collectors.messages import Tally
-from swath.collectors.worker_request import Seeding, WorkerRequest, first_reset, ours_to_close, require_possible
+from swath.collectors.worker_request import Seeding, WorkerRequest, first_reset, require_possible
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
 from swath.rollout.buffer import Rows, TensorDictRows
@@ -61,17 +62,18 @@ class Worker:
     """
 
     def __init__(self, request: WorkerRequest) -> None:
-        options = request.options
+        options, source = request.options, request.source
         self.options, self.index, self.life, self._stopped = options, request.worker, request.life, request.stopped
-        host = self.host = build(request.source, Fitting(options.max_frames, options.devices.movable_env))
-        with closed_on_failure(ours_to_close(host, request.source)):
+        host = self.host = build(source, Fitting(options.max_frames, options.devices.movable_env))
+        copies = host.env[1:] if isinstance(host.env, list) else []  # an instance of the user's stays open
+        with closed_on_failure(copies if source.is_instance else [host]):
             require_possible(host, request)
             self._observation = first_reset(host, request)
             policy = RandomPolicy() if request.policy is None else request.policy
             if options.policy_factory is not None:
                 policy = from_factory(options.factory(), first_of(host.env))
             self.acting = Acting(options, policy, host.spec)
-            self.bound = self.acting.bound(self._observation)
+            self._act_with(self.acting.bound(self._observation))
             self.layout = Layout(
                 batch_shape=host.spec.batch_shape,
                 observation=host.spec.observed,
@@ -82,15 +84,18 @@ class Worker:
             )
             self.version, self.beside_others, self.tally = 0, False, Tally()
             self.seeding: Seeding | None = None
-            self._randomly = self._checked(randomly(host.spec, self.bound))
-            self._acting = self._checked(self.bound)
             self._stage = Stage(self._observation)
             self._stale = False
             self._rebuilds = request.here and options.on_env_error == "restart"
             self._broken: Exception | None = None
             self._streams: PrivateStreams | None = None
             self._ids = TrajectoryIds(host.spec.num_envs, worker=self.index, life=self.life)
-            self._rules = self._make_rules()
+            limited_there = isinstance(host.spec, TensorDictSpec)  # by the envs themselves
+            limit = StepLimit.of(host.spec, None if limited_there else options.max_frames)
+            limit.restart(range(host.spec.num_envs))
+            resets = options.on_env_error == "reset"
+            failures = Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures()
+            self._rules = Rules(limit, go_on, failures)
             self.make_steps(-(-request.frames // host.spec.num_envs))
             if request.seed is not None:
                 self.seed_with(request.seed)
@@ -103,12 +108,12 @@ class Worker:
     def enter_background(self) -> None:
         """From the next fragment on a copy of the policy acts, beside threads that draw from the same generators."""
         self.beside_others = True
-        self._act_with(self.acting.copied(self._stage.observation))
+        self._go_on_with(self.acting.copied(self._stage.observation))
 
     def leave_background(self) -> None:
         """From the next fragment on the user's own policy acts again."""
         self.beside_others = False
-        self._act_with(self.acting.restored())
+        self._go_on_with(self.acting.restored())
 
     def make_fragment(self, *, randomly: bool = False) -> Fragment:
         """Collect one fragment.
@@ -184,13 +189,15 @@ class Worker:
         self.n_steps = n_steps
         self._buffer = buffer_for(self.bound, self._observation, n_steps)
 
-    def blank_rows(self) -> Rows | TensorDictRows:
-        """Rows of a fragment, all zero."""
-        rows: Rows | TensorDictRows = self._buffer.open()
+    def zero_batch(self) -> Any:
+        """A batch of zeros with the keys, shapes and dtypes of real ones."""
+        rows = self._buffer.open()
         self._buffer.seal(rows)
         rows.blank_from(0)
         rows.valid = None
-        return rows
+        ids = np.zeros(rows.terminated.shape, dtype=np.int64)
+        counts = None if self.options.max_frames is None else ids.copy()
+        return Fragment(rows, ids, counts, 0).to_tensordict(self.layout)
 
     def lose(self, frames: int) -> None:
         """A fragment with so many frames will not be used: it is counted, and fresh episodes begin."""
@@ -247,13 +254,15 @@ class Worker:
             counts = None if counts is None else np.pad(counts, behind)
         return Fragment(rows, ids, counts, self.version, self.index, self.life, made)
 
-    def _act_with(self, policy: BoundPolicy | None) -> None:
+    def _act_with(self, policy: BoundPolicy) -> None:
+        self.bound = policy
+        self._acting, self._randomly = self._checked(policy), self._checked(randomly(self.host.spec, policy))
+
+    def _go_on_with(self, policy: BoundPolicy | None) -> None:
         """Act with another policy of the same kind, if there is one; it takes over what was remembered."""
         if policy is not None:
             policy.take_over(self.bound)
-            self.bound = policy
-            self._acting = self._checked(policy)
-            self._randomly = self._checked(randomly(self.host.spec, policy))
+            self._act_with(policy)
 
     def _reset(self, seeds: list[int] | None) -> None:
         self._begin_with(self._rules.failures.begin_all(self.host, seeds))
@@ -285,13 +294,6 @@ class Worker:
 
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
-
-    def _make_rules(self) -> Rules:
-        limited_there = isinstance(self.host.spec, TensorDictSpec)  # by the envs themselves
-        limit = StepLimit.of(self.host.spec, None if limited_there else self.options.max_frames)
-        limit.restart(range(self.host.spec.num_envs))
-        resets = self.options.on_env_error == "reset"
-        return Rules(limit, go_on, Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures())
 
     def _count(self, env: int, error: Exception) -> None:  # noqa: ARG002  it is borne
         self.tally.env_errors += 1

@@ -119,13 +119,6 @@ def first_reset(host: Host, request: WorkerRequest) -> Leaves:
     return observation
 
 
-def ours_to_close(host: Host, source: Source) -> list[Any]:
-    """What to close if a part fails: all envs but an instance of the user's."""
-    if not source.is_instance:
-        return [host]
-    return host.env[1:] if isinstance(host.env, list) else []
-
-
 def require_possible(host: Host, request: WorkerRequest) -> None:
     """Check that the envs can do what is asked of them.
 

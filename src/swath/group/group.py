@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from swath.errors import WorkerLost
 from swath.weights.channel import Channel, Update
@@ -48,7 +48,7 @@ class Member(ABC):
     def take(self, models: Mapping[str, Any], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
 
-    def answer(self, update: Update | None, method: str, args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
+    def answer(self, update: Update | None, method: str, *args: Any) -> Any:
         """Take newer weights, if they come with the request, and call a method; `Unfit` if they do not fit."""
         if update is not None and self._unfit is None:
             try:
@@ -57,7 +57,7 @@ class Member(ABC):
                 self._unfit = error
         if self._unfit is not None:
             return Unfit(frozen(self._unfit))
-        return getattr(self, method)(*args, **(kwargs or {}))
+        return getattr(self, method)(*args)
 
 
 @dataclass(eq=False)
@@ -100,14 +100,6 @@ class Request:
     def lost(self) -> bool:
         """Whether its worker has died before it answered."""
         return isinstance(self.ticket.error, WorkerLost)
-
-
-class Call(NamedTuple):
-    """A method of a member, and what it is called with."""
-
-    method: str
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] | None = None
 
 
 class WorkerGroup:
@@ -170,7 +162,7 @@ class WorkerGroup:
             asked: what for, as the caller puts it.
         """
         self.last_number += 1
-        request = Request(self._ask(worker, Call(method, args), late=True), self.last_number, asked)
+        request = Request(self._ask(worker, method, *args, late=True), self.last_number, asked)
         self.out[request] = None
         return request
 
@@ -272,22 +264,22 @@ class WorkerGroup:
             for request in [one for one in self.out if one.dropped and not one.taken and one.ticket.done]:
                 self.settle(request)
 
-    def to_all(self, method: str, *args: Any) -> dict[int, Call]:
+    def to_all(self, *call: Any) -> dict[int, Sequence[Any]]:
         """The same call for every worker."""
-        return dict.fromkeys(self.fleet.standings(), Call(method, args))
+        return dict.fromkeys(self.fleet.standings(), call)
 
-    def send(self, calls: Mapping[int, Call]) -> dict[int, Ticket]:
+    def send(self, calls: Mapping[int, Sequence[Any]]) -> dict[int, Ticket]:
         """Call workers between two requests, and return at once; the tickets of those that are up.
 
         Workers that are still being built are called, too, and answer when they are built.
 
         Args:
-            calls: by worker.
+            calls: method and arguments by worker.
         """
         with self.lock:
             standings = self.fleet.standings()
             begun = [worker for worker in calls if standings[worker].phase in ("up", "starting")]
-            tickets = {worker: self._ask(worker, calls[worker]) for worker in begun}
+            tickets = {worker: self._ask(worker, *calls[worker]) for worker in begun}
             return {worker: ticket for worker, ticket in tickets.items() if worker in self.fleet.up}
 
     def answers(self, tickets: Mapping[int, Ticket], timeout: float | None = None) -> dict[int, Any]:
@@ -306,11 +298,11 @@ class WorkerGroup:
                     answers[worker] = self._value(ticket)
         return answers
 
-    def call(self, method: str, *args: Any) -> dict[int, Any]:
+    def call(self, *call: Any) -> dict[int, Any]:
         """Call every worker that is up, and wait; see `answers`."""
-        return self.answers(self.send(self.to_all(method, *args)))
+        return self.answers(self.send(self.to_all(*call)))
 
-    def call_each(self, calls: Mapping[int, Call]) -> dict[int, Any]:
+    def call_each(self, calls: Mapping[int, Sequence[Any]]) -> dict[int, Any]:
         """As `call`, with a call for each worker; those that are being replaced are waited for, and called then.
 
         Workers that are gone for good give no answer.
@@ -324,30 +316,31 @@ class WorkerGroup:
             answers |= self.answers(tickets)
         return {worker: answers[worker] for worker in calls if worker in answers}
 
-    def call_first(self, method: str, *args: Any) -> Any:
+    def call_first(self, *call: Any) -> Any:
         """The answer of the first worker that is not gone; see `call_each`.
 
         Raises:
             FleetFailed, WorkerLost: there is none.
         """
-        for worker, call in sorted(self.to_all(method, *args).items()):
+        for worker in sorted(self.fleet.standings()):
             if answers := self.call_each({worker: call}):
                 return answers[worker]
         self.require_enough()
-        raise WorkerLost(f"no worker is left to answer {method}{args}; build another collector")
+        raise WorkerLost(f"no worker is left to answer {call}; build another collector")
 
-    def _ask(self, worker: int, call: Call, *, late: bool = False) -> Ticket:
+    def _ask(self, worker: int, method: str, *args: Any, late: bool = False) -> Ticket:
         """Call a method of a worker, with the newest weights meant for it.
 
         Args:
             worker: its index.
-            call: of the member.
+            method: of the member.
+            *args: its arguments.
             late: whether the worker is replaced when this takes longer than `fragment_timeout_s`.
         """
         handle = self.fleet.handle(worker)
         with self.channel.update_for(handle.name) as update:
-            ticket = self.fleet.call(handle, "answer", update, *call, late=late)
-        ticket.method = call.method
+            ticket = self.fleet.call(handle, "answer", update, method, *args, late=late)
+        ticket.method = method
         return ticket
 
     def _value(self, ticket: Ticket) -> Any:

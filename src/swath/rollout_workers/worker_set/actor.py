@@ -72,7 +72,7 @@ class RolloutActor(Member):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._stacks = path.open("a")
 
-    def answer(self, update: Update | None, method: str, args: Any, kwargs: Mapping[str, Any] | None) -> Any:
+    def answer(self, update: Update | None, method: str, *args: Any) -> Any:
         """Take what is new, and call a method; `Unfit` until something comes that can be taken."""
         if update is None and self._refused is not None:
             return self._refused
@@ -80,7 +80,7 @@ class RolloutActor(Member):
         if self._stacks is not None:
             faulthandler.dump_traceback_later(self._dump_after_s, file=self._stacks)
         try:
-            answer = super().answer(update, method, args, kwargs)
+            answer = super().answer(update, method, *args)
         finally:
             if self._stacks is not None:
                 faulthandler.cancel_dump_traceback_later()
