@@ -375,12 +375,12 @@ class FilterManager:
                 answer late is taken in the next time.
             Exception: what a worker raised, likewise.
         """
-        failures: list[BaseException] = []
-        if update_remote or use_remote_data_for_update:
-            theirs, failures = worker_set.collect_filters(timeout_seconds)
-            for filters in theirs if use_remote_data_for_update else ():
-                for policy_id, local in local_filters.items():
-                    local.apply_changes(filters[policy_id])
+        if not update_remote and not use_remote_data_for_update:
+            return
+        theirs, failures = worker_set.collect_filters(timeout_seconds)
+        for filters in theirs if use_remote_data_for_update else ():
+            for policy_id, local in local_filters.items():
+                local.apply_changes(filters[policy_id])
         if update_remote:
             worker_set.send_filters(copies_of(local_filters), timeout_seconds)
         for failure in failures:

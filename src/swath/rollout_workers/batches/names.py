@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gymnasium import Space
 
@@ -105,8 +105,7 @@ BEFORE = tuple(SHIFTED)
 OPTIONAL = (*BEFORE, ColumnNames.INFOS, ColumnNames.ENV_ID, ColumnNames.AGENT_ID)
 
 
-@dataclass(frozen=True)
-class WantedColumns:
+class WantedColumns(NamedTuple):
     """Optional columns, by where they go.
 
     Attributes:
@@ -125,16 +124,14 @@ class WantedColumns:
             ValueError: a column that is not optional, or one of another step than its own.
         """
         for name, view in views.items():
+            require_own_step(name, view)
             if name not in OPTIONAL:
                 raise ValueError(
                     f"view_requirements[{name!r}]: workers add {', '.join(OPTIONAL)} where asked; what else a policy "
                     "needs, it can add in postprocess_trajectory"
                 )
-            require_own_step(name, view)
-        return cls(
-            frozenset(name for name, view in views.items() if view.used_for_compute_actions),
-            frozenset(name for name, view in views.items() if view.used_for_training),
-        )
+        acting = frozenset(name for name, view in views.items() if view.used_for_compute_actions)
+        return cls(acting, frozenset(name for name, view in views.items() if view.used_for_training))
 
 
 def views(*wanted: str) -> dict[str, ViewRequirement]:

@@ -303,12 +303,12 @@ class TorchPolicy(Policy):
         obs, states = map_nest(lambda leaf: np.stack([leaf, leaf]), (space.sample(), tuple(self._initial_state)))
         with torch.no_grad():
             out, value, _ = self._outputs(obs, states)
-        for what, given, wanted in (("dist_inputs", out, [2, self.num_outputs]), ("values", value, [2])):
-            if given is not None and list(given.shape) != wanted:
-                raise ValueError(
-                    f"the model of {type(self).__name__} gives {what} {list(given.shape)} for 2 rows; it must give "
-                    f"{wanted}, for actions of {self.action_space}"
-                )
+        given, wanted = [list(out.shape), [2] if value is None else list(value.shape)], [[2, self.num_outputs], [2]]
+        if given != wanted:
+            raise ValueError(
+                f"the model of {type(self).__name__} gives dist_inputs and values of shapes {given} for 2 rows; for "
+                f"actions of {self.action_space} it must give {wanted}"
+            )
         return value is not None
 
     def _gradients(self, batch: SampleBatch) -> tuple[Gradients, dict[str, Any]]:
