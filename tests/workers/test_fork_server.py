@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from swath.workers.process.backend import ProcessBackend
-from toys import ask, exists, job, result, result_of_end
+from toys import ask, exists, job, result_of_end
 
 
 @pytest.fixture
@@ -66,13 +66,3 @@ def test_workers_write_where_their_driver_writes_when_they_begin(backends, capfd
     backends[0].call(worker, "fail", SystemExit("last words"))
     result_of_end(backends[0], worker)
     assert capfd.readouterr() == ("", "last words\n")
-
-
-def test_a_backend_that_is_forgotten_while_it_is_used_by_others_ends_its_workers_only(backends):
-    mine, other = backends[0].spawn(job()), backends[1].spawn(job())
-    result(backends[0], mine.ready)
-    ended = mine.ended
-    forgotten = backends.pop(0)
-    del forgotten
-    assert backends[0].wait([ended], 60.0) == [ended]
-    assert ask(backends[0], other, "add", 1) == 1

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from interrupts import interrupted_at
-from swath.errors import WorkerLost
+from swath.errors import Closed, WorkerLost
 from swath.workers.process import backend as backend_module
 from swath.workers.process import memory
 from swath.workers.process.backend import ProcessBackend
@@ -172,6 +172,15 @@ def test_a_released_value_is_not_sent(backend, worker):
     shared.release()
     with pytest.raises(ValueError, match="released; share it anew"):
         backend.call(worker, "read", shared)
+
+
+def test_what_was_shared_is_gone_with_the_backend(backend, worker):
+    shared = backend.share({"array": np.ones(LARGE)})
+    backend.close()
+    for use in (shared.open, lambda: backend.share(1), lambda: backend.watched(1)):
+        with pytest.raises(Closed):
+            use()
+    shared.release()
 
 
 def await_end(pid):

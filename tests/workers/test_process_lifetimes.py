@@ -25,6 +25,11 @@ pids = [ask(backend, worker, "pid") for worker in workers]
 say(ask(backend, workers[0], "run", os.getppid), *pids)
 """
 BUSY = "backend.call(workers[0], 'run', signal.pause); ask(backend, workers[1], 'add', 1); say('busy')\n"
+FLEET = """
+from swath.options import Survival
+from swath.workers.fleet import Fleet
+fleet = Fleet(backend, job, 0, Survival())
+"""
 
 
 @pytest.fixture
@@ -81,8 +86,8 @@ def test_everything_ends_with_a_driver_that_ends_without_closing(drive):
     assert errors == ""
 
 
-def test_a_backend_that_nobody_holds_ends_its_workers(drive):
-    driver = drive(BUSY + "ended = workers[0].ended; del backend, workers; say('forgotten'); signal.pause()")
+def test_a_fleet_that_nobody_holds_ends_its_workers(drive):
+    driver = drive(BUSY + FLEET + "del fleet, backend, workers; say('forgotten'); signal.pause()")
     fds = processes_of(driver)
     assert driver.stdout.readline() == "busy\n"
     assert driver.stdout.readline() == "forgotten\n"

@@ -1,6 +1,5 @@
 """What is Ray's own: its cluster and store, options of actors, references in values, actors' public methods."""
 
-import gc
 import os
 import select
 import signal
@@ -247,17 +246,6 @@ def test_workers_find_modules_where_the_driver_finds_them(backend, tmp_path, mon
     worker = backend.spawn(job(Worker))
     assert ask(backend, worker, "where") == str(tmp_path / "swath_test_elsewhere.py")
     backend.kill(worker)
-
-
-def test_a_backend_that_is_collected_ends_its_actors(ray):
-    from swath.workers.ray.backend import RayBackend
-
-    backend = RayBackend()
-    pid = ask(backend, backend.spawn(job()), "pid")
-    with os.fdopen(os.pidfd_open(pid), "rb") as process:
-        del backend
-        gc.collect()
-        assert select.select([process], [], [], PATIENCE_S)[0]
 
 
 # Ray itself

@@ -16,7 +16,7 @@ from swath.evaluation.options import NUM_GPUS, EvaluatorOptions
 from swath.evaluation.service import EvaluationService, Face
 from swath.evaluation.workers import PUBLIC, EvalWorkers
 from swath.options import count
-from swath.workers.ray.actors import registered
+from swath.workers.ray.backend import registered
 
 NAMESPACE = "swath"
 _options = partial(EvaluatorOptions, backend="ray", dump_video=False, busy_policy="latest", per_episode=True)

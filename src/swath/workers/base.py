@@ -10,6 +10,7 @@ was open. Backends may be used from any thread.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
-from swath.errors import WorkerLost
+from swath.errors import Closed, WorkerLost
 from swath.workers.hosting import described
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Board, Interrupted, Name, Ticket
@@ -134,6 +135,23 @@ class Handle:
         for ticket in left:
             self._board.settle(ticket, self._lost())
 
+    @property
+    def there(self) -> bool:
+        """Whether anything of it is left."""
+        return not self.ended.done
+
+    def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
+        """See `Backend.call`."""
+        raise NotImplementedError
+
+    def kill(self, why: str) -> None:
+        """See `Backend.kill`; why completes "worker 0 (life 0) …"."""
+        self.end(why)
+
+    def join(self, timeout: float) -> None:
+        """Wait until nothing is left of a worker that was killed."""
+        self._board.wait([self.ended], timeout)
+
     def let_go(self, *, busy: bool) -> None:
         """The worker has ended; whether something was open. To be overridden by places that hold something of it."""
 
@@ -176,8 +194,15 @@ class Watched(Shared, Protocol):
 class Backend(ABC):
     """Where workers live. Four verbs, a place for what many read, and an end."""
 
+    close_s = 10.0
+    """How long closing waits for lives to be over."""
+
     def __init__(self) -> None:
         self._board = Board()
+        self._lock = threading.Lock()
+        self._handles: list[Any] = []
+        self._closed = False
+        self._driver = os.getpid()
 
     @property
     def gone(self) -> str | None:
@@ -189,21 +214,36 @@ class Backend(ABC):
         """What lives are called that are over but cannot be ended."""
         return ()
 
-    @abstractmethod
-    def spawn(self, job: Job) -> Handle:
-        """Begin a worker's life and return at once; `handle.ready` says when it is up.
+    def spawn(self, job: Job) -> Any:
+        """Begin a worker's life and return its `Handle` at once; `handle.ready` says when it is up.
 
         Raises:
-            TypeError: `build` cannot be pickled, where it has to be.
+            TypeError: `before` or `build` cannot be pickled, where they have to be.
+            ValueError: `resources` has an option that the place does not take.
+            Closed: the backend is closed, or belongs to the process that this one was forked from.
         """
+        self._require_driver()
+        with self._lock:
+            if self._closed:
+                raise Closed("no worker can be spawned: the backend is closed")
+            handle = self._begin(job)
+            self._handles = [*(one for one in self._handles if one.there), handle]
+        return handle
 
-    @abstractmethod
     def call(self, handle: Any, method: str, *args: Any) -> Ticket:
         """Send a call and return at once; it waits for those sent before. A dead worker answers with `WorkerLost`.
 
         Large arrays and tensors among the arguments travel as buffers; a `Parcel` that comes back stays where it is
         until `Received.open`.
+
+        Raises:
+            TypeError: an argument cannot be pickled.
+            Closed: the worker belongs to the process that this one was forked from.
         """
+        self._require_driver()
+        ticket = Ticket(handle.name, method)
+        handle.call(ticket, args)
+        return ticket
 
     def wait(
         self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
@@ -219,22 +259,44 @@ class Backend(ABC):
     def share(self, value: Any) -> Shared:
         """Put a value where all workers can read it, once, however many will. It may change afterwards."""
 
-    @abstractmethod
     def watched(self, size: int) -> Watched:
         """So many numbers, all 0, that workers see while they work.
 
         Raises:
             TypeError: workers elsewhere cannot see memory of this process.
         """
+        raise TypeError(f"workers elsewhere cannot watch {size} numbers: they do not see memory of this process")
 
-    @abstractmethod
     def kill(self, handle: Any) -> None:
         """End the worker without asking it; twice is fine. Nothing of it is left when its tickets are settled."""
+        self._require_driver()
+        handle.kill("was killed")
 
     @abstractmethod
     def room(self, handle: Any) -> tuple[str, str]:
         """What the worker asks of its place, and what is free there, in words."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Kill all that is left; nothing of this backend remains. Twice is fine."""
+        """Kill all that is left; nothing of this backend remains. Twice is fine, so is a fork of the driver."""
+        if self._driver != os.getpid():
+            return
+        with self._lock:
+            self._closed = True
+        for handle in self._handles:
+            handle.kill("was ended: its backend is closed")
+        self._await_ends()
+
+    def _await_ends(self) -> None:
+        until = time.monotonic() + self.close_s
+        for handle in self._handles:
+            handle.join(max(0.0, until - time.monotonic()))
+
+    @abstractmethod
+    def _begin(self, job: Job) -> Handle:
+        """Begin a worker's life; see `spawn`."""
+
+    def _require_driver(self) -> None:
+        if self._driver != os.getpid():
+            raise Closed(
+                f"these workers belong to process {self._driver}, of which this one is a fork; make others here"
+            )

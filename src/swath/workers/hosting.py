@@ -3,13 +3,22 @@
     before ─▶ build ─▶ object ─▶ method(…) ─▶ Value | Error
 
 An exception is an answer. What is no `Exception` (`SystemExit`, say) is the end of the worker: it is not caught here.
+
+What comes before travels by value, to processes where nothing is imported yet: the module that defines it is not
+imported over there, for that may import anything; what it refers to itself, is. So this module imports nothing heavy.
 """
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
+
+import cloudpickle
 
 from swath.errors import SwathError
 from swath.workers.outcome import Error, Outcome, Value
@@ -81,3 +90,46 @@ def sending(what: str, place: str) -> Iterator[None]:
 def described(name: Name) -> str:
     """The worker in words."""
     return f"worker {name.worker} (life {name.life})"
+
+
+def travelling(function: Callable[[], Any] | None) -> bytes:
+    """The function, ready to travel; empty for none.
+
+    Raises:
+        TypeError: something that it refers to cannot.
+    """
+    if function is None:
+        return b""
+    with sending(f"before={function!r}", "a worker"), _by_value(_home(function)):
+        data: bytes = cloudpickle.dumps(function)
+    return data
+
+
+def ran(function: bytes) -> Outcome:
+    """What became of it, here."""
+    return attempted(_run, function) if function else Value(None)
+
+
+def _run(function: bytes) -> None:
+    pickle.loads(function)()  # noqa: S301  our own driver wrote it
+
+
+def _home(function: Any) -> ModuleType | None:
+    """The module that is to be left out of it; none for what every interpreter has."""
+    while isinstance(function, partial | MethodType):
+        function = function.func if isinstance(function, partial) else function.__func__
+    named = function if isinstance(function, FunctionType | type) else type(function)
+    top = named.__module__.partition(".")[0]
+    return None if top in sys.stdlib_module_names else sys.modules.get(named.__module__)
+
+
+@contextmanager
+def _by_value(module: ModuleType | None) -> Iterator[None]:
+    if module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

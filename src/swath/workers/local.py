@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,14 +19,49 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from swath.errors import Closed
 from swath.workers.base import Backend, Handle, Job
-from swath.workers.hosting import Hosted, attempted
+from swath.workers.hosting import Hosted, attempted, described
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
 from swath.workers.tickets import Board, Interrupted, Received, Ticket
 
-_JOIN_S = 1.0
+
+class LocalHandle(Handle):
+    """A worker of this process, and what it is to do. All that is no answer ends the worker.
+
+    Args:
+        job: how it is brought up.
+        board: where its tickets are settled.
+        queue: takes calls, which are carried out elsewhere.
+    """
+
+    def __init__(self, job: Job, board: Board, queue: Callable[[QueuedCall], None]) -> None:
+        super().__init__(job, board)
+        self._hosted = Hosted(job.name)
+        self._queue = queue
+
+    def begin(self) -> None:
+        """Have the object made."""
+        self._queue(QueuedCall(self, self.ready, self._build))
+
+    def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
+        """Queue a call; its arguments are copied."""
+        given = copy.deepcopy(args)
+        if self.opened(ticket):
+            self._queue(QueuedCall(self, ticket, partial(self._answer, ticket.method, given)))
+
+    def let_go(self, *, busy: bool) -> None:  # noqa: ARG002  all are alike
+        """Let go of the object."""
+        self._hosted = Hosted(self.job.name)
+
+    def _build(self) -> Outcome:
+        before = Value(None) if self.job.before is None else attempted(self.job.before)
+        return self._hosted.build(before, lambda: self.job.build)
+
+    def _answer(self, method: str, args: Sequence[Any]) -> Outcome:
+        """What comes back shares no memory with the worker but the body of a parcel."""
+        outcome = self._hosted.answer(method, lambda: args)
+        return outcome if isinstance(outcome, Error) else attempted(_handed_over, outcome.value)
 
 
 class QueuedCall(NamedTuple):
@@ -49,40 +83,6 @@ class QueuedCall(NamedTuple):
             self.handle.end(f"ended itself with {error!r}", repr(error))
         else:
             self.handle.settle(self.ticket, outcome)
-
-
-class LocalHandle(Handle):
-    """A worker of this process.
-
-    Attributes:
-        was_busy: whether something was open when it was ended.
-    """
-
-    was_busy = False
-
-    def __init__(self, job: Job, board: Board) -> None:
-        super().__init__(job, board)
-        self._hosted = Hosted(job.name)
-
-    @property
-    def there(self) -> bool:
-        """Whether anything of it is left."""
-        return not self.ended.done
-
-    def let_go(self, *, busy: bool) -> None:
-        """Let go of the object."""
-        self.was_busy = busy
-        self._hosted = Hosted(self.job.name)
-
-    def build(self) -> Outcome:
-        """Make the object."""
-        before = Value(None) if self.job.before is None else attempted(self.job.before)
-        return self._hosted.build(before, lambda: self.job.build)
-
-    def answer(self, method: str, args: Sequence[Any]) -> Outcome:
-        """Call a method; what comes back shares no memory with the worker but the body of a parcel."""
-        outcome = self._hosted.answer(method, lambda: args)
-        return outcome if isinstance(outcome, Error) else attempted(_handed_over, outcome.value)
 
 
 class LocalShared:
@@ -110,47 +110,6 @@ class LocalShared:
 class LocalBackend(Backend):
     """A backend of this process."""
 
-    kind: type[LocalHandle]
-    """What is held of a life."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = threading.Lock()
-        self._handles: list[Any] = []
-        self._closed = False
-
-    def spawn(self, job: Job) -> LocalHandle:
-        """Begin a worker's life.
-
-        Raises:
-            Closed: the backend is closed.
-        """
-        if self._closed:
-            raise Closed("no worker can be spawned: the backend is closed")
-        handle = self.kind(job, self._board)
-        with self._lock:
-            self._handles = [*(one for one in self._handles if one.there), handle]
-        self._enqueue(QueuedCall(handle, handle.ready, handle.build))
-        return handle
-
-    def call(self, handle: LocalHandle, method: str, *args: Any) -> Ticket:
-        """Queue a call; its arguments are copied."""
-        ticket = Ticket(handle.name, method)
-        given = copy.deepcopy(args)
-        if handle.opened(ticket):
-            self._enqueue(QueuedCall(handle, ticket, partial(handle.answer, method, given)))
-        return ticket
-
-    def kill(self, handle: LocalHandle) -> None:
-        """Forget the worker; the call that it is busy with is abandoned, and its result ignored."""
-        handle.end("was killed")
-
-    def close(self) -> None:
-        """Forget all workers."""
-        self._closed = True
-        for handle in self._handles:
-            handle.end("was ended: its backend is closed")
-
     def share(self, value: Any) -> LocalShared:
         """Copy the value once; the arrays of the copy cannot be written."""
         packed = pack(value)
@@ -164,10 +123,6 @@ class LocalBackend(Backend):
         shared.values = numbers
         return shared
 
-    @abstractmethod
-    def _enqueue(self, call: QueuedCall) -> None:
-        """Have a call carried out after those before it."""
-
 
 class InlineBackend(LocalBackend):
     """Workers that need no thread and no process: nothing runs until somebody waits. The reference for other places.
@@ -175,8 +130,6 @@ class InlineBackend(LocalBackend):
     Several threads may wait: one at a time carries out calls. `KeyboardInterrupt` leaves `wait`; the call that it broke
     off is carried out anew when somebody waits again.
     """
-
-    kind = LocalHandle
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,6 +159,11 @@ class InlineBackend(LocalBackend):
         """Nothing is needed."""
         return "this process", "this process"
 
+    def _begin(self, job: Job) -> LocalHandle:
+        handle = LocalHandle(job, self._board, self._enqueue)
+        handle.begin()
+        return handle
+
     def _enqueue(self, call: QueuedCall) -> None:
         self._queue.append(call)
         self._board.wake()
@@ -229,18 +187,14 @@ class InlineBackend(LocalBackend):
 
 
 class ThreadHandle(LocalHandle):
-    """A worker and its thread.
-
-    Attributes:
-        queue: calls; `None` ends the thread.
-        thread: a daemon.
-    """
+    """A worker and its thread, a daemon."""
 
     def __init__(self, job: Job, board: Board) -> None:
-        super().__init__(job, board)
-        self.queue: SimpleQueue[QueuedCall | None] = SimpleQueue()
-        name = f"swath worker {job.name.worker} (life {job.name.life})"
-        self.thread = threading.Thread(target=_serve, args=(self.queue, self.ended), name=name, daemon=True)
+        self._calls: SimpleQueue[QueuedCall | None] = SimpleQueue()
+        super().__init__(job, board, self._calls.put)
+        self.thread = threading.Thread(target=self._serve, name=f"swath {described(job.name)}", daemon=True)
+        self.abandoned = False
+        self.begin()
         self.thread.start()
 
     @property
@@ -251,40 +205,39 @@ class ThreadHandle(LocalHandle):
     def let_go(self, *, busy: bool) -> None:
         """Have the thread end once it is idle: it cannot be ended from outside."""
         super().let_go(busy=busy)
+        self.abandoned = busy
         self.thread.name += ", abandoned" if busy else ""
-        self.queue.put(None)
+        self._calls.put(None)
+
+    def join(self, timeout: float) -> None:
+        """Wait for its thread."""
+        if self.thread is not threading.current_thread():
+            self.thread.join(timeout)
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None and not self.ended.done:
+            call.carry_out()
 
 
 class ThreadBackend(LocalBackend):
-    """Workers that share this process: its memory, its random generators, its interpreter lock."""
+    """Workers that share this process: its memory, its random generators, its interpreter lock.
 
-    kind = ThreadHandle
+    Threads that are busy for a second after they were to end are abandoned.
+    """
+
+    close_s = 1.0
 
     @property
     def left_behind(self) -> tuple[str, ...]:
         """The names of threads that were to end and are busy still."""
-        return tuple(one.thread.name for one in self._handles if one.was_busy and one.there)
+        return tuple(one.thread.name for one in self._handles if one.abandoned and one.there)
 
     def room(self, handle: LocalHandle) -> tuple[str, str]:  # noqa: ARG002  all are alike
         """A thread."""
         return "a thread", f"{threading.active_count()} threads are running"
 
-    def close(self) -> None:
-        """End all threads; those that are busy for a second more are abandoned."""
-        super().close()
-        until = time.monotonic() + _JOIN_S
-        for handle in self._handles:
-            if handle.thread is not threading.current_thread():
-                handle.thread.join(max(0.0, until - time.monotonic()))
-
-    def _enqueue(self, call: QueuedCall) -> None:
-        assert isinstance(call.handle, ThreadHandle)
-        call.handle.queue.put(call)
-
-
-def _serve(queue: SimpleQueue[QueuedCall | None], ended: Ticket) -> None:
-    while (call := queue.get()) is not None and not ended.done:
-        call.carry_out()
+    def _begin(self, job: Job) -> ThreadHandle:
+        return ThreadHandle(job, self._board)
 
 
 def _handed_over(value: Any) -> Any:

@@ -19,19 +19,14 @@ import pickle
 import socket
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from swath.errors import Closed
 from swath.workers.base import Backend, Handle, Job
-from swath.workers.first import travelling
-from swath.workers.garbage import GarbageWatch
-from swath.workers.hosting import THREAD_SETTINGS, described, sending
-from swath.workers.message import outcome_of
-from swath.workers.packing import Pickler, pack
+from swath.workers.hosting import THREAD_SETTINGS, described, sending, travelling
+from swath.workers.packing import Pickler, outcome_of, pack
 from swath.workers.process import fork_server
 from swath.workers.process.memory import Arena, Lease, ProcessShared, ProcessWatched, Window
 from swath.workers.process.worker import LONGEST, Answer, Lent, Request
@@ -40,7 +35,6 @@ from swath.workers.tickets import Board, Ticket
 PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
 
 _PATIENCE_S = 20.0
-_CLOSE_S = 10.0
 _MOST_RETURNED = 1000
 
 
@@ -52,36 +46,39 @@ class ProcessHandle(Handle):
         board: where tickets are settled.
         server: forks it.
         arena: what the driver writes.
-        setup: a file that says what it is to be.
 
     Attributes:
         pid: its process, once it has one.
         thread: a daemon.
     """
 
-    def __init__(self, job: Job, board: Board, server: fork_server.ForkServer, arena: Arena, setup: int) -> None:
+    def __init__(self, job: Job, board: Board, server: fork_server.ForkServer, arena: Arena) -> None:
         super().__init__(job, board)
         self.pid: int | None = None
         self._server, self._arena = server, arena
-        self._file = os.memfd_create("swath")
-        self._window = Window(self._file, mmap.ACCESS_WRITE)
         self._sending = threading.Lock()
         self._killed: str | None = None
-        self._sock, theirs = fork_server.packets()
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
-        self._sock.settimeout(_PATIENCE_S)
-        name = f"swath {described(job.name)}"
-        with theirs:
-            server.start(self.ready.number, name, [theirs.fileno(), setup, arena.fd, self._file])
+        with os.fdopen(os.memfd_create("swath"), "wb") as setup:
+            setup.write(_setup(job))
+            setup.seek(0)
+            self._file = os.memfd_create("swath")
+            self._window = Window(self._file, mmap.ACCESS_WRITE)
+            self._sock, theirs = fork_server.packets()
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+            self._sock.settimeout(_PATIENCE_S)
+            name = f"swath {described(job.name)}"
+            with theirs:
+                server.start(self.ready.number, name, [theirs.fileno(), setup.fileno(), arena.fd, self._file])
         self.thread = threading.Thread(target=self._follow, name=f"{name} is followed", daemon=True)
         self.thread.start()
 
-    def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
-        """Send a call, soon if not now.
+    @property
+    def there(self) -> bool:
+        """Whether its thread is."""
+        return self.thread.is_alive()
 
-        Raises:
-            TypeError: an argument cannot be pickled.
-        """
+    def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
+        """Send a call, soon if not now."""
         if self.ended.done:  # there may be no arena any more
             self.opened(ticket)
             return
@@ -102,6 +99,10 @@ class ProcessHandle(Handle):
         """Have the worker killed, whatever it does. Twice is fine."""
         self._killed = self._killed or why
         self._server.ask("kill", self.ready.number)
+
+    def join(self, timeout: float) -> None:
+        """Wait for its thread."""
+        self.thread.join(timeout)
 
     def let_go(self, *, busy: bool) -> None:  # noqa: ARG002  all are alike
         """Close what is open."""
@@ -160,115 +161,37 @@ class ProcessBackend(Backend):
 
     def __init__(self, preload: Sequence[str] = PRELOAD) -> None:
         super().__init__()
-        self._running = _Running(preload)
-        self._garbage = GarbageWatch(self, self._running.close, at_exit=True)
-
-    def spawn(self, job: Job) -> ProcessHandle:
-        """Begin a worker's life and return at once.
-
-        Raises:
-            TypeError: `before` or `build` cannot be pickled.
-            Closed: the backend is closed, or belongs to the process that this one was forked from.
-        """
-        with os.fdopen(os.memfd_create("swath"), "wb") as file:
-            file.write(_setup(job))
-            file.seek(0)
-            return self._running.spawn(job, self._board, file.fileno())
-
-    def call(self, handle: ProcessHandle, method: str, *args: Any) -> Ticket:
-        """Send a call and return at once.
-
-        Raises:
-            TypeError: an argument cannot be pickled.
-        """
-        self._running.require_driver()
-        ticket = Ticket(handle.name, method)
-        handle.call(ticket, args)
-        return ticket
+        self._preload = preload
+        self._arena = Arena()
+        self._server = fork_server.join(self, preload)
 
     def watched(self, size: int) -> ProcessWatched:
         """See `Backend.watched`."""
-        return ProcessWatched(size, self._running.arena)
+        return ProcessWatched(size, self._arena)
 
     def share(self, value: Any) -> ProcessShared:
         """Write the value into a block that all workers can read."""
-        return ProcessShared(value, self._running.arena)
-
-    def kill(self, handle: ProcessHandle) -> None:
-        """Have the worker killed; its tickets are settled when that is done."""
-        self._running.require_driver()
-        handle.kill("was killed")
+        return ProcessShared(value, self._arena)
 
     def room(self, handle: ProcessHandle) -> tuple[str, str]:  # noqa: ARG002  all are alike
         """A process, on however many CPUs."""
         return "a process", f"{os.cpu_count()} CPUs of this machine"
 
-    def close(self) -> None:
-        """Kill all that is left. Happens by itself when the backend is collected, or the interpreter ends."""
-        if self._running.driver == os.getpid():
-            self._running.close()
-            self._garbage.end()
+    def _begin(self, job: Job) -> ProcessHandle:
+        if not self._server.usable:
+            fork_server.leave(self, self._server)
+            self._server = fork_server.join(self, self._preload)
+        return ProcessHandle(job, self._board, self._server, self._arena)
 
-
-class _Running:
-    """What ends with a backend, to which it must not refer.
-
-    Args:
-        preload: see `ProcessBackend`.
-
-    Attributes:
-        arena: what the driver writes.
-        driver: the process that began it; a fork of that has its sockets too, and must not speak in its name.
-    """
-
-    def __init__(self, preload: Sequence[str]) -> None:
-        self.arena = Arena()
-        self.driver = os.getpid()
-        self._preload = preload
-        self._lock = threading.Lock()
-        self._closed = False
-        self._workers: list[ProcessHandle] = []
-        self._server = fork_server.join(self._preload)
-
-    def require_driver(self) -> None:
-        """Raise `Closed` in a fork of the driver."""
-        if os.getpid() != self.driver:
-            raise Closed(
-                f"these workers belong to process {self.driver}, of which this one is a fork; make others here"
-            )
-
-    def spawn(self, job: Job, board: Board, setup: int) -> ProcessHandle:
-        """See `Backend.spawn`."""
-        self.require_driver()
-        with self._lock:
-            if self._closed:
-                raise Closed("no worker can be spawned: the backend is closed")
-            if not self._server.usable:
-                fork_server.leave(self._server)
-                self._server = fork_server.join(self._preload)
-            handle = ProcessHandle(job, board, self._server, self.arena, setup)
-            self._workers = [*(worker for worker in self._workers if not worker.ended.done), handle]
-        return handle
-
-    def close(self) -> None:
-        """See `Backend.close`."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        for worker in self._workers:
-            worker.kill("was ended: its backend is closed")
-        last = fork_server.leave(self._server)
-        if last and not any(worker.pid for worker in self._workers):
+    def _await_ends(self) -> None:
+        last = fork_server.leave(self, self._server)
+        if last and not any(worker.pid for worker in self._handles):
             self._server.end()  # it imports, and does not read; it has forked none
-        until = time.monotonic() + _CLOSE_S
-        for worker in self._workers:
-            worker.thread.join(max(0.0, until - time.monotonic()))
+        super()._await_ends()
         if last:
             self._server.end()
-        for worker in self._workers:
-            worker.thread.join(_CLOSE_S)
-        self.arena.close()
+            super()._await_ends()
+        self._arena.close()
 
 
 class _CallPickler(Pickler):

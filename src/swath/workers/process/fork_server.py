@@ -37,9 +37,9 @@ from importlib import import_module
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
+from weakref import WeakSet
 
-from swath.workers.first import ran
-from swath.workers.hosting import THREAD_SETTINGS, attempted
+from swath.workers.hosting import THREAD_SETTINGS, attempted, ran
 from swath.workers.outcome import Error
 
 _LOOK_FOR_DRIVER_S = 1.0
@@ -71,7 +71,7 @@ class ForkServer:
 
     def __init__(self, *, bare: bool) -> None:
         self.bare = bare
-        self.users = 0
+        self.users = WeakSet[object]()
         self._driver = os.getpid()
         self._lock = threading.Lock()
         self._sock, theirs = packets()
@@ -120,10 +120,11 @@ class ForkServer:
                 socket.send_fds(self._sock, [pickle.dumps((method, *args))], fds)
 
 
-def join(preload: Sequence[str]) -> ForkServer:
+def join(user: object, preload: Sequence[str]) -> ForkServer:
     """The server of this process, begun if there is none that lives.
 
     Args:
+        user: until it leaves.
         preload: modules that it imports for workers to come; none: it is the one in which nothing is ever imported.
     """
     bare = not preload
@@ -131,15 +132,15 @@ def join(preload: Sequence[str]) -> ForkServer:
         server = _servers.get(bare)
         if server is None or not server.usable:
             server = _servers[bare] = ForkServer(bare=bare)
-        server.users += 1
+        server.users.add(user)
     server.ask("preload", list(preload), _module_path())
     return server
 
 
-def leave(server: ForkServer) -> bool:
-    """A backend uses it no longer; whether it was the last, which must `end` it."""
+def leave(user: object, server: ForkServer) -> bool:
+    """A backend uses it no longer; whether nobody does, so that it is to be ended. Twice is fine."""
     with _lock:
-        server.users -= 1
+        server.users.discard(user)
         if not server.users and _servers.get(server.bare) is server:
             del _servers[server.bare]
         return not server.users
@@ -264,7 +265,7 @@ def _work(number: int, sock: socket.socket, file: int, arenas: tuple[int, int]) 
         surroundings, name, threads, before, build = pickle.load(stream)  # noqa: S301  our own driver wrote it
     settled = attempted(_settle_in, *surroundings)
     outcome = settled if isinstance(settled, Error) else ran(before)
-    from swath.workers.message import begin_process  # noqa: PLC0415  imports torch, which `before` comes before
+    from swath.workers.packing import begin_process  # noqa: PLC0415  imports torch, which `before` comes before
     from swath.workers.process.worker import WorkerServer  # noqa: PLC0415  likewise
 
     begin_process(threads)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from swath.errors import Closed
 from swath.workers.packing import Packed, owned, pack, unpack
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -121,9 +122,16 @@ class Arena:
         for block in list(self._blocks):  # what is mapped keeps a descriptor of its own
             del block.map, block.view
         fd, self.fd = self.fd, -1
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
+
+    def require_open(self) -> None:
+        """Raise `Closed` after the end."""
+        if self.fd < 0:
+            raise Closed("shared memory is gone: its backend is closed")
 
     def _free_block(self, size: int) -> Block:
+        self.require_open()
         free = sorted((self._free.popleft() for _ in range(len(self._free))), key=lambda block: block.view.nbytes)
         found = next((block for block in free if block.view.nbytes >= size), None)
         left = [block for block in free if block is not found]
@@ -209,6 +217,7 @@ class ProcessShared:
     def __init__(self, value: Any, arena: Arena) -> None:
         self._payload, lease = arena.lend(pack(value))
         self._lease: Lease | None = lease
+        self._arena = arena
 
     def __reduce__(self) -> Any:
         raise TypeError("a shared value travels only as an argument of a call to a worker")
@@ -218,7 +227,9 @@ class ProcessShared:
 
         Raises:
             ValueError: it was released.
+            Closed: the backend is closed.
         """
+        self._arena.require_open()
         if self._lease is None:
             raise ValueError("this shared value was released; share it anew")
         return self._payload, self._lease

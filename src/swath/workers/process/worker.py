@@ -11,9 +11,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from swath.workers.hosting import Hosted
-from swath.workers.message import reply_to
 from swath.workers.outcome import Outcome
-from swath.workers.packing import pack, unpack
+from swath.workers.packing import pack, reply_to, unpack
 from swath.workers.process.memory import Arena, Lease, Payload, Window
 from swath.workers.tickets import Name
 

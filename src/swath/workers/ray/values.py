@@ -19,8 +19,10 @@ from typing import Any
 
 from swath.errors import PayloadLost
 from swath.extras import need
-from swath.workers.packing import Pickler, owned, unpack
-from swath.workers.ray.worker import Large, Wire
+from swath.workers.hosting import Hosted
+from swath.workers.outcome import Outcome
+from swath.workers.packing import Pickler, begin_process, owned, reply_to, unpack
+from swath.workers.ray.worker import Answer, Large, Setup, Wire
 
 SMALL = 90 * 1024
 """So many bytes or less travel along: with what is said beside them they are below the 100 KiB at which Ray stops."""
@@ -31,7 +33,7 @@ ELSEWHERE = b""
 _FETCH_S = 120.0
 
 
-class Shared:
+class StoredValue:
     """A value in Ray's store, or a small one that travels along.
 
     Args:
@@ -67,7 +69,7 @@ class Shared:
         self._sent = None
 
 
-class RayShared(Shared):
+class RayShared(StoredValue):
     """A shared value as its driver has it.
 
     Args:
@@ -113,7 +115,7 @@ def packed(value: Any) -> Wire:
     return pickle.dumps((made.head, made.copies()))
 
 
-def unpacked(wire: Wire, lent: list[Shared] | None = None, *, own: bool = False) -> Any:
+def unpacked(wire: Wire, lent: list[StoredValue] | None = None, *, own: bool = False) -> Any:
     """The value.
 
     Args:
@@ -125,6 +127,40 @@ def unpacked(wire: Wire, lent: list[Shared] | None = None, *, own: bool = False)
         head, buffers = pickle.loads(wire)  # noqa: S301  our own driver or worker wrote it
         return _loaded(head, buffers, [], lent)
     return _loaded(wire.head, owned(wire.buffers) if own else wire.buffers, wire.beside, lent)
+
+
+class ActorServer:
+    """Hosts a worker's object in a process that is there for nothing else.
+
+    Args:
+        setup: which worker it is.
+        before: what became of what runs first; if that went well, the object is made.
+
+    Attributes:
+        built: what became of making the object.
+        method: gives a method of the object, for others than our driver.
+    """
+
+    def __init__(self, setup: Setup, before: Outcome) -> None:
+        begin_process(setup.threads)
+        self._hosted = Hosted(setup.name)
+        self.method = self._hosted.method
+        self.built = _reply(self._hosted.build(before, lambda: unpacked(setup.build, own=True)))
+
+    def answer(self, method: str, wire: Wire) -> Answer:
+        """Call a method of the object."""
+        lent: list[StoredValue] = []
+        try:
+            return _reply(self._hosted.answer(method, lambda: unpacked(wire, lent, own=True)))
+        finally:
+            for shared in lent:
+                shared.release()
+
+
+def _reply(outcome: Outcome) -> Answer:
+    head, body = reply_to(outcome, packed)
+    body, large = (ELSEWHERE, body) if isinstance(body, Large) else (body, b"")
+    return (head, body) if isinstance(head, Large) else pickle.dumps((head, body)), large  # bytes pass as they are
 
 
 class _RayPickler(Pickler):
@@ -145,11 +181,11 @@ class _RayPickler(Pickler):
         return _found, (kind is RayShared, sent)
 
 
-_loading: ContextVar[tuple[Sequence[Any], list[Shared]]] = ContextVar("swath_loading")
+_loading: ContextVar[tuple[Sequence[Any], list[StoredValue]]] = ContextVar("swath_loading")
 """Of the pickle that this thread loads: the references that travelled beside it, and the shared values in it."""
 
 
-def _loaded(head: bytes, buffers: Sequence[Any], beside: Sequence[Any], lent: list[Shared] | None) -> Any:
+def _loaded(head: bytes, buffers: Sequence[Any], beside: Sequence[Any], lent: list[StoredValue] | None) -> Any:
     outer = _loading.set((beside, [] if lent is None else lent))
     try:
         return unpack(head, buffers)
@@ -162,7 +198,7 @@ def _found(shared: bool, sent: int | bytes) -> Any:
     beside, lent = _loading.get()
     value = beside[sent] if isinstance(sent, int) else sent
     if shared:
-        value = Shared(value)
+        value = StoredValue(value)
         lent.append(value)
     return value
 

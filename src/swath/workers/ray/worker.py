@@ -1,4 +1,4 @@
-"""A worker's actor on Ray: settles in, then lets a `WorkerServer` host the object and answer.
+"""A worker's actor on Ray: settles in, then lets an `ActorServer` host the object and answer.
 
 This module imports nothing heavy: numpy and torch read how many threads they may have when they are imported.
 """
@@ -6,6 +6,7 @@ This module imports nothing heavy: numpy and torch read how many threads they ma
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -13,12 +14,10 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from swath.workers.hosting import ran
 from swath.workers.tickets import Name
-
-if TYPE_CHECKING:
-    from swath.workers.ray.server import Answer, WorkerServer
 
 _T = TypeVar("_T")
 _KILL_S = 30.0
@@ -40,6 +39,9 @@ class Large(NamedTuple):
 
 Wire: TypeAlias = bytes | Large
 
+Answer: TypeAlias = tuple[Any, Large | bytes]
+"""A reply, and the body of a parcel if it is large, which stays in Ray's store; else nothing."""
+
 
 class Setup(NamedTuple):
     """Be this worker: these surroundings, then `before`, then `build`.
@@ -51,6 +53,7 @@ class Setup(NamedTuple):
         threads: torch's.
         before: as `travelling`.
         build: how to make the object.
+        server: the class that hosts it, pickled, since its module imports torch.
     """
 
     name: Name
@@ -59,6 +62,7 @@ class Setup(NamedTuple):
     threads: int
     before: bytes
     build: Wire
+    server: bytes
 
 
 class RayWorker:
@@ -72,7 +76,7 @@ class RayWorker:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._server: WorkerServer | None = None
+        self._server: Any = None
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def swath_here(self) -> None:
@@ -80,22 +84,23 @@ class RayWorker:
 
     def swath_build(self) -> Answer:
         """What came of building the object."""
-        return self.swath_server().built
+        built: Answer = self.swath_server().built
+        return built
 
     def swath_answer(self, method: bytes, args: Wire) -> Answer:
         """Call a method of the object; its name comes as bytes, which Ray need not pickle."""
-        return _or_die(self.swath_server().answer, method.decode(), args)
+        answer: Answer = _or_die(self.swath_server().answer, method.decode(), args)
+        return answer
 
     def swath_end(self) -> None:
         """Wait to be killed: whoever asked for both learns of the end."""
         threading.Event().wait(_KILL_S)
         os._exit(1)
 
-    def swath_server(self) -> WorkerServer:
+    def swath_server(self) -> Any:
         """Where calls are answered."""
         if self._server is None:
             self._server = _or_die(_served, self._setup)
-            del self._setup  # it may hold a whole policy in Ray's store
         return self._server
 
 
@@ -121,12 +126,8 @@ def _or_die(answer: Callable[..., _T], *args: Any) -> _T:
         os._exit(code if isinstance(code, int) else code is not None)
 
 
-def _served(setup: Setup) -> WorkerServer:
+def _served(setup: Setup) -> Any:
     os.environ.update(setup.variables)
     sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
-    from swath.workers.first import ran  # noqa: PLC0415  it is found only now
-
     before = ran(setup.before)
-    from swath.workers.ray.server import WorkerServer  # noqa: PLC0415  imports numpy and torch, which read the variables
-
-    return WorkerServer(setup, before)
+    return pickle.loads(setup.server)(setup, before)  # noqa: S301  our own driver wrote it
