@@ -94,16 +94,8 @@ class TakesWeights:
         """
         if policy_weights is not None:
             warn("policy_weights= is now policy_or_weights=", DeprecationWarning)
-        given = sources_of(
-            model_id,
-            {
-                "policy_or_weights": policy_or_weights,
-                "policy_weights": policy_weights,
-                "weights": weights,
-                "policy": policy,
-                "weights_dict": weights_dict,
-            },
-        )
+        forms = {"policy_or_weights": policy_or_weights, "policy_weights": policy_weights, "weights": weights}
+        given = sources_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
         patience = deadline("timeout_s", timeout_s)
         self._require_ready()
         updater = self._outlet.updater
