@@ -24,7 +24,6 @@ from swath.testing import (
     check_lives,
     same_data,
 )
-from traces import children
 
 
 class Plain(Collector):
@@ -187,9 +186,6 @@ def test_weights_reach_the_innermost_workers_under_their_version(build, inside):
     assert collector.get_model("policy").weight.item() == 2
 
 
-# ---- counts
-
-
 # ---- control calls, hooks, state
 
 
@@ -292,18 +288,6 @@ def test_what_does_not_pass_through_is_refused(build):
 
 
 # ---- in other places
-
-
-def test_processes_in_processes_leave_nothing_behind_and_give_the_batches_of_flat_ones(build, fork_server):
-    options = {"policy": Sampler(), "seed": 5, "frames_per_batch": 20}
-    before = set(children())
-    nested = build("sync", place="process", sources=["CartPole-v1"], collector_kwargs={"backend": "process"}, **options)
-    flat = build("one", sources=["CartPole-v1"] * 2, **options)
-    for _ in range(2):
-        same_data(rows(nested.next()), rows(flat.next()))
-    assert len(set(children()) - before) >= 1 + 2, "an actor and its workers"
-    nested.shutdown()
-    assert not set(children()) - before
 
 
 def test_on_ray_an_actor_has_processes_and_a_derived_class_is_asked_through_its_next(off_ray):

@@ -395,7 +395,7 @@ def test_a_thread_that_is_abandoned_is_told_of(gate, tmp_path):
     later = Gate.at(tmp_path / "later")
     gates = iter([gate, later])
     sources = [lambda: Held(next(gates), at=3), CountingEnvs(LONG, first=1)]
-    with fleet(sources=sources, envs_per_worker=1, backend="thread", fragment_timeout_s=3.0) as collector:
+    with fleet(sources=sources, envs_per_worker=1, backend="thread", fragment_timeout_s=1.0) as collector:
         drawing = InThread(collector.next)
         later.await_arrival()
         assert "1 abandoned, but busy" in repr(collector)

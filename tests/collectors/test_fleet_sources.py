@@ -61,8 +61,6 @@ def test_sources_and_numbers_must_agree():
             MultiSyncCollector(**arguments, frames_per_batch=10)
     with pytest.raises(ValueError, match="empty list"):
         MultiSyncCollector([], frames_per_batch=10)
-    with pytest.raises(TypeError, match="at most 2 positional"):
-        MultiSyncCollector(CountingEnv, None, 3, frames_per_batch=10, num_workers=1)
     with MultiSyncCollector(CountingEnv, num_workers=2, frames_per_batch=10, backend="inline") as collector:
         assert collector.next().shape == (2, 5)
 
@@ -84,3 +82,17 @@ def test_the_two_take_sync_if_it_is_what_they_do(kind, sync):
         assert collector.next().numel() == 4
     with pytest.raises(ValueError, match=f"sync={not sync} is not what {kind.__name__} does"):
         kind([CountingEnv], sync=not sync, frames_per_batch=4, backend="inline")
+
+
+REFUSED = {
+    "another number": ({"num_collectors": 3}, "num_collectors=3 does not match the list of 2 env sources"),
+    "reserved": ({"backend_options": {"sync": True}}, r"the reserved keys \['sync'\]; pass them to Collector itself"),
+    "given twice": ({"prefetch": 1, "backend_options": {"prefetch": 2}}, r"the duplicate keys \['prefetch'\]"),
+    "the name elsewhere": ({"num_workers": 2}, "Collector calls it num_collectors"),
+}
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_collector_cannot_pass_on_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Collector([CountingEnv] * 2, frames_per_batch=4, backend="thread", **options)
