@@ -136,6 +136,17 @@ def test_a_config_is_read_like_a_dict():
     assert config.lr == 0.2
 
 
+def test_what_is_popped_is_gone_unless_it_is_a_setting():
+    with pytest.warns(NoEffectWarning, match="my_key"):
+        config = AlgorithmConfig.from_dict({"my_key": 1})
+    assert [config.pop("my_key"), "my_key" in config, config.pop("nothing", 3)] == [1, False, 3]
+    assert config.pop("gamma") == config.gamma == 0.99, "every config has it"
+    with pytest.raises(KeyError, match="nothing"):
+        config.pop("nothing")
+    with pytest.raises(AttributeError, match="training is a method"):
+        config.training = 3
+
+
 def test_a_multiagent_sub_dict_is_read():
     config = AlgorithmConfig.from_dict({"multiagent": {"policies": {"a"}, "count_steps_by": "agent_steps"}, "lr": 0.5})
     assert (list(config.policies), config.count_steps_by, config.lr) == (["a"], "agent_steps", 0.5)

@@ -40,6 +40,7 @@ REFUSED = [
     (bare, {"config": SHARDS, "worker_index": 1, "dataset_shards": [[]]}, ValueError, r"shards\[1\]; there are 1"),
     (bare, {"dataset_shards": [[]]}, ValueError, "input_='sampler'"),
     (mock, {"tf_session_creator": print}, ValueError, "torch only"),
+    (mock, {"config": {"policies": ["a", "b"]}}, ValueError, "which has one agent; give one policy"),
     (mock, VECTOR, ValueError, "num_envs_per_env_runner=4, but the vector env has 3"),
 ]
 
@@ -48,6 +49,13 @@ REFUSED = [
 def test_an_argument_that_cannot_be_is_refused(make, wrong, error, words):
     with pytest.raises(error, match=words):
         make(**wrong)
+
+
+def test_a_creator_may_make_no_env_and_its_worker_says_what_it_has():
+    space = gym.spaces.Discrete(2)
+    with mock(env_creator=lambda _: None, spaces={DEFAULT: (space, space)}) as worker:
+        assert (worker.env, worker.async_env, worker.foreach_env(print)) == (None, None, [])
+        assert repr(worker) == "<RolloutWorker 0/0: 0 envs, 1 policies; 0 env steps, version 0>"
 
 
 def test_without_envs():
@@ -213,6 +221,8 @@ def test_dataset_shards():
             batches = [worker.sample() for _ in range(3)]
         assert [batch["obs"].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 0], [1, 2, 3, 4]]
         assert set(batches[0]) == {"obs"}, "nothing is added"
+    with bare(config=config, dataset_shards=[[]]) as worker, pytest.raises(ValueError, match="has no rows"):
+        worker.sample()
 
 
 def test_creation_args():

@@ -131,6 +131,42 @@ def test_other_names_do_the_same(workers):
     assert workers.foreach_env_runner_async_fetch_ready(index, tag="tag", timeout_seconds=None) == [2]
 
 
+REFUSED = (
+    lambda workers, **given: workers.foreach_worker(index, **given),
+    lambda workers, **given: workers.foreach_worker_async(index, **given),
+    lambda workers, **given: workers.fetch_ready_async_reqs(**given),
+)
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_what_rllib_takes_and_a_set_does_not_is_refused_by_name(workers, call):
+    for name in ("return_obj_refs", "mark_healthy"):
+        with pytest.raises(ValueError, match=f"{name}=True is not served: "):
+            call(workers, **{name: True})
+        call(workers, **{name: False})
+    with pytest.raises(TypeError, match="did you mean 'mark_healthy'"):
+        call(workers, mark_health=True)
+    with pytest.raises(NotImplementedError, match="a set builds its own"):
+        workers.reset([])
+
+
+def test_functions_are_called_with_sub_envs_and_where_they_are(workers):
+    assert workers.foreach_env(lambda env: env.number) == [[0, 1]] * 4
+    seen = workers.foreach_env_with_context(lambda env, where: (env.number, where))
+    assert seen == [[(0, worker), (1, worker)] for worker in range(4)]
+
+
+def test_an_answer_that_ctrl_c_has_broken_off_is_wanted_by_nobody(workers):
+    def interrupt(worker):
+        if worker.worker_index == 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.foreach_worker(interrupt)
+    assert workers.foreach_worker(index) == [0, 1, 2, 3]
+    assert workers.fetch_ready_async_reqs(tags="late", timeout_seconds=None) == []
+
+
 def test_fetching_and_sending_takes_and_gives_what_rllibs_does(workers):
     fetch = workers.foreach_env_runner_async_fetch_ready
     assert fetch(add, {"number": 10}, "tag", None, remote_worker_ids=[2, 3]) == []

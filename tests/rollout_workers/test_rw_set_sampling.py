@@ -53,6 +53,15 @@ def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch
         assert {(worker, 0, 0) for worker in ((1, 2) if n else (0,))} <= set(made), "the first fragments, too"
 
 
+def test_a_set_without_any_worker_says_so_and_goes_on_with_those_that_come():
+    with ToySet(env_creator=Play(), config=config(), num_workers=1, backend="inline", local_worker=False) as workers:
+        workers.remove_workers([1])
+        with pytest.raises(ValueError, match="this set has none"):
+            workers.sample()
+        workers.add_workers(1)
+        assert workers_of(workers.sample()) == [2]
+
+
 @pytest.mark.parametrize("steps", [0, -1, 1.5])
 def test_a_number_of_steps_that_is_none_is_refused(steps):
     with inline() as workers, pytest.raises(ValueError, match="min_env_steps"):

@@ -296,6 +296,14 @@ def test_a_call_that_is_refused_changes_nothing():
     assert config.to_dict() == AlgorithmConfig().to_dict()
 
 
+def test_methods_of_what_there_is_not_refuse_by_name_and_exploring_is_yes_or_no():
+    with pytest.raises(ValueError, match="rl_module_spec='x' is not served"):
+        AlgorithmConfig().rl_module(rl_module_spec="x")
+    with pytest.raises(ValueError, match="num_learners=1 is not served"):
+        AlgorithmConfig().learners(num_learners=1)
+    assert AlgorithmConfig().exploration(False).explore is False
+
+
 def test_what_is_not_given_stays_as_it_is():
     config = AlgorithmConfig().training(lr=0.5).training(gamma=0.5).training()
     assert (config.lr, config.gamma) == (0.5, 0.5)

@@ -291,8 +291,6 @@ class RolloutGroup(WorkerGroup):
             request.asked.tag = tag
         for forgotten in requests if tag is None else self.tagged([tag])[:-MOST_LATE]:
             self.cancel(forgotten)
-            if tag is not None:
-                self.note(forgotten.name, "discarded", f"a late answer: more than {MOST_LATE} were kept")
 
     def _note_news(self, news: News, name: Name, cause: BaseException | None) -> None:
         """Note what became of a life of a worker."""
