@@ -78,12 +78,11 @@ def batched(space, n=3):
 
 
 @pytest.mark.parametrize("space", OBSERVATIONS.values(), ids=OBSERVATIONS)
-@pytest.mark.parametrize("shared", [False, True])
-def test_any_observation_can_be_read(space, shared):
+def test_any_observation_can_be_read(space):
     space.seed(0)
     obs = batched(space)
     obs = obs.float() if isinstance(obs, torch.Tensor) and obs.dtype == torch.float64 else obs
-    net = network(space, 2, fcnet_hiddens=[8], vf_share_layers=shared)
+    net = network(space, 2, fcnet_hiddens=[8])
     out, value = net(obs)
     assert (out.shape, value.shape) == ((3, 2), (3,))
     assert out.unique(dim=0).shape[0] > 1

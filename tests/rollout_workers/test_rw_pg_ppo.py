@@ -100,35 +100,9 @@ def test_the_weight_of_the_entropy_follows_its_schedule():
         assert stats["total_loss"] == pytest.approx(rest - bonus, rel=1e-4)
 
 
-def chunk(policy, n=5, terminated=False):
-    batch = batch_for(policy, n=n)
-    for name in ("advantages", "value_targets"):
-        del batch[name]
-    batch["new_obs"] = np.random.default_rng(9).normal(size=(n, 3)).astype(np.float32)
-    batch["terminateds"] = np.arange(n) == (n - 1 if terminated else n)
-    batch["truncateds"] = np.zeros(n, dtype=bool)
-    return batch
-
-
-@pytest.mark.parametrize("terminated", [False, True])
-def test_ppo_adds_advantages_and_targets_as_a_loop_does(terminated):
-    policy = ppo(**{"gamma": 0.9, "lambda": 0.8})
-    batch = policy.postprocess_trajectory(chunk(policy, terminated=terminated))
-    values, rewards = batch["vf_preds"].tolist(), batch["rewards"].tolist()
-    last = 0.0 if terminated else policy.compute_values({"obs": batch["new_obs"][-1:]}).item()
-    after, advantage, found = [*values[1:], last], 0.0, []
-    for t in reversed(range(5)):
-        advantage = rewards[t] + 0.9 * after[t] - values[t] + 0.9 * 0.8 * advantage
-        found.append(advantage)
-    np.testing.assert_allclose(batch["advantages"], found[::-1], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(batch["value_targets"], np.add(found[::-1], values), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(batch["values_bootstrapped"], after, rtol=1e-5)
-    assert policy.estimator == Estimator(0.9, 0.8)
-
-
 def test_the_policy_gradient_has_no_critic_and_discounts_returns():
     policy = ppo(cls=PGTorchPolicy, gamma=0.5)
-    batch = policy.postprocess_trajectory(chunk(policy, n=3))
+    batch = policy.postprocess_trajectory(batch_for(policy, n=3))
     first, second, third = batch["rewards"].tolist()
     expected = [first + 0.5 * second + 0.25 * third, second + 0.5 * third, third]
     np.testing.assert_allclose(batch["advantages"], expected, rtol=1e-5)
