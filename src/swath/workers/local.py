@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,34 +25,50 @@ from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
 from swath.workers.tickets import Board, Interrupted, Received, Ticket
 
+Queued: TypeAlias = Callable[..., None]
+"""A call that waits for its turn; its arguments are exceptions that leave it open."""
+
 
 class LocalHandle(Handle):
-    """A worker of this process, and what it is to do. All that is no answer ends the worker.
+    """A worker of this process.
 
     Args:
         job: how it is brought up.
         board: where its tickets are settled.
-        queue: takes calls, which are carried out elsewhere.
+        queue: takes calls, which are carried out elsewhere, one after another.
     """
 
-    def __init__(self, job: Job, board: Board, queue: Callable[[QueuedCall], None]) -> None:
+    def __init__(self, job: Job, board: Board, queue: Callable[[Queued], None]) -> None:
         super().__init__(job, board)
         self._hosted = Hosted(job.name)
         self._queue = queue
 
     def begin(self) -> None:
         """Have the object made."""
-        self._queue(QueuedCall(self, self.ready, self._build))
+        self._queue(partial(self._carry_out, self.ready, self._build))
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
         """Queue a call; its arguments are copied."""
         given = copy.deepcopy(args)
         if self.opened(ticket):
-            self._queue(QueuedCall(self, ticket, partial(self._answer, ticket.method, given)))
+            self._queue(partial(self._carry_out, ticket, partial(self._answer, ticket.method, given)))
 
     def let_go(self, *, busy: bool) -> None:  # noqa: ARG002  all are alike
         """Let go of the object."""
         self._hosted = Hosted(self.job.name)
+
+    def _carry_out(self, ticket: Ticket, work: Callable[[], Outcome], *raised: type[BaseException]) -> None:
+        """Have a call answered; what is `raised` leaves, all else that is no answer ends the worker."""
+        if ticket.done:
+            return
+        try:
+            outcome = work()
+        except raised:
+            raise
+        except BaseException as error:  # noqa: BLE001  as in a process
+            self.end(f"ended itself with {error!r}", repr(error))
+        else:
+            self.settle(ticket, outcome)
 
     def _build(self) -> Outcome:
         before = Value(None) if self.job.before is None else attempted(self.job.before)
@@ -62,27 +78,6 @@ class LocalHandle(Handle):
         """What comes back shares no memory with the worker but the body of a parcel."""
         outcome = self._hosted.answer(method, lambda: args)
         return outcome if isinstance(outcome, Error) else attempted(_handed_over, outcome.value)
-
-
-class QueuedCall(NamedTuple):
-    """A call that waits for its turn: whom it is for, where its outcome goes, and what to do."""
-
-    handle: LocalHandle
-    ticket: Ticket
-    work: Callable[[], Outcome]
-
-    def carry_out(self, *raised: type[BaseException]) -> None:
-        """Have it answered; what is `raised` leaves, all else that is no answer ends the worker."""
-        if self.ticket.done:
-            return
-        try:
-            outcome = self.work()
-        except raised:
-            raise
-        except BaseException as error:  # noqa: BLE001  as in a process
-            self.handle.end(f"ended itself with {error!r}", repr(error))
-        else:
-            self.handle.settle(self.ticket, outcome)
 
 
 class LocalShared:
@@ -134,7 +129,7 @@ class InlineBackend(LocalBackend):
     def __init__(self) -> None:
         super().__init__()
         self._turn = threading.Lock()
-        self._queue: deque[QueuedCall] = deque()
+        self._queue: deque[Queued] = deque()
 
     def wait(
         self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
@@ -164,7 +159,7 @@ class InlineBackend(LocalBackend):
         handle.begin()
         return handle
 
-    def _enqueue(self, call: QueuedCall) -> None:
+    def _enqueue(self, call: Queued) -> None:
         self._queue.append(call)
         self._board.wake()
 
@@ -178,7 +173,7 @@ class InlineBackend(LocalBackend):
             return False
         try:
             if self._queue:
-                self._queue[0].carry_out(KeyboardInterrupt)
+                self._queue[0](KeyboardInterrupt)
                 self._queue.popleft()
         finally:
             self._turn.release()
@@ -190,7 +185,7 @@ class ThreadHandle(LocalHandle):
     """A worker and its thread, a daemon."""
 
     def __init__(self, job: Job, board: Board) -> None:
-        self._calls: SimpleQueue[QueuedCall | None] = SimpleQueue()
+        self._calls: SimpleQueue[Queued | None] = SimpleQueue()
         super().__init__(job, board, self._calls.put)
         self.thread = threading.Thread(target=self._serve, name=f"swath {described(job.name)}", daemon=True)
         self.abandoned = False
@@ -216,7 +211,7 @@ class ThreadHandle(LocalHandle):
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None and not self.ended.done:
-            call.carry_out()
+            call()
 
 
 class ThreadBackend(LocalBackend):

@@ -76,10 +76,10 @@ class ForkServer:
         self._lock = threading.Lock()
         self._sock, theirs = packets()
         self._sock.settimeout(_SEND_S)
-        begin = f"import sys; sys.path[:] = {_module_path()}; from {__name__} import serve; serve"
+        begin = f"import sys; sys.path[:] = {_module_path()}; from {__name__} import Serving; Serving"
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603  ourselves
-                [sys.executable, "-c", f"{begin}({theirs.fileno()}, {self._driver})"],
+                [sys.executable, "-c", f"{begin}({theirs.fileno()}).run({self._driver})"],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_VARIABLES},
                 pass_fds=[theirs.fileno()],
@@ -113,7 +113,7 @@ class ForkServer:
         return in_words(self._process.wait())
 
     def ask(self, method: str, *args: object, fds: Sequence[int] = ()) -> None:
-        """Have a method of `_Serving` called."""
+        """Have a method of `Serving` called."""
         gone = BrokenPipeError, ConnectionResetError, TimeoutError
         with self._lock, contextlib.suppress(*gone):  # seen by whoever waits for the worker
             if self._sock.fileno() >= 0:
@@ -160,29 +160,20 @@ def in_words(exit: int | str) -> str:  # noqa: A002  the field's name
     return f"was killed by {signal.Signals(-exit).name}" if exit < 0 else f"ended with exit code {exit}"
 
 
-def serve(fd: int, driver: int) -> None:
-    """Be a server for the process that has the other end of the socket, until that is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.stderr is not None:
-        faulthandler.enable()
-    _Serving(socket.socket(fileno=fd)).run(driver)
-
-
-class _Serving:
+class Serving:
     """What runs in the server. The driver asks by the names of its methods.
 
     Args:
-        sock: to the driver.
+        fd: a socket to the driver.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, fd: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if sys.stderr is not None:
+            faulthandler.enable()
         self._pid = os.getpid()
-        self._workers: dict[int, tuple[ForkProcess, int, socket.socket]] = {}  # with its pid, and its own socket
-        self._sock = sock
-        self._woken, self._waker = socket.socketpair()
-        self._waker.settimeout(0)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        self._sock = socket.socket(fileno=fd)
+        self._workers: dict[int, tuple[int, ForkProcess, int, socket.socket]] = {}  # by descriptors of their processes
 
     def run(self, driver: int) -> None:
         """Fork and reap until the driver is gone; then kill what is left.
@@ -190,19 +181,18 @@ class _Serving:
         The sentinels of `multiprocessing` are no help: they stay open while a process lives that a worker has forked.
         """
         while os.getppid() == driver:
-            ready = wait([self._sock, self._woken], _LOOK_FOR_DRIVER_S)
-            if self._woken in ready:
-                self._woken.recv(1 << 12)
-                self._reap()
+            ready = wait([self._sock, *self._workers], _LOOK_FOR_DRIVER_S)
+            for ended in self._workers.keys() & set(ready):
+                self._reap(ended)
             if self._sock in ready:
                 message, fds, _, _ = socket.recv_fds(self._sock, _LONGEST, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
                 if not message:
                     break
                 method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
                 getattr(self, method)(*args, *fds)
-        for _, pid, _ in self._workers.values():
+        for _, _, pid, _ in self._workers.values():
             kill_group(pid)
-        for process, _, _ in self._workers.values():
+        for _, process, _, _ in self._workers.values():
             process.join()
 
     def preload(self, modules: Sequence[str], path: Sequence[str]) -> None:
@@ -225,33 +215,34 @@ class _Serving:
                 _say(sock, f"could not be forked: {error}")
         else:
             assert process.pid is not None
-            self._workers[number] = process, process.pid, sock
+            self._workers[os.pidfd_open(process.pid)] = number, process, process.pid, sock
             _say(sock, process.pid)
         for each in fds:
             os.close(each)
 
     def kill(self, number: int) -> None:
         """Kill a worker, if it lives, with all that it has started."""
-        if number in self._workers:
-            kill_group(self._workers[number][1])
+        for other, _, pid, _ in self._workers.values():
+            if other == number:
+                kill_group(pid)
 
-    def _reap(self) -> None:
-        for number, (process, pid, sock) in list(self._workers.items()):
-            if (code := process.exitcode) is not None:
-                kill_group(pid)  # what it has left; its number is not given anew while any of that lives
-                with sock:
-                    _say(sock, code)
-                del self._workers[number]
+    def _reap(self, ended: int) -> None:
+        _, process, pid, sock = self._workers.pop(ended)
+        os.close(ended)
+        kill_group(pid)  # what it has left, while its number is not given anew
+        process.join()
+        with sock:
+            _say(sock, process.exitcode or 0)
 
     def _become_worker(self, number: int, sock: socket.socket, setup: int, *fds: int) -> None:
         os.setsid()  # killed with all that it starts; and Linux gives each session its share of a busy machine
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # be killed when the server dies
         if os.getppid() != self._pid:
             os._exit(1)
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for mine in (self._sock, self._woken, self._waker, *(other for _, _, other in self._workers.values())):
-            mine.close()
+        self._sock.close()
+        for ended, (_, _, _, other) in self._workers.items():
+            os.close(ended)
+            other.close()
         arena, own_arena, *streams = fds
         for standard, fd in enumerate(streams, start=1):
             os.dup2(fd, standard)

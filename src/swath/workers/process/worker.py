@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import pickle
 import socket
-import sys
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -84,8 +82,5 @@ class WorkerServer:
             return payload
 
         head, body = reply_to(outcome, carry)
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(AttributeError, OSError, ValueError):  # none, nobody reads it, it is closed
-                stream.flush()
         answer: Answer = (number, head, body)
         self._sock.send(pickle.dumps(answer))
