@@ -211,18 +211,28 @@ class RolloutGroup(WorkerGroup):
     def outcome(self, request: Request) -> Outcome:
         """What has come of a request that is answered; it is closed, unless there is a fragment."""
         try:
-            is_there = self.settle(request)
+            if not self.settle(request):
+                return Error(self._seen(request.name, request.ticket.error))
         except Exception as error:  # noqa: BLE001  the caller gets it
             return Error(error)
-        if not is_there:
-            return Error(self._seen(request.name, request.ticket.error))
-        self._in_a_row.clear()  # those that died before are no row any more
-        is_fragment = request.asked.tag is FRAGMENT
-        answer = request.reply.head if is_fragment else request.reply
+        if request.asked.tag is FRAGMENT:
+            return Value(None)
+        self.close(request)
+        return Value(request.reply.value)
+
+    def arrived(self, request: Request) -> bool:
+        """There is a reply: those that died before it are no row any more.
+
+        Raises:
+            PayloadLost: its fragment was lost by its store.
+        """
+        self._in_a_row.clear()
+        answer = request.reply
+        if request.asked.tag is FRAGMENT:
+            request.asked.batch, answer = answer.open(), answer.head
+            self.frames[request.worker] += request.asked.batch.env_steps()
         self._versions[request.name] = answer.version
-        if not is_fragment:
-            self.close(request)
-        return Value(answer.value)
+        return True
 
     def unfit(self, name: Name, error: BaseException) -> NoReturn:
         """A worker could not take what is new: it stays, and raises this until it can."""

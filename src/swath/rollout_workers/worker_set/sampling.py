@@ -268,18 +268,10 @@ def _open(group: Workers, request: Request, asked_before: int) -> None:
         Exception: what the worker raised; not what it has refused before: that may not be the newest now.
     """
     is_old_refusal = group.has_refused(request) and request.number <= asked_before
-    outcome, error = group.outcome(request), None
-    if isinstance(outcome, Error):
-        error = outcome.exception
-    else:
-        try:
-            request.asked.batch = request.reply.open()
-            group.frames[request.worker] += request.asked.batch.env_steps()
-        except PayloadLost as lost:
-            group.close(request)
-            error = lost
-    if error is None or is_old_refusal:
+    outcome = group.outcome(request)
+    if is_old_refusal or not isinstance(outcome, Error):
         return
+    error = outcome.exception
     is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
     if is_lost:
         group.fragments_lost += 1
