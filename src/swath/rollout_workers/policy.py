@@ -44,17 +44,20 @@ class Policy(ABC):
         callbacks: whose `on_learn_on_batch` is called; the worker sets it.
         looks_at_episodes: whether it reads the `episodes` that it is given; False spares the worker to make them. A
             class that acts in its own way looks at them unless its body says otherwise.
+        values_later: whether a worker leaves `vf_preds` to `compute_values`, which it asks about many rows at once, and
+            acts `with_values=False`. Likewise.
         acts_in_space: whether envs get its actions as they are, whatever `normalize_actions` says. Likewise false for a
             class that acts in its own way, unless its body says otherwise.
     """
 
     looks_at_episodes = True
     acts_in_space = False
+    values_later: Any = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if {"compute_actions", "compute_actions_from_input_dict"} & vars(cls).keys():
-            for name in {"looks_at_episodes", "acts_in_space"} - vars(cls).keys():
+            for name in {"looks_at_episodes", "acts_in_space", "values_later"} - vars(cls).keys():
                 setattr(cls, name, getattr(Policy, name))
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:

@@ -13,11 +13,10 @@ from swath.rollout.hosts.multi_agent import ALL, INFOS, REWARDS, TERMINATEDS, TR
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves, splitter
-from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.episode import NONE, Episode, Slots
 from swath.rollout_workers.hosts.slot_host import SlotHost
 from swath.rollout_workers.metrics import PerfStats
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
-from swath.rollout_workers.sampling.slots import NONE, Slots
 
 _BEGUN: dict[str, ByAgent] = {TERMINATEDS: {ALL: False}, TRUNCATEDS: {ALL: False}}
 """The flags of an episode that has just begun."""
@@ -46,14 +45,13 @@ class ManyAgents(SlotHost):
         self._usual: list[tuple[list[Any], list[int]]] = [([], [])] * n
         """Who was seen before, and in which slots, if nobody ended."""
         self._splits: dict[int, Callable[[Leaves], Sequence[Any]]] = {}
-        slots.info_of = lambda env, agent: inner.info_of(env).get(agent, {})
 
-    def enter(self, episode: Episode) -> None:
+    def enter(self, env: int, number: int, episode: Episode | None) -> None:  # noqa: ARG002  it is the episode's
         """Agents get slots as they are seen."""
-        env = episode.env_id
+        self.slots.leave(self.slots.begin(env, episode))
         self._said[env], self._usual[env], self._due[env] = {}, ([], []), []
 
-    def act(self) -> Leaves:
+    def _act(self) -> Leaves:
         """One leaf: actions by agent, one dict per env; policies are asked in the order in which they come first."""
         table, agents = self.slots.table, self.slots.agents
         dealt: list[ByAgent] = [{} for _ in self._due]
@@ -61,19 +59,18 @@ class ManyAgents(SlotHost):
         for number, where in self._by_policy(due):
             policy, ids = self._rows_of(number), due[where]
             rows = table["row"][ids]
-            leaves = policy.ask(policy.observation_leaves(rows), self.slots, ids, table["before"][ids], self.explore)
-            policy.keep_answered(rows, leaves)
+            actions = policy.ask(policy.seen(rows), rows, self.slots, ids, self._info_of, self.explore)
             self._perf.lap("inference")
             if number not in self._splits:
                 self._splits[number] = splitter(policy.space, writable=False)
-            single = self._splits[number](policy.processor(leaves[: len(policy.acted)]))
-            for slot, env, action in zip(ids.tolist(), table["env"][ids].tolist(), single, strict=True):
-                dealt[env][agents[slot]] = action
+            single = self._splits[number](policy.processor(actions))
+            for env, agent, action in zip(table["env"][ids].tolist(), agents[ids].tolist(), single, strict=True):
+                dealt[env][agent] = action
             self._perf.lap("action_processing")
         table["acted"][due], table["version"][due] = table["row"][due], self.version
         return [dealt]
 
-    def settle(self, step: Step) -> Array:
+    def settle(self, step: Step) -> None:
         """Rewards add up until the agent is observed, or ends; what comes before its first action, nobody gets."""
         table, paid, rewards = self.slots.table, list[int](), list[Any]()
         closing, ended = list[int](), dict[int, tuple[bool, bool]]()
@@ -101,17 +98,42 @@ class ManyAgents(SlotHost):
             over, flags = [*ended], np.array([*ended.values()])
             table["terminated"][over], table["truncated"][over], table["over"][over] = *flags.T, True
         observed = np.array(closing, np.int64)
-        closed: Array = observed[table["acted"][observed] != NONE]
-        return closed
+        self._close(observed[table["acted"][observed] != NONE])
 
     def said(self, env: int) -> Mapping[Any, Mapping[str, Any]]:
         """What the env said last to each agent."""
         return self._said[env]
 
-    def info_in(self, infos: Any, env: int, agent: Any) -> Mapping[str, Any]:
-        """What the env said to the agent."""
-        said: Mapping[str, Any] = infos[env][INFOS].get(agent, {})
+    def _kept(self, infos: Any) -> Any:
+        """By env, what it said to agents."""
+        said = [each.get(INFOS, {}) for each in infos]
+        return said if any(any(each.values()) for each in said) else None
+
+    def _info_in(self, kept: Any, env: int, agent: Any) -> Mapping[str, Any]:
+        said: Mapping[str, Any] = kept[env].get(agent, {})
         return said
+
+    def _info_of(self, env: int, agent: Any) -> Mapping[str, Any]:
+        said: Mapping[str, Any] = self.inner.info_of(env).get(agent, {})
+        return said
+
+    def _close(self, ids: Array) -> None:
+        """The transitions of these slots have ended, with what they were paid up to now."""
+        slots, table = self.slots, self.slots.table
+        envs, raw = table["env"][ids], table["unpaid"][ids]
+        reward = raw
+        for number, where in self._by_policy(ids):
+            clip = self._rows_of(number).clip
+            if clip is not None:
+                reward = reward.copy()
+                reward[where] = clip(raw[where])
+        table["clock"][ids], table["t"][ids], table["reward"][ids] = slots.clocks[envs], slots.lengths[envs], reward
+        slots.transitions.append(table, ids)
+        table["count"][ids] += 1
+        table["total"][ids] += reward
+        table["raw"][ids] += raw
+        table["paid"][ids], table["unpaid"][ids] = reward, 0
+        table["before"][ids], table["acted"][ids] = table["acted"][ids], NONE
 
     def _slots_of(self, env: int) -> dict[Any, int]:
         episode = self.slots.episodes[env]
@@ -148,12 +170,11 @@ class ManyAgents(SlotHost):
                 values += seen
                 slots += self._seen[env]
         ids = np.array(slots, np.int64)
-        self.slots.table["step"][ids] = self.slots.steps
+        self.slots.table["step"][ids] = self.steps
         if infos is None:
-            self.slots.infos[self.slots.steps] = {env: {INFOS: self.inner.info_of(env)} for env in envs.tolist()}
-            self.slots.steps += 1
+            self.note([{INFOS: self.inner.info_of(env)} if env in envs else {} for env in self._everyone.tolist()])
         for number, where in self._by_policy(ids):
-            failed |= self._kept(self._rows_of(number), ids[where], [values[i] for i in where.tolist()])
+            failed |= self._keep(self._rows_of(number), ids[where], [values[i] for i in where.tolist()])
         return failed
 
     def _look(self, env: int, returned: ByAgent, answer: Mapping[str, ByAgent]) -> Iterable[Any]:
@@ -198,7 +219,7 @@ class ManyAgents(SlotHost):
         self._usual[env] = ([], []) if ends or len(seen) < len(returned) else (list(returned), seen)
         return values
 
-    def _kept(self, rows: PolicyRows, ids: Array, values: list[Any]) -> dict[int, Exception]:
+    def _keep(self, rows: PolicyRows, ids: Array, values: list[Any]) -> dict[int, Exception]:
         """Process observations of a policy's agents, and keep them; the envs that failed by it.
 
         Where the filter raises, all envs with agents of the policy have failed.

@@ -148,12 +148,15 @@ class DefaultNetwork(nn.Module):
             with torch.no_grad():
                 orthogonal(self.policy.layers.last_layer[0][-1:], 1.0)
 
-    def forward(self, obs: Any) -> Tensor | tuple[Tensor, Tensor]:
-        """`dist_inputs`, or `(dist_inputs, value)`, of observations `[n, …]`."""
+    def forward(self, obs: Any, *, with_values: bool = True) -> Tensor | tuple[Tensor, Tensor]:
+        """`dist_inputs`, or `(dist_inputs, value)`, of observations `[n, …]`.
+
+        `with_values=False` leaves the critic out, where it is a network of its own.
+        """
         out, value, log_std = self.policy.forward(obs), None, self.log_std
         if self._shared:
             out, value = out[..., :-1], out[..., -1]
-        elif self.critic is not None:
+        elif self.critic is not None and with_values:
             value = self.value(obs)
         if log_std is not None:
             out = torch.cat([out, log_std.expand_as(out)], -1)

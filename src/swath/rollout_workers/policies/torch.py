@@ -109,6 +109,12 @@ class TorchPolicy(Policy):
         """The advantages that `postprocess_trajectory` adds, if that is all it does: workers add them by fragments."""
         return None
 
+    @property
+    def values_later(self) -> bool:
+        """Whether values cost a network of their own, which `compute_values` calls for many rows at once."""
+        own = type(self).compute_values is TorchPolicy.compute_values
+        return own and type(self.model) is DefaultNetwork and self.model.critic is not None
+
     def make_optimizer(self) -> torch.optim.Optimizer:
         """What uses the gradients: here Adam, with the keywords in the setting `optimizer`."""
         asked = self.config["optimizer"]
@@ -156,11 +162,16 @@ class TorchPolicy(Policy):
         episodes: Sequence[Any] | None = None,  # noqa: ARG002
         explore: bool | None = None,
         timestep: int | None = None,  # noqa: ARG002
+        *,
+        with_values: bool = True,
         **kwargs: Any,  # noqa: ARG002
     ) -> Actions:
-        """Actions, with the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`."""
+        """Actions, with the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`.
+
+        `with_values=False` leaves these out, if `values_later`.
+        """
         with torch.inference_mode():
-            out, value, states = self._outputs(obs_batch, state_batches)
+            out, value, states = self._outputs(obs_batch, state_batches, with_values=with_values)
             head = self._head
             explores = self.config["explore"] if explore is None else explore
             action, log_prob = head.sample(out) if explores else head.mode(out)
@@ -287,9 +298,13 @@ class TorchPolicy(Policy):
         """How many states it has."""
         return len(self._initial_state)
 
-    def _outputs(self, obs: Any, states: Sequence[Any] | None) -> Outputs:
+    def _outputs(self, obs: Any, states: Sequence[Any] | None, *, with_values: bool = True) -> Outputs:
         """The network's outputs; without gradients."""
         tensors = on(self.device, obs)
+        if type(self.model) is DefaultNetwork:
+            answer = self.model(tensors, with_values=with_values)
+            out, value = answer if isinstance(answer, tuple) else (answer, None)
+            return Outputs(out, value, [])
         if not self._initial_state:
             return run(self.model, tensors)
         before = [on(self.device, part) for part in states or ()]

@@ -19,12 +19,11 @@ from swath.rollout_workers.batches.joining import concat_samples
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
-from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.episode import Episode, records_at
 from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.postprocessing import Estimator, estimate, values_after
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
-from swath.rollout_workers.sampling.slots import records_at
 
 Info = Mapping[str, Any]
 Original: TypeAlias = tuple[str, Any, SampleBatch]
@@ -66,7 +65,8 @@ class BatchMaker:
 
     Args:
         worker: whose policies post-process their rows.
-        episodes: by id, those of which transitions are here.
+        episodes: by id, those of which transitions are here, if anybody looks at them.
+        agent: the one of an episode that is at a place in the order of appearance.
         infos: what the envs said to the agents of these transitions when they ended.
         unrolls: numbers of chunks.
 
@@ -78,10 +78,12 @@ class BatchMaker:
         self,
         worker: Any,
         episodes: Mapping[int, Episode],
+        agent: Callable[[int, int], Any],
         infos: Callable[[Array], list[Info]],
         unrolls: Iterator[int],
     ) -> None:
         self._worker, self._episodes, self._infos, self._unrolls = worker, episodes, infos, unrolls
+        self._agent = agent
         self.listeners = listeners(worker.callbacks, "on_postprocess_trajectory")
 
     def is_chunk_by_chunk(self, policy: Any) -> bool:
@@ -98,7 +100,7 @@ class BatchMaker:
         parts = [(each, transitions) for each in policies]
         if len(policies) > 1:
             whose = transitions["policy"]
-            parts = [(each, records_at(transitions, np.flatnonzero(whose == each.number))) for each in policies]
+            parts = [(each, records_at(transitions, whose == each.number)) for each in policies]
         taken = [rows for policy, own in parts if (rows := self._rows(policy, own)) is not None]
         originals = self._originals(taken) if any(self.is_chunk_by_chunk(rows.of.policy) for rows in taken) else {}
         made = {}
@@ -145,9 +147,6 @@ class BatchMaker:
         if ColumnNames.AGENT_ID in kept:
             columns[ColumnNames.AGENT_ID] = object_array([self._agent(*who) for who in _whose(records)])
         return columns
-
-    def _agent(self, episode: int, place: int) -> Any:
-        return self._episodes[episode].get_agents()[place]
 
     def _one_by_one(self, rows: Rows, originals: Mapping[int, Mapping[Any, Original]]) -> tuple[SampleBatch, list[int]]:
         """The batch of chunks that are post-processed each for itself, and how long these are."""

@@ -1,11 +1,12 @@
 """What a policy has seen and answered, as rows; and how it is asked.
 
-An observation is kept once: the transition that led to it and the one that begins with it refer to the same row.
+An observation is kept once: the transition that led to it and the one that begins with it refer to the same row. The
+values of a critic that is a network of its own are not asked for in each step, but of many rows at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -15,15 +16,22 @@ from swath.rollout.spaces import Array, Leaves, action_leaves, packer
 from swath.rollout_workers.actions import ActionProcessor, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import BEFORE, STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.episode import NONE, Slots
 from swath.rollout_workers.filters import NoFilter
-from swath.rollout_workers.nests import as_array, has_empty, leaves_of, map_nest, nest_of, object_array, template_of
+from swath.rollout_workers.nests import as_array, has_empty, leaves_of, map_nest, nest_of, template_of
 from swath.rollout_workers.policy import Actions, states_in
 from swath.rollout_workers.preprocessors import NoPreprocessor
-from swath.rollout_workers.sampling.slots import NONE, Slots
 
 _FIRST_ROOM = 64
+_VALUES_AT_ONCE = 256
 _METHODS = "compute_actions", "compute_actions_from_input_dict"
 """How a policy is asked: with arguments, or with one dict of columns; whichever its class overrides."""
+
+_FIELDS = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
+"""Columns that are a field of slots."""
+
+InfoOf: TypeAlias = Callable[[int, Any], Any]
+Rows: TypeAlias = Array | slice
 
 Form: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and dtype of a row."""
@@ -36,7 +44,7 @@ class Columns:
         self._columns: Leaves = []
         self._room = 0
 
-    def write(self, rows: slice | Array, stop: int, leaves: Leaves) -> None:
+    def write(self, rows: Rows, stop: int, leaves: Leaves) -> None:
         """Put values in the place of rows, all of which are below `stop`."""
         if stop > self._room or not self._columns:
             self._reserve(stop, leaves)
@@ -101,7 +109,10 @@ class PolicyRows:
         self._initial = _initial_states(self.policy)
         self._observations = Columns()
         self._answers = Columns()
+        self._values = Columns()
+        self._unvalued: list[Rows] = []
         self._forms: list[Form] = []
+        self._plain: list[Any] | None = None
         self._layout: dict[str, Any] = {}
 
     @property
@@ -145,50 +156,66 @@ class PolicyRows:
         self.count = stop
         return start
 
-    def keep_answered(self, rows: slice | Array, leaves: Leaves) -> None:
-        """Keep what the policy answered to observations."""
-        self._answers.write(rows, self.count, leaves)
-
-    def ask(self, leaves: Leaves, slots: Slots, ids: Array, before: Array, explore: bool | None) -> Leaves:
-        """Let the policy answer observations of these slots: leaves of actions, then of all else.
+    def ask(self, seen: Leaves, rows: Rows, slots: Slots, ids: Array, info_of: InfoOf, explore: bool | None) -> Leaves:
+        """Let the policy answer the latest observations of these slots, and keep what it answers: leaves of actions.
 
         Args:
-            leaves: of the observations.
+            seen: the observations, which are kept in these rows.
+            rows: where they are.
             slots: who acts.
-            ids: of those who observed it.
-            before: the rows of what they acted on before.
+            ids: of those who do.
+            info_of: what an env said to an agent with its latest observation.
             explore: whether actions are sampled; None: as the policy's settings say.
 
         Raises:
             ValueError: an answer that has not one row per slot, or does not fit those before.
             Exception: what the policy raised.
         """
-        columns = {ColumnNames.OBS: nest_of(self._seen, leaves)}
+        columns = {ColumnNames.OBS: nest_of(self._seen, seen)}
         if self._initial:
-            columns |= self.states(before)
+            columns |= self.states(slots.table["before"][ids])
         for name in self.wanted.input:
-            columns[name] = self._optional(name, slots, ids, before)
-        episodes = [slots.episodes[env] for env in slots.table["env"][ids].tolist()] if self.sees_episodes else None
-        answer, states, extras = self._asked(columns, episodes, self._explores() if explore is None else explore)
+            columns[name] = self._optional(name, slots, ids, info_of)
+        policy = self.policy
+        how = {
+            "explore": self._explores() if explore is None else explore,
+            "timestep": policy.global_timestep,
+            "episodes": self._episodes_of(slots, ids) if self.sees_episodes else None,
+        }
+        if getattr(policy, "values_later", False):
+            how["with_values"] = False
+            self._unvalued.append(rows)
+        answer, states, extras = self._asked(columns, how)
         if len(states) != len(self._initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
-        actions = answered_actions(type(self.policy).__name__, self.acted, answer, len(ids))
+        actions = answered_actions(type(policy).__name__, self.acted, answer, len(ids))
         if states:
             extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
-        return [*actions, *self._flat(extras, len(ids))]
+        self._answers.write(rows, self.count, [*actions, *self._flat(extras, len(ids))])
+        return actions
+
+    def add_values(self) -> None:
+        """Ask for the values of the observations that were acted on since the last call."""
+        acted = [np.arange(each.start, each.stop) if isinstance(each, slice) else each for each in self._unvalued]
+        rows = np.concatenate([np.empty(0, np.int64), *acted])
+        for start in range(0, len(rows), _VALUES_AT_ONCE):
+            part = rows[start : start + _VALUES_AT_ONCE]
+            self._values.write(part, self.count, [self.policy.compute_values({ColumnNames.OBS: self.observed(part)})])
+        self._unvalued = []
 
     def observed(self, rows: Array) -> Any:
         """Observations, `[n, …]`."""
-        return nest_of(self._seen, self.observation_leaves(rows))
+        return nest_of(self._seen, self.seen(rows))
 
-    def observation_leaves(self, rows: Array) -> Leaves:
+    def seen(self, rows: Array) -> Leaves:
         """The leaves of observations."""
         return self._observations.take(rows)
 
     def answered(self, rows: Array) -> dict[str, Any]:
         """The columns of what the policy answered to the observations in these rows."""
         leaves = iter(self._answers.take(rows))
-        return {name: nest_of(template, leaves) for name, template in self._layout.items()}
+        columns = {name: nest_of(template, leaves) for name, template in self._layout.items()}
+        return columns | dict(zip([ColumnNames.VF_PREDS], self._values.take(rows), strict=False))
 
     def states(self, before: Array) -> dict[str, Any]:
         """The columns of states before an answer, if the one before that was to these rows."""
@@ -206,14 +233,13 @@ class PolicyRows:
         kept = np.unique(needed[needed >= 0])
         moved = np.full(self.count + 1, NONE)
         moved[kept] = np.arange(len(kept))
-        self._observations.keep(kept)
-        self._answers.keep(kept)
+        for columns in (self._observations, self._answers, self._values):
+            columns.keep(kept)
         self.count = len(kept)
         return moved
 
-    def _asked(self, columns: dict[str, Any], episodes: list[Any] | None, explore: bool) -> Actions:
+    def _asked(self, columns: dict[str, Any], how: dict[str, Any]) -> Actions:
         """What the policy answers to columns, by the one of its two methods that its class defines."""
-        how = {"explore": explore, "timestep": self.policy.global_timestep, "episodes": episodes}
         answer: Actions
         if self._by_dict:
             answer = self.policy.compute_actions_from_input_dict(SampleBatch(columns), **how)
@@ -228,11 +254,17 @@ class PolicyRows:
         )
         return answer
 
+    def _episodes_of(self, slots: Slots, ids: Array) -> list[Any]:
+        return [slots.episodes[env] for env in slots.table["env"][ids].tolist()]
+
     def _flat(self, answered: dict[str, Any], n_rows: int) -> Leaves:
         """The leaves of what was answered beside actions, in the order of the first answer."""
         misfits = f"answers of the policy {self.policy_id!r} do not fit those before"
         if not self._layout:
             self._layout = {ColumnNames.ACTIONS: self._action, **answered}
+        plain = [(name, getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) for name, leaf in answered.items()]
+        if plain == self._plain:
+            return [*answered.values()]
         if len(answered) != len(self._layout) - 1 or not answered.keys() <= self._layout.keys():
             named = f"nested differently: {[*answered]}; before they were {[*self._layout][1:]}"
             raise ValueError(f"{misfits}: {named}")
@@ -248,6 +280,8 @@ class PolicyRows:
             now, before = ([(shape, str(dtype)) for shape, dtype in each] for each in (forms, self._forms))
             raise ValueError(f"{misfits}: arrays of shapes and dtypes {now} per row; before they were {before}")
         self._forms = self._forms or forms
+        if forms == self._forms and all(type(leaf) is np.ndarray for leaf in answered.values()):
+            self._plain = plain
         return leaves
 
     def _after(self, rows: Array, name: str, default: Any) -> Any:
@@ -260,17 +294,15 @@ class PolicyRows:
             map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, default)
         return column
 
-    def _optional(self, name: str, slots: Slots, ids: Array, before: Array) -> Any:
+    def _optional(self, name: str, slots: Slots, ids: Array, info_of: InfoOf) -> Any:
         if name == ColumnNames.PREV_ACTIONS:
-            return self.actions_at(before)
-        if name == ColumnNames.PREV_REWARDS:
-            return np.where(before == NONE, np.float32(0), slots.table["paid"][ids])
-        if name == ColumnNames.ENV_ID:
-            return slots.table["env"][ids]
-        agents = [slots.agents[slot] for slot in ids.tolist()]
+            return self.actions_at(slots.table["before"][ids])
+        if name in _FIELDS:
+            return slots.table[_FIELDS[name]][ids].copy()
+        agents = slots.agents[ids].copy()
         if name == ColumnNames.AGENT_ID:
-            return object_array(agents)
-        return [slots.info_of(env, agent) for env, agent in zip(slots.table["env"][ids].tolist(), agents, strict=True)]
+            return agents
+        return [info_of(env, agent) for env, agent in zip(slots.table["env"][ids].tolist(), agents, strict=True)]
 
 
 def _hold(first: Sequence[Form], now: Sequence[Form]) -> bool:

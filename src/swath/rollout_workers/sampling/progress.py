@@ -46,17 +46,20 @@ class Quota:
 
 
 class Progress:
-    """The steps of B envs.
+    """How far B envs were handed out.
+
+    Args:
+        clocks: int64 `[B]`, steps made, without those that were discarded.
 
     Attributes:
-        clocks: int64 `[B]`, steps made, without those that were discarded.
         handed: int64 `[B]`, up to where they were handed out.
         over: int64 `[B]`, up to where they belong to episodes that ended by themselves.
         agents_over: transitions that wait and are of such episodes.
     """
 
-    def __init__(self, num_envs: int) -> None:
-        self.clocks, self.handed, self.over = np.zeros((3, num_envs), np.int64)
+    def __init__(self, clocks: Array) -> None:
+        self.clocks = clocks
+        self.handed, self.over = np.zeros((2, len(clocks)), np.int64)
         self.agents_over = 0
 
     @property

@@ -21,15 +21,13 @@ from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.policy_spec import mapper
-from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.hosts.lone_agents import LoneAgents
+from swath.rollout_workers.episode import LONE_AGENT, NONE, Episode, Slots
 from swath.rollout_workers.hosts.many_agents import ManyAgents
-from swath.rollout_workers.hosts.slot_host import SlotHost
+from swath.rollout_workers.hosts.slot_host import LoneAgents, SlotHost
 from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.sampling.batches import BatchMaker, Info
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.progress import Progress, Quota
-from swath.rollout_workers.sampling.slots import NONE, Slots, Transitions, records_at
 
 T = TypeVar("T")
 
@@ -63,22 +61,24 @@ class Sampler:
         n = host.spec.num_envs
         self.counts, self._envs, self._worker, self._lone = counts, envs, worker, lone
         self._failures, self._laps = envs.failures, envs.laps
-        self._slots, self._progress, self._transitions = Slots(n), Progress(n), Transitions()
+        self._slots = Slots(n)
+        self._transitions, self._progress = self._slots.transitions, Progress(self._slots.clocks)
         self._slots.waiting = self._waiting
         self._policies: dict[int, PolicyRows] = {}
         self._host: SlotHost = (
             ManyAgents(host, self._slots, laps, self._rows_of)
             if lone is None
-            else LoneAgents(host, self._slots, laps, self._rows_of(lone), self._transitions, self._progress.clocks)
+            else LoneAgents(host, self._slots, laps, self._rows_of(lone))
         )
         self._host.announce = self._announce
         self._episodes: dict[int, Episode] = {}
-        self._maker = BatchMaker(worker, self._episodes, self._infos_of, envs.unroll_ids)
+        self._maker = BatchMaker(worker, self._episodes, self._agent, self._infos_of, envs.unroll_ids)
         self._listening = {event: listeners(worker.callbacks, event) for event in _WATCHED}
         looked_at = [
             rows.sees_episodes or self._maker.is_chunk_by_chunk(rows.policy) for rows in self._policies.values()
         ]
-        self._slots.watched = lone is None or any(self._listening.values()) or any(looked_at)
+        self._watched = lone is None or any(self._listening.values()) or any(looked_at)
+        self._running = [NONE] * n
         self._stage = Stage([], list(range(n)))
         self._rules = Rules(StepLimit.of(host.spec), self._begin, envs.failures)
         self._created: set[int] = set()
@@ -103,13 +103,18 @@ class Sampler:
         host = self._host
         host.version, host.explore = version, explore
         source = steps(host, host, self._stage, self._rules)
-        while (cuts := self._progress.cuts(self.quota, len(self._transitions))) is None:
-            try:
-                for _ in range(self._progress.missing(self.quota)):
-                    self._step(source)
-            except EnvRaised as raised:
-                self._raise(raised)
-                source = steps(host, host, self._stage, self._rules)
+        try:
+            while (cuts := self._progress.cuts(self.quota, len(self._transitions))) is None:
+                try:
+                    for _ in range(self._progress.missing(self.quota)):
+                        self._step(source)
+                except EnvRaised as raised:
+                    self._raise(raised)
+                    source = steps(host, host, self._stage, self._rules)
+        finally:  # weights may be others in the next call
+            host.flush()
+            for rows in self._policies.values():
+                rows.add_values()
         return self._handed_out(cuts, complete)
 
     @property
@@ -186,33 +191,35 @@ class Sampler:
     def _write(self, step: Step) -> None:
         """Write down what a step led to, then call who wants to be called."""
         slots, progress = self._slots, self._progress
-        slots.infos[slots.steps] = step.info
-        ids = self._host.settle(step)
-        if len(ids):
-            self._close(ids)
-        slots.steps += 1
-        stepped: Any = slice(None) if not step.void else np.delete(np.arange(len(slots.lengths)), step.void)
-        slots.lengths[stepped] += 1
-        progress.clocks[stepped] += 1
+        self._host.settle(step)
+        self._host.note(step.info)
+        slots.lengths += 1
+        slots.clocks += 1
+        if step.void:
+            slots.lengths[list(step.void)] -= 1
+            slots.clocks[list(step.void)] -= 1
         over = step.ended.envs.tolist()
-        for env in step.void:
-            if env in over:
-                over.remove(env)
-                self._failed_at[env] = int(slots.lengths[env])
-                self._give_up(env)
+        for env in [env for env in step.void if env in over]:
+            over.remove(env)
+            self._failed_at[env] = int(slots.lengths[env])
+            self._give_up(env)
         for env in over:
             progress.over[env] = progress.clocks[env]
             if self.quota.by_agents:
-                progress.agents_over += self._waiting(env, self._episode(env).episode_id)[1]
-        try:
-            if self._listening["on_episode_step"]:
-                self._call("on_episode_step", np.arange(len(slots.lengths))[stepped].tolist(), slots.episodes)
-        finally:
-            self._ended += [(env, self._episode(env)) for env in over]
-            if not self._maker.listeners:  # else when their rows were post-processed
-                self._end(())
+                progress.agents_over += self._waiting(self._episode(env))[1]
         if self.quota.whole:
             self._warn_of_long()
+        try:
+            if self._listening["on_episode_step"]:
+                stepped = [env for env in range(len(slots.lengths)) if env not in step.void]
+                self._call("on_episode_step", stepped, slots.episodes)
+        finally:
+            if self._watched:
+                self._ended += [(env, self._episode(env)) for env in over]
+                if not self._maker.listeners:  # else when their rows were post-processed
+                    self._end(())
+            elif over:
+                self._report_ends([self._metrics(env) for env in over])
 
     def _end(self, waiting: Collection[int]) -> None:
         """Call `on_episode_end` of the episodes that have ended, but for those that wait; then report them."""
@@ -220,12 +227,28 @@ class Sampler:
         if not ended:
             return
         self._ended = [(env, episode) for env, episode in self._ended if episode.episode_id in waiting]
-        self.counts.episodes += len(ended)
         try:
             for env, episode in ended:
                 self._call("on_episode_end", [env], {env: episode})
         finally:  # callbacks may have added to what is reported
-            self._envs.log.add([RolloutMetrics.of(episode, self._laps.get()) for _, episode in ended])
+            self._report_ends([RolloutMetrics.of(episode, self._laps.get()) for _, episode in ended])
+
+    def _report_ends(self, ended: list[RolloutMetrics]) -> None:
+        self.counts.episodes += len(ended)
+        self._envs.log.add(ended)
+
+    def _metrics(self, env: int) -> RolloutMetrics:
+        """What is reported of an episode of one agent that nobody has looked at."""
+        record = self._slots.table[env]
+        total = float(record["total"])
+        return RolloutMetrics(
+            int(self._slots.lengths[env]),
+            total,
+            {(LONE_AGENT, self._lone): total},
+            perf_stats=self._laps.get(),
+            episode_reward_raw=float(record["raw"]),
+            env_index=env,
+        )
 
     def _warn_of_long(self) -> None:
         """Warn, once per sub-env, of episodes that are waited for in vain."""
@@ -238,42 +261,20 @@ class Sampler:
                     "before it ends; limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
                 )
 
-    def _close(self, ids: Array) -> None:
-        """The transitions of these slots have ended, with what they were paid up to now."""
-        table = self._slots.table
-        records = records_at(table, ids)
-        envs, raw = records["env"], records["unpaid"]
-        reward = raw
-        for rows in self._policies.values():
-            if rows.clip is not None:
-                reward = np.where(records["policy"] == rows.number, rows.clip(raw), reward)
-        records["clock"], records["t"] = self._progress.clocks[envs], self._slots.lengths[envs]
-        records["reward"] = reward
-        self._transitions.append(records)
-        table["count"][ids] += 1
-        table["total"][ids] += reward
-        table["raw"][ids] += raw
-        table["paid"][ids], table["unpaid"][ids] = reward, 0
-        table["before"][ids], table["acted"][ids] = records["acted"], NONE
-
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
         """Episodes are about to begin in these envs."""
         worker, lone = self._worker, self._lone
         for env in envs:
             if env not in self._created:
-                mapping = mapper(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
-                episode = Episode(
-                    next(self._envs.episode_ids),
-                    env,
-                    self._slots,
-                    policy_map=worker.policy_map,
-                    policy_mapping_fn=mapping,
-                    worker=worker,
-                )
-                self._slots.begin(env, episode)
-                self._host.enter(episode)
-                self._episodes[episode.episode_id] = episode
+                self._running[env] = number = next(self._envs.episode_ids)
                 self._created.add(env)
+                if not self._watched:
+                    self._host.enter(env, number, None)
+                    continue
+                mapping = mapper(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
+                episode = Episode(number, env, self._slots, worker.policy_map, mapping, worker)
+                self._host.enter(env, number, episode)
+                self._episodes[number] = episode
                 self._call("on_episode_created", [env], self._slots.episodes)
         return envs, None
 
@@ -309,24 +310,20 @@ class Sampler:
             self._discard(env)
             return
         self._host.flush()
-        table, episode = self._transitions.table, self._episode(env)
-        for slot in episode.slots.values():
-            record = self._slots.table[slot]
-            if not record["over"]:
-                mine = np.flatnonzero((table["episode"] == episode.episode_id) & (table["agent"] == record["agent"]))
-                table["truncated"][mine[-1:]] = True
-                record["over"], record["acted"] = True, NONE
+        table, slots = self._transitions.table, self._slots.table
+        for slot in np.flatnonzero((slots["env"] == env) & (slots["policy"] != NONE) & ~slots["over"]).tolist():
+            mine = np.flatnonzero((table["episode"] == self._running[env]) & (table["agent"] == slots["agent"][slot]))
+            table["truncated"][mine[-1:]] = True
+            slots["over"][slot], slots["acted"][slot] = True, NONE
 
     def _discard(self, env: int) -> None:
         """All that is here of the running episode of an env is not handed out."""
         self._host.flush()
-        episode = self._episode(env)
-        self._transitions.take(self._transitions.table["episode"] == episode.episode_id)
-        self.counts.discarded += self._progress.discard(env, episode.total_env_steps)
+        self._transitions.take(self._transitions.table["episode"] == self._running[env])
+        self.counts.discarded += self._progress.discard(env, int(self._slots.lengths[env]))
 
     def _handed_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """What is made of all that lies before the cuts."""
-        self._host.flush()
         table, env_steps = self._transitions.table, int((cuts - self._progress.handed).sum())
         taken = self._transitions.take(table["clock"] < cuts[table["env"]])
         self._progress.hand_out(cuts)
@@ -347,36 +344,40 @@ class Sampler:
 
     def _make_room(self) -> None:
         """Forget rows, infos, episodes and policies to which nothing refers any more."""
-        slots, waiting = self._slots.table, self._transitions.table
+        tables = self._slots.table, self._transitions.table
         for number, rows in list(self._policies.items()):
-            acting, wait = slots["policy"] == number, waiting["policy"] == number
-            if not (acting.any() or wait.any() or rows.policy_id in self._worker.policy_map):
+            own = [(table, table["policy"] == number) for table in tables]
+            if not (any(which.any() for _, which in own) or rows.policy_id in self._worker.policy_map):
                 del self._policies[number]
                 continue
-            referring = [(table[name], which) for table, which in ((slots, acting), (waiting, wait)) for name in _ROWS]
+            referring = [(table[name], which) for table, which in own for name in _ROWS]
             moved = rows.keep(np.concatenate([field[which] for field, which in referring]))
             for field, which in referring:
                 field[which] = moved[field[which]]
-        said = {*waiting["step"].tolist(), *slots["step"].tolist()}
-        for step in [step for step in self._slots.infos if step not in said]:
-            del self._slots.infos[step]
-        needed = {*waiting["episode"].tolist(), *(each.episode_id for each in self._slots.episodes if each)}
-        for episode in [each for each in self._episodes if each not in needed]:
+        slots, waiting = tables
+        for step in self._host.infos.keys() - {*waiting["step"].tolist(), *slots["step"].tolist()}:
+            del self._host.infos[step]
+        for episode in self._episodes.keys() - {*self._running, *waiting["episode"].tolist()}:
             del self._episodes[episode]
 
-    def _waiting(self, env: int, episode: int) -> tuple[int, int]:
+    def _waiting(self, episode: Episode) -> tuple[int, int]:
         """How many env steps, and how many transitions, of a running episode were not handed out yet."""
         self._host.flush()
+        env = episode.env_id
         waits = int(self._progress.clocks[env] - self._progress.handed[env])
-        agent_steps = int(np.count_nonzero(self._transitions.table["episode"] == episode))
+        agent_steps = int(np.count_nonzero(self._transitions.table["episode"] == episode.episode_id))
         return min(int(self._slots.lengths[env]), waits), agent_steps
 
     def _infos_of(self, records: Array) -> list[Info]:
         """What the envs said to the agents of these transitions when they ended."""
         return [
-            self._host.info_in(self._slots.infos[step], env, self._episodes[episode].get_agents()[agent])
+            self._host.info_at(step, env, self._agent(episode, agent))
             for step, env, episode, agent in zip(*(records[name].tolist() for name in _WHERE), strict=True)
         ]
+
+    def _agent(self, episode: int, place: int) -> Any:
+        """The agent of this place in the order of appearance."""
+        return self._episodes[episode].get_agents()[place] if self._lone is None else LONE_AGENT
 
     def _report(self, raised: Sequence[tuple[int, Exception]]) -> None:
         """Count what envs have raised, and call `on_episode_end` of their episodes."""
