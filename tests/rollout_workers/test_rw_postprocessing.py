@@ -93,7 +93,7 @@ USES = [{"use_gae": T, "use_critic": T}, {"use_gae": F, "use_critic": T}, {"use_
 
 
 @pytest.mark.parametrize("use", USES, ids=str)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=1, max_size=40),
     st.floats(-9, 9),
@@ -203,7 +203,7 @@ def test_more_than_one_trajectory_is_refused(name):
 
 
 @pytest.mark.parametrize(("use_gae", "use_critic"), [(True, True), (False, True), (False, False)])
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(n=st.integers(1, 40), share=st.sampled_from([0.0, 0.2, 1.0]), seed=st.integers(0, 2**32))
 def test_one_pass_equals_chunk_by_chunk(use_gae, use_critic, n, share, seed):
     rng = np.random.default_rng(seed)
