@@ -438,7 +438,7 @@ def test_a_fragment_that_belongs_to_no_request_is_counted_and_its_episodes_are_n
         collector.next()
         collection = collector.collection
         with collection.group.lock:
-            del collection.group.out[collection.fragments.ask(0, collection.fragments.next_for(0))]
+            del collection.group.out[collection.group.ask(0, collection.group.next_for(0))]
         batches = drawn(collector, 5)
         stats = collector.stats()
     if whole:

@@ -86,7 +86,7 @@ class BaseCollector(TakesWeights, ABC):
             theirs = self.collection.jobs.here and request.workers[0].source.is_instance
             self._end(GOODBYE_S, close_env=not theirs)
             raise
-        self.collection.fragments.receive = self._outlet.receive
+        self.collection.group.receive = self._outlet.receive
         self._progress = None if view is None else view.watch(self)
 
     @abstractmethod
@@ -269,7 +269,7 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def num_workers(self) -> int:
         """How many workers there are to be."""
-        return len(self.collection.fragments.frames)
+        return len(self.collection.group.frames)
 
     @property
     def num_collectors(self) -> int:
@@ -289,7 +289,7 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def total_frames(self) -> int:
         """Frames of the run; -1 for no end."""
-        total = self.collection.fragments.total
+        total = self.collection.group.total
         return -1 if total is None else total
 
     @property

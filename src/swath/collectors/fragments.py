@@ -135,6 +135,7 @@ class Fragments(WorkerGroup):
         counters: totals.
         workers: what is known of them, by index.
         lives: what is known of each.
+        held: no further fragments are to be asked for now.
         fragments_lost: with workers that died, or by their stores.
     """
 
@@ -148,7 +149,7 @@ class Fragments(WorkerGroup):
         self.counters, self.random_batches, self.fragments_lost = Counters(), 0, 0
         self.workers = defaultdict[int, WorkerRecord](WorkerRecord)
         self.lives = defaultdict[Name, LifeRecord](LifeRecord)
-        self._drawn = False
+        self.held = self._drawn = False
 
     # ---- what is asked for
 

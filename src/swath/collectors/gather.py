@@ -41,7 +41,7 @@ class Gather(ABC):
         """
         group = self._group
         while True:
-            seen = group.news
+            seen, held = group.news, group.held
             with group.lock:
                 taken = self._take()
                 if taken is not None:
@@ -52,7 +52,7 @@ class Gather(ABC):
                 waiting = self._ask_now()
                 if waiting is None:
                     return None
-            group.wait(waiting, interrupted, seen)
+            group.wait(waiting, lambda: interrupted() or group.held != held, seen)  # noqa: B023  within this round
             if interrupted():
                 raise Closed("this collector was shut down during a draw; build another one")
 

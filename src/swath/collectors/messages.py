@@ -6,7 +6,7 @@ FragmentRequest ──▶ worker: one fragment ──▶ Head (small) + body (ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,6 @@ from swath.rollout.fragment import Layout
 from swath.weights.manifest import Manifest
 from swath.workers.outcome import frozen, thawed
 
-Signature = Mapping[Any, tuple[tuple[int, ...], torch.dtype]]
-"""Shape behind `[*B, T]` and dtype of each entry of a batch, as far as they are fixed."""
-
 
 @dataclass(frozen=True)
 class Description:
@@ -32,7 +29,7 @@ class Description:
         n_steps: T.
         layout: names and extras of its fragments.
         manifest: of the policy's weights.
-        signature: of its fragments.
+        signature: shape behind `[*B, T]` and dtype of each entry of its fragments, in words, as far as they are fixed.
         env_device: where its envs run.
         policy_device: where its policy runs; `None` if nobody said.
     """
@@ -41,7 +38,7 @@ class Description:
     n_steps: int
     layout: Layout
     manifest: Manifest
-    signature: Signature
+    signature: Mapping[Any, str]
     env_device: torch.device | None = None
     policy_device: torch.device | None = None
 
@@ -59,35 +56,27 @@ class Description:
         shapes = self.layout.batch_shape, other.layout.batch_shape
         if shapes[0] != shapes[1]:
             return f"envs of batch shape {list(shapes[1])}, not {list(shapes[0])}"
-        for key in [*self.signature, *other.signature]:
-            mine, theirs = self.signature.get(key), other.signature.get(key)
+        for key in {**self.signature, **other.signature}:
+            mine, theirs = (one.signature.get(key, "missing") for one in (self, other))
             if mine != theirs:
-                return f"entry {key!r} is {_said(theirs)}, not {_said(mine)}"
+                return f"entry {key!r} is {theirs}, not {mine}"
         return ""
 
 
-def _said(entry: tuple[tuple[int, ...], torch.dtype] | None) -> str:
-    return "missing" if entry is None else f"{list(entry[0])} of {entry[1]}"
+def signature_of(batch: Any, n_dims: int, path: tuple[Any, ...] = ()) -> dict[Any, str]:
+    """Shape and dtype of each entry of a batch with so many leading dimensions, below a path.
 
-
-def signature_of(batch: Any, n_dims: int) -> Signature:
-    """That of a batch with so many leading dimensions."""
-    return dict(_entries(batch, (), n_dims))
-
-
-def _entries(
-    batch: Any, path: tuple[Any, ...], n_dims: int
-) -> Iterator[tuple[Any, tuple[tuple[int, ...], torch.dtype]]]:
-    """Those below a path; where members of a group have entries of their own, by member."""
+    Where members of a group have entries of their own, by member.
+    """
+    signature, entries = dict[Any, str](), batch.items()
     if isinstance(batch, LazyStackedTensorDict) and batch.stack_dim >= n_dims:
-        for member, one in enumerate(batch.tensordicts):
-            yield from _entries(one, (*path, member), n_dims)
-        return
-    for key, value in batch.items():
+        entries = enumerate(batch.tensordicts)
+    for key, value in entries:
         if isinstance(value, TensorDictBase):
-            yield from _entries(value, (*path, key), n_dims)
+            signature |= signature_of(value, n_dims, (*path, key))
         elif isinstance(value, torch.Tensor):
-            yield as_key((*path, key)), (tuple(value.shape[n_dims:]), value.dtype)
+            signature[as_key((*path, key))] = f"{list(value.shape[n_dims:])} of {value.dtype}"
+    return signature
 
 
 @dataclass

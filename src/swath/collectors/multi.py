@@ -95,7 +95,7 @@ class ManyWorkers(BaseCollector):
         Raises:
             ValueError: no such worker.
         """
-        frames = self.collection.fragments.frames
+        frames = self.collection.group.frames
         worker = min(frames) if worker_idx is None else worker_idx
         if worker not in frames:
             raise ValueError(f"worker_idx={worker_idx!r}: there is no such worker; workers are {sorted(frames)}")

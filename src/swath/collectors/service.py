@@ -52,7 +52,7 @@ class CollectorService:
 
     def __post_init__(self) -> None:
         wanted, self.buffer = self.delivery.trajectories, self.delivery.buffer
-        self.fragments, self.counters = self.group, self.group.counters
+        self.counters = self.group.counters
         self.changing = threading.RLock()  # held by who adds workers, which takes long
         self.whole: WholeEpisodes | None = None
         if wanted.per_batch is not None and self.jobs.writing is None:

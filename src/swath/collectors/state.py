@@ -21,7 +21,7 @@ OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
 def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
     """What every worker saves, by worker, and the counters of all."""
     answers = collection.open_group.call("state_dict")
-    known = collection.fragments.workers
+    known = collection.group.workers
     saved = {}
     for worker in sorted(collection.jobs.described):
         saved[worker] = answers[worker] if worker in answers else stand_in_for(collection, worker)
@@ -42,7 +42,7 @@ def load_fleet(
 ) -> None:
     """Restore workers and counters; nothing has changed if something does not fit."""
     jobs = collection.jobs
-    counters, known = collection.counters, collection.fragments.workers
+    counters, known = collection.counters, collection.group.workers
     manifests = {worker: description.manifest for worker, description in jobs.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
@@ -85,7 +85,7 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
     elif isinstance(policy, nn.Module) and not manifest.empty:
         saved[WEIGHTS] = OrderedDict(policy.state_dict())
     saved["env_state_dict"] = OrderedDict()
-    saved[TRAJ_POOL] = {"traj_id": torch.tensor(collection.fragments.workers[worker].next_id, dtype=torch.int64)}
+    saved[TRAJ_POOL] = {"traj_id": torch.tensor(collection.group.workers[worker].next_id, dtype=torch.int64)}
     saved["policy_version"] = channel.version_for(worker)
     saved["seed"] = None if jobs.seeding is None else jobs.seeding.root
     saved[LIFE] = jobs.last_life(worker)

@@ -17,7 +17,7 @@ LONGEST_ERROR = 300
 
 def facts_of(collection: CollectorService, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers, bools and short strings of a collector: of all workers together, and by worker."""
-    fleet, tracker, counters = collection.group.fleet, collection.fragments, collection.counters
+    fleet, tracker, counters = collection.group.fleet, collection.group, collection.counters
     here = fleet.member if isinstance(fleet, LocalFleet) else None
     if here is not None:
         known = tracker.workers[0]

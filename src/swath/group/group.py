@@ -110,7 +110,6 @@ class WorkerGroup:
         channel: their weights.
         lock: guards what is out.
         out: requests that have not come to their end, in the order in which they were made.
-        held: no further requests are to be made for now.
         last_number: of the request that was made last.
     """
 
@@ -119,7 +118,6 @@ class WorkerGroup:
         self.channel = channel
         self.lock = RLock()
         self.out: dict[Request, None] = {}
-        self.held = False
         self.last_number = 0
 
     # What becomes of requests, for services that count it; these calls come under the lock.
@@ -139,9 +137,9 @@ class WorkerGroup:
         """There is a reply that was of use, and nobody will get it."""
 
     @property
-    def news(self) -> tuple[int, bool]:
-        """Changes whenever workers have come or gone, or it was held or released."""
-        return self.fleet.changes, self.held
+    def news(self) -> int:
+        """Changes whenever workers have come or gone."""
+        return self.fleet.changes
 
     def require_enough(self) -> None:
         """Raise `FleetFailed` if too few workers are left."""
@@ -167,11 +165,7 @@ class WorkerGroup:
         return request
 
     def wait(
-        self,
-        requests: Sequence[Request],
-        interrupted: Interrupted,
-        seen: tuple[int, bool],
-        timeout: float | None = None,
+        self, requests: Sequence[Request], interrupted: Interrupted, seen: int, timeout: float | None = None
     ) -> None:
         """Wait until one of the requests is answered, there is other news than what was `seen`, or the time is over.
 
@@ -180,9 +174,7 @@ class WorkerGroup:
             Closed: the workers were shut down.
         """
         self.sweep()
-        changes, held = seen
-        tickets = [request.ticket for request in requests]
-        self.fleet.wait(tickets, timeout, lambda: interrupted() or self.held != held, seen=changes)
+        self.fleet.wait([request.ticket for request in requests], timeout, interrupted, seen)
 
     def settle(self, request: Request) -> bool:
         """Take note of an answer; whether there is a reply that is wanted. It stays out until it is closed.

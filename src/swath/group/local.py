@@ -50,12 +50,10 @@ class Gate:
         Raises:
             RuntimeError: another draw is going on.
         """
-        if not self._drawing.acquire(blocking=False):
+        if self._drawing.locked():
             raise RuntimeError(f"this {self.name} is being drawn from already; one thread draws at a time")
-        try:
+        with self._drawing:
             yield
-        finally:
-            self._drawing.release()
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
