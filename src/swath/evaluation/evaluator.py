@@ -15,7 +15,7 @@ from swath.evaluation.service import EvaluationService, Face
 from swath.evaluation.workers import EvalWorkers
 from swath.nearest import with_options
 from swath.rollout.hosts.sources import claim, require_free
-from swath.weights.snapshot import EXTRA_STATE, flat_weights, is_extra
+from swath.weights.strategy import WeightStrategy
 
 
 class Evaluator(Face):
@@ -194,13 +194,7 @@ class Evaluator(Face):
         Raises:
             TypeError: it has no weights.
         """
-        weights = TensorDict(batch_size=[], device="cpu")
-        for name, value in flat_weights(policy).items():
-            *path, last = name.split(".")
-            if is_extra(name):
-                weights.set_non_tensor((*path, EXTRA_STATE), copy.deepcopy(value))
-            else:
-                weights.set((*path, last), value.cpu().clone())
+        weights: TensorDict = copy.deepcopy(WeightStrategy("tensordict").extract_weights(policy).cpu())
         return weights
 
     def __repr__(self) -> str:

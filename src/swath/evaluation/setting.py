@@ -121,7 +121,7 @@ class Setting:
         if self._built:
             close_broken(self)
             self.host, self.closed = self._host(), False
-            self._put(self._sent)
+            self.apply(self._sent)
 
     def close(self) -> None:
         """Close the envs, also those that were handed in, unless they are borrowed. Twice is fine."""
@@ -154,13 +154,10 @@ class Setting:
         Raises:
             KeyError, ValueError: they do not fit.
         """
-        self._put(snapshots)
-        self._sent.update(copy.deepcopy({name: each for name, each in snapshots.items() if name != POLICY}))
-
-    def _put(self, snapshots: Mapping[str, Snapshot]) -> None:
         found = [(target, snapshot) for model_id, snapshot in snapshots.items() for target in self._found(model_id)]
         for put in [change(target, snapshot) for target, snapshot in found]:
             put()
+        self._sent.update(copy.deepcopy({name: each for name, each in snapshots.items() if name != POLICY}))
 
     def _found(self, model_id: str) -> list[Any]:
         """The model, once per env copy if it is part of the env.
