@@ -104,7 +104,6 @@ def doctor(
         actor = actor_named(policy, env, kwargs)
     looks: dict[str, Callable[[], Iterable[Finding]]] = {
         "versions": look_at_versions,
-        "CPUs": partial(look_at_cpus, workers, place),
         "shared memory": look_at_memory,
         "Ray": partial(look_at_ray, workers, os.environ, wanted=place == "ray"),
         "interface": partial(look_at_interface, make),
@@ -145,13 +144,6 @@ def carried_out(name: str, look: Callable[[], Iterable[Finding]]) -> list[Findin
     return findings
 
 
-def look_at_cpus(workers: int, backend: str | None) -> Iterator[Finding]:
-    """More workers than CPUs."""
-    cpus = os.cpu_count() or 1
-    if workers > cpus and backend != "ray":
-        yield Finding(WARNING, "workers", f"{workers} on {cpus} CPUs", f"use {cpus}, with more envs each; or Ray")
-
-
 def look_at_interface(make: Any) -> Iterator[Finding]:
     """What Gymnasium's own check says of a single env; the autoreset mode of a vector env.
 
@@ -160,6 +152,7 @@ def look_at_interface(make: Any) -> Iterator[Finding]:
     import gymnasium as gym
     import numpy as np
     from gymnasium.utils.env_checker import check_env
+    from gymnasium.vector import AutoresetMode
 
     env = _made(make)
     with closing(env), warnings.catch_warnings(record=True) as warned:
@@ -170,37 +163,29 @@ def look_at_interface(make: Any) -> Iterator[Finding]:
             if isinstance(space, gym.spaces.Box) and seen != space.dtype and seen.kind == space.dtype.kind:
                 what = f"observations are {seen}, their space says {space.dtype}"
                 yield Finding(NOTE, "interface", what, "nothing, or return what the space says: they are converted")
-                checked = gym.wrappers.TransformObservation(
-                    checked, lambda given: np.asarray(given, space.dtype), space
-                )
+                converted = partial(np.asarray, dtype=space.dtype)
+                checked = gym.wrappers.TransformObservation(checked, converted, space)
             try:
                 check_env(checked, skip_render_check=True)
             except AssertionError as error:
                 move = f"mend it in the env; if answers differ with one seed, {RANDOM}"
                 yield Finding(ERROR, "interface", str(error), move)
         elif isinstance(env, gym.vector.VectorEnv):
-            yield from look_at_autoreset(env)
+            mode = env.metadata.get("autoreset_mode")
+            if not isinstance(mode, AutoresetMode):
+                move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or what it does, in its class'
+                yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", move)
+            elif mode is AutoresetMode.NEXT_STEP:
+                what = "NEXT_STEP: the rows after ends only reset and are no transitions"
+                move = (
+                    "use AutoresetMode.SAME_STEP; else leave out of losses what batch['collector', 'mask'] leaves out"
+                )
+                yield Finding(WARNING, "autoreset", what, move)
         else:
             yield Finding(NOTE, "interface", type(env).__name__, "nothing: it is looked at in use only")
     for text in dict.fromkeys(COLOURS.sub("", str(one.message)).removeprefix("WARN: ") for one in warned):
         if "unwrapped" not in text:  # our own conversion
             yield Finding(NOTE, "interface", text, "change it in the env, or leave it if it is meant so")
-
-
-def look_at_autoreset(env: Any) -> Iterator[Finding]:
-    """Which mode a vector env declares."""
-    from gymnasium.vector import AutoresetMode
-
-    mode = env.metadata.get("autoreset_mode")
-    if not isinstance(mode, AutoresetMode):
-        move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or what it does, in its class'
-        yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", move)
-    elif mode is AutoresetMode.NEXT_STEP:
-        move = (
-            'gymnasium.make_vec(…, vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}); else leave out of '
-            'losses what batch["collector", "mask"] leaves out'
-        )
-        yield Finding(WARNING, "autoreset", "NEXT_STEP: the rows after ends only reset and are no transitions", move)
 
 
 def look_at_seeds(make: Any) -> Iterator[Finding]:
@@ -288,23 +273,23 @@ def look_at_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -
         wanted: whether workers are to be on Ray.
     """
     level, address = ERROR if wanted else WARNING, environment.get("RAY_ADDRESS", "")
+    answer: dict[str, Any] = {}
     if find_spec("ray") is None:
         if wanted:
             yield Finding(level, "Ray", "not installed", 'pip install "swath[ray]", or use --backend process')
-        return
-    if address.startswith("ray://"):
+    elif address.startswith("ray://"):
         move = "run the script on a machine of the cluster, as `ray job submit` does: a client cannot read its memory"
         yield Finding(level, "RAY_ADDRESS", address, move)
-        return
-    answer = ask(environment) if wanted or address else {}
+    elif wanted or address:
+        answer = ask(environment)
     if answer.get("refused"):
         yield Finding(level, "Ray's token", *_about_token(environment))
     elif "said" in answer and (address or "Could not find any running Ray instance" not in answer["said"]):
         move = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
         yield Finding(level, "the Ray cluster", answer["said"], move)
-    cpus = answer.get("cpus", os.cpu_count() or 1)
-    if workers > cpus and wanted:
-        yield Finding(level, "workers", f"{workers} on {cpus:g} CPUs", "use fewer, with more envs each, or add a node")
+    cpus = answer.get("cpus", os.cpu_count() or 1) if wanted else os.cpu_count() or 1
+    if workers > cpus:
+        yield Finding(level, "workers", f"{workers} on {cpus:g} CPUs", "use fewer, with more envs each, or more nodes")
 
 
 def ask(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -315,14 +300,9 @@ def ask(environment: Mapping[str, str]) -> dict[str, Any]:
     """
     few = {"RAY_NUM_REDIS_GET_RETRIES": "3"}  # has Ray give up after some seconds, not a minute
     try:
-        done = subprocess.run(  # noqa: S603  our own words
-            [sys.executable, "-c", JOIN],
-            env={**environment, **few},
-            capture_output=True,
-            text=True,
-            timeout=ANSWER_S,
-            check=False,
-        )
+        command, surroundings = [sys.executable, "-c", JOIN], {**environment, **few}
+        run = partial(subprocess.run, env=surroundings, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+        done = run(command)
     except subprocess.TimeoutExpired:
         return {"said": f"no answer in {ANSWER_S} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
