@@ -1,7 +1,9 @@
 import importlib
+import shutil
 import signal
 import sys
 import threading
+from contextlib import chdir
 from pathlib import Path
 
 import gymnasium as gym
@@ -9,6 +11,7 @@ import lonely_env
 import numpy as np
 import pytest
 import torch
+from cli_toys import TINY
 
 from swath.cli.app import run
 
@@ -69,6 +72,22 @@ def swath(tmp_path, monkeypatch, capsys):
 
     yield call
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory):
+    """The folder in which a run has been trained, for all tests that begin with one."""
+    folder = tmp_path_factory.mktemp("trained")
+    with chdir(folder):
+        assert run(["train", "CartPole-v1", *TINY, "--no-video"]) == 0
+    return folder
+
+
+@pytest.fixture
+def trained(swath, trained_once):
+    """A copy of that run in the current folder, `runs/CartPole-v1-seed0`, and what runs a command line there."""
+    shutil.copytree(trained_once, ".", dirs_exist_ok=True)
+    return swath
 
 
 @pytest.fixture

@@ -64,9 +64,14 @@ def test_an_env_that_raises_at_its_beginning_or_ends_the_process_is_told_likewis
 
 
 @pytest.mark.parametrize(
-    "line", ["raise SystemExit('no licence')", "import os; os.environ['NO_SUCH_LICENCE']", "x = ("]
+    ("command", "line"),
+    [
+        ("train", "raise SystemExit('no licence')"),
+        ("collect", "import os; os.environ['NO_SUCH_LICENCE']"),
+        ("doctor", "x = ("),
+        ("bench", "x = ("),
+    ],
 )
-@pytest.mark.parametrize("command", ["train", "collect", "doctor", "bench"])
 def test_a_module_that_raises_or_exits_while_it_is_imported_is_told_with_its_line(line, command, swath):
     module = f"left_{len(line)}_{command}"
     Path(f"{module}.py").write_text(f"import sys\n{line}\n")
@@ -76,10 +81,9 @@ def test_a_module_that_raises_or_exits_while_it_is_imported_is_told_with_its_lin
     assert any(f'{module}.py", line 2' in text for text in err[1:])
 
 
-def test_a_bug_of_ours_shows_its_traceback(swath, monkeypatch):
-    swath("train", "CartPole-v1", *TINY, "--no-video", "--out=run")
+def test_a_bug_of_ours_shows_its_traceback(trained, monkeypatch):
     monkeypatch.setattr(Evaluator, "evaluate", None)
-    code, _, err = swath("eval", "run")
+    code, _, err = trained("eval", "runs/CartPole-v1-seed0")
     assert code == 1
     assert err[0].startswith("swath: TypeError: 'NoneType' object is not callable")
     assert err[1] == "Traceback (most recent call last):"

@@ -132,14 +132,13 @@ def test_a_worker_that_is_killed_costs_no_frame(swath):
     require_whole(OUT, 160)
 
 
-def test_a_trained_policy_acts_greedily_if_asked(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
+def test_a_trained_policy_acts_greedily_if_asked(trained):
     policy = "runs/CartPole-v1-seed0"
     small = ["--frames", "100", "--envs", "2", "--policy", policy]
-    code, lines, _ = swath("collect", "CartPole-v1", *small, "--out", "greedy", "--greedy")
+    code, lines, _ = trained("collect", "CartPole-v1", *small, "--out", "greedy", "--greedy")
     assert code == 0
     assert lines[0] == f"CartPole-v1: {policy}, 2 envs, seed 0"
-    swath("collect", "CartPole-v1", *small, "--out", "sampled")
+    trained("collect", "CartPole-v1", *small, "--out", "sampled")
     certain, sampled = (open_dataset(path).load() for path in ("greedy", "sampled"))
     assert certain["action_log_prob"].exp().min() >= 0.5
     assert sampled["action_log_prob"].exp().min() < 0.5

@@ -7,7 +7,6 @@ import gymnasium as gym
 import named_things
 import numpy as np
 import pytest
-from cli_toys import TINY
 
 from swath.cli import doctor as machine
 from swath.cli.doctor import (
@@ -62,9 +61,8 @@ def test_a_policy_that_answers_wrongly_is_an_error(swath):
     assert any(line.startswith("error: policy: ValueError: the policy's 'action' has shape") for line in out)
 
 
-def test_a_trained_policy_is_examined(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
-    code, out, _ = swath("doctor", "CartPole-v1", "--policy", "runs/CartPole-v1-seed0")
+def test_a_trained_policy_is_examined(trained):
+    code, out, _ = trained("doctor", "CartPole-v1", "--policy", "runs/CartPole-v1-seed0")
     assert code == 0
     assert any(line.startswith("a Collector in this process, policy: ") for line in out)
 

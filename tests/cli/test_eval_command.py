@@ -16,9 +16,8 @@ def rows(out):
     return {line.strip()[:19].strip(): line.strip()[19:].split() for line in out if line.startswith(" ")}
 
 
-def test_the_evaluation_of_a_run_is_repeated_number_by_number(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
-    code, out, err = swath("eval", RUN)
+def test_the_evaluation_of_a_run_is_repeated_number_by_number(trained):
+    code, out, err = trained("eval", RUN)
     assert (code, err) == (0, [])
     assert out[0] == f"CartPole-v1, {RUN}/checkpoint.safetensors, after 256 frames"
     assert out[-1] == "every episode as stored"
@@ -35,12 +34,11 @@ def test_ctrl_c_in_an_evaluation_is_one_line(swath, scripted, interrupting):
     assert swath("eval", "runs/Scripted-v0-seed0") == (130, [], ["swath: interrupted"])
 
 
-def test_a_policy_that_differs_from_the_stored_one_is_noticed(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
+def test_a_policy_that_differs_from_the_stored_one_is_noticed(trained):
     state = load_checkpoint(RUN / "checkpoint.safetensors")
     state["policy"] = {name: torch.zeros_like(value) for name, value in state["policy"].items()}
     save_checkpoint(RUN / "checkpoint.safetensors", state)
-    _, out, _ = swath("eval", RUN)
+    _, out, _ = trained("eval", RUN)
     assert out[-1].startswith("not as stored")
 
 
@@ -83,9 +81,8 @@ def test_two_checkpoints_are_compared_on_the_same_episodes(swath):
     assert out[-1].split(":")[0] in {"A is better than B", "B is better than A", "Neither is shown to be better"}
 
 
-def test_a_checkpoint_compared_with_itself_is_equal(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
-    _, out, _ = swath("eval", RUN, RUN / "checkpoint.safetensors")
+def test_a_checkpoint_compared_with_itself_is_equal(trained):
+    _, out, _ = trained("eval", RUN, RUN / "checkpoint.safetensors")
     assert out[-1] == "A and B have the same return in every episode."
 
 
@@ -104,12 +101,11 @@ def test_the_last_line_says_what_the_interval_says(interval, words):
     assert verdict(Comparison(1.0, *interval, 0.6, 20, paired=True)) == words
 
 
-def test_what_cannot_be_compared_is_said_in_one_line(swath, scripted):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
-    swath("train", "Scripted-v0", *TINY, "--no-video")
-    assert swath("eval", RUN, "runs/Scripted-v0-seed0")[2] == [
+def test_what_cannot_be_compared_is_said_in_one_line(trained, scripted):
+    trained("train", "Scripted-v0", *TINY, "--no-video")
+    assert trained("eval", RUN, "runs/Scripted-v0-seed0")[2] == [
         "swath: A was trained on CartPole-v1, B on Scripted-v0; only policies of one env can be compared"
     ]
-    assert swath("eval", RUN, RUN, "--episodes", "1")[2] == [
+    assert trained("eval", RUN, RUN, "--episodes", "1")[2] == [
         "swath: --episodes 1: a comparison needs 2 episodes or more"
     ]

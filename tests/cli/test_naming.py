@@ -24,8 +24,9 @@ def test_a_name_with_a_colon_is_what_the_module_has_or_an_id_that_it_registers()
 
 
 @pytest.mark.usefixtures("lonely")
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", ["Lonely", "made", "Lonely-v3"])
+@pytest.mark.parametrize(
+    ("command", "name"), [*((command, "Lonely") for command in COMMANDS), ("doctor", "made"), ("collect", "Lonely-v3")]
+)
 def test_every_command_finds_modules_of_the_current_folder(command, name, swath):
     code, out, err = swath(command, f"lonely_here:{name}", *COMMANDS[command])
     assert (code, err) == (0, [])
@@ -68,23 +69,24 @@ def test_a_class_makes_the_env_of_the_film_if_it_can(name, film, swath):
     assert any(line.startswith("no film: named_things:plain has no render mode") for line in out) != film
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+UNKNOWN = {
+    "CartPol-v1": "CartPol-v1: Environment `CartPol` doesn't exist. Did you mean: `CartPole`?",
+    "nowhere:X": "nowhere:X: no module named nowhere is installed or in this folder",
+    "named_things:plian": "named_things:plian: named_things has no 'plian'; did you mean 'plain'?",
+    "named_things:LENGTH": "named_things:LENGTH makes no env; name a class or function that makes one, or an id",
+    "broken_things:X": "broken_things:X: broken_things cannot be imported: No module named 'nothing_such'",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("CartPol-v1", "CartPol-v1: Environment `CartPol` doesn't exist. Did you mean: `CartPole`?"),
-        ("nowhere:X", "nowhere:X: no module named nowhere is installed or in this folder"),
-        ("named_things:plian", "named_things:plian: named_things has no 'plian'; did you mean 'plain'?"),
-        ("named_things:LENGTH", "named_things:LENGTH makes no env; name a class or function that makes one, or an id"),
-        ("broken_things:X", "broken_things:X: broken_things cannot be imported: No module named 'nothing_such'"),
-    ],
+    ("command", "name"), [*(("doctor", name) for name in UNKNOWN), *((command, "nowhere:X") for command in COMMANDS)]
 )
-def test_an_env_that_there_is_not_is_one_line(command, name, message, swath):
+def test_an_env_that_there_is_not_is_one_line(command, name, swath):
     Path("broken_things.py").write_text("import nothing_such")
     importlib.invalidate_caches()
     code, out, err = swath(command, name, *COMMANDS[command])
     assert (code, out, len(err)) == (2, [], 1)
-    assert err[0].startswith(f"swath: {message}")
+    assert err[0].startswith(f"swath: {UNKNOWN[name]}")
 
 
 @pytest.mark.parametrize("command", ["train", "collect"])

@@ -77,10 +77,9 @@ def test_runs_never_share_a_folder(swath):
     assert err == [f"swath: --out {RUN} is not empty; --resume {RUN} goes on with its run, or choose another folder"]
 
 
-def test_a_resumed_run_goes_on_where_it_was(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
+def test_a_resumed_run_goes_on_where_it_was(trained):
     before = load_checkpoint(RUN / "checkpoint.safetensors")
-    code, out, _ = swath("train", "CartPole-v1", "--resume", RUN, "--frames", "512", "--envs", "2", "--no-video")
+    code, out, _ = trained("train", "CartPole-v1", "--resume", RUN, "--frames", "512", "--envs", "2", "--no-video")
     after = load_checkpoint(RUN / "checkpoint.safetensors")
     assert code == 0
     assert out[1] == "goes on at 256 frames; simulators are not saved, so episodes begin anew"
@@ -91,10 +90,9 @@ def test_a_resumed_run_goes_on_where_it_was(swath):
     assert json.loads((RUN / "summary.json").read_text())["config"]["frames"] == 512
 
 
-def test_a_run_resumed_in_another_folder_leaves_the_first_as_it_is(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
+def test_a_run_resumed_in_another_folder_leaves_the_first_as_it_is(trained):
     before = {path: path.read_bytes() for path in RUN.iterdir() if path.is_file()}
-    swath("train", "--resume", RUN / "checkpoint.safetensors", "--frames", "384", "--out", "on", "--no-video")
+    trained("train", "--resume", RUN / "checkpoint.safetensors", "--frames", "384", "--out", "on", "--no-video")
     assert {path: path.read_bytes() for path in RUN.iterdir() if path.is_file()} == before
     assert frames_of(Path("on")) == [0, 128, 256, 384]
 
@@ -298,7 +296,6 @@ class Unserved(gym.Env):
         ([], "--resume runs/CartPole-v1-seed0: 256 of 256 frames are done; give more with --frames"),
     ],
 )
-def test_what_a_resumed_run_cannot_change_is_said(arguments, message, swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
-    code, _, err = swath("train", *arguments, "--resume", RUN)
+def test_what_a_resumed_run_cannot_change_is_said(arguments, message, trained):
+    code, _, err = trained("train", *arguments, "--resume", RUN)
     assert (code, err) == (2, ["swath: " + message])

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from swath.errors import Closed, SwathError
+from swath.errors import SwathError
 from swath.evaluation import queue as module
 from swath.evaluation.queue import EvalQueue, Request
 
@@ -86,39 +86,6 @@ def test_with_on_result_the_oldest_results_are_dropped_and_errors_are_kept(monke
     with pytest.raises(KeyError, match="mine"):
         queue.unread.popleft().result()
     assert read(queue) == [3]
-
-
-def test_what_is_cancelled_has_no_outcome_and_what_is_being_shown_is_too_late_to_cancel():
-    queue = EvalQueue("queue")
-    running, waiting, caller = asked(queue), asked(queue), asked(queue, sync=True)
-    assert queue.cancel() == 2
-    assert (running.cancelled, waiting.cancelled, caller.cancelled) == (True, True, False)
-    assert not queue.pending
-    asked(queue, 9)
-    assert serve(queue) is running
-    assert queue.cancel(caller) == 1
-    assert serve(queue) is caller
-    queue.show(queue.running)
-    assert queue.cancel() == 0
-    queue.finish(queue.running, 9)
-    assert read(queue) == [9]
-
-
-def test_closing_wakes_who_is_blocked_and_drops_all_but_what_is_shown_or_unread():
-    queue = EvalQueue("queue")
-    for step in (0, 1, 2):
-        asked(queue, step)
-    blocked = asked(queue, sync=True)
-    serve(queue)
-    queue.show(queue.running)
-    queue.close()
-    queue.finish(queue.running, 1)
-    assert (queue.running, queue.waiting, queue.pending) == (None, [], False)
-    assert isinstance(blocked.outcome.exception(0), Closed)
-    assert read(queue) == [0, 1]
-    for sync in (True, False):
-        with pytest.raises(Closed, match="shut down"):
-            asked(queue, sync=sync)
 
 
 class Orders(RuleBasedStateMachine):
