@@ -289,13 +289,9 @@ def source_of(env: Any, num_envs: int | None, kwargs: Mapping[str, Any], *, rend
         more = {"render_mode": "rgb_array"} if rendered and isinstance(entry, str) else {}
         return Source(entry, {**more, **kwargs}, copies, "num_envs")
 
-    if isinstance(env, list | tuple):
-        return _in_turn([*map(source, env)], num_envs)
-    return None if is_vec_env(env) else source(env, None if is_env_instance(env) else num_envs)
-
-
-def _in_turn(sources: list[Source], num_envs: int | None) -> Source:
-    """One source that gives the envs of several in turn."""
+    if not isinstance(env, list | tuple):
+        return None if is_vec_env(env) else source(env, None if is_env_instance(env) else num_envs)
+    sources = [*map(source, env)]
     instances, n = {source.is_instance for source in sources}, len(sources)
     if len(instances) != 1:
         what = "a list of instances and of things to build; make it one kind" if n else "an empty list; name an env"

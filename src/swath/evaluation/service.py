@@ -113,11 +113,10 @@ class EvaluationService:
             ValueError: statistics that are in memory which the training writes.
         """
         accepted = self._ask(weights, step, weights_dict, sync=False, **manner) is not None
-        with self.changed:
-            waiting = self.queue.waiting
+        waiting = [] if self._warned else [*self.queue.waiting]
+        if len(waiting) >= MANY_WAITING:
+            self._warned = True
             nbytes = sum(snapshot.nbytes for each in waiting for snapshot in each.models.values())
-            warned, self._warned = self._warned, self._warned or len(waiting) >= MANY_WAITING
-        if self._warned and not warned:
             warn(f"{len(waiting)} evaluations wait, and their weights take {nbytes:,} bytes; trigger fewer")
         return accepted
 

@@ -72,15 +72,11 @@ class Setting:
         self._built, self.alone = not options.lent, borrows or options.place != "thread"
         self.turn, self.closed = Lock(), False
         self.host = self._host()
-        try:
+        with closed_on_failure([self.host] if self._built else []), self._open as failing:
             self.policy = self._policy()
             self.device = options.policy_device or device_of(self.policy)
             self._acts = compiled(self.policy, options.settings.compile_policy, options.settings.cudagraph_policy)
-        except BaseException:
-            self._open.close()
-            if self._built:
-                close_broken(self.host)
-            raise
+            self._open = failing.pop_all()
 
     def bound(self, options: EvaluatorOptions, observation: Leaves, playing: Sequence[int | None]) -> Performer:
         """The policy as it acts in one evaluation, given the first observation. Random states stay as they are.
