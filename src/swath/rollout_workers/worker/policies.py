@@ -13,7 +13,7 @@ from swath.nearest import with_options
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.callbacks import DefaultCallbacks
-from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig, PolicySetup
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train
 from swath.rollout_workers.filters import Filter, copies_of, get_filter, rebase_all
 from swath.rollout_workers.nests import map_nest, template_of
@@ -29,6 +29,10 @@ TIMESTEP, UPDATES = "timestep", "num_grad_updates_per_policy"
 class PolicyMethods:
     """Has policies; the four maps by policy id always have the same keys.
 
+    Args:
+        config: settings; kept, not copied.
+        worker_index: of the worker.
+
     Attributes:
         config: the worker's settings.
         callbacks: the user's.
@@ -43,23 +47,20 @@ class PolicyMethods:
         global_vars: what all workers know.
     """
 
-    config: AlgorithmConfig
     callbacks: DefaultCallbacks
-    worker_index: int
-    num_workers: int
     is_policy_to_train: Callable[..., bool] | None = None
     policy_version = 0
     weights_seq_no: int | None = None
     _streams: PrivateStreams | None
     _on_ranks = False
 
-    def _begin_policies(self) -> None:
-        """There are no policies yet."""
+    def __init__(self, config: AlgorithmConfig, worker_index: int) -> None:
+        self.config, self.worker_index = config, worker_index
         self.policy_map: dict[str, Any] = {}
         self.policy_dict: dict[str, PolicySpec] = {}
         self.filters: dict[str, Filter] = {}
         self.preprocessors: dict[str, Preprocessor] = {}
-        self.policy_mapping_fn = self.config.policy_mapping_fn
+        self.policy_mapping_fn = config.policy_mapping_fn
         self.global_vars: dict[str, Any] = {TIMESTEP: 0, UPDATES: {}}
         # settings other than the worker's, also of those that were removed, which may still act
         self._own: dict[str, dict[str, Any]] = {}
@@ -95,7 +96,7 @@ class PolicyMethods:
             TypeError: a class that is none, or a class in place of an object.
             RuntimeError: the worker is one of several ranks: the others would not have the policy.
         """
-        setup, _ = self.config.get_multi_agent_setup(policies={new.policy_id: new.spec}, **self._sources())
+        setup, _ = self._setup({new.policy_id: new.spec})
         with self._drawing():
             made = self._add(new.policy_id, setup[new.policy_id], new.policy, new.policy_state)
         self._arrange(new.policy_mapping_fn, new.policies_to_train)
@@ -285,8 +286,8 @@ class PolicyMethods:
         if made is None:
             assert spec.policy_class is not None
             settings = given.to_dict() if given is spec.config else dict(spec.config or {})
-            facts = {"worker_index": self.worker_index, "num_workers": self.num_workers, "__policy_id": policy_id}
-            made = spec.policy_class(space, spec.action_space, settings | facts)
+            facts = {"worker_index": self.worker_index, "num_workers": self.config.num_env_runners}
+            made = spec.policy_class(space, spec.action_space, {**settings, **facts, "__policy_id": policy_id})
         if state is not None:
             made.set_state(state)
         made.callbacks = self.callbacks
@@ -348,8 +349,8 @@ class PolicyMethods:
                 undoing.callback(policy.set_weights, before)
             undoing.pop_all()  # nothing has raised
 
-    def _sources(self) -> dict[str, Any]:
-        """Where `get_multi_agent_setup` looks for what specs leave empty."""
+    def _setup(self, policies: dict[str, PolicySpec] | None = None) -> PolicySetup:
+        """Complete specs of these policies, or of those of the config, and who learns."""
         raise NotImplementedError
 
 

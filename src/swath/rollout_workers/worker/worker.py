@@ -18,8 +18,9 @@ from swath.rollout.hosts.base import closed_on_failure
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
-from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig, PolicySetup
 from swath.rollout_workers.config.checks import flag, optional
+from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.env_runner import EnvContext, EnvRunner
 from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
@@ -70,12 +71,13 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
     @with_options(RolloutOptions)
     def __init__(self, options: RolloutOptions) -> None:
         self._options, self._lock = options, threading.Lock()
-        own = self.config = AlgorithmConfig.of(options.config)
+        own = AlgorithmConfig.of(options.config)
         own.validate()
+        super().__init__(own, int(options.worker_index))
         if options.num_workers is not None:
             self.num_workers = options.num_workers
-        self.worker_index, self.recreated_worker = int(options.worker_index), options.recreated_worker
         self.env_creator, self.default_policy_class = options.env_creator, options.default_policy_class
+        self.recreated_worker = options.recreated_worker
         self.last_batch: Batch | None = None
         self.envs: Envs | None = None
         # not a generator, which would be over when `sample` has raised
@@ -287,7 +289,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         self.stop()
 
     def __repr__(self) -> str:
-        if not hasattr(self, "policy_map"):  # Ray asks for it also when building has failed
+        if not hasattr(self, "life"):  # Ray asks for it also when building has failed
             return "<RolloutWorker that was not built>"
         n_envs = 0 if self.envs is None else self.envs.host.spec.num_envs
         where = f"{self.worker_index}/{self.num_workers}"
@@ -304,7 +306,6 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""
         config, made = self.config, list[Any]([self._log])
-        self._begin_policies()
         alone = self.worker_index > 0 or self.num_workers == 0
         wanted = alone or config.create_local_env_runner or config.create_env_on_local_worker
         with self._drawing(), closed_on_failure(made):
@@ -313,18 +314,17 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
                 self.envs = None if envs.is_empty else envs
             if self.envs is not None:
                 made.append(self.envs.host)
-            setup, self.is_policy_to_train = config.get_multi_agent_setup(**self._sources())
+            setup, self.is_policy_to_train = self._setup()
             for policy_id, spec in setup.items():
                 self._add(policy_id, spec, None, None)
             if self.envs is not None:
                 self.envs.begin_sampling()
 
-    def _sources(self) -> dict[str, Any]:
-        return {
-            "env": None if self.envs is None else self.envs.first,
-            "spaces": self._options.spaces,
-            "default_policy_class": self.default_policy_class,
-        }
+    def _setup(self, policies: dict[str, PolicySpec] | None = None) -> PolicySetup:
+        kind, spaces = self.default_policy_class, self._options.spaces
+        return self.config.get_multi_agent_setup(
+            policies=policies, env=self.env, spaces=spaces, default_policy_class=kind
+        )
 
     def _sampled(self, explore: bool | None, *, force_reset: bool) -> Batch:
         if self._reader is not None:
