@@ -123,7 +123,12 @@ def test_counters_and_running_episodes_say_what_was_handed_out():
     troupe = Troupe(lambda: BasicMultiAgent(3), 2, rollout_fragment_length=30)
     troupe.sample()
     counts = troupe.counts
-    assert (counts.env_steps, counts.agent_steps, counts.episodes, counts.discarded) == (60, 180, 2, 0)
+    assert (
+        counts["env_steps_sampled"],
+        counts["agent_steps_sampled"],
+        counts["episodes"],
+        counts["env_steps_discarded"],
+    ) == (60, 180, 2, 0)
 
 
 def test_batches_are_the_receivers_own():
@@ -180,7 +185,7 @@ def test_whole_episodes_that_are_given_up_are_discarded_and_counted():
     with pytest.raises(RuntimeError, match="tired"):
         whole.sample()
     batch = whole.sample(force_reset=True)
-    assert whole.counts.discarded == 7
+    assert whole.counts["env_steps_discarded"] == 7
     assert batch["t"].tolist() == [*range(25)] * 2
 
 

@@ -108,7 +108,7 @@ def test_with_restarts_the_sub_env_is_made_anew_and_nothing_is_raised(way):
     assert [env.closed for env in troupe.built] == [False, True, False, False]
     assert troupe.made[1] is troupe.built[3]
     assert rows(batch) == [[0, 1, 2, 3] * 2, [0, 1] * 4, [0, 1, 2, 3] * 2]
-    assert troupe.counts.faulty == 1
+    assert troupe.counts["episodes_faulty"] == 1
 
 
 @pytest.mark.parametrize("begins", [BROKE, MISSHAPEN, {9: np.zeros(1, np.float32)}], ids=["raise", "shape", "unknown"])
@@ -144,7 +144,7 @@ def test_rows_of_an_episode_that_breaks_are_discarded_and_counted_where_episodes
         troupe.sample()
     batch = troupe.sample()
     assert rows(batch, 12) == [list(range(6)) * 2] * 2
-    assert (batch.env_steps(), troupe.counts.discarded) == (12, 2)
+    assert (batch.env_steps(), troupe.counts["env_steps_discarded"]) == (12, 2)
     later = troupe.sample()
     assert not later["truncateds"].any()
     assert set(later["t"].tolist()) == set(range(6))
@@ -207,7 +207,7 @@ def test_a_callback_that_raises_at_the_begin_of_an_episode_is_not_taken_for_the_
     with pytest.raises(OSError, match="no room"):
         troupe.sample()
     assert troupe.sample()["t"].tolist() == [*range(5)] * 4
-    assert troupe.counts.faulty == 0
+    assert troupe.counts["episodes_faulty"] == 0
     assert [env.resets for env in troupe.made] == [1, 1]
 
 
@@ -223,5 +223,5 @@ def test_post_processing_that_raises_discards_what_was_about_to_be_handed_out():
     troupe = Troupe(Walk, policies={"default_policy": Fussy}, rollout_fragment_length=4)
     with pytest.raises(OSError, match="no room"):
         troupe.sample()
-    assert troupe.counts.discarded == 4
+    assert troupe.counts["env_steps_discarded"] == 4
     assert troupe.sample()["t"].tolist() == [4, 5, 4, 5, 0, 1, 0, 1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -20,6 +19,11 @@ EVERY = 64
 
 LEARNER_STATS = "learner_stats"
 CAPACITY = 10_000
+
+# Of a sampler: env steps and transitions that were handed out, env steps that were made and will not be, episodes that
+# ended by themselves, and those that an env ended by raising, or that could not begin.
+COUNTERS = ("env_steps_sampled", "agent_steps_sampled", "env_steps_discarded", "episodes", "episodes_faulty")
+
 KINDS: tuple[tuple[str, Any], ...] = (("min", np.min), ("mean", np.mean), ("max", np.max))
 
 _EMPTY: dict[Any, Any] = {}
@@ -139,25 +143,6 @@ class MetricsLog:
         kept = list(self._kept)
         self._kept.clear()
         return kept
-
-
-@dataclass
-class SamplerCounts:
-    """What a sampler has done.
-
-    Attributes:
-        env_steps: handed out.
-        agent_steps: transitions that were handed out with them.
-        discarded: env steps that were made, and will not be.
-        episodes: that ended by themselves.
-        faulty: that an env ended by raising, or that could not begin.
-    """
-
-    env_steps: int = 0
-    agent_steps: int = 0
-    discarded: int = 0
-    episodes: int = 0
-    faulty: int = 0
 
 
 def summarize_episodes(

@@ -24,7 +24,7 @@ from swath.rollout_workers.config.policy_spec import mapper
 from swath.rollout_workers.episode import LONE_AGENT, NONE, Episode, Slots
 from swath.rollout_workers.hosts.many_agents import ManyAgents
 from swath.rollout_workers.hosts.slot_host import LoneAgents, SlotHost
-from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
+from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.sampling.batches import BatchMaker, Info
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.progress import Progress, Quota
@@ -56,7 +56,7 @@ class Sampler:
 
     quota: Quota
 
-    def __init__(self, envs: Any, lone: str | None, counts: SamplerCounts) -> None:
+    def __init__(self, envs: Any, lone: str | None, counts: dict[str, int]) -> None:
         worker, host, laps = envs.worker, envs.host, envs.laps
         n = host.spec.num_envs
         self.counts, self._envs, self._worker, self._lone = counts, envs, worker, lone
@@ -134,7 +134,7 @@ class Sampler:
 
     def discard_waiting(self) -> None:
         """What waits is not handed out any more."""
-        self.counts.discarded += self._progress.waiting
+        self.counts["env_steps_discarded"] += self._progress.waiting
         self._progress.hand_out(self._progress.clocks.copy())
         self._end(())
 
@@ -234,7 +234,7 @@ class Sampler:
             self._report_ends([RolloutMetrics.of(episode, self._laps.get()) for _, episode in ended])
 
     def _report_ends(self, ended: list[RolloutMetrics]) -> None:
-        self.counts.episodes += len(ended)
+        self.counts["episodes"] += len(ended)
         self._envs.log.add(ended)
 
     def _metrics(self, env: int) -> RolloutMetrics:
@@ -320,7 +320,7 @@ class Sampler:
         """All that is here of the running episode of an env is not handed out."""
         self._host.flush()
         self._transitions.take(self._transitions.table["episode"] == self._running[env])
-        self.counts.discarded += self._progress.discard(env, int(self._slots.lengths[env]))
+        self.counts["env_steps_discarded"] += self._progress.discard(env, int(self._slots.lengths[env]))
 
     def _handed_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """What is made of all that lies before the cuts."""
@@ -334,12 +334,12 @@ class Sampler:
             n_rows = sum(batch.count for batch in batches.values())
             whole = complete(batches, env_steps)
         except BaseException:
-            self.counts.discarded += env_steps
+            self.counts["env_steps_discarded"] += env_steps
             raise
         finally:
             self._make_room()
-        self.counts.env_steps += env_steps
-        self.counts.agent_steps += n_rows
+        self.counts["env_steps_sampled"] += env_steps
+        self.counts["agent_steps_sampled"] += n_rows
         return whole
 
     def _make_room(self) -> None:
@@ -381,7 +381,7 @@ class Sampler:
 
     def _report(self, raised: Sequence[tuple[int, Exception]]) -> None:
         """Count what envs have raised, and call `on_episode_end` of their episodes."""
-        self.counts.faulty += len(raised)
+        self.counts["episodes_faulty"] += len(raised)
         self._envs.log.add(
             [RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error)) for env, error in raised]
         )

@@ -21,7 +21,7 @@ from swath.rollout_workers.config.policy_spec import everything_to_default, mapp
 from swath.rollout_workers.env_runner import EnvContext
 from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost, VectorEnv
-from swath.rollout_workers.metrics import MetricsLog, PerfStats, SamplerCounts
+from swath.rollout_workers.metrics import COUNTERS, MetricsLog, PerfStats
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.sampling.progress import Quota
 from swath.rollout_workers.sampling.sampler import Sampler
@@ -84,6 +84,7 @@ class Envs:
         failures: what becomes of envs that raise.
         log: keeps the metrics of episodes.
         laps: times the steps.
+        counts: what was done, by `COUNTERS`.
         episode_ids: that were never given before.
         unroll_ids: likewise, of chunks.
         sampler: samples with the policies; there once they are, by `begin_sampling`.
@@ -98,7 +99,7 @@ class Envs:
 
     def __init__(self, worker: Any, validate: Callable[[Any, EnvContext], Any] | None) -> None:
         self.worker, self._validate = worker, validate
-        self.log, self.laps = MetricsLog(), PerfStats()
+        self.log, self.laps, self.counts = MetricsLog(), PerfStats(), dict.fromkeys(COUNTERS, 0)
         self._contexts: dict[int, EnvContext] = {}
         envs: list[Any] = []
         with closed_on_failure(envs):
@@ -122,11 +123,6 @@ class Envs:
         env = self.host.env
         return env[0] if isinstance(env, list) else env
 
-    @property
-    def counts(self) -> SamplerCounts:
-        """What was done."""
-        return self.sampler.counts
-
     def context_of(self, number: int) -> EnvContext:
         """What this env was made with; a copy of its own for a sub-env of a vector env."""
         if number in self._contexts:  # an empty one is falsy
@@ -137,7 +133,7 @@ class Envs:
     def begin_life(self) -> None:
         """Go on as in the worker's life: other ids and seeds, and new episodes in all envs."""
         self._seed()
-        self._sample_with(self.counts)
+        self._sample_anew()
 
     def begin_sampling(self) -> None:
         """The worker's policies act.
@@ -151,7 +147,7 @@ class Envs:
                 f"policies {sorted(self.worker.policy_map)} for {self.first}, which has one agent; give one policy, or "
                 "an env with several agents"
             )
-        self._sample_with(SamplerCounts())
+        self._sample_anew()
 
     def sample(self, complete: Complete, *, explore: bool | None, force_reset: bool) -> Any:
         """What `complete` makes of the batches by policy id, and how many env steps they are from.
@@ -174,7 +170,7 @@ class Envs:
         if policies.get(self._lone[0]) is not self._lone[1] and policies:
             self.sampler.start_over()
             self.sampler.discard_waiting()
-            self._sample_with(self.counts)
+            self._sample_anew()
         if mapping is everything_to_default or mapping is self._checked_mapping:
             return
         mapped = mapper(mapping)(LONE_AGENT, None, worker=self.worker)
@@ -185,11 +181,11 @@ class Envs:
             )
         self._checked_mapping = mapping
 
-    def _sample_with(self, counts: SamplerCounts) -> None:
-        """Make a sampler that goes on to count where another one was."""
+    def _sample_anew(self) -> None:
+        """Make a sampler, which goes on to count where another one was."""
         if not self._has_agents:
             self._lone = next(iter(self.worker.policy_map.items()))
-        self.sampler = Sampler(self, None if self._has_agents else self._lone[0], counts)
+        self.sampler = Sampler(self, None if self._has_agents else self._lone[0], self.counts)
         self.sampler.quota = self._quota()
 
     def _quota(self) -> Quota:

@@ -22,7 +22,7 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig, Polic
 from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.env_runner import EnvContext, EnvRunner
-from swath.rollout_workers.metrics import RolloutMetrics, SamplerCounts
+from swath.rollout_workers.metrics import COUNTERS, RolloutMetrics
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.torch import device_of
 from swath.rollout_workers.worker.envs import Envs
@@ -202,15 +202,9 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
     @property
     def counters(self) -> dict[str, int]:
         """What was sampled, discarded and restarted."""
-        counts = SamplerCounts() if self.envs is None else self.envs.counts
-        return {
-            "env_steps_sampled": counts.env_steps,
-            "agent_steps_sampled": counts.agent_steps,
-            "env_steps_discarded": counts.discarded,
-            "episodes": counts.episodes,
-            "episodes_faulty": counts.faulty,
-            "sub_env_restarts": 0 if self.envs is None else self.envs.failures.n_restarts,
-        }
+        if self.envs is None:
+            return dict.fromkeys((*COUNTERS, "sub_env_restarts"), 0)
+        return {**self.envs.counts, "sub_env_restarts": self.envs.failures.n_restarts}
 
     @property
     def total_rollout_fragment_length(self) -> int:
