@@ -18,7 +18,7 @@ import pytest
 from _pytest.terminal import TerminalReporter
 from tensordict.nn import TensorDictModule
 
-import swath
+from swath import collectors, evaluators, weight_update
 from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
 from swath.collectors.multi import LocalMultiCollector, ManyWorkers, MultiAsyncCollector, MultiCollector
@@ -84,12 +84,13 @@ class MultiCollectorClass(metaclass=_Callable):
 _STAND_INS = SimpleNamespace(
     AsyncCollector=AsyncCollector,
     MultiCollector=MultiCollectorClass,
-    SyncDataCollector=swath.Collector,
+    SyncDataCollector=Collector,
     aSyncDataCollector=AsyncCollector,
-    MultiSyncDataCollector=swath.MultiSyncCollector,
-    MultiaSyncDataCollector=swath.MultiAsyncCollector,
+    MultiSyncDataCollector=collectors.MultiSyncCollector,
+    MultiaSyncDataCollector=MultiAsyncCollector,
 )
-TABLE: Table = {module: ours(names, _STAND_INS, swath) for module, names in tables(__file__)["names"].items()}
+_HOMES = _STAND_INS, collectors, evaluators, weight_update
+TABLE: Table = {module: ours(names, *_HOMES) for module, names in tables(__file__)["names"].items()}
 """Names that TorchRL had once are here too, and modules that not every version has."""
 
 GONE = frozenset(name for names in TABLE.values() for name in names if "DataCollector" in name)
