@@ -13,6 +13,7 @@ import gymnasium as gym
 from gymnasium import Space, spaces
 
 from swath.options import count
+from swath.rollout.hosts.gymnasium import core_of
 from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
 from swath.rollout.hosts.pettingzoo import is_aec_env, is_parallel_env
 from swath.rollout_workers.config.envs import creator_of
@@ -158,6 +159,9 @@ class IndependentCopies(_MadeOfEnvs):
         rest: Any = {} if config is None else deepcopy(config)
         number = count("num_agents", rest.pop("num_agents", 1))
         self.envs = [self.creator(deepcopy(rest)) for _ in range(number)]
+        cores = [core_of(env) for env in self.envs]  # wrappers of gymnasium cost as much as a small env
+        self._steps = [core.step for core, _ in cores]
+        self._limits = [float("inf") if limit is None else limit for _, limit in cores]
         self.agents = list(range(number))
         self.observation_spaces = {agent: env.observation_space for agent, env in enumerate(self.envs)}
         self.action_spaces = {agent: env.action_space for agent, env in enumerate(self.envs)}
@@ -166,15 +170,19 @@ class IndependentCopies(_MadeOfEnvs):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Reset all copies; with a seed each has its own, the first the one that is given."""
         super().reset(seed=seed)
-        self._terminated = {}
+        self._terminated, self._left = {}, list(self._limits)
         seeds = [derive(seed, "env", agent) if seed is not None and agent else seed for agent in range(len(self.envs))]
         both = [env.reset(seed=own, options=options) for env, own in zip(self.envs, seeds, strict=True)]
         return dict(enumerate(obs for obs, _ in both)), dict(enumerate(info for _, info in both))
 
     def step(self, action_dict: ByAgent) -> Step:
         """Step the copies of the agents that act."""
-        each = {agent: self.envs[agent].step(action) for agent, action in action_dict.items()}
-        obs, rewards, terminateds, truncateds, infos = ({a: step[i] for a, step in each.items()} for i in range(5))
+        step: Step = ({}, {}, {}, {}, {})
+        obs, rewards, terminateds, truncateds, infos = step
+        for agent, action in action_dict.items():
+            obs[agent], rewards[agent], terminateds[agent], truncated, infos[agent] = self._steps[agent](action)
+            self._left[agent] -= 1
+            truncateds[agent] = truncated or self._left[agent] <= 0
         return obs, rewards, *self._flags(terminateds, truncateds), infos
 
     def close(self) -> None:

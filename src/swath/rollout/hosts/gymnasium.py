@@ -201,16 +201,16 @@ class EnvListHost(ListHost):
     ) -> None:
         seen, acted = envs[0].observation_space, envs[0].action_space
         observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
-        shape, limits = () if bare else (len(envs),), [_core(env)[1] for env in envs]
+        shape, limits = () if bare else (len(envs),), [core_of(env)[1] for env in envs]
         spec = ArraySpec(len(envs), shape, observation, action, seen, acted, limits=limits)
         require_equal_spaces(envs)
         super().__init__(envs, make, spec, packer(observation), splitter(acted, writable=not exact))
 
     def _step_of(self, env: gym.Env[Any, Any]) -> Callable[[Any], Any]:
-        return _core(env)[0].step
+        return core_of(env)[0].step
 
 
-def _core(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
+def core_of(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
     """The env without the wrappers that the host and the loop stand in for, and their limit of steps."""
     limits = list[int]()
     while type(env) in _PASSING_ON:
