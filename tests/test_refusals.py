@@ -120,13 +120,13 @@ SAMPLING: list = [
     pytest.param(
         lambda: AlgorithmConfig().env_runners(remote_worker_envs=True),
         ValueError,
-        "take more workers, or return gymnasium's AsyncVectorEnv",
+        "take more workers, or gymnasium's AsyncVectorEnv",
         id="remote_worker_envs",
     ),
     pytest.param(
         lambda: AlgorithmConfig().env_runners(gym_env_vectorize_mode="async"),
         ValueError,
-        "take more workers, or return gymnasium's AsyncVectorEnv",
+        "take more workers, or gymnasium's AsyncVectorEnv",
         id="gym_env_vectorize_mode",
     ),
     pytest.param(
