@@ -138,7 +138,7 @@ class BaseCollector(TakesWeights, ABC):
 
     def iterator(self) -> Iterator[TensorDictBase]:
         """The same as `iter(self)`."""
-        return Batches(self._draw)
+        return iter(self)
 
     def next(self) -> TensorDictBase | None:
         """The next batch; `None` at the end, and where batches are written to a replay buffer."""

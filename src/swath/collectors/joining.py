@@ -6,7 +6,7 @@ fragments, views into foreign memory ─▶ joined along envs ─▶ one batch [
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,11 @@ from swath.rollout.fragment import Fragment, Layout
 CPU = torch.device("cpu")
 
 
+@dataclass
 class Joiner:
     """Makes batches in memory of the user's own, where batches live.
 
-    Args:
+    Attributes:
         described: what workers are like, by index; those that are added come later.
         storing: the device of batches by worker; `None` sets none. One that this process lacks is a `UserWarning`, and
             the CPU.
@@ -37,42 +38,39 @@ class Joiner:
         own: fragments are fresh arrays, not views; they become the batch's.
     """
 
-    def __init__(
-        self,
-        described: Mapping[int, Description],
-        storing: Sequence[torch.device | None],
-        *,
-        dim: int | None = None,
-        several: bool = False,
-        own: bool = False,
-    ) -> None:
-        there = {device: _available(device) for device in dict.fromkeys(storing)}
-        self._devices = [there[device] for device in storing]
-        if several and len(set(self._devices)) > 1:
-            self._devices = [CPU]
-        self._described, self._dim, self._several, self._own = described, dim, several, own
+    described: Mapping[int, Description]
+    storing: Sequence[torch.device | None]
+    dim: int | None = None
+    several: bool = False
+    own: bool = False
+
+    def __post_init__(self) -> None:
+        there = {device: _available(device) for device in dict.fromkeys(self.storing)}
+        self.storing = [there[device] for device in self.storing]
+        if self.several and len(set(self.storing)) > 1:
+            self.storing = [CPU]
 
     def batch(self, shares: Sequence[Request], bodies: Sequence[Any]) -> Any:
         """One batch of the bodies of its shares: `[*B, T]` of one, `[W, *B, T]` or joined along a dimension of all."""
-        if not self._several:
+        if not self.several:
             return self.part(shares[0], bodies[0])
-        if self._dim is not None:
-            return torch.cat([self.part(share, body) for share, body in zip(shares, bodies, strict=True)], self._dim)
-        return self._placed(_stacked(bodies, self._described[shares[0].worker].layout), 0)
+        if self.dim is not None:
+            return torch.cat([self.part(share, body) for share, body in zip(shares, bodies, strict=True)], self.dim)
+        return self._placed(_stacked(bodies, self.described[shares[0].worker].layout), 0)
 
     def part(self, share: Request, body: Any) -> Any:
         """The batch `[*B, T]` of one share; where they are joined in time without the steps that were not made."""
         if isinstance(body, Fragment):
-            fragment, layout = body if self._own else joined([body]), self._described[share.worker].layout
+            fragment, layout = body if self.own else joined([body]), self.described[share.worker].layout
             batch: Any = fragment.to_tensordict(layout)
         else:
-            batch = body if self._own else body.clone()
+            batch = body if self.own else body.clone()
         batch = self._placed(batch, share.worker)
-        return batch[..., : head_of(share).steps] if self._dim == -1 else batch
+        return batch[..., : head_of(share).steps] if self.dim == -1 else batch
 
     def _placed(self, batch: Any, worker: int) -> Any:
         """Where it lives; what workers made that were added, as of the first."""
-        device = self._devices[worker if worker < len(self._devices) else 0]
+        device = self.storing[worker if worker < len(self.storing) else 0]
         return batch if device is None else batch.to(device)
 
 

@@ -52,9 +52,9 @@ class ReplayWriter:
 
     def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks, where: str) -> None:
         wanted, self._asked, self._counters = request.trajectories, request, Counters()
-        self.delivery = Delivery(
-            layout, wanted, hooks, self._counters, _open, request.keep_ids, request.client, f" in {where}"
-        )
+        of_its_own = request.keep_ids, request.client, f" in {where}"
+        # Whoever asks a worker sees to it that nobody does after shutdown.
+        self.delivery = Delivery(layout, wanted, hooks, self._counters, lambda: None, *of_its_own)
         whole = wanted.per_batch is not None
         self._whole = WholeEpisodes(wanted, Counters(), writing=True) if whole else None
 
@@ -96,10 +96,6 @@ class ReplayWriter:
         self._whole.add([(0, head, made)])
         while (part := self._whole.take()) is not None:
             yield part
-
-
-def _open() -> None:
-    """Whoever asks a worker sees to it that nobody does after shutdown."""
 
 
 def first_client(buffer: Any) -> Any:

@@ -83,9 +83,10 @@ def status_line(collection: CollectorService, background: Background) -> str:
     fleet = collection.group.fleet
     if isinstance(fleet, LocalFleet):
         return _line(collection, fleet.member.host.spec.num_envs, "env", _local_state(collection, background))
-    standings = fleet.standings()
+    standings, late = fleet.standings(), len(fleet.left_behind)
+    abandoned = [f"{late} abandoned, but busy"] if late else []
     if collection.gate.halted:
-        return _line(collection, len(standings), "worker", ", ".join(["closed", *_abandoned(collection)]))
+        return _line(collection, len(standings), "worker", ", ".join(["closed", *abandoned]))
     busy, most = _busy(collection), fleet.survival.restarts.max_per_worker
     said: dict[str, list[Standing]] = {}
     for worker, standing in standings.items():
@@ -95,7 +96,7 @@ def status_line(collection: CollectorService, background: Background) -> str:
     for state, those in said.items():
         life = f" (life {those[0].restarts} of {most})" if state == "restarting" and len(those) == 1 else ""
         parts.append(f"{len(those)} {state}{life}")
-    parts += [*_abandoned(collection), *(["collecting in the background"] if background.running else [])]
+    parts += [*abandoned, *(["collecting in the background"] if background.running else [])]
     return _line(collection, len(standings), "worker", ", ".join(parts))
 
 
@@ -118,8 +119,3 @@ def _local_state(collection: CollectorService, background: Background) -> str:
 def _busy(collection: CollectorService) -> set[int]:
     """Workers that have not answered what they were asked."""
     return {request.worker for request in list(collection.group.out) if not request.ticket.done}
-
-
-def _abandoned(collection: CollectorService) -> list[str]:
-    number = len(collection.group.fleet.left_behind)
-    return [f"{number} abandoned, but busy"] if number else []
