@@ -136,17 +136,6 @@ def test_global_variables_are_told_with_the_weights_and_to_later_workers():
         assert workers.foreach_worker(told) == [{"timestep": 7, "more": 1}] * 4
 
 
-def test_filters_come_to_equal_one_that_has_seen_everything():
-    with inline() as workers:
-        counts = lambda worker: worker.filters["default_policy"].rs.n
-        for round_ in (1, 2):
-            workers.sample()
-            workers.sync_filters()
-            assert workers.foreach_worker(counts) == [2 * STEPS * round_] * 3
-        own = workers.local_worker().filters["default_policy"]
-        np.testing.assert_allclose(own.rs.mean, np.mean([1] * STEPS + [2] * STEPS))
-
-
 def test_filters_of_a_set_without_local_worker_come_to_equal_too():
     with inline(local_worker=False) as workers:
         counts = lambda worker: worker.filters["default_policy"].rs.n

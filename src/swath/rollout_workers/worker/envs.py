@@ -112,8 +112,12 @@ class Envs:
             self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
             self.view = EnvView(self.host, self.spaces)
             self._renewals = [0] * self.host.spec.num_envs
-            alone = isinstance(self.host, EnvListHost | MultiAgentHost)
-            self.failures = VoidRows(self._restarts(), self._renew if alone else None, self._new_seed)
+            alone, config = isinstance(self.host, EnvListHost | MultiAgentHost), worker.config
+            delay = config.delay_between_sub_environment_restarts_s
+            longest, restarts = max(LONGEST_DELAY, delay), None
+            if config.restart_failed_sub_environments:
+                restarts = Restarts(config.max_num_sub_environment_restarts, backoff_s=delay, backoff_max_s=longest)
+            self.failures = VoidRows(restarts, self._renew if alone else None, self._new_seed)
             self._checked_mapping: Any = None
             self._seed()
 
@@ -199,14 +203,6 @@ class Envs:
         self.episode_ids, self.unroll_ids = count(first), count(first)
         self.failures.start_over()
         self.failures.seed(None if seeds is None else seeds.first(self.host.spec.num_envs))
-
-    def _restarts(self) -> Restarts | None:
-        config = self.worker.config
-        if not config.restart_failed_sub_environments:
-            return None
-        delay = config.delay_between_sub_environment_restarts_s
-        longest = max(LONGEST_DELAY, delay)
-        return Restarts(config.max_num_sub_environment_restarts, backoff_s=delay, backoff_max_s=longest)
 
     def _renew(self, env: int) -> None:
         """Make one sub-env anew."""

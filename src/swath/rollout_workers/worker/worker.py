@@ -90,7 +90,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         )
         shard = options.shard(own)
         self._reader = None if shard is None else DatasetReader(shard)
-        self._begin(int(self.recreated_worker))
+        self.begin_life(int(self.recreated_worker))
         self._log = WorkerLog(options.log_dir, f"worker_{self.worker_index}.log", own.log_level)
         self._build()
         global _newest  # noqa: PLW0603  which worker this process has built last
@@ -98,7 +98,10 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
     def begin_life(self, life: int) -> None:
         """Be this worker in this life, counted from 0: its ids and seeds are its own. Episodes begin anew."""
-        self._begin(life)
+        self.life, root = life, self.config.seed
+        self.seeds = None if root is None else Seeds(root, self.worker_index, life, self.config.in_evaluation)
+        device = device_of({**self.config.to_dict(), "worker_index": self.worker_index})
+        self._streams = None if self.seeds is None else self.seeds.streams(device)
         if self.envs is not None:
             self.envs.begin_life()
 
@@ -289,13 +292,6 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         where = f"{self.worker_index}/{self.num_workers}"
         steps = f"{self.counters['env_steps_sampled']:,} env steps, version {self.policy_version}"
         return f"<RolloutWorker {where}: {n_envs} envs, {len(self.policy_map)} policies; {steps}>"
-
-    def _begin(self, life: int) -> None:
-        """The seeds and streams of a life."""
-        self.life, root = life, self.config.seed
-        self.seeds = None if root is None else Seeds(root, self.worker_index, life, self.config.in_evaluation)
-        device = device_of({**self.config.to_dict(), "worker_index": self.worker_index})
-        self._streams = None if self.seeds is None else self.seeds.streams(device)
 
     def _build(self) -> None:
         """Envs, then policies; if anything fails, all is closed."""

@@ -204,9 +204,11 @@ class WorkerSet(Sampling, Calls):
         alone = replace(new, policy_mapping_fn=None, policies_to_train=None)
         if workers.local is not None:
             workers.local.add_policy(**vars(alone))
-        removed = workers.shared.get(REMOVED, frozenset()) - {policy_id}
+        values: dict[str, Any] = {f"{POLICY}{policy_id}": vars(alone.for_others())}
+        if policy_id in (removed := workers.shared.get(REMOVED, frozenset())):
+            values[REMOVED] = removed - {policy_id}
         try:
-            workers.change({f"{POLICY}{policy_id}": vars(alone.for_others()), REMOVED: removed})
+            workers.change(values)
             self._arrange(new.policy_mapping_fn, new.policies_to_train)
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
