@@ -18,17 +18,7 @@ import torch
 
 from swath.errors import warn_of_no_effect
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
-from swath.rollout_workers.nests import (
-    ARRAYS,
-    Array,
-    Leaf,
-    as_array,
-    as_tensor,
-    holds_objects,
-    leaves,
-    map_nest,
-    rows_of,
-)
+from swath.rollout_workers.nests import ARRAYS, Array, as_array, as_tensor, holds_objects, leaves, map_nest, rows_of
 
 
 def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
@@ -50,20 +40,13 @@ def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
 _NO_DONES = "'dones' cannot be set: it is computed; set 'terminateds' and 'truncateds'"
 
 # What RLlib's batches have and these do not: the way out, by name.
-_GONE = {
-    **dict.fromkeys(
-        ("compress", "decompress_if_needed", "pack_if_needed"),
-        "columns are never compressed: leave it out, or store batches with numpy.savez_compressed",
-    ),
-    **dict.fromkeys(
-        ("set_get_interceptor", "get_interceptor"),
-        "columns are read as they are; call to_device() for tensors",
-    ),
-    **dict.fromkeys(
-        ("accessed_keys", "added_keys", "deleted_keys"),
-        "batches do not record what is read or set: name the columns you need",
-    ),
+_GONE_TOGETHER = {
+    "compress decompress_if_needed pack_if_needed": "columns are never compressed: leave it out, or store batches with "
+    "numpy.savez_compressed",
+    "set_get_interceptor get_interceptor": "columns are read as they are; call to_device() for tensors",
+    "accessed_keys added_keys deleted_keys": "batches do not record what is read or set: name the columns you need",
 }
+_GONE = {name: why for names, why in _GONE_TOGETHER.items() for name in names.split()}
 
 
 def refused_attribute(batch: object, name: str) -> AttributeError:
@@ -217,7 +200,7 @@ class ColumnDict(ColumnNames, dict[str, Any]):
         vars(made).update(vars(self), own_env_steps=None)
         return made
 
-    def mapped(self, function: Callable[[Leaf], Leaf]) -> dict[str, Any]:
+    def mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
         """The columns with `function(leaf)` in place of each leaf."""
         return {name: map_nest(function, column) for name, column in self.items()}
 
@@ -267,7 +250,7 @@ class ColumnDict(ColumnNames, dict[str, Any]):
         return dones
 
 
-def _moved(leaf: Leaf, device: torch.device, *, pin_memory: bool) -> Leaf:
+def _moved(leaf: Any, device: torch.device, *, pin_memory: bool) -> Any:
     """A leaf as a tensor on a device; what no tensor can hold stays as it is."""
     if not isinstance(leaf, ARRAYS) or holds_objects(leaf):
         return leaf
@@ -277,7 +260,7 @@ def _moved(leaf: Leaf, device: torch.device, *, pin_memory: bool) -> Leaf:
     return tensor.to(device, non_blocking=pin_memory)
 
 
-def _copied(leaf: Leaf) -> Leaf:
+def _copied(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.clone()
     return leaf.copy() if isinstance(leaf, np.ndarray | list) else leaf

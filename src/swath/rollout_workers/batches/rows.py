@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -10,7 +10,15 @@ import numpy as np
 import torch
 
 from swath.rollout_workers.batches.columns import ColumnDict
-from swath.rollout_workers.batches.names import SHIFTED, ColumnNames, counts_sequences, is_state_in, state_out_of
+from swath.rollout_workers.batches.names import (
+    SHIFTED,
+    ColumnNames,
+    ViewRequirement,
+    counts_sequences,
+    is_state_in,
+    require_own_step,
+    state_out_of,
+)
 from swath.rollout_workers.nests import Array, Leaf, as_array, joined, map_nest, map_together, take
 
 SomeColumns = TypeVar("SomeColumns", bound=ColumnDict)
@@ -105,15 +113,27 @@ def _joined(name: str, batches: list[Any]) -> Any:
 _BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
 
 
-def input_at(columns: ColumnDict, wanted: Iterable[str], row: int) -> dict[str, Any]:
-    """What the wanted columns hold in a row, or in the step behind the last, for which `row` is the number of rows.
+def input_at(columns: ColumnDict, row: int, views: Mapping[str, ViewRequirement] | None) -> dict[str, Any]:
+    """What the columns that a policy reads hold in a row, or in the step behind the last.
+
+    Args:
+        columns: without sequences, or each row one.
+        row: its number; for the step behind the last the number of rows.
+        views: which columns; None: the observation, states, and the action and the reward before, where they are known.
 
     Raises:
         IndexError: there are no rows.
         KeyError: a column that the batch cannot give.
+        ValueError: a view of another step.
     """
+    if views is None:
+        before = (name for name, source in SHIFTED.items() if source in columns)
+        views = dict.fromkeys((ColumnNames.OBS, *before, *filter(is_state_in, columns)), ViewRequirement())
     found = {}
-    for name in wanted:
+    for name, view in views.items():
+        require_own_step(name, view)
+        if not view.used_for_compute_actions:
+            continue
         source, at = name, row
         if row == columns.count:
             source, at = state_out_of(name) if is_state_in(name) else _BEHIND.get(name, name), row - 1

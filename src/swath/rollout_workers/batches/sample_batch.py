@@ -12,15 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from swath.options import count
 from swath.rollout_workers.batches.columns import ColumnDict, refused_attribute
-from swath.rollout_workers.batches.names import (
-    DEFAULT_POLICY_ID,
-    SHIFTED,
-    ColumnNames,
-    ViewRequirement,
-    counts_sequences,
-    is_state_in,
-    require_own_step,
-)
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames, ViewRequirement, counts_sequences
 from swath.rollout_workers.batches.rows import by_step, concat, input_at, regrouped, taken, valid_places
 from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
 from swath.rollout_workers.nests import Array, Leaf, as_array, rows_of
@@ -241,14 +233,8 @@ class SampleBatch(ColumnDict):
             KeyError: a column that the batch cannot give.
             ValueError: a view of another step.
         """
-        if view_requirements is None:
-            wanted = [self.OBS, *(name for name in SHIFTED if SHIFTED[name] in self), *filter(is_state_in, self)]
-        else:
-            for name, view in view_requirements.items():
-                require_own_step(name, view)
-            wanted = [name for name, view in view_requirements.items() if view.used_for_compute_actions]
         row = self.count if index == "last" else range(self.count)[int(index)]
-        made = self.like(input_at(self._row_by_row(), wanted, row))
+        made = self.like(input_at(self._row_by_row(), row, view_requirements))
         made[self.SEQ_LENS], made.zero_padded = [1], False
         return made
 
