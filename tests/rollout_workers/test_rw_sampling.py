@@ -10,7 +10,14 @@ import pytest
 from sampling_toys import LONG, Foreseen, counting_worker, made_of
 
 from swath.errors import Closed
-from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, RolloutWorker, SampleBatch, VectorEnv
+from swath.rollout_workers import (
+    DefaultCallbacks,
+    MultiAgentBatch,
+    PPOTorchPolicy,
+    RolloutWorker,
+    SampleBatch,
+    VectorEnv,
+)
 from swath.rollout_workers.batches.names import views
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script, reward_of
@@ -261,6 +268,22 @@ def test_actions_of_another_kind_in_the_middle_of_a_run_are_refused():
             worker.sample()
 
 
+def test_more_columns_may_come_in_another_order_each_time():
+    class Turning(Foreseen):
+        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+            actions, states, extras = super().compute_actions(obs_batch, state_batches, **kwargs)
+            extras = {**extras, "thrice": 1.5 * extras["twice"]}
+            turned = dict(reversed(extras.items()))
+            return actions, states, extras if len(self.asked) < F else turned
+
+    worker, _ = counting_worker(LONG, policy=Turning)
+    with worker:
+        batches = [worker.sample() for _ in range(2)]
+    for batch in batches:
+        assert batch["twice"].tolist() == (2 * batch["obs"][:, 2]).tolist()
+        assert batch["thrice"].tolist() == (3 * batch["obs"][:, 2]).tolist()
+
+
 @pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
 def test_vector_envs_of_all_modes_push_each_observation_once(mode: Any):
     with vector_worker(mode, Foreseen, observation_filter="MeanStdFilter") as worker:
@@ -289,6 +312,23 @@ def test_rows_carry_the_version_that_acted_and_chunks_end_where_it_changes():
     versions, chunks = batch["policy_version"], batch["unroll_id"]
     assert set(versions.tolist()) == {0, 7}
     assert len({*zip(chunks.tolist(), versions.tolist(), strict=True)}) == len(set(chunks.tolist()))
+
+
+def test_values_are_those_of_the_version_that_acted():
+    counting = Counting(script=Script((6, 6, 2)))
+    worker, _ = counting_worker(counting, policy=PPOTorchPolicy, batch_mode="complete_episodes")
+    with worker:
+        worker.sample()
+        before = worker.get_weights()["default_policy"]
+        after = {name: array + 0.1 for name, array in before.items()}
+        worker.set_weights({"default_policy": after}, weights_seq_no=7)
+        batch, policy = worker.sample(), worker.get_policy()
+    for version, weights in ((0, before), (7, after)):
+        rows = batch["policy_version"] == version
+        assert rows.any()
+        policy.set_weights(weights)
+        wanted = policy.compute_values({"obs": batch["obs"][rows]})
+        np.testing.assert_allclose(batch["vf_preds"][rows], wanted, rtol=1e-5)
 
 
 def test_force_reset_gives_running_episodes_up():

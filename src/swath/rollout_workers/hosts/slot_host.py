@@ -313,6 +313,9 @@ class LoneAgents(SlotHost):
         rows, whole = self._rows, self.spec.num_envs
         if not len(envs):
             return {}
+        if rows.passes_on:
+            self._now = self._raw
+            return {}
         strays = rows.preprocessor.strays(self._of(envs))
         failed: dict[int, Exception] = {int(envs[at]): error for at, error in strays.items()}
         if failed:

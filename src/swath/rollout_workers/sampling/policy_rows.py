@@ -120,6 +120,12 @@ class PolicyRows:
         """Whether it is shown what it has answered before."""
         return bool(self._initial or self.wanted.input.intersection(BEFORE))
 
+    @property
+    def passes_on(self) -> bool:
+        """Whether it sees what the envs show."""
+        self._filter = self._filters.get(self.policy_id, self._filter)  # the last one of a policy that is removed
+        return self._changes_nothing and isinstance(self._filter, NoFilter)
+
     def packed(self, raw: Sequence[Any]) -> Leaves:
         """Observations as envs return them, as leaves `[n, …]`.
 
@@ -137,14 +143,11 @@ class PolicyRows:
         Raises:
             Exception: what the filter raised.
         """
-        kept = self._filter = self._filters.get(
-            self.policy_id, self._filter
-        )  # the last one of a policy that is removed
-        if self._changes_nothing and isinstance(kept, NoFilter):
+        if self.passes_on:
             return raw
         seen = self.preprocessor.transform_batch(raw)
         try:
-            return leaves_of(kept(seen), self._seen)
+            return leaves_of(self._filter(seen), self._seen)
         except Exception as error:
             error.add_note(f"raised by the observation filter of {self.policy_id!r}")
             raise
@@ -246,7 +249,7 @@ class PolicyRows:
             return answer
         answer = self.policy.compute_actions(
             columns[ColumnNames.OBS],
-            states_in(columns),
+            states_in(columns) if self._initial else [],
             prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),
             prev_reward_batch=columns.get(ColumnNames.PREV_REWARDS),
             info_batch=columns.get(ColumnNames.INFOS),
@@ -280,8 +283,9 @@ class PolicyRows:
             now, before = ([(shape, str(dtype)) for shape, dtype in each] for each in (forms, self._forms))
             raise ValueError(f"{misfits}: arrays of shapes and dtypes {now} per row; before they were {before}")
         self._forms = self._forms or forms
-        if forms == self._forms and all(type(leaf) is np.ndarray for leaf in answered.values()):
-            self._plain = plain
+        in_order = [*answered] == [*self._layout][1:] and forms == self._forms
+        if in_order and all(type(leaf) is np.ndarray for leaf in answered.values()):
+            self._plain = plain  # such answers need no other look
         return leaves
 
     def _after(self, rows: Array, name: str, default: Any) -> Any:
@@ -307,11 +311,8 @@ class PolicyRows:
 
 def _hold(first: Sequence[Form], now: Sequence[Form]) -> bool:
     """Whether arrays of the first forms take these; float32 may follow float64, a float never an integer."""
-    if not first:
-        return True
-    if [shape for shape, _ in first] != [shape for shape, _ in now]:
-        return False
-    return all(np.can_cast(given, kept, "same_kind") for (_, kept), (_, given) in zip(first, now, strict=True))
+    fits = [a == b and np.can_cast(given, kept, "same_kind") for (a, kept), (b, given) in zip(first, now, strict=False)]
+    return not first or (len(first) == len(now) and all(fits))
 
 
 def _initial_states(policy: Any) -> list[Any]:
