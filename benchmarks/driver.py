@@ -97,7 +97,7 @@ def fragment() -> Fragment:
         truncated=truncated,
         valid=None,
     )
-    return Fragment(rows, ids, ids.copy(), 0)
+    return Fragment(rows, ids, None, 0)  # no step counts, as without max_frames_per_traj
 
 
 def service_of(place: str, n_workers: int) -> CollectorService:
