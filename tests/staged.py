@@ -21,9 +21,6 @@ class Held:
     def __init__(self, value):
         self.open = lambda: value
 
-    def release(self):
-        self.open = None
-
 
 class StagedHandle(Handle):
     """A worker whose answers are given at times of the play."""

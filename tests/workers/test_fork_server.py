@@ -28,24 +28,15 @@ def test_backends_share_a_server_and_no_workers(backends):
         assert [ask(backends[n], worker, "add", 1) for worker in workers[n]] == [1, 1]
 
 
-def test_a_backend_can_be_closed_as_soon_as_it_is_made(warm_processes):
-    for spawned in range(3):
-        backend = ProcessBackend()
-        workers = [backend.spawn(job()) for _ in range(spawned)]
-        backend.close()
-        for worker in workers:
-            result_of_end(backend, worker)
-
-
 def test_a_backend_that_is_closed_at_once_takes_nothing_of_the_next_ones_workers(warm_processes):
-    for _ in range(3):
+    for spawned in range(3):
         given_up = ProcessBackend()
-        for _ in range(2):
-            given_up.spawn(job())
+        workers = [given_up.spawn(job()) for _ in range(spawned)]
         given_up.close()
+        for worker in workers:
+            result_of_end(given_up, worker)
         backend = ProcessBackend()
-        worker = backend.spawn(job())
-        assert ask(backend, worker, "add", 1) == 1
+        assert ask(backend, backend.spawn(job()), "add", 1) == 1
         backend.close()
 
 

@@ -55,12 +55,6 @@ def test_answers_that_were_sent_before_a_death_are_kept(backend, worker):
     assert [int(call.value[-1]) for call in calls] == [0, 1, 2]
 
 
-def test_a_closed_backend_leaves_no_thread_although_nothing_happens_in_it(warm_processes):
-    before = set(threading.enumerate())
-    ProcessBackend().close()
-    assert set(threading.enumerate()) == before
-
-
 def test_what_a_worker_has_started_ends_with_it(backend):
     for end in (backend.kill, lambda worker: backend.call(worker, "exit", 0)):
         worker = backend.spawn(job())
@@ -152,7 +146,7 @@ def test_descriptors_do_not_add_up(backend, worker):
             parcel.close()
             shared = backend.share({"array": np.ones(LARGE)})
             ask(backend, worker, "read", shared)
-            shared.release()
+            del shared
             ask(backend, worker, "echo", np.ones(LARGE))
 
     use()
@@ -167,20 +161,12 @@ def test_a_shared_value_travels_only_in_calls(backend):
         backend.spawn(job(partial(ToyWorker, shared)))
 
 
-def test_a_released_value_is_not_sent(backend, worker):
-    shared = backend.share({"array": np.ones(LARGE)})
-    shared.release()
-    with pytest.raises(ValueError, match="released; share it anew"):
-        backend.call(worker, "read", shared)
-
-
 def test_what_was_shared_is_gone_with_the_backend(backend, worker):
     shared = backend.share({"array": np.ones(LARGE)})
     backend.close()
     for use in (shared.open, lambda: backend.share(1), lambda: backend.watched(1)):
         with pytest.raises(Closed):
             use()
-    shared.release()
 
 
 def await_end(pid):

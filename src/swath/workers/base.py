@@ -171,14 +171,12 @@ class Handle:
 class Shared(Protocol):
     """A value that was put where all workers of a backend can read it; small when it travels as an argument.
 
-    Workers read it while they answer the call that brought it, not later.
+    Workers read it while they answer the call that brought it, not later. Its memory goes when nobody has it here, and
+    the calls in flight are answered.
     """
 
     def open(self) -> Any:
         """The value; its arrays are views that must not be written."""
-
-    def release(self) -> None:
-        """No further call will name it: its memory goes when the calls in flight are answered. Twice is fine."""
 
 
 class Watched(Shared, Protocol):

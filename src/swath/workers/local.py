@@ -98,9 +98,6 @@ class LocalShared:
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalShared:
         return self
 
-    def release(self) -> None:
-        """Its memory goes when nobody holds it any more."""
-
 
 class LocalBackend(Backend):
     """A backend of this process."""

@@ -215,23 +215,15 @@ class ProcessShared:
     """
 
     def __init__(self, value: Any, arena: Arena) -> None:
-        self._payload, lease = arena.lend(pack(value))
-        self._lease: Lease | None = lease
         self._arena = arena
+        self._payload, self._lease = arena.lend(pack(value))
 
     def __reduce__(self) -> Any:
         raise TypeError("a shared value travels only as an argument of a call to a worker")
 
     def sent(self) -> tuple[Payload, Lease]:
-        """Where the value is.
-
-        Raises:
-            ValueError: it was released.
-            Closed: the backend is closed.
-        """
+        """Where the value is; `Closed` if that is gone."""
         self._arena.require_open()
-        if self._lease is None:
-            raise ValueError("this shared value was released; share it anew")
         return self._payload, self._lease
 
     def open(self) -> Any:
@@ -241,18 +233,13 @@ class ProcessShared:
         view.flags.writeable = False
         return viewed(payload, view)
 
-    def release(self) -> None:
-        """No further call will name it."""
-        self._lease = None
-
 
 class ProcessWatched(ProcessShared):
     """Numbers in a block of the driver, who changes them while workers look."""
 
     def __init__(self, size: int, arena: Arena) -> None:
         super().__init__(np.zeros(size, dtype=np.int64), arena)
-        payload, lease = self.sent()
-        self.values = viewed(payload, lease.block.view)
+        self.values = viewed(self._payload, self._lease.block.view)
 
 
 def _split(payload: Payload, view: Bytes) -> list[memoryview]:

@@ -36,9 +36,6 @@ class Lent(NamedTuple):
         """The value; its arrays are views that cannot be written."""
         return _of_driver[0].view(self.payload)
 
-    def release(self) -> None:
-        """The driver does that."""
-
 
 class WorkerServer:
     """Hosts a worker's object and answers requests.

@@ -26,7 +26,7 @@ from swath.workers.hosting import THREAD_SETTINGS, sending, travelling
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import outcome_of
 from swath.workers.ray.cluster import Cluster, asked, cause_in_words
-from swath.workers.ray.values import ELSEWHERE, ActorServer, RayShared, fetched, packed, unpacked
+from swath.workers.ray.values import ELSEWHERE, ActorServer, RayShared, fetched, packed, shared, unpacked
 from swath.workers.ray.worker import RayWorker, Setup, public
 from swath.workers.tickets import Board, Interrupted, Ticket
 
@@ -193,7 +193,7 @@ class RayBackend(Backend):
         """
         if gone := self.cluster.gone():
             raise SwathError(f"nothing can be shared: {gone}")
-        return RayShared(value)
+        return shared(value)
 
     def room(self, handle: RayHandle) -> tuple[str, str]:
         """The resources that the worker asks for, and those of the cluster."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from swath.errors import PayloadLost
@@ -33,57 +33,31 @@ ELSEWHERE = b""
 _FETCH_S = 120.0
 
 
-class StoredValue:
-    """A value in Ray's store, or a small one that travels along.
+class RayShared:
+    """A shared value: in Ray's store, or a small one that travels along.
 
     Args:
-        sent: a reference, or the value itself.
+        sent: what travels, a reference or the value itself.
     """
-
-    over: Callable[[], Exception] = partial(
-        PayloadLost, "a shared value is read while the call that brought it is answered, not later"
-    )
 
     def __init__(self, sent: Any) -> None:
-        self._sent = sent
-
-    def sent(self) -> Any:
-        """What travels.
-
-        Raises:
-            Exception: `over`, since it was released.
-        """
-        if self._sent is None:
-            raise self.over()
-        return self._sent
-
-    def open(self) -> Any:
-        """The value; its arrays are views that must not be written."""
-        if not isinstance(sent := self.sent(), bytes):
-            return unpacked(_ray().get(sent, timeout=_FETCH_S))
-        head, buffers = pickle.loads(sent)  # noqa: S301  our own driver wrote it
-        return unpacked(Large(head, [memoryview(buffer).toreadonly() for buffer in buffers], []))
-
-    def release(self) -> None:
-        """Nobody will need it here; Ray frees it when the calls in flight are answered."""
-        self._sent = None
-
-
-class RayShared(StoredValue):
-    """A shared value as its driver has it.
-
-    Args:
-        value: arrays in it may change afterwards.
-    """
-
-    over = partial(ValueError, "this shared value was released; share it anew")
-
-    def __init__(self, value: Any) -> None:
-        wire = packed(value)
-        super().__init__(wire if isinstance(wire, bytes) else _ray().put(wire))
+        self.sent = sent
 
     def __reduce__(self) -> Any:
         raise TypeError("a shared value travels only as an argument of a call to a worker")
+
+    def open(self) -> Any:
+        """The value; its arrays are views that must not be written."""
+        if not isinstance(self.sent, bytes):
+            return unpacked(_ray().get(self.sent, timeout=_FETCH_S))
+        head, buffers, _ = pickle.loads(self.sent)  # noqa: S301  our own driver wrote it
+        return unpacked(Large(head, [memoryview(buffer).toreadonly() for buffer in buffers], []))
+
+
+def shared(value: Any) -> RayShared:
+    """Put a value into Ray's store; arrays in it may change afterwards."""
+    wire = packed(value)
+    return RayShared(wire if isinstance(wire, bytes) else _ray().put(wire))
 
 
 def fetched(body: Any, gone: Callable[[], str | None]) -> Any:
@@ -112,21 +86,22 @@ def packed(value: Any) -> Wire:
     made = pickler.pack(value)
     if pickler.beside or len(made.head) + made.size > SMALL:
         return Large(made.head, [pickle.PickleBuffer(buffer) for buffer in made.buffers], pickler.beside)
-    return pickle.dumps((made.head, made.copies()))
+    return pickle.dumps((made.head, made.copies(), []))
 
 
-def unpacked(wire: Wire, lent: list[StoredValue] | None = None, *, own: bool = False) -> Any:
+def unpacked(wire: Wire, *, own: bool = False) -> Any:
     """The value.
 
     Args:
         wire: what came.
-        lent: collects shared values that are in it.
         own: its arrays are writable and nobody else's; otherwise large ones may be views that are neither.
     """
-    if isinstance(wire, bytes):
-        head, buffers = pickle.loads(wire)  # noqa: S301  our own driver or worker wrote it
-        return _loaded(head, buffers, [], lent)
-    return _loaded(wire.head, owned(wire.buffers) if own else wire.buffers, wire.beside, lent)
+    large = Large(*pickle.loads(wire)) if isinstance(wire, bytes) else wire  # noqa: S301  our own wrote it
+    outer = _beside.set(large.beside)
+    try:
+        return unpack(large.head, owned(large.buffers) if own and large is wire else large.buffers)
+    finally:
+        _beside.reset(outer)
 
 
 class ActorServer:
@@ -149,12 +124,7 @@ class ActorServer:
 
     def answer(self, method: str, wire: Wire) -> Answer:
         """Call a method of the object."""
-        lent: list[StoredValue] = []
-        try:
-            return _reply(self._hosted.answer(method, lambda: unpacked(wire, lent, own=True)))
-        finally:
-            for shared in lent:
-                shared.release()
+        return _reply(self._hosted.answer(method, lambda: unpacked(wire, own=True)))
 
 
 def _reply(outcome: Outcome) -> Answer:
@@ -174,33 +144,21 @@ class _RayPickler(Pickler):
         kind = type(obj)
         if kind is not RayShared and kind is not self._reference:
             return super().reducer_override(obj)
-        sent = obj.sent() if kind is RayShared else obj
+        sent = obj.sent if kind is RayShared else obj
         if not isinstance(sent, bytes):
             self.beside.append(sent)
             sent = len(self.beside) - 1
         return _found, (kind is RayShared, sent)
 
 
-_loading: ContextVar[tuple[Sequence[Any], list[StoredValue]]] = ContextVar("swath_loading")
-"""Of the pickle that this thread loads: the references that travelled beside it, and the shared values in it."""
-
-
-def _loaded(head: bytes, buffers: Sequence[Any], beside: Sequence[Any], lent: list[StoredValue] | None) -> Any:
-    outer = _loading.set((beside, [] if lent is None else lent))
-    try:
-        return unpack(head, buffers)
-    finally:
-        _loading.reset(outer)
+_beside: ContextVar[Sequence[Any]] = ContextVar("swath_beside")
+"""The references that travelled beside the pickle that this thread loads."""
 
 
 def _found(shared: bool, sent: int | bytes) -> Any:
     """What stood where the pickle is, as it is to be used here."""
-    beside, lent = _loading.get()
-    value = beside[sent] if isinstance(sent, int) else sent
-    if shared:
-        value = StoredValue(value)
-        lent.append(value)
-    return value
+    value = _beside.get()[sent] if isinstance(sent, int) else sent
+    return RayShared(value) if shared else value
 
 
 @cache
