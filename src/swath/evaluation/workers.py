@@ -224,7 +224,8 @@ class EvalWorkers:
             if (group := self._group) is not None:
                 group.drop()
                 with suppress(WorkerLate):  # those are seen to below
-                    group.fleet.answers([request.ticket for request in group.out], GRACE_S)
+                    if asked := [request.ticket for request in group.out]:  # else the fleet may be closed
+                        group.fleet.answers(asked, GRACE_S)
                 for name in [request.name for request in group.out if not request.ticket.done]:
                     why = f"{described(name)} was ended: it is stuck in code of the user"
                     group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
@@ -339,9 +340,11 @@ class EvalWorkers:
             if not answered and monotonic() >= self._until:
                 if group.fleet.up.keys() >= {*left}:
                     late = tuple(sorted({request.worker for request in out}))
-                    doing = f"{method}(), with {self.complete} of {self.wanted} episodes complete, took longer than"
+                    done = (
+                        f"with {self.complete} of {self.wanted} episodes complete, in {method}() of workers {[*late]}"
+                    )
                     way_out = "they are replaced where they are stuck; give more time, fewer episodes, or max_steps"
-                    text = f"{doing} timeout_s={timeout:g} in workers {[*late]}; {way_out}"
+                    text = f"the evaluation took longer than timeout_s={timeout:g}, {done}; {way_out}"
                     raise WorkerLate(text, workers=late, deadline=timeout)
                 self._until = monotonic() + timeout  # who comes back has deadlines of its own
             for request in answered:
