@@ -1,25 +1,118 @@
-"""What only a cluster can be asked for."""
+"""What only a cluster can be asked for, and what goes wrong in an evaluation there."""
 
 import pytest
-from evaluator_toys import evaluated, evaluator
+from eval_mischief import Broke, Mischief, evaluator
+from evaluator_toys import evaluated
 from uneven_env import played
 
 import ray_cluster
+from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 
 
 @pytest.fixture(scope="module")
-def ray():
-    return ray_cluster.up()
+def truth():
+    with evaluator(None) as ev:
+        return ev.evaluate().returns.tolist()
 
 
-def test_options_of_an_actor_are_those_asked_for(ray):
-    with evaluator("ray", num_gpus=0, ray_kwargs={"num_cpus": 0, "name": "judge"}) as ev:
-        assert ev.evaluate().returns.tolist() == evaluated().returns.tolist()
+def workers(ev):
+    return ev._service._workers
+
+
+def ask_for_ever(ray, actor):
+    while True:
+        ray.get(actor.__ray_ready__.remote())
+
+
+@pytest.mark.usefixtures("lent_actors")
+def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_the_same(tmp_path, truth):
+    ray = ray_cluster.up()
+    mischief = Mischief.at(tmp_path)
+    with evaluator(mischief, "ray") as ev:
+        mischief.order("step", "raise")
+        with pytest.raises(Broke) as raised:
+            ev.evaluate()
+        notes = "\n".join(raised.value.__notes__)
+        assert "backend 'ray'" in notes
+        assert "remote traceback" in notes
+        mischief.order("step", "kill")
+        result = ev.evaluate()
+        assert (result.returns.tolist(), result.retries) == (truth, 1)
+        worker = workers(ev)._fleet.handle(0)
+        ray.kill(worker.actor)
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ask_for_ever(ray, worker.actor)
+        result = ev.evaluate()
+        assert (result.returns.tolist(), result.retries) == (truth, 0)
+        counts = ev.stats()
+        assert [counts[name] for name in ("accepted", "completed", "errors", "retries")] == [3, 2, 1, 1]
+
+
+@pytest.mark.usefixtures("lent_actors")
+def test_an_actor_that_is_terminated_at_work_is_replaced_and_the_numbers_are_the_same(tmp_path, truth):
+    mischief = Mischief.at(tmp_path)
+    with evaluator(mischief, "ray") as ev:
+        mischief.order("step", "terminate")
+        result = ev.evaluate()
+        assert (result.returns.tolist(), result.retries) == (truth, 1)
+
+
+@pytest.mark.usefixtures("lent_actors")
+def test_a_hang_is_an_error_and_the_next_evaluation_is_fine(tmp_path, truth):
+    mischief = Mischief.at(tmp_path)
+    with evaluator(mischief, "ray", retries=0, timeout_s=5.0) as ev:
+        mischief.order("policy", "hang")
+        with pytest.raises(WorkerLate):
+            ev.evaluate()
+        assert ev.evaluate().returns.tolist() == truth
+
+
+def test_what_cannot_be_placed_is_told_with_what_there_is_and_asked_for_again():
+    ray_cluster.up()
+    with evaluator(None, "ray", num_gpus=1, placement_timeout_s=0.5) as ev:
+        for _ in range(2):
+            with pytest.raises(
+                PlacementFailed, match=r"placement_timeout_s=0\.5.*num_gpus=1.*CPU.*num_gpus=0"
+            ) as raised:
+                ev.evaluate()
+            assert (raised.value.asked, "CPU" in raised.value.available) == ("num_gpus=1", True)
+        ev.trigger_eval()
+        ev.shutdown()
+        assert not ev.pending
+
+
+@pytest.mark.usefixtures("lent_actors")
+def test_a_policy_that_is_not_built_in_time_is_late_and_no_matter_of_room(tmp_path):
+    mischief = Mischief.at(tmp_path)
+    mischief.order("factory", "hang")
+    with evaluator(mischief, "ray", start_timeout_s=5.0) as ev:
+        with pytest.raises(WorkerLate, match="start_timeout_s=5"):
+            ev.evaluate()
+        mischief.countermand("factory")
+
+
+def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ray_there_is(truth):
+    ray = ray_cluster.up()
+    with evaluator(None, "ray", retries=0) as ev:
+        assert ev.evaluate().returns.tolist() == truth
+        fleet = workers(ev)._fleet
+        actor = fleet.handle(0).actor
+        fleet._backend.cluster._session = ("another node", "another job")
+        with pytest.raises(WorkerLost, match="Ray was started anew"):
+            ev.evaluate()
+        assert ev.evaluate().returns.tolist() == truth
+    ray.kill(actor)
+
+
+def test_options_of_an_actor_are_those_asked_for(truth):
+    ray = ray_cluster.up()
+    with evaluator(None, "ray", ray_kwargs={"num_cpus": 0, "name": "judge"}) as ev:
+        assert ev.evaluate().returns.tolist() == truth
         assert ray.get_actor("judge")
 
 
 @pytest.mark.usefixtures("lent_actors")
-def test_envs_threads_and_trajectories_are_those_asked_for(ray):
+def test_envs_threads_and_trajectories_are_those_asked_for():
     seen = []
     settings = {"create_env_kwargs": {"name": "double"}, "num_threads": 2, "traj_format": "cat"}
     options = {"num_gpus": 0, "ray_kwargs": {"num_cpus": 0}, "collector_kwargs": settings, "num_workers": 2}
