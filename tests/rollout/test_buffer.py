@@ -42,7 +42,6 @@ def test_steps_are_written_where_they_belong():
     assert rows.reward.tolist() == [[0, 1, 2, 3], [0, -1, -2, -3]]
     assert rows.reward.dtype == np.float32
     assert rows.valid is None
-    assert rows.n_valid == 8
     assert not rows.last.any()
 
 
@@ -75,7 +74,6 @@ def test_ends_are_told_apart():
 def test_rows_that_are_no_transitions_are_masked():
     rows = written(step(0), step(1, void=[1]), step(2), step(3, void=[0, 1]))
     assert rows.valid.tolist() == [[True, True, True, False], [True, False, True, False]]
-    assert rows.n_valid == 5
 
 
 def test_a_cut_truncates_the_row_before_unless_its_episode_had_ended_there():

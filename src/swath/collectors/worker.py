@@ -182,7 +182,7 @@ class Worker:
         """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
         if index != self.index:
             self.index = index
-            self.next_life(self.life + self._ids.gave_any)
+            self.next_life(self.life + (self._ids.given > 0))
 
     def make_steps(self, n_steps: int) -> None:
         """Make fragments of so many steps from the next one on."""
@@ -229,7 +229,6 @@ class Worker:
                         break
             return self._fragment(rows, made)
         except BaseException as error:
-            rows.settle()
             self.lose(made * self.host.spec.num_envs if rows.valid is None else int(rows.valid[:, :made].sum()))
             if isinstance(error, Exception) and not isinstance(error, EnvRaised):
                 error.add_note(f"raised while {self.who} collected")

@@ -106,7 +106,8 @@ class WorkerRequest:
 def first_reset(host: Host, request: WorkerRequest) -> Leaves:
     """The reset with which the first episodes begin; copies of one instance get seeds of their own."""
     seeds = None
-    if request.source.shares_a_random_state or request.twin:
+    shared = request.source.is_instance and (request.source.copies or 1) > 1
+    if shared or request.twin:
         root = fresh_root()
         seeds = [derive(root, "env", env) for env in range(host.spec.num_envs)]
     try:

@@ -92,7 +92,7 @@ class Runner:
         self._monitored = self._monitors and is_monitored(env)
         seeded = self.seeding == "episode" or options.max_steps is not None
         self._together = all_at_once or (not spec.resettable and seeded)
-        self._plays_on = isinstance(spec, TensorDictSpec) and not spec.alone
+        self._plays_on = spec.resettable and not spec.alone
         self.sums, self.rows, self.steps = EpisodeSums(n), dict[int, EpisodeRow](), 0
         self.policy: Performer | None = None
         self.shares, self.playing = [range(0)] * n, list[int | None]([None] * n)
@@ -184,7 +184,7 @@ class Runner:
     def _begin(self, due: Sequence[int]) -> tuple[Sequence[int], Sequence[int | None] | None]:
         """The loop asks: which of these slots begin another episode, and from which seeds.
 
-        TorchRL's batches step all of their envs: those that idle begin again too, for none may be stepped past its end.
+        Envs that only step together all do: those that idle begin again too, for none may be stepped past its end.
         """
         starts = [slot for slot in due if self._plays_on or self.playing[slot] is not None]
         fresh = [slot for slot in starts if slot not in self._within]
@@ -192,7 +192,8 @@ class Runner:
         self._within.difference_update(starts)
         if self.seeding != "episode":
             return starts, None
-        return starts, [self._seed_of(self.playing[slot] or 0) if slot in fresh else None for slot in starts]
+        numbers = [self.playing[slot] if slot in fresh else None for slot in starts]
+        return starts, [None if number is None else self._seed_of(number) for number in numbers]
 
     def _take(self, step: Step) -> None:
         self.steps += len(self.playing) - self.playing.count(None)

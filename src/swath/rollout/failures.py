@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from swath.options import Restarts
 from swath.rollout.hosts.base import EnvRaised, Host, Transition
@@ -121,7 +121,6 @@ class VoidRows(Failures):
         self.n_restarts = 0
         self.wait: Callable[[float], None] = time.sleep
         self._restarts, self._renew, self._new_seed = restarts, renew, new_seed
-        self._leaves: Leaves = []
         self.start_over()
         self._seeds: dict[int, int] = {}
 
@@ -131,7 +130,7 @@ class VoidRows(Failures):
 
     def start_over(self) -> None:
         """All episodes are given up; the next reset is of all envs, also of those that begin by themselves."""
-        self._begun: set[int] = set()
+        self._begun, self._leaves = set[int](), list[Any]()
         self._whole, self.lost = True, False
 
     def take_raised(self) -> list[tuple[int, Exception]]:
@@ -166,7 +165,13 @@ class VoidRows(Failures):
             EnvRaised: one of them failed; to call it again resumes behind those that have begun, unless all is `lost`.
         """
         if host.spec.alone or (self._renew is not None and not self._whole):
-            return self._one_by_one(host, envs, onto), envs
+            leaves = self._leaves if self._begun else onto
+            for env in sorted({*envs} - self._begun):
+                leaves, _ = self._tried(host, [env], partial(self._reset, host, [env], leaves))
+                self._leaves = leaves
+                self._begun.add(env)
+            self._begun.clear()
+            return leaves, envs
         if self._whole:
             leaves, _ = self._tried(host, envs, partial(self._reset, host, envs, None))
             self._whole = False
@@ -190,16 +195,6 @@ class VoidRows(Failures):
         there = before if self._whole else moved.observation
         ended, void = moved.ended.without([*failed]).cutting(failed), sorted({*moved.void, *failed})
         return Transition(there, moved.reward, ended, void, (), moved.info)
-
-    def _one_by_one(self, host: Host, envs: Sequence[int], onto: Leaves) -> Leaves:
-        leaves = self._leaves if self._begun else onto
-        for env in envs:
-            if env not in self._begun:
-                leaves, _ = self._tried(host, [env], partial(self._reset, host, [env], leaves))
-                self._leaves = leaves
-                self._begun.add(env)
-        self._begun = set()
-        return leaves
 
     def _reset(self, host: Host, envs: Sequence[int], onto: Leaves | None) -> Leaves:
         """Begin episodes in these envs, or in all at once, with the seeds that they are still to get."""

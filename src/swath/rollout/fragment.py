@@ -76,7 +76,7 @@ class Fragment:
     @property
     def frames(self) -> int:
         """How many rows are transitions."""
-        return self.rows.n_valid
+        return self.ids.size if self.rows.valid is None else int(self.rows.valid.sum())
 
     def to_tensordict(self, layout: Layout) -> Any:
         """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import Ends, Host, HostSpec, Infos, Transition
@@ -24,9 +24,6 @@ Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int | None] | No
 
 # No episode is to end.
 _NEVER = 1 << 62
-
-# A step: what the policy saw, what it answered, what that led to.
-Made: TypeAlias = tuple[Leaves, Leaves, Transition]
 
 
 class Actor(Protocol):
@@ -167,21 +164,20 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
             voided = failures.voided(host, moved, observation)
             if voided is None:
                 cut = [env for env, _ in moved.failed]
-                observation, outputs, moved = _repeated(host, policy, rules, (observation, outputs, moved))
+                observation, outputs, moved = _repeated(host, policy, rules, observation, outputs, moved)
             else:
                 moved = voided
         elif failures.in_a_row:
             failures.in_a_row.clear()
         ended, void = moved.ended, moved.void
-        if void:
-            limit.stop(void)
         expired = limit.tick()
+        if void:
+            expired = [env for env in expired if env not in void]
+            policy.begin(void)
+            limit.restart(void)
         if expired:
             ended = ended.cutting(expired)
         stage.observation = moved.observation
-        if void:
-            policy.begin(void)
-            limit.restart(void)
         if ended.envs.size and not (by_themselves and ended is said):
             stage.due = ended.envs.tolist()
         yield Step(observation, outputs, moved.observation, moved.reward, ended, void, cut, moved.info)
@@ -190,49 +186,41 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
 def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Sequence[int]:
     """Episodes where they are due; the envs whose episodes were given up for it."""
     envs, seeds = rules.begin(stage.due)
-    if envs is not stage.due:
-        retired = sorted(set(stage.due).difference(envs))
-        if retired:
-            host.retire(retired)
-            rules.limit.stop(retired)
-    cut: Sequence[int] = ()
+    retired, begun = sorted({*stage.due}.difference(envs)), envs
+    if retired:
+        host.retire(retired)
+        rules.limit.stop(retired)
     if envs:
         before = stage.observation
         stage.observation, begun = rules.failures.begin(host, envs, before, seeds)
         if not (host.spec.skips and stage.observation is before):  # else all of them begin within the next step
             policy.begin(begun)
             rules.limit.restart(begun)
-        if begun is not envs:
-            cut = sorted(set(begun).difference(envs))
     stage.due = ()
-    return cut
+    return () if begun is envs else sorted({*begun}.difference(envs))
 
 
-def _repeated(host: Host, policy: Actor, rules: Rules, made: Made) -> Made:
+def _repeated(
+    host: Host, policy: Actor, rules: Rules, seen: Leaves, outputs: Leaves, moved: Transition
+) -> tuple[Leaves, Leaves, Transition]:
     """Give each env that failed another episode and this step in it, so that every env has its row."""
-    observation, outputs, moved = made
     while moved.failed:
-        env, error = moved.failed[0]
+        (env, error), *others = moved.failed
         rules.failures.count(host, env, error)
-        observation, begun = rules.failures.begin(host, [env], observation)
+        seen, begun = rules.failures.begin(host, [env], seen)
         policy.rewind()
         policy.begin(begun)
         rules.limit.restart(begun)
-        if host.spec.alone:
-            outputs = [deepcopy(leaf) for leaf in outputs]  # the policy may answer in the same memory again
-            for leaf, new in zip(outputs, policy(observation), strict=True):
-                leaf[env] = new[env]
-            moved = _merged(moved, host.step(outputs, env), env)
-        else:
-            outputs = policy(observation)
+        if not host.spec.alone:
+            outputs = policy(seen)
             moved = host.step(outputs)
+            continue
+        outputs = [deepcopy(leaf) for leaf in outputs]  # the policy may answer in the same memory again
+        for leaf, new in zip(outputs, policy(seen), strict=True):
+            leaf[env] = new[env]
+        again, reward = host.step(outputs, env), moved.reward.copy()
+        reward[env] = again.reward[env]
+        ended = Ends.listed([*moved.ended.without([env]), *again.ended])
+        moved = Transition(again.observation, reward, ended, moved.void, [*again.failed, *others], again.info)
     rules.failures.in_a_row.clear()
-    return observation, outputs, moved
-
-
-def _merged(moved: Transition, again: Transition, env: int) -> Transition:
-    """A step of all envs, of which this one has made its own again."""
-    reward = moved.reward.copy()
-    reward[env] = again.reward[env]
-    ended = Ends.listed([*moved.ended.without([env]), *again.ended])
-    return Transition(again.observation, reward, ended, moved.void, [*again.failed, *moved.failed[1:]], again.info)
+    return seen, outputs, moved

@@ -24,6 +24,9 @@ Array: TypeAlias = npt.NDArray[Any]
 # One array (or tensor) `[B, …]` per leaf.
 Leaves: TypeAlias = list[Any]
 
+# Keys or indices, from the outside in.
+Path: TypeAlias = tuple[Any, ...]
+
 Pack: TypeAlias = Callable[[Sequence[Any]], Leaves]
 Split: TypeAlias = Callable[[Leaves], Sequence[Any]]
 
@@ -43,7 +46,7 @@ class Leaf:
     """
 
     key: Key
-    path: tuple[Any, ...]
+    path: Path
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     space: spaces.Space[Any]
@@ -140,9 +143,7 @@ def structured(space: spaces.Space[Any], values: Iterator[Any]) -> Any:
     return next(values)
 
 
-def _walk(
-    space: spaces.Space[Any], key: tuple[str, ...], path: tuple[Any, ...], name: str, *, numbered: bool
-) -> Iterator[Leaf]:
+def _walk(space: spaces.Space[Any], key: Path, path: Path, name: str, *, numbered: bool) -> Iterator[Leaf]:
     place = ".".join(map(str, path)) or "the root"
     if isinstance(space, spaces.Dict | spaces.Tuple):
         if not space.spaces:

@@ -163,20 +163,6 @@ def test_in_next_step_mode_a_void_row_has_no_reward_and_no_end():
         assert all(step.reward[env] == 0 for env in step.void)
 
 
-def test_a_manual_host_resets_retired_envs_unseen():
-    host = sync(DISABLED)
-    host.reset_all()
-    host.retire([0])
-    ended = [[env for env, _, _ in host.step(ZERO).ended] for _ in range(1)]
-    moved = host.step(ZERO)
-    assert (ended, [env for env, _, _ in moved.ended]) == ([[]], [1])
-    host.reset([1], moved.observation)
-    host.step(ZERO)
-    host.reset_all()
-    host.step(ZERO)
-    assert [env for env, _, _ in host.step(ZERO).ended] == [0, 1]
-
-
 # ---- last observations
 
 

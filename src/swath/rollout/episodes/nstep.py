@@ -86,10 +86,8 @@ class MultiStep(nn.Module):
 
     def _summed(self, reward: Tensor, steps: Tensor) -> Tensor:
         """The discounted sum of `reward`, `[*B, T]` or `[*B, T, …]`, over `steps` frames, `[*B, T]`."""
-        total, time, length = reward.clone(), steps.ndim - 1, steps.shape[-1]
-        steps = steps.reshape(*steps.shape, *[1] * (reward.ndim - steps.ndim))
-        for ahead in range(1, min(self.n_steps, length)):
-            later = reward.narrow(time, ahead, length - ahead)
-            counts = steps.narrow(time, 0, length - ahead) > ahead
-            total.narrow(time, 0, length - ahead).add_(later.where(counts, 0), alpha=self.gamma**ahead)
-        return total
+        frames = reward.flatten(0, steps.ndim - 1)
+        total, ways = frames.clone(), steps.reshape(-1, *[1] * (frames.ndim - 1))
+        for ahead in range(1, min(self.n_steps, steps.shape[-1])):  # no way leads into the next row
+            total.add_(frames.roll(-ahead, 0).where(ways > ahead, 0), alpha=self.gamma**ahead)
+        return total.view(reward.shape)

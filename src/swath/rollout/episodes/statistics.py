@@ -59,11 +59,12 @@ class TrajectoryIds:
 
     Attributes:
         ended: the episodes that ended in the rows that were labelled last.
+        given: how many ids it gave.
     """
 
     def __init__(self, num_envs: int, *, worker: int = 0, life: int = 0) -> None:
         self._base = (worker << WORKER_BITS) + (life << LIFE_BITS)
-        self._counter = 0
+        self.given = 0
         # Of the running episodes: ids, rewards and steps so far; and which envs begin another with their next row.
         self._current, self._length = np.zeros((2, num_envs), dtype=np.int64)
         self._total, self._fresh = np.zeros(num_envs), np.ones(num_envs, dtype=np.bool_)
@@ -72,12 +73,7 @@ class TrajectoryIds:
     @property
     def next_id(self) -> int:
         """Above every id given."""
-        return self._base + self._counter
-
-    @property
-    def gave_any(self) -> bool:
-        """Whether an id was given."""
-        return self._counter > 0
+        return self._base + self.given
 
     def begin(self, envs: Sequence[int] | None = None) -> None:
         """The next rows of these envs (all by default) belong to new episodes."""
@@ -113,7 +109,7 @@ class TrajectoryIds:
         begin = begin[np.argsort(steps[begin] * n_envs + envs[begin])]
         given, before, total = self._current[envs], self._length[envs], self._total[envs]
         given[begin], before[begin], total[begin] = self.next_id + np.arange(len(begin)), 0, 0
-        self._counter += len(begin)
+        self.given += len(begin)
         total += np.add.reduceat(reward.reshape(-1).astype(np.float64), at)
         ids = np.repeat(given, lengths).reshape(last.shape)
         counts = (np.repeat(before - at, lengths) + np.arange(last.size)).reshape(last.shape) if counted else None

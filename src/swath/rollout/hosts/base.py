@@ -149,8 +149,7 @@ class EnvRaised(Exception):  # noqa: N818
 
     def __init__(self, env: int, cause: Exception) -> None:
         super().__init__(env, cause)
-        self.env = env
-        self.cause = cause
+        self.env, self.cause = env, cause
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -16,16 +16,12 @@ from swath.rollout.hosts.returned import bad_answer, flags_of, rewards_of
 from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, observation_leaves, packer, splitter
 
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
-_UNPAID = array("d", [0.0])  # its reward
 
 STEP = "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
 RESET = "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
 
 # Wrappers that the host stands in for.
 _PASSING_ON = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
-
-# In the place of an answer while the env is called.
-_NONE_YET: Any = object()
 
 
 class ListHost(EnvHost):
@@ -45,7 +41,7 @@ class ListHost(EnvHost):
         super().__init__(envs, make)
         self.spec, self._pack, self._split = spec, pack, split
         self._last: list[Any] = [None] * len(self.envs)
-        self._infos: list[Any] = [_SILENCE] * len(self.envs)
+        self._infos: list[Mapping[str, Any]] = [_SILENCE] * len(self.envs)
         self._install()
 
     @property
@@ -74,7 +70,34 @@ class ListHost(EnvHost):
 
         One that returns what cannot be used has failed, as one that raises has.
         """
-        return self._advance(self._steps if only is None else {only: self._steps[only]}, action)
+        steps = self._steps if only is None else {only: self._steps[only]}
+        observations, infos = self._last.copy(), self._infos.copy()
+        rewards: Any = array("d", bytes(8 * len(infos)))
+        ended: list[tuple[int, bool, bool]] = []
+        failed: list[tuple[int, Exception]] = []
+        actions = self._split(action)
+        todo, none_yet = iter(steps.items()), cast(Any, object())
+        while True:
+            env, answer = -1, none_yet
+            try:
+                for env, step in todo:
+                    answer = none_yet
+                    answer = step(actions[env])
+                    observations[env], reward, terminated, truncated, infos[env] = answer
+                    try:
+                        rewards[env] = reward  # takes nothing but numbers: NumPy would make NaN of None
+                    except Exception:  # noqa: BLE001  an array of one element, or the step has failed
+                        (rewards[env],) = rewards_of(reward)
+                    if terminated or truncated:
+                        died, cut = flags_of("terminated", terminated)[0], flags_of("truncated", truncated)[0]
+                        ended.append((env, died, cut))
+                break
+            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+                failed.append((env, error if answer is none_yet else bad_answer(error, self.envs[env], self.step_form)))
+                observations[env], infos[env] = self._last[env], _SILENCE
+        leaves = self._packed(observations, failed)
+        self._last, self._infos = observations, infos
+        return Transition(leaves, np.frombuffer(rewards), Ends.listed(ended), (), failed, infos)
 
     def renew(self, env: int, make: Callable[[], Any]) -> None:
         """Close this env and put what `make` builds in its place; it is to be reset before it is stepped."""
@@ -96,8 +119,7 @@ class ListHost(EnvHost):
 
     def info_of(self, env: int) -> Mapping[str, Any]:
         """What this env said with its latest observation."""
-        said: Mapping[str, Any] = self._infos[env]
-        return said
+        return self._infos[env]
 
     @abstractmethod
     def _step_of(self, env: Any) -> Callable[[Any], Any]:
@@ -135,36 +157,6 @@ class ListHost(EnvHost):
             self._seeds[env] = seed
         return leaves
 
-    def _advance(self, steps: Mapping[int, Callable[[Any], Any]], action: Leaves) -> Transition:
-        """Step these envs."""
-        observations, infos = self._last.copy(), self._infos.copy()
-        rewards: Any = _UNPAID * len(infos)
-        ended: list[tuple[int, bool, bool]] = []
-        failed: list[tuple[int, Exception]] = []
-        actions = self._split(action)
-        todo, none_yet = iter(steps.items()), _NONE_YET
-        while True:
-            env, answer = -1, none_yet
-            try:
-                for env, step in todo:
-                    answer = none_yet
-                    answer = step(actions[env])
-                    observations[env], reward, terminated, truncated, infos[env] = answer
-                    try:
-                        rewards[env] = reward  # takes nothing but numbers: NumPy would make NaN of None
-                    except Exception:  # noqa: BLE001  an array of one element, or the step has failed
-                        (rewards[env],) = rewards_of(reward)
-                    if terminated or truncated:
-                        died, cut = flags_of("terminated", terminated)[0], flags_of("truncated", truncated)[0]
-                        ended.append((env, died, cut))
-                break
-            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed.append((env, error if answer is none_yet else bad_answer(error, self.envs[env], self.step_form)))
-                observations[env], infos[env] = self._last[env], _SILENCE
-        leaves = self._packed(observations, failed)
-        self._last, self._infos = observations, infos
-        return Transition(leaves, np.frombuffer(rewards), Ends.listed(ended), (), failed, infos)
-
     def _packed(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:
         """What the envs observed, as leaves `[B, …]`; those whose observation does not fit have failed, and stay."""
         try:
@@ -196,9 +188,7 @@ class EnvListHost(ListHost):
         TypeError, ValueError: spaces that are not served, or that differ.
     """
 
-    def __init__(
-        self, envs: Sequence[Any], *, bare: bool = False, make: Make | None = None, exact: bool = False
-    ) -> None:
+    def __init__(self, envs: list[Any], *, bare: bool = False, make: Make | None = None, exact: bool = False) -> None:
         seen, acted = envs[0].observation_space, envs[0].action_space
         observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
         shape, limits = () if bare else (len(envs),), [core_of(env)[1] for env in envs]

@@ -58,6 +58,7 @@ class Group:
     Attributes:
         observation: leaves of one agent's observation.
         action: leaves of one agent's action.
+        sample: draws actions of all of them, given their mask.
 
     Raises:
         TypeError: a space that is not served.
@@ -73,7 +74,7 @@ class Group:
             raise ValueError(f"observations of {agents[0]!r} have an entry {PRESENT!r}; rename it in the env")
         self._pack, self._split = packer(self.observation), splitter(acted)
         self._blank = structured(seen, (np.zeros(leaf.shape, leaf.dtype) for leaf in self.observation))
-        self._sample = RandomPolicy().sampler(acted, len(agents))
+        self.sample = RandomPolicy().sampler(acted, len(agents))
 
     def packed(self, observations: ByAgent) -> dict[str, Any]:
         """Entries `[n_agents, …]`; zeros for agents that have no observation."""
@@ -88,12 +89,6 @@ class Group:
                 key = (self.name, *as_tuple(leaf.key))
                 raise ValueError(f"the policy's {key} has shape {given.shape}; {len(self.agents)} agents want {wanted}")
         return zip(self.agents, self._split(leaves), strict=True)
-
-    def draw(self, root: TensorDictBase) -> None:
-        """Write random actions, which obey the mask if there is one."""
-        drawn = self._sample(root.get((self.name, ACTION_MASK), None))
-        for leaf, array in zip(self.action, drawn, strict=True):
-            root.set((self.name, *as_tuple(leaf.key)), torch.from_numpy(array))
 
 
 def agent_groups(env: Any) -> tuple[Group, ...]:
@@ -114,11 +109,9 @@ def agent_groups(env: Any) -> tuple[Group, ...]:
     for name, members in named.items():
         pairs = [(env.observation_space(agent), env.action_space(agent)) for agent in members]
         together = all(pair == pairs[0] for pair in pairs) and (members == [name] or name not in members)
-        for group in (
-            [members] if together else [[agent] for agent in members]
-        ):  # they differ, or one has just that name
-            own = name if together else str(group[0])
-            groups[own] = Group(own, group, *pairs[members.index(group[0])])
+        # Each alone where they differ, or where one has just that name.
+        parts = {name: members} if together else {str(agent): [agent] for agent in members}
+        groups |= {own: Group(own, part, *pairs[members.index(part[0])]) for own, part in parts.items()}
     if sum(len(group.agents) for group in groups.values()) < len(agents):
         raise ValueError(f"agents {[*agents]} form several groups of one name; rename them in the env")
     return tuple(groups.values())
@@ -145,8 +138,6 @@ class ZooEnv:
 
     def __init__(self, env: Any, max_steps: int | None = None) -> None:
         self.env, self.close, self._max_steps, self._groups = env, env.close, max_steps, agent_groups(env)
-        self._steps = 0
-        self._there, self._terminated, self._truncated = set[Any](), set[Any](), set[Any]()
         groups = self._groups
         self.kind = ("agents or spaces", [(each.name, each.agents, each.observation, each.action) for each in groups])
         seen = [(g.name, *as_tuple(key)) for g in groups for key in (*(leaf.key for leaf in g.observation), PRESENT)]
@@ -160,7 +151,7 @@ class ZooEnv:
         """Begin an episode: the root."""
         observations, _ = self.env.reset(seed=None if seeds is None else seeds[0])
         self._steps, self._there = 0, {*self.env.agents}
-        self._terminated, self._truncated = set(), set()
+        self._terminated, self._truncated = set[Any](), set[Any]()
         return self._state(observations)
 
     def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> TensorDict:  # noqa: ARG002  there is one
@@ -185,9 +176,11 @@ class ZooEnv:
             raise bad_answer(error, self.env, STEP) from error
 
     def draw(self, root: TensorDictBase) -> TensorDictBase:
-        """Write random actions into a root."""
+        """Write random actions into a root, which obey the masks of groups that have one."""
         for group in self._groups:
-            group.draw(root)
+            drawn = group.sample(root.get((group.name, ACTION_MASK), None))
+            for leaf, array in zip(group.action, drawn, strict=True):
+                root.set((group.name, *as_tuple(leaf.key)), torch.from_numpy(array))
         return root
 
     def imagine(self) -> Any:

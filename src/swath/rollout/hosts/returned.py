@@ -86,7 +86,6 @@ def flags_of(name: str, given: Any, num_envs: int = 1) -> Array:
     flags = np.asarray([given]) if type(given) is bool else np.asarray(given)
     if flags.dtype.kind == "b" and flags.shape == (num_envs,):
         return flags
-    plain = flags.dtype.kind == "b" or (flags.dtype.kind in "iuf" and np.isin(flags, (0, 1)).all())
-    if not plain or flags.size != num_envs:
+    if flags.size != num_envs or flags.dtype.kind not in "biuf" or not np.isin(flags, (0, 1)).all():
         raise ValueError(f"the env returned {name}={brief(given)}; it must be True or False for each env")
     return flags.reshape(num_envs).astype(np.bool_, copy=False)

@@ -63,11 +63,6 @@ class Source:
         """Whether the source is an env that exists already, so that it cannot be built anew."""
         return is_env_instance(self.env)
 
-    @property
-    def shares_a_random_state(self) -> bool:
-        """Whether copies come from one instance, so that they must be reseeded."""
-        return self.is_instance and (self.copies or 1) > 1
-
 
 def build(source: Source, fitting: Fitting = PLAIN) -> Host:
     """Build the env or envs and their host.
@@ -81,10 +76,9 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
         ValueError: a vector env with `copies`; envs that differ in their spaces; one env given several times.
         Exception: what the callable or the env's maker raised, with a note.
     """
-    mine = list[Any]()
+    envs, again = _envs(source, fitting), None if source.is_instance else partial(_envs, source, fitting)
+    first, mine = envs[0], envs[1:] if source.is_instance else envs
     with closed_on_failure([] if source.lends else mine):
-        envs = _envs(source, fitting, mine)
-        first, again = envs[0], None if source.is_instance else partial(_anew, source, fitting)
         if is_vector_env(first):
             return VectorHost(first, again)
         if isinstance(first, gym.Env):
@@ -97,44 +91,40 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
         return TensorDictHost([*map(adapt, envs)], make, apart=apart)
 
 
-def _anew(source: Source, fitting: Fitting) -> list[Any]:
-    with closed_on_failure(mine := list[Any]()):
-        return _envs(source, fitting, mine)
-
-
-def _envs(source: Source, fitting: Fitting, mine: list[Any]) -> list[Any]:
-    """All envs of a host; what is built is added to `mine`, to be closed if anything fails.
+def _envs(source: Source, fitting: Fitting) -> list[Any]:
+    """All envs of a host.
 
     Raises:
         ValueError: the first is batched already, or one of the copies is given twice.
     """
-    first, copies, as_given = source.env, source.copies, source.is_instance
-    if not as_given:
-        mine.append(first := make_env(source))
-    is_of_torchrl = is_torchrl_env(first)
-    size = first.batch_size.numel() if is_of_torchrl and first.batch_size else None
-    size = first.num_envs if is_vector_env(first) else size
-    if copies is not None and size is not None:
-        which = f"{type(first).__name__}, which is batched already ({size} envs)"
-        raise ValueError(f"{source.copies_name}={copies} for {which}; leave it out")
-    if is_of_torchrl and as_given and source.kwargs:
-        first.update_kwargs(dict(source.kwargs))
-    batched = is_of_torchrl and copies is not None and not fitting.apart
-    if batched and not as_given:
-        first.close()
-        mine.clear()
-        envs = [batch_of([partial(make_env, source)] * (copies or 1))]
-    else:
-        envs = [first]
-        for _ in range((copies or 1) - 1):
-            env = _copy(first) if as_given else make_env(source)
-            if any(env is other for other in envs):
-                raise ValueError(f"{source.copies_name}={copies}: the env callable returned the same env twice")
-            envs.append(env)
-            mine.append(env)
-        if batched:  # a batched env builds one env more from each maker, and closes it: that is a copy
-            envs = [batch_of([partial(next, iter([_copy(env), env])) for env in envs])]
-    return [fitting.applied(env) for env in envs] if is_of_torchrl else envs
+    first, copies, as_given, mine = source.env, source.copies, source.is_instance, list[Any]()
+    with closed_on_failure([] if source.lends else mine):
+        if not as_given:
+            mine.append(first := make_env(source))
+        is_of_torchrl = is_torchrl_env(first)
+        size = first.batch_size.numel() if is_of_torchrl and first.batch_size else None
+        size = first.num_envs if is_vector_env(first) else size
+        if copies is not None and size is not None:
+            which = f"{type(first).__name__}, which is batched already ({size} envs)"
+            raise ValueError(f"{source.copies_name}={copies} for {which}; leave it out")
+        if is_of_torchrl and as_given and source.kwargs:
+            first.update_kwargs(dict(source.kwargs))
+        batched = is_of_torchrl and copies is not None and not fitting.apart
+        if batched and not as_given:
+            first.close()
+            mine.clear()
+            envs = [batch_of([partial(make_env, source)] * (copies or 1))]
+        else:
+            envs = [first]
+            for _ in range((copies or 1) - 1):
+                env = _copy(first) if as_given else make_env(source)
+                if any(env is other for other in envs):
+                    raise ValueError(f"{source.copies_name}={copies}: the env callable returned the same env twice")
+                envs.append(env)
+                mine.append(env)
+            if batched:  # a batched env builds one env more from each maker, and closes it: that is a copy
+                envs = [batch_of([partial(next, iter([_copy(env), env])) for env in envs])]
+        return [fitting.applied(env) for env in envs] if is_of_torchrl else envs
 
 
 def make_env(source: Source) -> Any:

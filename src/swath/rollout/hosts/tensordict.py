@@ -20,7 +20,6 @@ from swath.keys import DONE, FLAGS, NEXT, TRUNCATED, Key, as_tuple
 from swath.rollout.hosts.base import NO_ENDS, Ends, EnvHost, EnvRaised, Make, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
-_PIXELS = "pixels"
 _COLOURS = (1, 3, 4)
 
 
@@ -190,7 +189,8 @@ class StepReader:
         self._n, self._rewarded, self._rewards, self._dones = spec.num_envs, spec.rewarded, rewards, dones
         beside = {(*as_tuple(key)[:-1], TRUNCATED) for key in dones or ()}
         self._cuts = [key for key in spec.flags if as_tuple(key) in beside]
-        self._own = by_kind(spec.done if dones is None else [key for key in spec.flags if len(as_tuple(key)) == 1])
+        own = spec.done if dones is None else [key for key in spec.flags if len(as_tuple(key)) == 1]
+        self._own = {kind: [key for key in own if as_tuple(key)[-1] == kind] for kind in FLAGS}
 
     def reward(self, following: TensorDictBase) -> Array:
         """Rewards `[B]`."""
@@ -227,11 +227,6 @@ class StepReader:
         return array.reshape(self._n, -1)
 
 
-def by_kind(flags: Sequence[Key]) -> dict[str, list[Key]]:
-    """End flags as `{"done": keys, "terminated": keys, "truncated": keys}`."""
-    return {kind: [key for key in flags if as_tuple(key)[-1] == kind] for kind in FLAGS}
-
-
 def mean_of(following: TensorDictBase, keys: Sequence[Key], n: int) -> Array:
     """Float64 `[B]`: the mean over these entries, each the mean over its dimensions behind `*B`."""
     each = [following.get(key).detach().cpu().reshape(n, -1).double().mean(1).numpy() for key in keys]
@@ -241,7 +236,7 @@ def mean_of(following: TensorDictBase, keys: Sequence[Key], n: int) -> Array:
 
 def _pixels(following: TensorDictBase | None, env: int, batch_shape: tuple[int, ...]) -> Array | None:
     """The pixels that an env has written, colours last; `None` if it has written none."""
-    pixels = None if following is None else following.get(_PIXELS, None)
+    pixels = None if following is None else following.get("pixels", None)
     if pixels is None:
         return None
     seen: Array = pixels[np.unravel_index(env, batch_shape) if batch_shape else ...].detach().cpu().numpy()

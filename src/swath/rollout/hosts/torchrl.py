@@ -18,7 +18,6 @@ from tensordict import TensorDictBase
 
 from swath.keys import ACTION_MASK, DONE, STEP_COUNT, Key, as_key, as_tuple
 from swath.rollout.hosts.base import Seeding, TensorDictSpec
-from swath.rollout.hosts.tensordict import by_kind
 from swath.rollout.spaces import Array
 
 # Where TorchRL's maker of envs with a common state is, and its name.
@@ -106,7 +105,6 @@ class TorchRLEnv:
         seeding: Seeding = "layout" if shape else "episode"
         self.spec = TensorDictSpec(n, shape, observed, acted, rewarded, tuple(counts), flags, seeding=seeding)
         self.kind = ("entries", [sorted(map(as_tuple, keys)) for keys in (observed, acted, rewarded, flags)])
-        self._masks = _masks_of(env)
         transformed = isinstance(env, _envs().TransformedEnv)
         self.stateful = env.transform if transformed else env if _is_batch_of_envs(env) else None
 
@@ -119,7 +117,7 @@ class TorchRLEnv:
 
     def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
         """Begin an episode in these envs of the batch, whichever of their groups ended: the root with their rows."""
-        for flag in by_kind(self.spec.done)[DONE]:
+        for flag in [key for key in self.spec.done if as_tuple(key)[-1] == DONE]:
             mask = torch.zeros(root.get(flag).shape, dtype=torch.bool, device=root.device)
             mask.view(self.spec.num_envs, -1)[list(envs)] = True
             root.set((*as_tuple(flag)[:-1], "_reset"), mask)
@@ -154,23 +152,14 @@ class TorchRLEnv:
         An `ActionMask` transform puts such a mask into the action's spec, and what is drawn from the spec obeys it.
         Without one the spec allows everything. Where nothing is allowed, as for agents that are absent, everything is.
         """
-        root = self.env.rand_action(root)
-        for action, mask in self._masks.items():
-            spec, allowed = self.env.full_action_spec[action].clone(), root.get(mask).bool()
-            if spec.mask is None:
+        root, binary = self.env.rand_action(root), importlib.import_module("torchrl.data").Binary
+        for action in self.spec.acted:
+            spec, mask = self.env.full_action_spec[action], root.get((*as_tuple(action)[:-1], ACTION_MASK), None)
+            if mask is not None and getattr(spec, "mask", False) is None and not isinstance(spec, binary):
+                spec, allowed = spec.clone(), mask.bool()
                 spec.update_mask(allowed | ~allowed.any(-1, keepdim=True))
                 root.set(action, spec.rand())
         return root
-
-
-def _masks_of(env: Any) -> dict[Key, Key]:
-    """The masks that the env writes beside its actions, of actions that are choices."""
-    data = importlib.import_module("torchrl.data")
-    kinds = (data.Categorical, data.OneHot, data.MultiCategorical, data.MultiOneHot)
-    choices = [key for key in _keys(env.action_keys) if type(env.full_action_spec[key]) in kinds]
-    masks = {action: (*as_tuple(action)[:-1], ACTION_MASK) for action in choices}
-    written = [as_tuple(key) for key in (*env.observation_keys, *env.state_keys)]
-    return {action: as_key(mask) for action, mask in masks.items() if mask in written}
 
 
 def _is_batch_of_envs(env: Any) -> bool:

@@ -46,9 +46,12 @@ class VectorHost(EnvHost):
     def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None, *, exact: bool = False) -> None:
         super().__init__([env], make)
         mode, self._kind = mode_of(env), kind_of(env)
-        _require_whole(env, self._kind)
-        self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
         n, seen, acted = env.num_envs, env.single_observation_space, env.single_action_space
+        inner: Any = env.unwrapped
+        size = inner.config["batch_size"] if self._kind == "envpool" else inner.batch_size if self._kind == "ale" else n
+        if size != n:
+            raise ValueError(f"{env} returns batches of {size} of its {n} envs; make them equal")
+        self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
         observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
         resettable, skips = self._by_hand or self._kind != "other", mode is AutoresetMode.NEXT_STEP
         seeding, rest = _SEEDING[self._kind], (seen, acted, resettable)
@@ -58,7 +61,6 @@ class VectorHost(EnvHost):
         self._begun: list[int] = []
         # What was observed after the last step, where envs reset within it.
         self._after: Leaves = []
-        self._retired: set[int] = set()
         self._info: Infos = {}
         # What was said in the resets after the last step, by env.
         self._first_infos: dict[int, Infos] = {}
@@ -71,7 +73,6 @@ class VectorHost(EnvHost):
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env; an env that takes one seed for all gets the first."""
         self._begun, self._first_infos = [], {}
-        self._retired.clear()
         leaves, self._info = self._ask(range(self.spec.num_envs), seeds)
         return leaves
 
@@ -113,13 +114,7 @@ class VectorHost(EnvHost):
             return Transition([], np.zeros(n), failed=[(env, raised) for env in range(n)])
         self._info, self._first_infos = info, {}
         ended, void = Ends.flagged(terminated, truncated), self._begun
-        if self._by_hand:
-            over = sorted(self._retired.intersection(ended.envs.tolist())) if self._retired else ()
-            if over:  # unseen
-                self._ask(over, None)
-                ended = ended.without(over)
-            return Transition(there, reward, ended, info=info)
-        self._begun = ended.envs.tolist()
+        self._begun = [] if self._by_hand else ended.envs.tolist()
         if self._same_step and ended:
             self._after, there = there, [leaf.copy() for leaf in there]
             for leaf, rows in zip(self.spec.observation, there, strict=True):
@@ -127,10 +122,7 @@ class VectorHost(EnvHost):
         return Transition(there, reward, ended, void if self.spec.skips else (), info=info)
 
     def retire(self, envs: Sequence[int]) -> None:
-        """Rows of these envs mean nothing from now on; an env that may not step past its end is reset there, unseen."""
-        self._retired.update(envs)
-        if self._by_hand:
-            self._ask(sorted(envs), None)
+        """They are stepped with the others: in one that may not be stepped past its end, begin another episode."""
 
     def render(self, env: int) -> Array | None:
         """A frame of this env, if the vector env renders `"rgb_array"`."""
@@ -230,14 +222,6 @@ def is_envpool(env: object) -> bool:
     """Whether this is an EnvPool, seen without importing it."""
     inner = env.unwrapped if isinstance(env, VectorEnv) else env
     return any(base.__module__.startswith("envpool.") for base in type(inner).__mro__)
-
-
-def _require_whole(env: Any, kind: Kind) -> None:
-    """Raise `ValueError` if a step of an EnvPool or ALE env returns a part of its batch."""
-    n, inner = env.num_envs, env.unwrapped
-    size = inner.config["batch_size"] if kind == "envpool" else inner.batch_size if kind == "ale" else n
-    if size != n:
-        raise ValueError(f"{env} returns batches of {size} of its {n} envs; make them equal")
 
 
 def _spread(rows: Any, ids: Array, num_envs: int) -> Any:

@@ -30,9 +30,7 @@ _SEVERAL = (tuple, Mapping, type(None))
 _KINDS = {"f": "f", "i": "iu", "u": "iu", "b": "b"}
 
 
-def unpacker(
-    policy: Any, actions: tuple[Key, ...], inputs: Iterable[Key], answer: Any
-) -> tuple[tuple[Key, ...], Unpack]:
+def unpacker(policy: Any, actions: Sequence[Key], inputs: Iterable[Key], answer: Any) -> tuple[Sequence[Key], Unpack]:
     """Names of the policy's outputs, action leaves first, and how to get at them in an answer like this one.
 
     Raises:
@@ -104,13 +102,6 @@ def taker(example: Any, *, action: bool, bare: bool) -> Take:
 def changed(name: str, what: str, keys: Iterable[Key]) -> TypeError:
     """The error of a policy whose outputs have changed since its construction."""
     return TypeError(f"{name} {what}, unlike at construction; it must give {[*keys]} in the same form at every step")
-
-
-def require_same_form(name: str, key: Key, form: tuple[Any, Any], then: tuple[Any, Any]) -> None:
-    """Raise `ValueError` if an output has another form, dtype and shape, than at construction."""
-    if form != then:
-        had = f"at construction it had {tuple(then[1])} and {then[0]}, which it must keep"
-        raise ValueError(f"{name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; {had}")
 
 
 def require_sources(missing: Sequence[Key], spec: HostSpec) -> None:
@@ -186,10 +177,6 @@ class Memory:
     def rewind(self) -> None:
         """Go back to before the last step."""
         self.leaves = self._before
-
-    def take_over(self, other: Memory) -> None:
-        """Go on from what the other remembers."""
-        self.leaves, self._before = other.leaves, other._before
 
 
 def copied(leaf: Any) -> Any:

@@ -20,15 +20,7 @@ from tensordict.nn import CudaGraphModule
 from swath.keys import FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_of
-from swath.rollout.policies.answers import (
-    Memory,
-    changed,
-    copied,
-    require_fitting,
-    require_same_form,
-    require_sources,
-    taker,
-)
+from swath.rollout.policies.answers import Memory, changed, copied, require_fitting, require_sources, taker
 from swath.rollout.policies.calling import Binding, BoundPolicy, caller, convention, device_of, exploring, the_policy
 from swath.rollout.policies.random import RandomActions, RandomPolicy
 from swath.rollout.spaces import Leaves
@@ -75,7 +67,7 @@ class ArrayPolicy(BoundPolicy):
         memory = Memory((spec.num_envs,), unwritten if options.recurrent else ())
         require_sources([] if options.recurrent else unwritten, spec)
         inputs, take = (*spec.observed, *memory.keys), partial(taker, bare=bare)
-        self._name, (self._call, self._outputs) = the_policy(policy), caller(policy, way, inputs, spec, options, take)
+        self.name, (self._call, self._outputs) = the_policy(policy), caller(policy, way, inputs, spec, options, take)
         self._elsewhere = None if options.device is None or options.device.type == "cpu" else options.device
         self._bare = bare
         given, unknown = [leaf.copy() for leaf in observation], len(memory.state)
@@ -110,7 +102,7 @@ class ArrayPolicy(BoundPolicy):
         leaves = self._call(inputs)
         for key, leaf, form in zip(self._outputs, leaves, self._forms, strict=True):
             if leaf.dtype != form[0] or leaf.shape != form[1]:
-                require_same_form(self._name, key, (leaf.dtype, leaf.shape), form)
+                self.require_form(key, (leaf.dtype, leaf.shape), form)
         return leaves + self.memory.keep(leaves) if self.memory.keys else leaves
 
     def _given(self, leaves: Leaves, *, copies: bool = True) -> list[Any]:
@@ -133,7 +125,7 @@ class TensorDictPolicy(BoundPolicy):
 
     def __init__(self, policy: Any, spec: TensorDictSpec, observation: Leaves, options: Binding) -> None:
         root = observation[0].clone()
-        self.spec, self.explores, self._name = spec, True, the_policy(policy)
+        self.spec, self.explores, self.name = spec, True, the_policy(policy)
         self.draw: Write | None = None
         super().__init__((), [], Memory(spec.batch_shape))
         self._write = self._writing(policy, root, options)
@@ -205,15 +197,15 @@ class TensorDictPolicy(BoundPolicy):
         made = self._write(root)
         added = [as_key(path) for path in self._names_in(made) - before - self._known if not is_private(path)]
         if added:
-            raise changed(self._name, f"also wrote {', '.join(map(str, added))}", self.forms)
+            raise changed(self.name, f"also wrote {', '.join(map(str, added))}", self.forms)
         forms = _forms(made, self.forms)
         for key, form in forms.items() if forms != self.forms else ():
             then = self.forms[key]
             if form is None and then is not None:
-                raise changed(self._name, f"did not write {key!r}", self.forms)
+                raise changed(self.name, f"did not write {key!r}", self.forms)
             seen, at_first = (_forms(td, self.spec.observed) for td in (made, self.example[0]))
             if form != then and (form[0] != then[0] or seen == at_first):  # else its shape may follow what it saw
-                require_same_form(self._name, key, form, then)
+                self.require_form(key, form, then)
         return made
 
     def _names_in(self, td: TensorDictBase) -> set[tuple[str, ...]]:

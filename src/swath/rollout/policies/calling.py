@@ -33,8 +33,6 @@ LONGEST_CALL_S = 300.0
 _one_call_at_a_time = threading.RLock()
 
 _EXPLORATION = "exploration_type"
-_TENSORDICT_NAMES = ("tensordict", "td")
-_TENSORDICT_TYPES = ("TensorDict", "TensorDictBase")
 _UNNAMED = inspect.Parameter.POSITIONAL_ONLY
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY, _UNNAMED)
 
@@ -64,9 +62,11 @@ class BoundPolicy(ABC):
         example: what these outputs look like, leaves `[B, …]`.
         memory: what it remembers from step to step.
         explores: whether it takes the exploration type.
+        name: what messages call it.
     """
 
     explores = False
+    name = "the policy"
 
     def __init__(self, keys: Sequence[Key], example: Leaves, memory: Memory) -> None:
         self.keys, self.example, self.memory = tuple(keys), example, memory
@@ -86,7 +86,13 @@ class BoundPolicy(ABC):
 
     def take_over(self, other: Any) -> None:
         """Go on from what `other`, the same kind of policy, remembers."""
-        self.memory.take_over(other.memory)
+        self.memory = other.memory
+
+    def require_form(self, key: Key, form: tuple[Any, Any], then: tuple[Any, Any]) -> None:
+        """Raise `ValueError` if an output has another form, dtype and shape, than at construction."""
+        if form != then:
+            had = f"at construction it had {tuple(then[1])} and {then[0]}, which it must keep"
+            raise ValueError(f"{self.name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; {had}")
 
 
 # How a policy is called: with what (`"keys"`: entries in order, `"names"`: by keyword); which entries it reads, as
@@ -110,8 +116,10 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
         return convention(children[0], observation, trust=trust)
     explores = _EXPLORATION in parameters
     inputs = {name: parameter for name, parameter in parameters.items() if name != _EXPLORATION}
-    if len(inputs) == 1 and _takes_tensordict(*inputs.values()):
-        return "tensordict", read, True
+    for name, parameter in inputs.items() if len(inputs) == 1 else ():
+        annotation = getattr(parameter.annotation, "__name__", str(parameter.annotation))
+        if name in ("tensordict", "td") or annotation.endswith(("TensorDict", "TensorDictBase")):
+            return "tensordict", read, True
     if in_keys is not None:
         return "keys", read, explores
     required = [name for name, parameter in inputs.items() if parameter.default is parameter.empty]
@@ -120,11 +128,10 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
         return "names", named, explores
     if len(required) == 1 or (not required and len(inputs) == 1):
         return "single", (), explores
-    raise TypeError(
-        f"cannot tell how to call {the_policy(policy)}: its parameters are {list(inputs)}, the env's entries "
-        f"{list(observation)}. Name its parameters after these entries, give it `in_keys`, or let it take one "
-        "`tensordict`. Failed to wrap the policy. If the policy needs to be trusted, set trust_policy=True."
-    )
+    found = f"its parameters are {list(inputs)}, the env's entries {list(observation)}"
+    ways = "Name its parameters after these entries, give it `in_keys`, or let it take one `tensordict`"
+    trusted = "Failed to wrap the policy. If the policy needs to be trusted, set trust_policy=True"
+    raise TypeError(f"cannot tell how to call {the_policy(policy)}: {found}. {ways}. {trusted}.")
 
 
 def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
@@ -136,11 +143,6 @@ def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
         raise TypeError(f"{the_policy(policy)} has no readable signature; wrap it in a function") from error
     given = policy.keywords if isinstance(policy, partial) else ()  # what the user has given stays
     return {name: p for name, p in signature.parameters.items() if name not in given and p.kind in _NAMED}
-
-
-def _takes_tensordict(parameter: inspect.Parameter) -> bool:
-    annotation = getattr(parameter.annotation, "__name__", str(parameter.annotation))
-    return parameter.name in _TENSORDICT_NAMES or annotation.endswith(_TENSORDICT_TYPES)
 
 
 def the_policy(policy: Any) -> str:
@@ -187,7 +189,15 @@ def _function(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, option
     """What to call with one tensor per input; the policy itself, if it takes just these."""
     kind, read, explores = way
     if kind == "tensordict":
-        return _tensordict_caller(exploring(policy, options.exploration), keys, spec, options.device)
+        act = exploring(policy, options.exploration)
+
+        def call(*inputs: torch.Tensor | None) -> Any:
+            known = {key: value for key, value in zip(keys, inputs, strict=True) if value is not None}
+            given = TensorDict(known, batch_size=spec.batch_shape, device=options.device)
+            answer = act(given)
+            return given if answer is None else answer
+
+        return call
     function = partial(policy, **{_EXPLORATION: options.exploration}) if explores else policy
     at = [list(keys).index(key) for key in read]
     if kind == "names":
@@ -197,18 +207,6 @@ def _function(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, option
     if kind == "single" and len(keys) > 1:
         return lambda *inputs: function(nested(zip(keys, inputs, strict=True)))
     return function
-
-
-def _tensordict_caller(function: Any, keys: Sequence[Key], spec: HostSpec, device: Any) -> Callable[..., Any]:
-    size = torch.Size(spec.batch_shape)
-
-    def call(*inputs: torch.Tensor | None) -> Any:
-        known = {key: value for key, value in zip(keys, inputs, strict=True) if value is not None}
-        given = TensorDict(known, batch_size=size, device=device)
-        answer = function(given)
-        return given if answer is None else answer
-
-    return call
 
 
 def as_exploration_type(value: ExplorationType | str) -> ExplorationType:
@@ -261,9 +259,8 @@ def as_device(name: str, value: Any) -> torch.device | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | str | torch.device):
-        raise TypeError(
-            f"{name}={value!r} is of type {type(value).__name__}; it must be a device, such as 'cpu' or 'cuda:0'"
-        )
+        wanted = "it must be a device, such as 'cpu' or 'cuda:0'"
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; {wanted}")
     return torch.device(value)
 
 
@@ -310,7 +307,5 @@ def require_finite(what: str, keys: Sequence[Key], leaves: Leaves) -> None:
         values = torch.as_tensor(leaf)
         if values.is_floating_point() and not bool(values.isfinite().all()):
             env = int((~values.isfinite()).reshape(len(values), -1).any(dim=1).nonzero()[0])
-            raise NonFinite(
-                f"{what} {key!r} is not finite in env {env}: {values[env].tolist()}; look for a diverged network or "
-                "env state"
-            )
+            found = f"{what} {key!r} is not finite in env {env}: {values[env].tolist()}"
+            raise NonFinite(f"{found}; look for a diverged network or env state")

@@ -59,10 +59,8 @@ class RandomActions(BoundPolicy):
     def __init__(self, policy: RandomPolicy, spec: ArraySpec, like: BoundPolicy | None = None) -> None:
         self._sample = policy.sampler(spec.action_space, spec.num_envs)
         self._mask_at = spec.observed.index(ACTION_MASK) if ACTION_MASK in spec.observed else None
-        if like is None:
-            super().__init__(spec.acted, self._sample(None), Memory((spec.num_envs,)))
-        else:
-            super().__init__(like.keys, like.example, like.memory)
+        drawn = (spec.acted, self._sample(None), Memory((spec.num_envs,)))
+        super().__init__(*(drawn if like is None else (like.keys, like.example, like.memory)))
         n_outputs = len(self.keys) - len(self.memory.keys)
         self._zeros = [zeros_like(leaf) for leaf in self.example[len(spec.action) : n_outputs]]
 
