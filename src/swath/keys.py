@@ -88,3 +88,10 @@ def under_next(key: Key) -> tuple[str, ...]:
 def is_private(key: Key) -> bool:
     """Whether any level of the key begins with an underscore; such entries are not delivered."""
     return any(part.startswith("_") for part in as_tuple(key))
+
+
+def drop_private(td: Any) -> None:
+    """Delete the entries of a TensorDict that are not delivered."""
+    for key in [key for key in td.keys(include_nested=True) if is_private(key)]:
+        if key in td.keys(include_nested=True):
+            del td[key]

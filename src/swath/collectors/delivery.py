@@ -17,8 +17,7 @@ from swath.collectors.messages import Head
 from swath.collectors.options import Hooks, Trajectories
 from swath.errors import noted
 from swath.group.stats import Counters
-from swath.keys import MASK, TRAJ_IDS, is_private
-from swath.rollout.buffer import drop_private
+from swath.keys import MASK, TRAJ_IDS, drop_private, is_private
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
@@ -113,7 +112,7 @@ class Delivery:
                 batch = postproc(batch)
             if batch is None:
                 raise TypeError("postproc returned None; it must return the batch to be delivered")
-        if self._may_have_private:
+        if self._may_have_private and isinstance(batch, TensorDictBase):
             drop_private(batch)
         if self.hooks.after is not None:
             with noted("post_collect_hook"):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from tensordict import TensorDictBase
 
 from swath.errors import noted
 from swath.evaluation.options import EvaluatorOptions, Stopped
@@ -24,9 +25,9 @@ from swath.evaluation.recording import joined
 from swath.evaluation.result import NAMES, Episodes, EvalResult, summarise
 from swath.evaluation.setting import module_of
 from swath.evaluation.worker import EvalRequest, Report
+from swath.keys import drop_private
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter
-from swath.rollout.buffer import drop_private
 from swath.rollout.policies.calling import the_policy
 from swath.weights.snapshot import POLICY
 
@@ -208,7 +209,8 @@ class Reporter:
         if settings.postproc is not None:
             with noted("postproc"):
                 batch = settings.postproc(batch)
-        drop_private(batch)
+        if isinstance(batch, TensorDictBase):
+            drop_private(batch)
         with noted("metrics_fn"):
             measured = metrics_fn(batch)
         if not isinstance(measured, Mapping):

@@ -23,13 +23,13 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
-from swath.keys import DONE, TIME, TRUNCATED, Key, as_tuple, is_private, under_next
+from swath.keys import DONE, TIME, TRUNCATED, Key, as_tuple, under_next
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
 
+# From this many bytes on, one env's row fills memory lines of its own: it is written where it stays.
 LARGE_ROW = 256
-"""From this many bytes on, one env's row fills memory lines of its own: it is written where it stays."""
 
 
 @dataclass(kw_only=True)
@@ -132,10 +132,10 @@ class Buffer:
         self._in_place = [self._n_envs == 1 or leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
         self._rooms = [self._room(place) for place in range(len(self._like))]
         self._at_reward = len(observation) + len(outputs)
+        # The last step that was written, and what it led to.
         self._led_to: tuple[int, Leaves] = (-1, [])
-        """The last step that was written, and what it led to."""
+        # Steps that led to something else than what the next one began with, and to what.
         self._stray: list[tuple[int, Leaves]] = []
-        """Steps that led to something else than what the next one began with, and to what."""
 
     def open(self) -> Rows:
         """Room for one fragment; `seal` gives it arrays of its own, and the next one may be opened."""
@@ -296,15 +296,6 @@ class TensorDictBuffer:
 
     def seal(self, rows: TensorDictRows) -> None:
         """All steps are written."""
-
-
-def drop_private(batch: Any) -> None:
-    """Delete entries whose key has a part that begins with an underscore."""
-    if not isinstance(batch, TensorDictBase):
-        return
-    for key in [key for key in batch.keys(include_nested=True) if is_private(key)]:
-        if key in batch.keys(include_nested=True):
-            del batch[key]
 
 
 def _filled(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:

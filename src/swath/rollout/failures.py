@@ -35,7 +35,7 @@ class Failures:
         in_a_row: failures by env since its last good step.
     """
 
-    def __init__(self, allowed: int = 0, on_failure: Callable[[int, Exception], None] | None = None) -> None:
+    def __init__(self, allowed: int = 0, on_failure: Callable[[int, Exception], None] = lambda *_: None) -> None:
         self._allowed, self._on_failure = allowed, on_failure
         self.in_a_row: Counter[int] = Counter()
         self._broken: set[int] = set()
@@ -53,8 +53,7 @@ class Failures:
             self.in_a_row.clear()
             self._broken.clear()
             raise EnvRaised(env, error)
-        if self._on_failure is not None:
-            self._on_failure(env, error)
+        self._on_failure(env, error)
 
     def begin(self, host: Host, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Begun:
         """Begin episodes in these envs, or in all of them where the source must be built anew.

@@ -89,8 +89,7 @@ class Fragment:
             leaves += zip(map(under_next, layout.observation), rows.next_observation, strict=True)
         entries = {key: _tensor(leaf, *shape, *leaf.shape[2:]) for key, leaf in leaves}
         entries |= {key: _tensor(leaf, *shape, 1) for key, leaf in self._flags(rows)}
-        names = [*[None] * len(layout.batch_shape), TIME]
-        return TensorDict(entries | labels, batch_size=shape, names=names)
+        return TensorDict(entries | labels, batch_size=shape, names=[*[None] * len(layout.batch_shape), TIME])
 
     def _labels(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
         """What is known of each row beside its data, `[*B, T]`."""

@@ -88,9 +88,7 @@ class StepLimit:
 
     def __init__(self, limits: Sequence[int | None]) -> None:
         self._limits = [_NEVER if limit is None else limit for limit in limits]
-        self._clock = 0
-        self._due = list(self._limits)
-        self._next = min(self._due)
+        self._clock, self._due, self._next = 0, [*self._limits], min(self._limits)
         self._unlimited = self._next == _NEVER
 
     @classmethod
@@ -159,7 +157,6 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         observation = stage.observation
         outputs = policy(observation)
         moved = host.step(outputs)
-        said = moved.ended
         if moved.failed:
             voided = failures.voided(host, moved, observation)
             if voided is None:
@@ -178,7 +175,7 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         if expired:
             ended = ended.cutting(expired)
         stage.observation = moved.observation
-        if ended.envs.size and not (by_themselves and ended is said):
+        if ended.envs.size and not (by_themselves and ended is moved.ended):
             stage.due = ended.envs.tolist()
         yield Step(observation, outputs, moved.observation, moved.reward, ended, void, cut, moved.info)
 

@@ -81,9 +81,6 @@ def test_an_instance_is_used_itself_and_its_copies_are_others():
     assert host.env[0] is env
     assert len({id(each) for each in host.env}) == 3
     assert [each.mark.env for each in host.env] == [4, 4, 4]
-    assert Source(env, copies=3).shares_a_random_state
-    assert not Source(env).shares_a_random_state
-    assert not Source(CountingEnv, copies=3).shares_a_random_state
 
 
 def test_an_instance_that_cannot_be_copied_is_a_type_error_with_the_way_out():
