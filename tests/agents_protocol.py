@@ -1,7 +1,7 @@
 """What envs with several agents may return: asked of the host that steps them."""
 
 from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.hosts.multi_agent import MultiAgentHost
+from swath.rollout.hosts.gymnasium import MultiAgentHost
 from swath.rollout_workers import MultiAgentEnv
 
 

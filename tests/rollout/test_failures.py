@@ -89,7 +89,7 @@ def test_a_row_that_is_void_ends_its_episode_and_the_next_one_begins(maker, rest
     assert [list(step.void) for step in made] == [[], [], failed, [], []]
     assert list(made[2].ended) == [(env, False, True) for env in failed]
     assert [step.next_observation[0][1, -1] for step in made[3:]] == [1, 2]
-    assert [env for env, _ in failures.take_raised()] == sorted(failed, key=lambda env: (together, env))
+    assert [env for env, _ in failures.raised] == sorted(failed, key=lambda env: (together, env))
     assert (failures.fatal is None, failures.n_restarts) == (
         (False, 0) if restarts is None else (True, len(failed[:1]))
     )

@@ -17,8 +17,8 @@ from torch import nn
 from swath.collectors.options import WorkerOptions
 from swath.errors import warn_of_no_effect
 from swath.rollout.hosts.base import HostSpec
-from swath.rollout.policies.binding import bind, compiled
-from swath.rollout.policies.calling import Binding, BoundPolicy, ExplorationType, device_of
+from swath.rollout.policies.binding import bind
+from swath.rollout.policies.calling import Binding, BoundPolicy, ExplorationType, compiled, device_of
 from swath.rollout.seeding import preserved
 from swath.rollout.spaces import Leaves
 

@@ -96,7 +96,7 @@ class Delivery:
 
     def without_ids(self, batch: TensorDictBase) -> TensorDictBase:
         """The batch without ids that are only there to tell episodes apart."""
-        return batch if self.keep_ids or not self.layout.extras.track_ids else batch.exclude(TRAJ_IDS)
+        return batch if self.keep_ids or not self.layout.track_ids else batch.exclude(TRAJ_IDS)
 
     def _finished(self, batch: TensorDictBase) -> Any:
         """Post-processing, in the order of the contract; a module is moved to the batch's device once."""

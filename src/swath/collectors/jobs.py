@@ -19,7 +19,7 @@ from swath.collectors.options import Hooks
 from swath.collectors.remote import PUBLIC, build_remote
 from swath.collectors.replay import WriteRequest
 from swath.collectors.worker_request import Frozen, Seeding, WorkerRequest
-from swath.rollout.policies.random import RandomPolicy
+from swath.rollout.policies.binding import RandomPolicy
 from swath.workers.base import Job
 from swath.workers.tickets import Name
 

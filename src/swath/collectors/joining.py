@@ -101,7 +101,7 @@ def joined(fragments: Sequence[Fragment]) -> Fragment:
         version = np.concatenate([np.full(len(one.ids), one.version, dtype=np.int64) for one in fragments])
     ids = _joined([one.ids for one in fragments])
     counts = None if first.counts is None else _joined([one.counts for one in fragments])
-    return Fragment(Rows(**leaves, **flags, valid=valid), ids, counts, version, first.worker, first.life)
+    return Fragment(Rows(**leaves, **flags, valid=valid), ids, counts, version)
 
 
 def _joined(arrays: Sequence[Any]) -> Any:

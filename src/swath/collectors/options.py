@@ -19,9 +19,8 @@ import torch
 
 from swath.errors import warn_of_no_effect
 from swath.options import RESTARTS, OnEnvError, Restarts, Survival, TrajFormat, count, one_of
-from swath.rollout.fragment import Entries
 from swath.rollout.hosts.base import HostSpec
-from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration_type
+from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
 
 Device: TypeAlias = torch.device | str | int | None
 
@@ -183,17 +182,12 @@ class WorkerOptions(EveryWorker, LocalWorker):
     @property
     def exploration(self) -> ExplorationType:
         """How the policy picks actions."""
-        return as_exploration_type(self.exploration_type)
+        return as_exploration(self.exploration_type)
 
     @property
     def max_frames(self) -> int | None:
         """Most steps of an episode; `None` for no limit."""
         return _limit("max_frames_per_traj", self.max_frames_per_traj)
-
-    @property
-    def entries(self) -> Entries:
-        """What a batch holds."""
-        return Entries(self.track_traj_ids, bool(self.track_policy_version), self.compact_obs)
 
     @property
     def env_kwargs(self) -> Mapping[str, Any]:

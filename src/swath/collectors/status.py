@@ -59,8 +59,8 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         }
     if tracker.total is not None:
         facts |= {"total_frames": tracker.total, "completed": collection.completed}
-    if episodes.mean_return is not None:
-        facts |= {"episode_return": episodes.mean_return, "episode_length": episodes.mean_length}
+    if episodes.means is not None:
+        facts |= zip(("episode_return", "episode_length"), episodes.means, strict=True)
     if (error := background.error) is not None:
         facts["error"] = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
     busy, per_worker = _busy(collection), dict[str, Any]()

@@ -27,9 +27,8 @@ from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failur
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.loop import Actor, Rules, Stage, StepLimit, go_on, steps
-from swath.rollout.policies.binding import buffer_for, from_factory, randomly
+from swath.rollout.policies.binding import RandomPolicy, buffer_for, from_factory, randomly
 from swath.rollout.policies.calling import BoundPolicy, Finite, require_finite
-from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive
@@ -78,7 +77,9 @@ class Worker:
                 batch_shape=host.spec.batch_shape,
                 observation=host.spec.observed,
                 outputs=self.bound.keys,
-                extras=options.entries,
+                track_ids=options.track_traj_ids,
+                track_version=bool(options.track_policy_version),
+                compact_obs=options.compact_obs,
                 masked=host.spec.skips or request.masked,
                 open=isinstance(host.spec, TensorDictSpec),
             )
@@ -89,7 +90,7 @@ class Worker:
             self._rebuilds = request.here and options.on_env_error == "restart"
             self._broken: Exception | None = None
             self._streams: PrivateStreams | None = None
-            self._ids = TrajectoryIds(host.spec.num_envs, worker=self.index, life=self.life)
+            self._ids = self._new_ids()
             limited_there = isinstance(host.spec, TensorDictSpec)  # by the envs themselves
             limit = StepLimit.of(host.spec, None if limited_there else options.max_frames)
             limit.restart(range(host.spec.num_envs))
@@ -165,7 +166,7 @@ class Worker:
     def next_life(self, life: int) -> None:
         """Go on under another life number, so that ids exceed all before; fresh episodes begin."""
         self.life = life
-        self._ids = TrajectoryIds(self.host.spec.num_envs, worker=self.index, life=life)
+        self._ids = self._new_ids()
         self._stale = True
         if self.seeding is not None:
             self.seed_with(self.seeding)
@@ -183,6 +184,10 @@ class Worker:
         if index != self.index:
             self.index = index
             self.next_life(self.life + (self._ids.given > 0))
+
+    def _new_ids(self) -> TrajectoryIds:
+        counted = self.options.max_frames is not None
+        return TrajectoryIds(self.host.spec.num_envs, worker=self.index, life=self.life, counted=counted)
 
     def make_steps(self, n_steps: int) -> None:
         """Make fragments of so many steps from the next one on."""
@@ -245,13 +250,12 @@ class Worker:
             self._ids.begin(rows.restarted)
         # Rows that were never made have no ids, and the episodes go on behind them.
         valid = None if rows.valid is None else rows.valid[:, :made]
-        counted = self.options.max_frames is not None
-        ids, counts = self._ids.label(rows.reward[:, :made], rows.last[:, :made], valid, counted=counted)
+        ids, counts = self._ids.label(rows.reward[:, :made], rows.last[:, :made], valid)
         if made < self.n_steps:
             behind = ((0, 0), (0, self.n_steps - made))
             ids = np.pad(ids, behind, constant_values=NO_TRAJECTORY)
             counts = None if counts is None else np.pad(counts, behind)
-        return Fragment(rows, ids, counts, self.version, self.index, self.life, made)
+        return Fragment(rows, ids, counts, self.version, made)
 
     def _act_with(self, policy: BoundPolicy) -> None:
         self.bound = policy

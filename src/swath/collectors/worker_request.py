@@ -18,8 +18,8 @@ from swath.collectors.replay import WriteRequest
 from swath.options import count
 from swath.rollout.hosts.base import EnvRaised, Host
 from swath.rollout.hosts.sources import Source
+from swath.rollout.policies.binding import RandomPolicy
 from swath.rollout.policies.calling import require_finite
-from swath.rollout.policies.random import RandomPolicy
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
 

@@ -27,7 +27,7 @@ from swath.rollout.hosts.base import close_broken
 from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.torchrl import is_torchrl_env
-from swath.rollout.hosts.vector import is_from_stable_baselines, is_vec_env, is_vector_env
+from swath.rollout.hosts.vector import is_from_stable_baselines, is_vector_env
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import Snapshot, fitting, owner
 
@@ -65,7 +65,7 @@ def _below(env: Any) -> list[Any]:
         return [env.transform, env.base_env]
     if isinstance(env, _torchrl("Compose")):
         return [*env]
-    if is_vec_env(env):
+    if is_from_stable_baselines(type(env), "VecEnv"):
         return [env.venv] if "venv" in vars(env) else [*vars(env).get("envs", [])]
     return []
 
@@ -290,7 +290,11 @@ def source_of(env: Any, num_envs: int | None, kwargs: Mapping[str, Any], *, rend
         return Source(entry, {**more, **kwargs}, copies, "num_envs")
 
     if not isinstance(env, list | tuple):
-        return None if is_vec_env(env) else source(env, None if is_env_instance(env) else num_envs)
+        return (
+            None
+            if is_from_stable_baselines(type(env), "VecEnv")
+            else source(env, None if is_env_instance(env) else num_envs)
+        )
     sources = [*map(source, env)]
     instances, n = {source.is_instance for source in sources}, len(sources)
     if len(instances) != 1:

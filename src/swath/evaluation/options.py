@@ -25,8 +25,8 @@ from swath.extras import need
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count
 from swath.rollout.hosts.sources import Source, is_env_instance
-from swath.rollout.hosts.vector import is_vec_env
-from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration_type
+from swath.rollout.hosts.vector import is_from_stable_baselines
+from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
 from swath.weights.schemes import require_schemes
 
 Place = Literal["thread", "process", "ray"]
@@ -188,7 +188,7 @@ class EvaluatorOptions:
             kind = type(policy).__name__
             raise TypeError(f"policy is of type {kind}; it must be callable, or an object with predict")
         object.__setattr__(self, "seed", None if seed is None else index(seed))
-        as_exploration_type(self.exploration_type)
+        as_exploration(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)
         keys_of("done_keys", self.done_keys)
         least = {"num_trajectories": 1, "num_workers": 1, "max_video_bytes": 1, "retries": 0, "record_video": 0}
@@ -289,7 +289,7 @@ class EvaluatorOptions:
     def lent(self) -> bool:
         """Whether envs were handed in, so that there are no others."""
         entries = self.env if isinstance(self.env, list | tuple) else [self.env]
-        return any(is_env_instance(entry) or is_vec_env(entry) for entry in entries)
+        return any(is_env_instance(entry) or is_from_stable_baselines(type(entry), "VecEnv") for entry in entries)
 
     def source(self) -> Source | None:
         """What the envs of a worker are built from; see `source_of`."""

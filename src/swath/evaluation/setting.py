@@ -31,8 +31,8 @@ from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.rollout.loop import Actor
 from swath.rollout.policies.answers import require_fitting
-from swath.rollout.policies.binding import bind, compiled, from_factory
-from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration_type, device_of, the_policy
+from swath.rollout.policies.binding import bind, from_factory
+from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration, compiled, device_of, the_policy
 from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Array, Leaves, structured
 from swath.seeds import derive
@@ -90,7 +90,7 @@ class Setting:
             TypeError: `predict` for envs that give TensorDicts.
             Exception: what binding a policy raises.
         """
-        exploration, root = as_exploration_type(options.exploration_type), options.seed
+        exploration, root = as_exploration(options.exploration_type), options.seed
         policy, spec, device, sampled = self._acts, self.host.spec, self.device, exploration is ExplorationType.RANDOM
 
         def bound_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> Performer:

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any, TypeAlias
 
 from swath.options import Restarts
@@ -74,9 +73,9 @@ class Failures:
             leaves, begun = self._tried(host, everyone, partial(host.reset_all, seeds))
         return leaves
 
-    def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition | None:  # noqa: ARG002
-        """A step in which envs failed, with void rows for them; `None` if they are to make it in other episodes."""
-        return None
+    def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition:  # noqa: ARG002
+        """A step in which envs failed, with void rows for them; as it is if they are to make it in other episodes."""
+        return moved
 
     def _tried(self, host: Host, envs: Sequence[int], reset: Callable[[], Leaves]) -> Begun:
         while True:
@@ -104,7 +103,7 @@ class VoidRows(Failures):
         new_seed: of the first reset of an env that was built anew.
 
     Attributes:
-        raised: what envs have raised since the last `take_raised`.
+        raised: what envs have raised since whoever reads it has emptied it.
         fatal: the first failure that is not allowed.
         lost: a reset of some envs failed where they are only built all together, so that no episode can go on.
         n_restarts: how often envs were built anew.
@@ -131,11 +130,6 @@ class VoidRows(Failures):
         """All episodes are given up; the next reset is of all envs, also of those that begin by themselves."""
         self._begun, self._leaves = set[int](), list[Any]()
         self._whole, self.lost = True, False
-
-    def take_raised(self) -> list[tuple[int, Exception]]:
-        """What envs have raised since the last call."""
-        taken, self.raised = self.raised, []
-        return taken
 
     def count(self, host: Host, env: int, error: Exception, *, in_reset: bool = False) -> None:
         """Note a failure.
@@ -184,7 +178,7 @@ class VoidRows(Failures):
 
     def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition:
         """The step with void rows for the envs that failed; their episodes are over."""
-        self._whole, failed = not host.spec.alone, dict(sorted(moved.failed, key=itemgetter(0)))
+        self._whole, failed = not host.spec.alone, dict(sorted(moved.failed, key=lambda failure: failure[0]))
         if self._whole:
             env, error = moved.failed[0]
             failed = {env: error} | dict.fromkeys(range(host.spec.num_envs), error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,21 +16,6 @@ from swath.rollout.spaces import Array
 
 
 @dataclass(frozen=True)
-class Entries:
-    """What a batch holds beyond the plain entries.
-
-    Attributes:
-        track_ids: trajectory ids.
-        track_version: the second pair of version entries.
-        compact_obs: no observations under `"next"`.
-    """
-
-    track_ids: bool = True
-    track_version: bool = False
-    compact_obs: bool = False
-
-
-@dataclass(frozen=True)
 class Layout:
     """Names and extras of a batch.
 
@@ -38,7 +23,9 @@ class Layout:
         batch_shape: `*B`.
         observation: keys of the observation leaves.
         outputs: keys of the policy's outputs, action leaves first.
-        extras: what it holds beyond the plain entries.
+        track_ids: trajectory ids.
+        track_version: the second pair of version entries.
+        compact_obs: no observations under `"next"`.
         masked: whether to add the mask also where all rows are transitions.
         open: whether env and policy write whatever they like, also entries that are not delivered.
     """
@@ -46,7 +33,9 @@ class Layout:
     batch_shape: tuple[int, ...]
     observation: tuple[Key, ...]
     outputs: tuple[Key, ...]
-    extras: Entries = field(default_factory=Entries)
+    track_ids: bool = True
+    track_version: bool = False
+    compact_obs: bool = False
     masked: bool = False
     open: bool = False
 
@@ -60,8 +49,6 @@ class Fragment:
         ids: int64 `[B, T]` trajectory ids, -1 where a row is no transition.
         counts: int64 `[B, T]`: steps of the episode that came before the row; `None` where no batch shows them.
         version: the policy version that acted; int64 `[B]` where envs of several workers are joined.
-        worker: which worker made it.
-        life: in which of its lives.
         steps: how many of the T steps were made; `None` for all.
     """
 
@@ -69,8 +56,6 @@ class Fragment:
     ids: Array
     counts: Array | None
     version: int | Array
-    worker: int = 0
-    life: int = 0
     steps: int | None = None
 
     @property
@@ -83,9 +68,9 @@ class Fragment:
         rows, shape = self.rows, (*layout.batch_shape, self.ids.shape[1])
         labels = dict(self._labels(layout, shape))
         if isinstance(rows, TensorDictRows):
-            return rows.batch(labels, compact=layout.extras.compact_obs)
+            return rows.batch(labels, compact=layout.compact_obs)
         leaves = [*zip((*layout.observation, *layout.outputs), (*rows.observation, *rows.outputs), strict=True)]
-        if not layout.extras.compact_obs:
+        if not layout.compact_obs:
             leaves += zip(map(under_next, layout.observation), rows.next_observation, strict=True)
         entries = {key: _tensor(leaf, *shape, *leaf.shape[2:]) for key, leaf in leaves}
         entries |= {key: _tensor(leaf, *shape, 1) for key, leaf in self._flags(rows)}
@@ -93,7 +78,7 @@ class Fragment:
 
     def _labels(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
         """What is known of each row beside its data, `[*B, T]`."""
-        if layout.extras.track_ids:
+        if layout.track_ids:
             yield TRAJ_IDS, _tensor(self.ids, *shape)
         if self.rows.valid is not None:
             yield MASK, _tensor(self.rows.valid, *shape)
@@ -101,7 +86,7 @@ class Fragment:
             yield MASK, torch.ones(shape, dtype=torch.bool)
         version = torch.as_tensor(self.version).unsqueeze(-1).expand(self.ids.shape).reshape(shape)
         yield VERSION, version
-        if layout.extras.track_version:
+        if layout.track_version:
             for key in (TRACKED_VERSION, (NEXT, TRACKED_VERSION)):
                 yield key, version.clone(memory_format=torch.contiguous_format)
 

@@ -19,9 +19,6 @@ from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import Ends, Host, HostSpec, Infos, Transition
 from swath.rollout.spaces import Array, Leaves
 
-# Asked when episodes ended in these envs: which of them begin another (the rest retire), and with which seeds.
-Begin = Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int | None] | None]]
-
 # No episode is to end.
 _NEVER = 1 << 62
 
@@ -133,12 +130,13 @@ class Rules:
 
     Attributes:
         limit: most steps of an episode.
-        begin: who begins another episode.
+        begin: asked when episodes ended in these envs: which of them begin another (the rest retire), and with which
+            seeds.
         failures: what becomes of envs that raise.
     """
 
     limit: StepLimit
-    begin: Begin
+    begin: Callable[[Sequence[int]], tuple[Sequence[int], Sequence[int | None] | None]]
     failures: Failures
 
 
@@ -158,12 +156,10 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         outputs = policy(observation)
         moved = host.step(outputs)
         if moved.failed:
-            voided = failures.voided(host, moved, observation)
-            if voided is None:
+            moved = failures.voided(host, moved, observation)
+            if moved.failed:
                 cut = [env for env, _ in moved.failed]
                 observation, outputs, moved = _repeated(host, policy, rules, observation, outputs, moved)
-            else:
-                moved = voided
         elif failures.in_a_row:
             failures.in_a_row.clear()
         ended, void = moved.ended, moved.void

@@ -81,8 +81,7 @@ _one_thread = threading.Lock()
 
 
 def _with_cpu(device: torch.device | None) -> list[torch.device]:
-    cpu = torch.device("cpu")
-    return [cpu] if device is None or device.type != "cuda" else [cpu, device]
+    return [torch.device("cpu"), *([device] if device is not None and device.type == "cuda" else [])]
 
 
 def _exchanged(devices: list[torch.device], states: Sequence[torch.Tensor | None] = (None, None)) -> list[torch.Tensor]:

@@ -30,8 +30,6 @@ Path: TypeAlias = tuple[Any, ...]
 Pack: TypeAlias = Callable[[Sequence[Any]], Leaves]
 Split: TypeAlias = Callable[[Leaves], Sequence[Any]]
 
-_SERVED = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple (nested)"
-
 
 @dataclass(frozen=True)
 class Leaf:
@@ -156,7 +154,8 @@ def _walk(space: spaces.Space[Any], key: Path, path: Path, name: str, *, numbere
     elif isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         yield Leaf(as_key(key or (name,)), path, tuple(space.shape or ()), np.dtype(space.dtype), space)
     else:
-        raise TypeError(f"{name} space {space} at {place} cannot be served; served are {_SERVED}; wrap the env")
+        served = "Box, Discrete, MultiDiscrete, MultiBinary, Dict and Tuple (nested)"
+        raise TypeError(f"{name} space {space} at {place} cannot be served; served are {served}; wrap the env")
 
 
 def _pack_one(leaf: Leaf, num_envs: int | None = None) -> Callable[[Any], Array]:

@@ -13,9 +13,8 @@ import gymnasium as gym
 from gymnasium import Space, spaces
 
 from swath.options import count
-from swath.rollout.hosts.gymnasium import core_of
-from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
-from swath.rollout.hosts.pettingzoo import is_aec_env, is_parallel_env
+from swath.rollout.hosts.gymnasium import ALL, ByAgent, Step, core_of
+from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout_workers.config.envs import creator_of
 from swath.seeds import derive
 
@@ -200,7 +199,7 @@ def as_multi_agent(env: Any) -> Any:
         return env
     if is_parallel_env(env):
         return ParallelPettingZooEnv(env)
-    return PettingZooEnv(env) if is_aec_env(env) else env
+    return PettingZooEnv(env) if is_parallel_env(env, "AECEnv") else env
 
 
 class _Wrapped(_MadeOfEnvs):

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
+from swath.rollout.hosts.gymnasium import ALL, ByAgent, Step
 from swath.rollout_workers.hosts.own_vector import VectorEnv
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, make_multi_agent
 

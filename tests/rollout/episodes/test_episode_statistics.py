@@ -16,7 +16,7 @@ def test_rows_that_are_no_transitions_do_not_count_and_episodes_begin_at_zero():
 
 def test_means_are_over_the_last_hundred():
     log, totals = EpisodeLog(), []
-    assert (log.finished, log.mean_return, log.mean_length) == (0, None, None)
+    assert (log.finished, log.means) == (0, None)
     for n in (0, 3, 98, 250):
         more = list(range(len(totals), len(totals) + n))
         totals += more
@@ -24,5 +24,4 @@ def test_means_are_over_the_last_hundred():
         last = totals[-REMEMBERED:]
         assert log.finished == len(totals)
         if last:
-            assert log.mean_return == pytest.approx(np.mean(last))
-            assert log.mean_length == pytest.approx(np.mean(last) + 1)
+            assert log.means == pytest.approx((np.mean(last), np.mean(last) + 1))

@@ -45,7 +45,7 @@ def grid(data, shape, chance):
 
 @given(st.data(), st.integers(1, 4), st.booleans())
 def test_ids_and_sums_are_those_of_a_loop(data, num_envs, has_void_rows):
-    fast, slow = TrajectoryIds(num_envs), RowByRow(num_envs)
+    fast, slow = TrajectoryIds(num_envs, counted=True), RowByRow(num_envs)
     for _ in range(data.draw(st.integers(1, 5))):
         if data.draw(st.booleans()):
             envs = sorted(data.draw(st.sets(st.integers(0, num_envs - 1))))
@@ -55,7 +55,7 @@ def test_ids_and_sums_are_those_of_a_loop(data, num_envs, has_void_rows):
         void = grid(data, shape, 4) if has_void_rows else np.zeros(shape, dtype=bool)
         last = grid(data, shape, 3)
         reward = np.arange(last.size, dtype=np.float32).reshape(shape) + 0.5
-        ids, counts = fast.label(reward, last, ~void if has_void_rows else None, counted=True)
+        ids, counts = fast.label(reward, last, ~void if has_void_rows else None)
         expected_ids, expected_counts, ended = slow.label(reward, last, ~void)
         np.testing.assert_array_equal(ids, expected_ids)
         np.testing.assert_array_equal(counts[~void], expected_counts[~void])
@@ -72,8 +72,8 @@ def test_ids_of_another_worker_or_life_are_others():
 
 
 def test_what_was_given_is_not_written_again():
-    ids, reward = TrajectoryIds(2), np.ones((2, 3))
-    given = *ids.label(reward, np.ones((2, 3), dtype=bool), counted=True), ids.ended
+    ids, reward = TrajectoryIds(2, counted=True), np.ones((2, 3))
+    given = *ids.label(reward, np.ones((2, 3), dtype=bool)), ids.ended
     kept = [each.copy() for each in given]
     ids.label(reward, np.ones((2, 3), dtype=bool))
     ids.begin()

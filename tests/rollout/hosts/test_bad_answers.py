@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from swath import Collector
 from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.hosts.gymnasium import RESET, STEP, EnvListHost
+from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import VectorHost
 
 ROW = np.zeros(2, np.float32)
@@ -80,7 +80,7 @@ def test_a_step_of_the_wrong_form(stepped, said):
     error = failure_of(answering(stepped=stepped))
     assert type(error) is BadAnswer
     assert str(error).startswith(f"<Answers instance>: {said}")
-    assert str(error).endswith(f"; {STEP}")
+    assert str(error).endswith(f"; {EnvListHost.step_form}")
 
 
 @pytest.mark.parametrize("begun", [ROW, None, (ROW, 0.0, {}), (np.zeros(3), {})])
@@ -88,13 +88,13 @@ def test_a_reset_of_the_wrong_form(begun):
     error = failure_of(answering(begun=begun))
     assert type(error) is BadAnswer
     assert str(error).startswith("<Answers instance>: ")
-    assert str(error).endswith(f"; {RESET}")
+    assert str(error).endswith(f"; {EnvListHost.reset_form}")
 
 
 def test_an_observation_without_one_of_its_entries():
     with pytest.raises(EnvRaised) as caught:
         EnvListHost([answering(observation_space=PAIR, begun=({"a": ROW}, {}))]).reset_all()
-    assert str(caught.value.cause) == f"<Answers instance>: no entry 'b'; {RESET}"
+    assert str(caught.value.cause) == f"<Answers instance>: no entry 'b'; {EnvListHost.reset_form}"
 
 
 @pytest.mark.parametrize(("env", "said"), [(Raising(), "no such move"), (Unseeded(), "unexpected keyword argument")])

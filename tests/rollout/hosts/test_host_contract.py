@@ -12,8 +12,7 @@ from host_contract import CountedHostContract, HostContract
 from test_vec_env import Count, DummyVecEnv
 
 from counting_vector import CountingVectorEnv
-from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.multi_agent import MultiAgentHost
+from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost

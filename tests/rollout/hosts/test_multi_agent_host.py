@@ -4,7 +4,7 @@ import pytest
 
 from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.hosts.multi_agent import MultiAgentHost
+from swath.rollout.hosts.gymnasium import MultiAgentHost
 from swath.rollout_workers import MultiAgentEnv
 
 OVER = {"__all__": True}

@@ -15,9 +15,8 @@ from tensordict.nn import (
 from torch import nn
 from torch.distributions import Categorical, Normal
 
-from swath.rollout.policies.binding import bind
+from swath.rollout.policies.binding import RandomPolicy, bind
 from swath.rollout.policies.calling import Binding
-from swath.rollout.policies.random import RandomPolicy
 
 SEVERAL = spaces.Dict({"position": VECTOR, "task": spaces.Discrete(2), "in": spaces.Dict({"side": VECTOR})})
 ALL = [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MODE, InteractionType.MEAN]

@@ -7,9 +7,8 @@ from policy_toys import observed, spec_of
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.rollout.policies.binding import bind
+from swath.rollout.policies.binding import RandomActions, RandomPolicy, bind
 from swath.rollout.policies.calling import Binding
-from swath.rollout.policies.random import RandomActions, RandomPolicy
 
 
 class Counter(nn.Module):

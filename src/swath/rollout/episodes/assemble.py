@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from tensordict import TensorDict, TensorDictBase
 
@@ -20,15 +19,15 @@ from swath.options import TrajFormat
 from swath.rollout.episodes.reshape import Frames, Piece, join, per_frame, per_frame_or_none, segment_ends, stretches_of
 from swath.rollout.episodes.statistics import maker_of
 
-# Its worker, its place in the worker's flattened `*B`, and the worker that made it, as its ids say.
-EnvRow: TypeAlias = tuple[int, int, int]
-
 
 @dataclass(slots=True)
 class _Episode:
-    """What is here of an episode; once it is complete, `end` is its last step in its last fragment."""
+    """What is here of an episode; once it is complete, `end` is its last step in its last fragment.
 
-    row: EnvRow
+    Its row is its worker, its place in the worker's flattened `*B`, and the worker that made it, as its ids say.
+    """
+
+    row: tuple[int, int, int]
     trajectory: int
     pieces: list[Piece] = field(default_factory=list)
     length: int = 0
@@ -48,7 +47,7 @@ class EpisodeAssembler:
     """
 
     def __init__(self) -> None:
-        self._open: dict[EnvRow, _Episode] = {}
+        self._open: dict[tuple[int, int, int], _Episode] = {}
         self._complete: deque[_Episode] = deque()
         self._floors: dict[int, int] = {}
 
@@ -117,7 +116,7 @@ class EpisodeAssembler:
             How many frames that were.
         """
 
-        def kept(row: EnvRow) -> bool:
+        def kept(row: tuple[int, int, int]) -> bool:
             return worker not in (None, row[0]) or (rows is not None and row[1] not in rows)
 
         before = self.frames

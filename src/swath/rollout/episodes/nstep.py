@@ -43,8 +43,7 @@ class MultiStep(nn.Module):
         super().__init__()
         if not 0 < gamma <= 1:
             raise ValueError(f"gamma={gamma} is no discount; give a number above 0, at most 1")
-        self.gamma = gamma
-        self.n_steps = count("n_steps", n_steps)
+        self.gamma, self.n_steps = gamma, count("n_steps", n_steps)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """The batch with n-step entries; the input is not changed.
@@ -67,10 +66,8 @@ class MultiStep(nn.Module):
         reached.names = following.names
         reached.set(ORIGINAL_REWARD, following[REWARD])
         reached.set(REWARD, self._summed(following[REWARD], steps))
-        out.set(NEXT, reached)
-        out.set("steps_to_next_obs", steps)
-        out.set("gamma", self.gamma**steps)
-        return out.set("nonterminal", steps > 1)
+        out.set(NEXT, reached).set("steps_to_next_obs", steps)
+        return out.set("gamma", self.gamma**steps).set("nonterminal", steps > 1)
 
     def _with_dimensions_of(self, done: Tensor, td: TensorDictBase) -> TensorDictBase:
         """The same where every entry has the further dimensions of done (agents): each looks ahead alone."""

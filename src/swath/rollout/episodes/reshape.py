@@ -34,11 +34,10 @@ def per_frame(td: TensorDictBase, key: Key) -> Tensor:
         RuntimeError: it holds more than one value per frame.
     """
     entry: Tensor = td[key]
-    want = td.batch_size
-    if entry.shape not in (want, (*want, 1)):
-        got = list(entry.shape)
-        raise RuntimeError(f"entry {key!r} has shape {got}; it must have one value per frame, {[*want, 1]}")
-    return entry.reshape(want)
+    if entry.shape not in (td.batch_size, (*td.batch_size, 1)):
+        wanted = f"it must have one value per frame, {[*td.batch_size, 1]}"
+        raise RuntimeError(f"entry {key!r} has shape {[*entry.shape]}; {wanted}")
+    return entry.reshape(td.batch_size)
 
 
 def per_frame_or_none(td: TensorDictBase, key: Key) -> Tensor | None:
@@ -118,9 +117,8 @@ def split_trajectories(
         RuntimeError: an entry changes its shape from frame to frame.
     """
     if trajectory_key is None:
-        if prefix is None:
-            prefix = () if td.get(COLLECTOR, None) is None else COLLECTOR
-        trajectory_key = (*as_tuple(prefix), TRAJ_IDS[-1])
+        usual = () if td.get(COLLECTOR, None) is None else COLLECTOR
+        trajectory_key = (*as_tuple(usual if prefix is None else prefix), TRAJ_IDS[-1])
     mask_key = (*as_tuple(trajectory_key)[:-1], MASK[-1])
     mask = per_frame_or_none(td, mask_key if td.get(mask_key, None) is not None else MASK)
     out = td.copy()
@@ -205,8 +203,12 @@ def _copied(stretches: Mapping[Frames, Tensor], shape: Sequence[int], names: Seq
         shape: of the new batch.
         names: of its dimensions.
     """
-    batches = [(frames, *_rows(*cuts.unbind(1))) for frames, cuts in stretches.items()]
-    like = batches[0][0]
+    batches, like = [], next(iter(stretches))
+    for frames, cuts in stretches.items():  # the number of each frame in its batch, and its place in the new one
+        firsts, lengths, places = cuts.unbind(1)
+        at, before = torch.arange(int(lengths.sum()), device=cuts.device), lengths.cumsum(0) - lengths
+        numbers, targets = (at + (each - before).repeat_interleave(lengths) for each in (firsts, places))
+        batches.append((frames, numbers, targets))
 
     def copied(key: Key) -> Any:
         example, n_frames = like.of(key), math.prod(shape)
@@ -228,13 +230,6 @@ def _copied(stretches: Mapping[Frames, Tensor], shape: Sequence[int], names: Seq
         out.set(key, copied(key))
     out.names = names
     return out
-
-
-def _rows(firsts: Tensor, lengths: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """The number of each frame in its batch, and its place in the new one."""
-    before = lengths.cumsum(0) - lengths
-    at = torch.arange(int(lengths.sum()), device=lengths.device)
-    return at + (firsts - before).repeat_interleave(lengths), at + (places - before).repeat_interleave(lengths)
 
 
 def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, names: Sequence[str | None]) -> TensorDict:

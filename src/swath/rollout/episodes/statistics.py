@@ -56,15 +56,15 @@ class TrajectoryIds:
         num_envs: B.
         worker: index of the worker.
         life: which life of that worker.
+        counted: whether step counts are wanted.
 
     Attributes:
         ended: the episodes that ended in the rows that were labelled last.
         given: how many ids it gave.
     """
 
-    def __init__(self, num_envs: int, *, worker: int = 0, life: int = 0) -> None:
-        self._base = (worker << WORKER_BITS) + (life << LIFE_BITS)
-        self.given = 0
+    def __init__(self, num_envs: int, *, worker: int = 0, life: int = 0, counted: bool = False) -> None:
+        self._base, self._counted, self.given = (worker << WORKER_BITS) + (life << LIFE_BITS), counted, 0
         # Of the running episodes: ids, rewards and steps so far; and which envs begin another with their next row.
         self._current, self._length = np.zeros((2, num_envs), dtype=np.int64)
         self._total, self._fresh = np.zeros(num_envs), np.ones(num_envs, dtype=np.bool_)
@@ -79,9 +79,7 @@ class TrajectoryIds:
         """The next rows of these envs (all by default) belong to new episodes."""
         self._fresh[slice(None) if envs is None else list(envs)] = True
 
-    def label(
-        self, reward: Array, last: Array, valid: Array | None = None, *, counted: bool = False
-    ) -> tuple[Array, Array | None]:
+    def label(self, reward: Array, last: Array, valid: Array | None = None) -> tuple[Array, Array | None]:
         """Ids and step counts of the next T rows.
 
         Args:
@@ -89,10 +87,10 @@ class TrajectoryIds:
             last: bool `[B, T]`: the row ends its episode.
             valid: bool `[B, T]`: the row is a transition; `None` if all are. An episode begins behind a row that is
                 none.
-            counted: whether step counts are wanted.
 
         Returns:
-            int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: how many steps of the episode came before.
+            int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: how many steps of the episode came before, if
+            that is counted.
         """
         n_envs, n_steps = last.shape
         heads = np.ones(last.shape, dtype=np.bool_)
@@ -112,7 +110,7 @@ class TrajectoryIds:
         self.given += len(begin)
         total += np.add.reduceat(reward.reshape(-1).astype(np.float64), at)
         ids = np.repeat(given, lengths).reshape(last.shape)
-        counts = (np.repeat(before - at, lengths) + np.arange(last.size)).reshape(last.shape) if counted else None
+        counts = (np.repeat(before - at, lengths) + np.arange(last.size)).reshape(last.shape) if self._counted else None
         over = np.flatnonzero(last.reshape(-1)[at + made - 1] & (made > 0))
         over = over[np.argsort((steps + made)[over] * n_envs + envs[over])]
         self.ended = np.empty(len(over), EPISODE)
@@ -163,14 +161,9 @@ class EpisodeLog:
         self._last = NO_EPISODES
 
     @property
-    def mean_return(self) -> float | None:
-        """Mean over the last 100 episodes; `None` before the first."""
-        return float(last["total"].mean()) if len(last := self._last) else None
-
-    @property
-    def mean_length(self) -> float | None:
-        """Mean steps of the last 100 episodes; `None` before the first."""
-        return float(last["length"].mean()) if len(last := self._last) else None
+    def means(self) -> tuple[float, float] | None:
+        """Mean return and mean steps of the last 100 episodes; `None` before the first."""
+        return (float(last["total"].mean()), float(last["length"].mean())) if len(last := self._last) else None
 
     def add(self, episodes: EpisodeArray) -> None:
         """These have ended, one after another."""

@@ -280,15 +280,12 @@ class ArrayHost(Host, Protocol):
         """What this env said with its latest observation: of its last step, or of its reset if that came later."""
 
 
-_log = logging.getLogger("swath")
-
-
 def close_broken(env: Any) -> None:
     """Close an env that is used no more; an exception is logged."""
     try:
         env.close()
-    except Exception:  # noqa: BLE001  whatever it is, it is logged
-        _log.warning("an env that is used no more raised when it was closed", exc_info=True)
+    except Exception:
+        logging.getLogger("swath").warning("an env that is used no more raised when it was closed", exc_info=True)
 
 
 class EnvHost(ABC):

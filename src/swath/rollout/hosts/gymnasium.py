@@ -1,14 +1,23 @@
-"""Hosts for lists of envs, stepped one after another in this thread; that of gymnasium envs."""
+"""Hosts for lists of envs, stepped one after another in this thread: gymnasium's, and envs with several agents each.
+
+Agents come and go, so there is nothing to stack: that is done where they are sorted by their policies.
+
+    reset ──▶ observations, infos               step ──▶ observations, rewards, terminateds, truncateds, infos
+
+    observations   [[{agent: observation}, …]]   one leaf: a list of N dicts, of the agents that each env returned
+    actions        [[{agent: action}, …], …]     likewise, of the agents that act; all leaves behind it are ignored
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Make, Transition, close_broken
@@ -17,11 +26,22 @@ from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, obse
 
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
 
-STEP = "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
-RESET = "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
 
-# Wrappers that the host stands in for.
-_PASSING_ON = (TimeLimit, OrderEnforcing, PassiveEnvChecker)
+# Values by agent id; in flags also by `ALL`.
+ByAgent: TypeAlias = dict[Any, Any]
+
+# Observations, rewards, terminated and truncated flags, infos: all of them dicts. Those in the middle are `Any` to
+# type checkers: gymnasium's base class declares a number and two booleans.
+Step: TypeAlias = tuple[ByAgent, Any, Any, Any, ByAgent]
+
+# The flag of the whole env, in both dicts of flags.
+ALL = "__all__"
+
+# The key of an info that is for no agent alone.
+COMMON = "__common__"
+
+# What `Transition.info` has of each env that stepped: rewards, flags and infos of its agents, each a dict.
+REWARDS, TERMINATEDS, TRUNCATEDS, INFOS = "rewards", "terminateds", "truncateds", "infos"
 
 
 class ListHost(EnvHost):
@@ -35,7 +55,8 @@ class ListHost(EnvHost):
         split: action leaves to one action per env.
     """
 
-    step_form, reset_form = STEP, RESET
+    step_form = "a gymnasium env has step(action) -> observation, reward, terminated, truncated, info"
+    reset_form = "a gymnasium env has reset(*, seed=None, options=None) -> observation, info"
 
     def __init__(self, envs: Sequence[Any], make: Make | None, spec: ArraySpec, pack: Pack, split: Split) -> None:
         super().__init__(envs, make)
@@ -203,7 +224,7 @@ class EnvListHost(ListHost):
 def core_of(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
     """The env without the wrappers that the host and the loop stand in for, and their limit of steps."""
     limits = list[int]()
-    while type(env) in _PASSING_ON:
+    while type(env) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         assert isinstance(env, gym.Wrapper)
         if isinstance(env, TimeLimit):
             if env.spec is None or env.spec.max_episode_steps is None:  # it does not say its limit: it counts by itself
@@ -220,3 +241,90 @@ def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
             if (space := getattr(env, name)) != (first := getattr(envs[0], name)):
                 differ = f"env {i} has {name} {space}, env 0 has {first}"
                 raise ValueError(f"envs of one worker must agree in their spaces: {differ}")
+
+
+class MultiAgentHost(ListHost):
+    """N multi-agent envs. What breaks the promises of such envs has failed, as one that raises has.
+
+    The reward `[N]` of a transition is the sum over agents; what each of them was paid is in its `info`.
+
+    Args:
+        envs: at least one env.
+        make: builds the envs anew.
+    """
+
+    step_form = "a multi-agent env has step(actions) -> observations, rewards, terminateds, truncateds, infos: dicts"
+    reset_form = "a multi-agent env has reset(*, seed=None, options=None) -> observations, infos: dicts"
+
+    def __init__(self, envs: Sequence[Any], *, make: Make | None = None) -> None:
+        n = len(envs)
+        spec = ArraySpec(n, (n,), (), (), spaces.Dict(), spaces.Dict())  # nothing is everybody's
+        super().__init__(envs, make, spec, lambda rows: [list(rows)], lambda leaves: leaves[0])
+
+    def info_of(self, env: int) -> ByAgent:
+        """The infos by agent that came with this env's latest observations."""
+        said: ByAgent = super().info_of(env)[INFOS]
+        return said
+
+    def _step_of(self, env: Any) -> Callable[[Any], Any]:
+        """How to step an env as if its agents were one."""
+
+        def step(actions: ByAgent) -> Any:
+            returned = env.step(actions)
+            try:
+                observations, rewards, terminateds, truncateds, infos = returned
+                said = {REWARDS: rewards, TERMINATEDS: terminateds, TRUNCATEDS: truncateds, INFOS: infos}
+                _check("step", observations, said)
+                said[REWARDS], paid = _paid(rewards)
+            except Exception as error:
+                raise bad_answer(error, env, self.step_form) from error
+            return observations, paid, terminateds[ALL], truncateds[ALL], said
+
+        return step
+
+    def _read_reset(self, answer: Any) -> tuple[ByAgent, ByAgent]:
+        observations, infos = answer
+        _check("reset", observations, {INFOS: infos})
+        return observations, {INFOS: infos}
+
+
+def _check(what: str, observations: ByAgent, said: Mapping[str, ByAgent]) -> None:
+    """Check what a step or reset returned.
+
+    Raises:
+        TypeError: no dict where there must be one.
+        ValueError: flags without `"__all__"`, or that say neither yes nor no; an info of an agent that is not observed.
+    """
+    for name, value in (("observations", observations), *said.items()):
+        if type(value) is not dict and not isinstance(value, Mapping):
+            raise TypeError(f"{what} returned {name}={value!r}; it must be a dict by agent")
+    for name in {TERMINATEDS, TRUNCATEDS} & said.keys():
+        flags = said[name]
+        if ALL not in flags:
+            raise ValueError(f"step returned {name} of {_list(flags)} without {ALL!r}; both dicts of flags need it")
+        for agent, value in flags.items():
+            if value and value is not True:
+                flags_of(f"{name}[{agent!r}]", value)
+    for agent, info in said[INFOS].items():
+        if type(info) is not dict and not isinstance(info, Mapping):
+            raise TypeError(f"{what} returned infos[{agent!r}]={info!r}; an info is a dict")
+    strangers = said[INFOS].keys() - observations.keys() - {COMMON}
+    if strangers:
+        raise ValueError(f"{what} returned infos of {_list(strangers)}, but observations of {_list(observations)} only")
+
+
+def _paid(rewards: ByAgent) -> tuple[ByAgent, float]:
+    """The rewards as numbers, and their sum.
+
+    Raises:
+        ValueError: that of an agent is not one number.
+    """
+    try:
+        return rewards, float(sum(rewards.values()))
+    except (TypeError, ValueError):
+        numbers = {agent: float(rewards_of(reward, 1, f" of agent {agent!r}")[0]) for agent, reward in rewards.items()}
+        return numbers, sum(numbers.values())
+
+
+def _list(ids: Collection[Hashable]) -> str:
+    return ", ".join(sorted(map(repr, ids))) or "nobody"

@@ -23,7 +23,7 @@ from tensordict import TensorDict, TensorDictBase
 from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, Key, as_tuple, is_private, nested
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.returned import bad_answer
-from swath.rollout.policies.random import RandomPolicy
+from swath.rollout.policies.binding import RandomPolicy
 from swath.rollout.spaces import Array, action_leaves, observation_leaves, packer, splitter, structured
 
 # Which agents of a group are there, `[…, n_agents]`.
@@ -36,14 +36,9 @@ ByAgent: TypeAlias = Mapping[Any, Any]
 
 
 def is_parallel_env(value: object, kind: str = "ParallelEnv") -> bool:
-    """Whether this is a PettingZoo env whose agents act together."""
+    """Whether this is a PettingZoo env whose agents act together; an `"AECEnv"` is one whose agents act in turn."""
     zoo = sys.modules.get("pettingzoo.utils.env")  # where it was not imported there is none of its envs
     return zoo is not None and isinstance(value, getattr(zoo, kind))
-
-
-def is_aec_env(value: object) -> bool:
-    """Whether this is a PettingZoo env whose agents act in turn."""
-    return is_parallel_env(value, "AECEnv")
 
 
 class Group:
@@ -58,6 +53,8 @@ class Group:
     Attributes:
         observation: leaves of one agent's observation.
         action: leaves of one agent's action.
+        pack: one array `[n_agents, …]` per leaf, of their observations.
+        blank: the observation of an agent that has none, zeros.
         sample: draws actions of all of them, given their mask.
 
     Raises:
@@ -72,14 +69,9 @@ class Group:
             raise ValueError(f"agents {list(agents)} form the group {name!r}, which no group can be called")
         if PRESENT in [leaf.key for leaf in self.observation]:
             raise ValueError(f"observations of {agents[0]!r} have an entry {PRESENT!r}; rename it in the env")
-        self._pack, self._split = packer(self.observation), splitter(acted)
-        self._blank = structured(seen, (np.zeros(leaf.shape, leaf.dtype) for leaf in self.observation))
+        self.pack, self._split = packer(self.observation), splitter(acted)
+        self.blank = structured(seen, (np.zeros(leaf.shape, leaf.dtype) for leaf in self.observation))
         self.sample = RandomPolicy().sampler(acted, len(agents))
-
-    def packed(self, observations: ByAgent) -> dict[str, Any]:
-        """Entries `[n_agents, …]`; zeros for agents that have no observation."""
-        seen = self._pack([observations.get(agent, self._blank) for agent in self.agents])
-        return nested((leaf.key, torch.from_numpy(rows)) for leaf, rows in zip(self.observation, seen, strict=True))
 
     def actions(self, made: TensorDictBase) -> zip[tuple[Any, Any]]:
         """Each agent with its action, of a TensorDict that a policy has written into."""
@@ -200,7 +192,9 @@ class ZooEnv:
         for group in self._groups:
             sets, agents = (self._there, self._terminated, self._truncated), group.agents
             there, ended, cut = (torch.tensor([[agent in some] for agent in agents]) for some in sets)
-            own = group.packed(observations) | {PRESENT: there.squeeze(-1)} | _flags(ended, cut)
+            seen = zip(group.observation, group.pack([observations.get(a, group.blank) for a in agents]), strict=True)
+            own = nested((leaf.key, torch.from_numpy(rows)) for leaf, rows in seen)
+            own |= {PRESENT: there.squeeze(-1)} | _flags(ended, cut)
             if rewards is not None:
                 own[REWARD] = torch.tensor([[float(rewards.get(agent, 0.0))] for agent in agents])
             entries[group.name] = TensorDict(own, [len(agents)])

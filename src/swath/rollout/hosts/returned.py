@@ -16,7 +16,7 @@ from swath.errors import BadAnswer
 from swath.rollout.hosts.base import Infos
 from swath.rollout.spaces import Array
 
-_FINAL, _FINAL_OBS = "final_info", "final_obs"
+_FINAL, _FINAL_OBS = "final_info", ("final_obs", "terminal_observation")
 
 
 def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
@@ -37,7 +37,7 @@ def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
 def first_info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     """What one env said in a reset within the step, without what the step before it said."""
     row = _row(infos, env) if isinstance(infos, Mapping) else infos[env]
-    return {name: value for name, value in row.items() if name not in (_FINAL, _FINAL_OBS)}
+    return {name: value for name, value in row.items() if name not in (_FINAL, *_FINAL_OBS)}
 
 
 def _row(infos: Mapping[str, Any], env: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import Host, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.pettingzoo import ZooEnv, is_aec_env, is_parallel_env
+from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
@@ -134,9 +134,11 @@ def make_env(source: Source) -> Any:
         TypeError: the source gives no env.
         Exception: what the callable or the env's maker raised, with a note.
     """
-    maker = partial(_make_by_id, source.env) if isinstance(source.env, str) else source.env
+    by_id = isinstance(source.env, str)
     try:
-        env = maker(**source.kwargs)
+        if by_id and source.env.startswith("ALE/"):
+            gym.register_envs(need("ale_py", extra="atari", why=f"for {source.env}"))
+        env = gym.make(source.env, **source.kwargs) if by_id else source.env(**source.kwargs)
     except Exception as error:
         error.add_note(f"raised while the env source {source.env!r} was built")
         raise
@@ -145,12 +147,6 @@ def make_env(source: Source) -> Any:
         what = None if env is None else type(env).__name__
         raise TypeError(f"the env source {source.env!r} returned {what}; it must return {ENVS}")
     return env
-
-
-def _make_by_id(name: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    if name.startswith("ALE/"):
-        gym.register_envs(need("ale_py", extra="atari", why=f"for {name}"))
-    return gym.make(name, **kwargs)
 
 
 def _copy(env: Any) -> Any:
@@ -166,7 +162,7 @@ def is_env_instance(value: object) -> bool:
 
 
 def _require_no_aec(env: object) -> None:
-    if is_aec_env(env):
+    if is_parallel_env(env, "AECEnv"):
         raise TypeError(f"{env} is an AECEnv, whose agents act in turn; hand in what aec_to_parallel makes of it")
 
 

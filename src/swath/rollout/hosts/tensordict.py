@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
@@ -21,6 +21,8 @@ from swath.rollout.hosts.base import NO_ENDS, Ends, EnvHost, EnvRaised, Make, Te
 from swath.rollout.spaces import Array, Leaves
 
 _COLOURS = (1, 3, 4)
+
+Keys: TypeAlias = Sequence[Key]
 
 
 class TensorDictHost(EnvHost):
@@ -111,16 +113,22 @@ class TensorDictHost(EnvHost):
         for place in range(len(self.envs)):
             if place in idle:
                 continue
+            given = made[place] if self._apart else made
             try:
-                row, root = self._advance(place, made[place] if self._apart else made)
+                row, root = self.envs[place].advance(given)
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                failed |= dict.fromkeys([place] if self._apart else range(n), error)
+                missing = [key for key in self.spec.acted if given.get(key, None) is None]
+                there = sorted(map(str, given.keys(include_nested=True)))
+                bad = KeyError(f"the policy must answer with the action {missing}; the entries are {there}")
+                bad.__cause__ = error
+                failed |= dict.fromkeys([place] if self._apart else range(n), bad if missing else error)
             else:  # a policy's entries of this step are not in the rows of envs that are reset
+                self._nexts[place] = row.get(NEXT)
                 self._roots[place] = root.select(*self._written, strict=False) if self._apart else root
-        there = [each for each in self._nexts if each is not None]
-        if not there or (failed and not self._apart):
+        nexts = [each for each in self._nexts if each is not None]
+        if not nexts or (failed and not self._apart):
             return Transition([], np.zeros(n), failed=[*failed.items()])
-        following = self._whole([there[0] if each is None else each for each in self._nexts])
+        following = self._whole([nexts[0] if each is None else each for each in self._nexts])
         action[0] = made.set(NEXT, following) if self._apart else row
         ended = self.reader.ends(following)
         if idle or failed:
@@ -150,24 +158,6 @@ class TensorDictHost(EnvHost):
         if seeds is not None and seeds[0] is not None:
             self._seeds |= dict.fromkeys([place] if self._apart else range(self.spec.num_envs), seeds[0])
 
-    def _advance(self, place: int, root: TensorDictBase) -> tuple[Any, Any]:
-        """Step an env: the root with `"next"`, and the root of the next step.
-
-        Raises:
-            KeyError: the policy has not written an action.
-            Exception: what the env raised.
-        """
-        try:
-            made, root = self.envs[place].advance(root)
-        except Exception as error:
-            missing = [key for key in self.spec.acted if root.get(key, None) is None]
-            if not missing:
-                raise
-            there = sorted(map(str, root.keys(include_nested=True)))
-            raise KeyError(f"the policy must answer with the action {missing}; the entries are {there}") from error
-        self._nexts[place] = made.get(NEXT)
-        return made, root
-
     def _whole(self, rows: Sequence[Any]) -> Any:
         """As one TensorDict `[*B]`; a lazy one where shapes differ."""
         return TensorDict.maybe_dense_stack(list(rows), 0) if self._apart else rows[0]
@@ -183,9 +173,7 @@ class StepReader:
             ends one.
     """
 
-    def __init__(
-        self, spec: TensorDictSpec, rewards: Sequence[Key] | None = None, dones: Sequence[Key] | None = None
-    ) -> None:
+    def __init__(self, spec: TensorDictSpec, rewards: Keys | None = None, dones: Keys | None = None) -> None:
         self._n, self._rewarded, self._rewards, self._dones = spec.num_envs, spec.rewarded, rewards, dones
         beside = {(*as_tuple(key)[:-1], TRUNCATED) for key in dones or ()}
         self._cuts = [key for key in spec.flags if as_tuple(key) in beside]
@@ -230,8 +218,7 @@ class StepReader:
 def mean_of(following: TensorDictBase, keys: Sequence[Key], n: int) -> Array:
     """Float64 `[B]`: the mean over these entries, each the mean over its dimensions behind `*B`."""
     each = [following.get(key).detach().cpu().reshape(n, -1).double().mean(1).numpy() for key in keys]
-    mean: Array = np.mean(each, axis=0)
-    return mean
+    return np.asarray(np.mean(each, axis=0))
 
 
 def _pixels(following: TensorDictBase | None, env: int, batch_shape: tuple[int, ...]) -> Array | None:

@@ -126,9 +126,7 @@ class VectorHost(EnvHost):
 
     def render(self, env: int) -> Array | None:
         """A frame of this env, if the vector env renders `"rgb_array"`."""
-        if self.envs[0].render_mode != "rgb_array":
-            return None
-        frames = self.envs[0].render()
+        frames = self.envs[0].render() if self.envs[0].render_mode == "rgb_array" else None
         return None if frames is None or frames[env] is None else np.asarray(frames[env])
 
     def info_of(self, env: int) -> Mapping[str, Any]:
@@ -144,27 +142,25 @@ class VectorHost(EnvHost):
         Raises:
             EnvRaised: it raised, or returned something else.
         """
+        n, reset, masked = self.spec.num_envs, self.envs[0].reset, dict[str, Any]()
         if seeds is not None and self.spec.seeding == "episode":
             self._seeds |= {env: seed for env, seed in zip(envs, seeds, strict=True) if seed is not None}
+        if len(envs) < n and not self.spec.resettable:
+            way_out = "use a vector env with autoreset mode DISABLED"
+            raise EnvRaised(envs[0], RuntimeError(f"cannot reset envs {envs} alone; {way_out}"))
         try:
-            batch, info = self._answer_of_reset(envs, seeds)
+            if len(envs) < n:
+                mask = np.zeros(n, dtype=np.bool_)
+                mask[list(envs)] = True
+                masked = {"options": {"reset_mask": mask}}
+            if self._kind == "envpool":
+                ids = np.array(envs, dtype=np.int32)
+                batch, info = (_spread(part, ids, n) for part in reset(ids))
+            else:
+                batch, info = reset(seed=None if seeds is None else self._as_it_takes(seeds, envs), **masked)
             return self._unpack(batch), info
         except Exception as error:
             raise EnvRaised(envs[0], error) from error
-
-    def _answer_of_reset(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> Any:
-        n, reset, masked = self.spec.num_envs, self.envs[0].reset, dict[str, Any]()
-        if len(envs) < n:
-            if not self.spec.resettable:
-                raise RuntimeError(f"cannot reset envs {envs} alone; use a vector env with autoreset mode DISABLED")
-            mask = np.zeros(n, dtype=np.bool_)
-            mask[list(envs)] = True
-            masked = {"options": {"reset_mask": mask}}
-        if self._kind != "envpool":
-            return reset(seed=None if seeds is None else self._as_it_takes(seeds, envs), **masked)
-        ids = np.array(envs, dtype=np.int32)
-        rows, info = reset(ids)
-        return _spread(rows, ids, n), _spread(info, ids, n)
 
     def _as_it_takes(self, seeds: Sequence[int | None], envs: Sequence[int]) -> Any:
         """Seeds as gymnasium takes them, one per env; as ALE does, one per env that is reset; elsewhere one for all."""
@@ -172,22 +168,19 @@ class VectorHost(EnvHost):
             of = dict(zip(envs, seeds, strict=True))
             return [of.get(env) for env in range(self.spec.num_envs)]
         if self._kind == "ale":
-            return np.array([_OWN_STATE if seed is None else seed for seed in seeds])
+            return np.array([-1 if seed is None else seed for seed in seeds])  # -1 for no seed
         return seeds[0]
 
 
 def _final(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:
     """The true last observations of envs: gymnasium keeps an object per env, others stack as observations are."""
-    value = info.get("final_obs") if isinstance(info, dict) else [said.get("final_obs") for said in info]
+    own, theirs = "final_obs", "terminal_observation"  # of gymnasium's, and of a `VecEnv`
+    value = info.get(own) if isinstance(info, dict) else [said.get(own, said.get(theirs)) for said in info]
     if value is None:
         raise KeyError("episodes ended without info['final_obs']; use autoreset mode DISABLED or NEXT_STEP")
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == np.object_):
         return np.array([reduce(getitem, leaf.path, value[env]) for env in envs])
     return np.asarray(reduce(getitem, leaf.path, value))[envs]
-
-
-# What ALE takes for no seed.
-_OWN_STATE = -1
 
 
 def kind_of(env: VectorEnv[Any, Any, Any]) -> Kind:
@@ -259,11 +252,7 @@ class AsVectorEnv(VectorEnv[Any, Any, Any]):
         """As gymnasium's; the infos are a list."""
         observation, reward, done, infos = self.vec_env.step(actions)
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & done
-        lasts = [
-            {**info, "final_obs": info["terminal_observation"]} if over else info
-            for info, over in zip(infos, done, strict=True)
-        ]
-        return observation, reward, done & ~cut, cut, lasts
+        return observation, reward, done & ~cut, cut, infos
 
     def render(self) -> Any:
         """A frame of each env."""
@@ -272,11 +261,6 @@ class AsVectorEnv(VectorEnv[Any, Any, Any]):
     def close_extras(self) -> None:
         """Close it."""
         self.vec_env.close()
-
-
-def is_vec_env(env: object) -> bool:
-    """Whether this is a `VecEnv` of Stable-Baselines3."""
-    return is_from_stable_baselines(type(env), "VecEnv")
 
 
 def is_from_stable_baselines(kind: type, *names: str) -> bool:

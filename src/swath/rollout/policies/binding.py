@@ -1,7 +1,8 @@
 """From anything that users call a policy to one that is bound to a host.
 
 Every choice is made once, from the host's spec and the policy's answer to the first observation; the way of a step has
-no branches. Hosts of arrays and of TensorDicts part here: who is above need not know which of them it has.
+no branches. Hosts of arrays and of TensorDicts part here: who is above need not know which of them it has. Random
+actions are drawn uniformly from the action space: where there is no policy, and in the place of one.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from gymnasium import spaces
 from tensordict import TensorDictBase, is_leaf_nontensor
-from tensordict.nn import CudaGraphModule
 
-from swath.keys import FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
+from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_of
-from swath.rollout.policies.answers import Memory, changed, copied, require_fitting, require_sources, taker
-from swath.rollout.policies.calling import Binding, BoundPolicy, caller, convention, device_of, exploring, the_policy
-from swath.rollout.policies.random import RandomActions, RandomPolicy
-from swath.rollout.spaces import Leaves
+from swath.rollout.policies.answers import Memory, changed, copied, require_fitting, require_sources, taker, zeros_like
+from swath.rollout.policies.calling import Binding, BoundPolicy, caller, convention, exploring, the_policy
+from swath.rollout.spaces import Array, Leaves, action_leaves
 
 # Writes a policy's outputs into the TensorDict it is given, and returns that.
 Write: TypeAlias = Callable[[TensorDictBase], TensorDictBase]
@@ -272,32 +273,6 @@ def buffer_for(policy: BoundPolicy, observation: Leaves, n_steps: int) -> Any:
     return Buffer(observation, policy.example, n_steps)
 
 
-def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
-    """The policy as compiled, or captured in a CUDA graph, if that is asked for.
-
-    Raises:
-        ValueError: a CUDA graph for a policy that is not on CUDA; neither yes nor no nor options; a random policy.
-    """
-    for name, value in (("compile_policy", compile_policy), ("cudagraph_policy", cudagraph_policy)):
-        given, acts = type(value).__name__, type(policy).__name__
-        if not (value is None or isinstance(value, bool | Mapping)):
-            raise ValueError(f"{name}={value!r} is of type {given}; it must be True, False or a dict of options")
-        if asked_for(value) and not callable(policy):
-            raise ValueError(f"{name} needs a policy that is called, and this is of type {acts}; leave it out")
-    if asked_for(compile_policy):
-        policy = torch.compile(policy, **({} if compile_policy is True else compile_policy))
-    if asked_for(cudagraph_policy):
-        if (device := device_of(policy)) is None or device.type != "cuda":
-            raise ValueError("cudagraph_policy needs a policy on CUDA; leave it out, or set policy_device='cuda'")
-        policy = CudaGraphModule(policy, **({} if cudagraph_policy is True else cudagraph_policy))
-    return policy
-
-
-def asked_for(value: Any) -> bool:
-    """Whether this is `True` or options, of which there may be none."""
-    return isinstance(value, Mapping) or bool(value)
-
-
 def from_factory(build: Callable[..., Any], env: Any) -> Any:
     """What the factory builds; it gets the env if it has a required positional parameter or one named `env`.
 
@@ -320,3 +295,104 @@ def from_factory(build: Callable[..., Any], env: Any) -> Any:
     if policy is None:
         raise TypeError(f"policy_factory {build!r} returned None; it must return the policy")
     return policy
+
+
+class RandomPolicy:
+    """Uniform over the action space, by torch's global generator.
+
+    Unbounded sides of a Box are drawn as gymnasium does: normal if both are open, exponential if one is. An observation
+    entry `"action_mask"` `[*B, n]` restricts a Discrete action to its non-zero entries; for a MultiDiscrete action the
+    masks of its parts stand side by side, `[*B, Σnᵢ]`. Where a mask allows nothing, as after an end, all is allowed.
+    In envs of TorchRL the same holds for each action that has an entry `"action_mask"` beside it, also in a group.
+
+    Args:
+        action_spec: a gymnasium space; `None` takes that of the env the policy is used with.
+    """
+
+    def __init__(self, action_spec: spaces.Space[Any] | None = None) -> None:
+        self.action_spec = action_spec
+
+    def sampler(self, space: spaces.Space[Any], num_envs: int) -> Callable[[torch.Tensor | None], Leaves]:
+        """How to draw action leaves `[B, …]` for this many envs, given the action mask `[B, n]` if there is one.
+
+        The function raises `ValueError` for a mask that does not fit the space.
+        """
+        space = self.action_spec if self.action_spec is not None else space
+        leaves = action_leaves(space)
+        draws = [_drawing(leaf.space, (num_envs, *leaf.shape)) for leaf in leaves]
+
+        def draw(mask: torch.Tensor | None) -> Leaves:
+            drawn = [each() for each in draws] if mask is None else [_masked(space, mask)]
+            return [rows.numpy().astype(leaf.dtype, copy=False) for leaf, rows in zip(leaves, drawn, strict=True)]
+
+        return draw
+
+
+class RandomActions(BoundPolicy):
+    """Random actions for a host of arrays.
+
+    Args:
+        policy: draws them.
+        spec: the envs.
+        like: the policy in whose place they are; what only that writes is zero, so that keys stay.
+    """
+
+    def __init__(self, policy: RandomPolicy, spec: ArraySpec, like: BoundPolicy | None = None) -> None:
+        self._sample = policy.sampler(spec.action_space, spec.num_envs)
+        self._mask_at = spec.observed.index(ACTION_MASK) if ACTION_MASK in spec.observed else None
+        drawn = (spec.acted, self._sample(None), Memory((spec.num_envs,)))
+        super().__init__(*(drawn if like is None else (like.keys, like.example, like.memory)))
+        n_outputs = len(self.keys) - len(self.memory.keys)
+        self._zeros = [zeros_like(leaf) for leaf in self.example[len(spec.action) : n_outputs]]
+
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Random actions, zeros, and what was remembered."""
+        mask = None if self._mask_at is None else torch.from_numpy(observation[self._mask_at])
+        outputs = [*self._sample(mask), *self._zeros]
+        return [*outputs, *self.memory.keep(outputs)]
+
+
+def _choices(space: spaces.Space[Any]) -> tuple[Array, Any]:
+    """How many values there are at each place, and the first of them; of a Box none."""
+    if isinstance(space, spaces.Discrete):
+        return np.array(space.n), space.start
+    if isinstance(space, spaces.MultiDiscrete):
+        return space.nvec, space.start
+    return np.full(space.shape or (), 2 if isinstance(space, spaces.MultiBinary) else 0), 0
+
+
+def _masked(space: spaces.Space[Any], mask: torch.Tensor) -> torch.Tensor:
+    sizes, start = _choices(space)
+    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or mask.shape[1:] != (sizes.sum(),):
+        wanted = "a mask has one entry per choice of a Discrete or MultiDiscrete action"
+        refused = f"RandomPolicy cannot obey {ACTION_MASK!r} of shape {tuple(mask.shape[1:])} for {space}"
+        raise ValueError(f"{refused}: {wanted}; give the collector a policy that knows this one")
+    chosen = []
+    for part in torch.split((mask != 0).double(), sizes.reshape(-1).tolist(), dim=1):
+        none_allowed = part.sum(dim=1, keepdim=True) == 0  # after an end, where the action does not matter
+        chosen.append(torch.multinomial(part + none_allowed, 1))
+    return torch.cat(chosen, dim=1).reshape(-1, *sizes.shape) + torch.as_tensor(start)
+
+
+def _drawing(space: spaces.Space[Any], shape: tuple[int, ...]) -> Callable[[], torch.Tensor]:
+    """How to draw `start + span * noise`: even noise in [0, 1) between two bounds, positive behind one, else normal."""
+    integer = space.dtype is not None and np.issubdtype(space.dtype, np.integer)
+    span, start = _choices(space)
+    bounded, half = np.ones(span.shape, np.bool_), np.zeros(span.shape, np.bool_)
+    if isinstance(space, spaces.Box):
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+        below, above = space.bounded_below, space.bounded_above
+        bounded, half = below & above, below ^ above
+        start = np.where(below, low, np.where(above, high, 0))
+        span = np.where(bounded, high - low + integer, np.where(above, -1, 1))
+    begin, width, is_bounded, is_half = map(torch.as_tensor, (start, span, bounded, half))
+
+    def draw() -> torch.Tensor:
+        noise = torch.rand(shape, dtype=torch.float64)
+        if not is_bounded.all():
+            open_side = torch.where(is_half, noise.new_empty(shape).exponential_(), torch.randn(shape).double())
+            noise = torch.where(is_bounded, noise, open_side)
+        drawn = begin + width * noise
+        return drawn.floor() if integer else drawn
+
+    return draw

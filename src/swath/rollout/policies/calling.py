@@ -26,9 +26,6 @@ from swath.rollout.spaces import Leaves
 
 __all__ = ["ExplorationType"]  # one enum, shared with tensordict (and so with TorchRL); all else is defined here
 
-# One per input key; `None` for an entry that is not known yet.
-Tensors: TypeAlias = Sequence[torch.Tensor | None]
-
 LONGEST_CALL_S = 300.0
 _one_call_at_a_time = threading.RLock()
 
@@ -110,7 +107,14 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
     read = tuple(as_key(as_tuple(key)) for key in in_keys or ())
     if isinstance(policy, TensorDictModuleBase) or (isinstance(policy, CudaGraphModule) if trust is None else trust):
         return "tensordict", read, True
-    parameters = _parameters(policy)
+    if not callable(policy):
+        raise TypeError(f"policy is of type {type(policy).__name__}; it must be None, a callable or an nn.Module")
+    try:
+        signature = inspect.signature(policy.forward if isinstance(policy, torch.nn.Module) else policy)
+    except ValueError as error:
+        raise TypeError(f"{the_policy(policy)} has no readable signature; wrap it in a function") from error
+    set_already = policy.keywords if isinstance(policy, partial) else ()
+    parameters = {n: p for n, p in signature.parameters.items() if n not in set_already and p.kind in _NAMED}
     children = list(policy.children()) if isinstance(policy, torch.nn.Module) else []
     if not parameters and len(children) == 1:  # as in what `torch.compile` returns
         return convention(children[0], observation, trust=trust)
@@ -134,17 +138,6 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
     raise TypeError(f"cannot tell how to call {the_policy(policy)}: {found}. {ways}. {trusted}.")
 
 
-def _parameters(policy: Any) -> dict[str, inspect.Parameter]:
-    if not callable(policy):
-        raise TypeError(f"policy is of type {type(policy).__name__}; it must be None, a callable or an nn.Module")
-    try:
-        signature = inspect.signature(policy.forward if isinstance(policy, torch.nn.Module) else policy)
-    except ValueError as error:
-        raise TypeError(f"{the_policy(policy)} has no readable signature; wrap it in a function") from error
-    given = policy.keywords if isinstance(policy, partial) else ()  # what the user has given stays
-    return {name: p for name, p in signature.parameters.items() if name not in given and p.kind in _NAMED}
-
-
 def the_policy(policy: Any) -> str:
     """What messages call it: `the policy act`, and `the policy` alone where its name says no more."""
     name = getattr(policy, "__name__", type(policy).__name__)
@@ -153,7 +146,7 @@ def the_policy(policy: Any) -> str:
 
 def caller(
     policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, options: Binding, taker: Callable[..., Take]
-) -> tuple[Callable[[Tensors], list[Any]], list[Key]]:
+) -> tuple[Callable[[Sequence[Any]], list[Any]], list[Key]]:
     """What calls a policy with tensors and gives its outputs; and their keys, once it was called.
 
     An answer that is not like the first one, of another kind or with more or fewer outputs, is a `TypeError`.
@@ -169,7 +162,7 @@ def caller(
     function, outputs, takes = _function(policy, way, keys, spec, options), list(spec.acted), list[Take]()
     unpack: Unpack = list
 
-    def call(inputs: Tensors) -> list[Any]:
+    def call(inputs: Sequence[Any]) -> list[Any]:
         nonlocal unpack
         answer = function(*inputs)
         if not takes:
@@ -209,7 +202,7 @@ def _function(policy: Any, way: Way, keys: Sequence[Key], spec: HostSpec, option
     return function
 
 
-def as_exploration_type(value: ExplorationType | str) -> ExplorationType:
+def as_exploration(value: ExplorationType | str) -> ExplorationType:
     """The enum member, also from its name in any case.
 
     Raises:
@@ -256,18 +249,45 @@ def as_device(name: str, value: Any) -> torch.device | None:
         TypeError: something else.
         RuntimeError: torch knows no device of this name.
     """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | str | torch.device):
+    if isinstance(value, bool) or not isinstance(value, int | str | torch.device | None):
         wanted = "it must be a device, such as 'cpu' or 'cuda:0'"
         raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; {wanted}")
-    return torch.device(value)
+    return None if value is None else torch.device(value)
 
 
 def device_of(policy: Any) -> torch.device | None:
     """Where a module's weights are, if that is not the CPU: its inputs must go there."""
     first = next(policy.parameters(), None) if isinstance(policy, torch.nn.Module) else None
     return None if first is None or first.device.type == "cpu" else first.device
+
+
+# ---- what is handed in
+
+
+def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
+    """The policy as compiled, or captured in a CUDA graph, if that is asked for.
+
+    Raises:
+        ValueError: a CUDA graph for a policy that is not on CUDA; neither yes nor no nor options; a random policy.
+    """
+    for name, value in (("compile_policy", compile_policy), ("cudagraph_policy", cudagraph_policy)):
+        given, acts = type(value).__name__, type(policy).__name__
+        if not (value is None or isinstance(value, bool | Mapping)):
+            raise ValueError(f"{name}={value!r} is of type {given}; it must be True, False or a dict of options")
+        if asked_for(value) and not callable(policy):
+            raise ValueError(f"{name} needs a policy that is called, and this is of type {acts}; leave it out")
+    if asked_for(compile_policy):
+        policy = torch.compile(policy, **({} if compile_policy is True else compile_policy))
+    if asked_for(cudagraph_policy):
+        if (device := device_of(policy)) is None or device.type != "cuda":
+            raise ValueError("cudagraph_policy needs a policy on CUDA; leave it out, or set policy_device='cuda'")
+        policy = CudaGraphModule(policy, **({} if cudagraph_policy is True else cudagraph_policy))
+    return policy
+
+
+def asked_for(value: Any) -> bool:
+    """Whether this is `True` or options, of which there may be none."""
+    return isinstance(value, Mapping) or bool(value)
 
 
 # ---- NaN and infinities

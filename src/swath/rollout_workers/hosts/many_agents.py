@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from swath.rollout.hosts.base import ArrayHost
-from swath.rollout.hosts.multi_agent import ALL, INFOS, REWARDS, TERMINATEDS, TRUNCATEDS, ByAgent
+from swath.rollout.hosts.gymnasium import ALL, INFOS, REWARDS, TERMINATEDS, TRUNCATEDS, ByAgent
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves, splitter

@@ -172,7 +172,8 @@ class Sampler:
             self._laps.lap("env_wait")
         finally:
             if self._failures.raised:
-                self._report(self._failures.take_raised())
+                raised, self._failures.raised = self._failures.raised, []
+                self._report(raised)
         if self._failures.fatal is not None:
             raise self._failures.fatal
 

@@ -12,8 +12,7 @@ from swath.options import Restarts
 from swath.rollout.episodes.statistics import LIFE_BITS, WORKER_BITS
 from swath.rollout.failures import VoidRows
 from swath.rollout.hosts.base import ArrayHost, closed_on_failure
-from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.multi_agent import MultiAgentHost
+from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.envs import env_space

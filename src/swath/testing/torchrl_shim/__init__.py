@@ -23,7 +23,7 @@ from swath.collectors.base import BaseCollector
 from swath.collectors.collector import Collector
 from swath.collectors.multi import LocalMultiCollector, ManyWorkers, MultiAsyncCollector, MultiCollector
 from swath.keys import COLLECTOR, NEXT
-from swath.rollout.policies.binding import asked_for
+from swath.rollout.policies.calling import asked_for
 from swath.testing.shim import Lent, Shim, Table, ours, pickle_by_value, tables
 
 _SHIM = Shim(__name__, "TorchRL's collectors", "torchrl")
