@@ -15,7 +15,6 @@ FACES = ("collectors/", "evaluation/", "rollout_workers/", "cli/", "testing/", "
 
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 FOR_USERS = {
-    "rollout/hosts/sources.py _make_by_id",
     "rollout/hosts/torchrl.py _created",
     "collectors/responding.py cascade_execute",
     "nearest.py read",

@@ -155,6 +155,7 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         observation = stage.observation
         outputs = policy(observation)
         moved = host.step(outputs)
+        said = moved.ended
         if moved.failed:
             moved = failures.voided(host, moved, observation)
             if moved.failed:
@@ -171,7 +172,7 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         if expired:
             ended = ended.cutting(expired)
         stage.observation = moved.observation
-        if ended.envs.size and not (by_themselves and ended is moved.ended):
+        if ended.envs.size and not (by_themselves and ended is said):
             stage.due = ended.envs.tolist()
         yield Step(observation, outputs, moved.observation, moved.reward, ended, void, cut, moved.info)
 
