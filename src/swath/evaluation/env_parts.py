@@ -290,11 +290,9 @@ def source_of(env: Any, num_envs: int | None, kwargs: Mapping[str, Any], *, rend
         return Source(entry, {**more, **kwargs}, copies, "num_envs")
 
     if not isinstance(env, list | tuple):
-        return (
-            None
-            if is_from_stable_baselines(type(env), "VecEnv")
-            else source(env, None if is_env_instance(env) else num_envs)
-        )
+        if is_from_stable_baselines(type(env), "VecEnv"):
+            return None
+        return source(env, None if is_env_instance(env) else num_envs)
     sources = [*map(source, env)]
     instances, n = {source.is_instance for source in sources}, len(sources)
     if len(instances) != 1:
