@@ -94,14 +94,10 @@ class EnvContext(dict[str, Any]):
         recreated_worker: bool | None = None,
     ) -> EnvContext:
         """A context with a deep copy of the content; what is None stays as it is."""
-        return EnvContext(
-            deepcopy(dict(self if env_config is None else env_config)),
-            self.worker_index if worker_index is None else worker_index,
-            self.vector_index if vector_index is None else vector_index,
-            self.remote if remote is None else remote,
-            self.num_workers if num_workers is None else num_workers,
-            self.recreated_worker if recreated_worker is None else recreated_worker,
-        )
+        given = (worker_index, vector_index, remote, num_workers, recreated_worker)
+        own = (self.worker_index, self.vector_index, self.remote, self.num_workers, self.recreated_worker)
+        kept: list[Any] = [old if new is None else new for new, old in zip(given, own, strict=True)]
+        return EnvContext(deepcopy(dict(self if env_config is None else env_config)), *kept)
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
         """Add the entries whose keys are not here yet."""

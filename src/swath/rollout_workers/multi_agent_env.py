@@ -135,7 +135,8 @@ class _MadeOfEnvs(MultiAgentEnv):
     def _flags(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
         """The flags of a step with those of the env."""
         for flags, means in ((truncateds, False), (terminateds, True)):
-            self._terminated |= {agent: means for agent, flag in flags.items() if flag}
+            if any(flags.values()):
+                self._terminated |= {agent: means for agent, flag in flags.items() if flag}
         over = self._is_over()
         terminated = over and all(self._terminated.values())
         return {**terminateds, ALL: terminated}, {**truncateds, ALL: over and not terminated}

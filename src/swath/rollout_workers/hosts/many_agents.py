@@ -120,13 +120,12 @@ class ManyAgents(SlotHost):
     def _close(self, ids: Array) -> None:
         """The transitions of these slots have ended, with what they were paid up to now."""
         slots, table = self.slots, self.slots.table
-        envs, raw = table["env"][ids], table["unpaid"][ids]
+        envs, raw, numbers = table["env"][ids], table["unpaid"][ids], table["policy"][ids]
         reward = raw
-        for number, where in self._by_policy(ids):
+        for number in {*numbers.tolist()}:
             clip = self._rows_of(number).clip
             if clip is not None:
-                reward = reward.copy()
-                reward[where] = clip(raw[where])
+                reward = np.where(numbers == number, clip(raw), reward)
         table["clock"][ids], table["t"][ids], table["reward"][ids] = slots.clocks[envs], slots.lengths[envs], reward
         slots.transitions.append(table, ids)
         table["count"][ids] += 1
