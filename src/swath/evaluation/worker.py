@@ -11,8 +11,8 @@ Several drivers may ask one worker. The evaluation that began last is played; ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
@@ -114,9 +114,10 @@ class Performance:
         watchers = [watcher for watcher, wanted in asked if wanted]
         self.runner = Runner(setting, options, worker, watchers)
         self._report_every = options.frames_per_batch or options.max_steps or _REPORT_EVERY
-        root = fresh_root() if options.seed is None else options.seed
-        streams = PrivateStreams(derive(root, "global", worker), setting.device)
-        self._drawing = streams.in_force if setting.alone else nullcontext
+        self._drawing: Callable[[], AbstractContextManager[None]] = nullcontext
+        if setting.alone:
+            root = fresh_root() if options.seed is None else options.seed
+            self._drawing = PrivateStreams(derive(root, "global", worker), setting.device).in_force
         self._steps: Iterator[None] = iter(())
         self._episodes, self._seconds = range(0), 0.0
 
