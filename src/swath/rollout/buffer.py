@@ -59,7 +59,7 @@ class Flags:
         """These rows are no transitions."""
         if self.valid is None:
             self.valid = np.ones(self.reward.shape, np.bool_)
-        self.valid[envs, steps] = False
+        self.valid[:, steps][envs] = False
 
     def mark(self, t: int, step: Step) -> None:
         """Write ends, rows that are no transitions and cuts of step `t`.
