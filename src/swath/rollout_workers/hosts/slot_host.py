@@ -5,8 +5,8 @@ It is the loop's actor, too: each policy is asked once per step, for all slots t
     LoneAgents   each env has one agent: env i is slot i         arrays [B, …] go on as they are
     ManyAgents   agents come and go: who is seen gets a slot     {agent: observation}, sorted by policy
 
-The loop is handed no observations. An env whose observations do not fit has failed; where a filter raises, all envs
-whose observations it was given have.
+Nobody reads the observations that the loop is handed. An env whose observations do not fit has failed; where a filter
+raises, all envs whose observations it was given have.
 """
 
 from __future__ import annotations
