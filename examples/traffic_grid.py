@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.hosts.multi_agent import ALL, ByAgent, Step
 from swath.rollout_workers import MultiAgentEnv
 
 ROAD = 4
@@ -38,7 +37,9 @@ class TrafficGrid(MultiAgentEnv):
         self.action_space = spaces.Discrete(2)
         super().__init__()
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Put each car somewhere on a road, and open a road at each crossing."""
         super().reset(seed=seed, options=options)
         draw, n_cars, n_lights = self.np_random, len(self._cars), len(self._lights)
@@ -48,7 +49,7 @@ class TrafficGrid(MultiAgentEnv):
         self._steps = 0
         return self._observed(), {}
 
-    def step(self, action_dict: ByAgent) -> Step:
+    def step(self, action_dict: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         """Let cars drive at the lights they saw, then lights open the roads they chose."""
         drives = np.array([action_dict[car] == 1 for car in self._cars])
         at_light, is_open = self._left == 0, self._open[self._crossing] == self._road
@@ -60,7 +61,7 @@ class TrafficGrid(MultiAgentEnv):
         self._open = np.array([int(action_dict[light]) for light in self._lights])
         self._steps += 1
         rewards = dict(zip(self.agents, [*earned.tolist(), *lights.tolist()], strict=True))
-        return self._observed(), rewards, {ALL: False}, {ALL: self._steps == self._length}, {}
+        return self._observed(), rewards, {"__all__": False}, {"__all__": self._steps == self._length}, {}
 
     def _go_on(self, passes: Any) -> None:
         self._crossing[passes] = (self._crossing[passes] + 1) % len(self._lights)
@@ -71,7 +72,7 @@ class TrafficGrid(MultiAgentEnv):
         """How many of these cars are at each crossing."""
         return np.bincount(self._crossing[cars], minlength=len(self._lights))
 
-    def _observed(self) -> ByAgent:
+    def _observed(self) -> dict[str, Any]:
         is_open = self._open[self._crossing] == self._road
         cars = np.stack([self._left / ROAD, is_open, np.ones(len(self._cars))], axis=1, dtype=np.float32)
         waiting = [self._at_lights((self._left == 0) & (self._road == road)) / len(self._cars) for road in (0, 1)]

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 
 from swath.errors import SwathError
 from swath.evaluation import queue as module
-from swath.evaluation.queue import EvalQueue, Request
+from swath.evaluation.queue import EvalQueue, QueuedEvaluation
 
 POLICIES = ("error", "queue", "skip", "latest")
 
@@ -24,7 +24,7 @@ POLICIES = ("error", "queue", "skip", "latest")
 def asked(queue, step=None, *, sync=False, **models):
     """The request, if it is accepted; models by id, as words."""
     sent = {name: SimpleNamespace(nbytes=0, name=value) for name, value in models.items()}
-    request = Request(step, sync, sent, weighted=bool(sent))
+    request = QueuedEvaluation(step, sync, sent, weighted=bool(sent))
     return request if queue.add(request) else None
 
 

@@ -27,7 +27,7 @@ _PENDING = (
 
 
 @dataclass(eq=False)
-class Request:
+class QueuedEvaluation:
     """What is to be evaluated.
 
     Attributes:
@@ -80,14 +80,14 @@ class EvalQueue:
         self._policy, self._reported = busy_policy, reported
         names = ("accepted", "completed", "errors", "skipped", "superseded", "cancelled", "dropped_results")
         self.counts = dict.fromkeys(names, 0)
-        self.waiting: list[Request] = []
-        self.running: Request | None = None
+        self.waiting: list[QueuedEvaluation] = []
+        self.running: QueuedEvaluation | None = None
         self.unread: deque[Future[Any]] = deque()
         self.step_counter = self.policy_version = 0
         self.closed = False
 
     @property
-    def live(self) -> list[Request]:
+    def live(self) -> list[QueuedEvaluation]:
         """Those that will have an outcome, the oldest first."""
         return [*([self.running] if self.running and not self.running.cancelled else []), *self.waiting]
 
@@ -116,7 +116,7 @@ class EvalQueue:
             raise SwathError(f"{len(self.unread)} outcomes are unread; read them with poll() or wait() first")
         return True
 
-    def add(self, request: Request) -> bool:
+    def add(self, request: QueuedEvaluation) -> bool:
         """Accept a request, and give it a step and a version; false if it is skipped.
 
         Raises:
@@ -141,12 +141,12 @@ class EvalQueue:
         self._advance()
         return True
 
-    def show(self, request: Request) -> bool:
+    def show(self, request: QueuedEvaluation) -> bool:
         """The workers are done with what was running: whether its outcome is wanted. It cannot be cancelled now."""
         request.shown = True
         return not request.cancelled
 
-    def finish(self, request: Request, result: Any = None, error: BaseException | None = None) -> None:
+    def finish(self, request: QueuedEvaluation, result: Any = None, error: BaseException | None = None) -> None:
         """What was running has been shown: its outcome can be read, and the next one runs."""
         self.running = None
         if not request.cancelled:
@@ -161,7 +161,7 @@ class EvalQueue:
             self.counts["dropped_results"] += 1
         self._advance()
 
-    def cancel(self, request: Request | None = None) -> int:
+    def cancel(self, request: QueuedEvaluation | None = None) -> int:
         """Nobody wants this request any more, or `None`: any async one; how many were dropped or are to stop."""
         return self._drop(each for each in self.live if (each is request if request else not each.sync))
 
@@ -176,7 +176,7 @@ class EvalQueue:
         self._drop(self.live)
         self.closed = True
 
-    def _drop(self, requests: Iterable[Request]) -> int:
+    def _drop(self, requests: Iterable[QueuedEvaluation]) -> int:
         gone = [request for request in requests if not request.shown]
         for request in gone:
             request.cancelled = True

@@ -20,7 +20,7 @@ from typing import Any, Self
 from swath.errors import Closed, SwathError, warn, warn_of_no_effect
 from swath.evaluation.env_parts import has_moments, moments_of
 from swath.evaluation.options import EvaluatorOptions
-from swath.evaluation.queue import EvalQueue, Request
+from swath.evaluation.queue import EvalQueue, QueuedEvaluation
 from swath.evaluation.reporting import Reporter
 from swath.evaluation.result import EvalResult
 from swath.evaluation.setting import module_of
@@ -146,7 +146,7 @@ class EvaluationService:
                 raise Closed("the evaluator was shut down while its evaluation was waited for")
         return None if outcome is None else outcome.result()
 
-    def cancel(self, request: Request | None = None) -> int:
+    def cancel(self, request: QueuedEvaluation | None = None) -> int:
         """Nobody wants this request, or `None`: any async one, any more; how many are dropped or stopped."""
         with self.changed:
             cancelled = self.queue.cancel(request)
@@ -224,7 +224,7 @@ class EvaluationService:
         elif first and unread:
             _log.info("%d outcomes of evaluations are unread; poll() still gives them", unread)
 
-    def _ask(self, *given: Any, sync: bool, **manner: Any) -> Request | None:
+    def _ask(self, *given: Any, sync: bool, **manner: Any) -> QueuedEvaluation | None:
         """Weights are copied outside the lock, and only if the request is admitted now; then it is looked at again."""
         with self.changed:
             if not self.queue.admits(sync=sync):
@@ -240,7 +240,7 @@ class EvaluationService:
             self.changed.notify_all()
             return request if accepted else None
 
-    def _request(self, weights: Any, step: int | None, weights_dict: Mapping[str, Any] | None) -> Request:
+    def _request(self, weights: Any, step: int | None, weights_dict: Mapping[str, Any] | None) -> QueuedEvaluation:
         """With these weights; without any with those of the policy's module as they are now."""
         options, given = self._options, {} if weights_dict is None else weights_dict
         if not isinstance(given, Mapping) or not all(isinstance(model_id, str) for model_id in given):
@@ -259,7 +259,7 @@ class EvaluationService:
         }
         module = None if POLICY in given else module_of(options.policy)
         own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
-        return Request(None if step is None else index(step), models={**own, **sent}, weighted=bool(sent))
+        return QueuedEvaluation(None if step is None else index(step), models={**own, **sent}, weighted=bool(sent))
 
     def _require_other_thread(self) -> None:
         if threading.current_thread() is self._thread:
@@ -292,7 +292,7 @@ class EvaluationService:
                 queue.finish(request, result, error)
                 self.changed.notify_all()
 
-    def _outcome_of(self, request: Request) -> tuple[EvalResult | None, BaseException | None]:
+    def _outcome_of(self, request: QueuedEvaluation) -> tuple[EvalResult | None, BaseException | None]:
         """What came of a request; everything that is raised is an outcome."""
         try:
             seed = fresh_root() if self._options.seed is None else self._options.seed

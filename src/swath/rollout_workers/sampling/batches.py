@@ -44,7 +44,7 @@ _IF_WANTED = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
 """Columns that are a field of the transitions."""
 
 
-class Rows(NamedTuple):
+class RawBatch(NamedTuple):
     """Transitions of one policy, in order, and the batch that is made of them.
 
     Attributes:
@@ -111,7 +111,7 @@ class BatchMaker:
                 made[rows.of.policy_id] = _as_learnt_from(rows.of.policy, whole, lengths)
         return made
 
-    def _rows(self, policy: PolicyRows, own: Array) -> Rows | None:
+    def _rows(self, policy: PolicyRows, own: Array) -> RawBatch | None:
         """Those of a policy, without the chunks whose last info says that they are not to be trained on."""
         records = records_at(own, np.lexsort((own["agent"], own["episode"], own["env"])))  # in time already
         if not len(records):
@@ -128,7 +128,7 @@ class BatchMaker:
             starts = np.cumsum(lengths) - lengths
         columns = self._columns(policy, records)
         columns[ColumnNames.UNROLL_ID] = np.repeat([next(self._unrolls) for _ in starts], lengths)
-        return Rows(policy, records, starts, SampleBatch(columns, _num_grad_updates=policy.policy.num_grad_updates))
+        return RawBatch(policy, records, starts, SampleBatch(columns, _num_grad_updates=policy.policy.num_grad_updates))
 
     def _columns(self, policy: PolicyRows, records: Array) -> dict[str, Any]:
         kept, before = policy.wanted.batch, records["before"]
@@ -148,7 +148,9 @@ class BatchMaker:
             columns[ColumnNames.AGENT_ID] = object_array([self._agent(*who) for who in _whose(records)])
         return columns
 
-    def _one_by_one(self, rows: Rows, originals: Mapping[int, Mapping[Any, Original]]) -> tuple[SampleBatch, list[int]]:
+    def _one_by_one(
+        self, rows: RawBatch, originals: Mapping[int, Mapping[Any, Original]]
+    ) -> tuple[SampleBatch, list[int]]:
         """The batch of chunks that are post-processed each for itself, and how long these are."""
         policy_id, policy, made, worker = rows.of.policy_id, rows.of.policy, [], self._worker
         bounds = pairwise([*rows.starts.tolist(), len(rows.records)])
@@ -176,7 +178,7 @@ class BatchMaker:
         assert isinstance(whole, SampleBatch)
         return whole, [chunk.count for chunk in made]
 
-    def _originals(self, taken: Sequence[Rows]) -> dict[int, dict[Any, Original]]:
+    def _originals(self, taken: Sequence[RawBatch]) -> dict[int, dict[Any, Original]]:
         """What each agent made in each episode, whatever versions acted."""
         found: dict[int, dict[Any, Original]] = {}
         for rows in taken:
@@ -211,7 +213,7 @@ def _whose(records: Array) -> list[tuple[int, int]]:
     return list(zip(records["episode"].tolist(), records["agent"].tolist(), strict=True))
 
 
-def _at_once(rows: Rows) -> tuple[SampleBatch, list[int]]:
+def _at_once(rows: RawBatch) -> tuple[SampleBatch, list[int]]:
     """The batch, with advantages if the policy adds some, and how long its chunks are."""
     policy, batch, starts, estimator = rows.of.policy, rows.batch, rows.starts, _estimator_of(rows.of.policy)
     if estimator is not None:

@@ -45,7 +45,7 @@ class Quota:
         return cls(length, wanted, config.batch_mode == "complete_episodes", by_agents)
 
 
-class Progress:
+class EnvProgress:
     """How far B envs were handed out.
 
     Args:

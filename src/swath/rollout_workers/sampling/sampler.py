@@ -27,7 +27,7 @@ from swath.rollout_workers.hosts.slot_host import LoneAgents, SlotHost
 from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.sampling.batches import BatchMaker, Info
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
-from swath.rollout_workers.sampling.progress import Progress, Quota
+from swath.rollout_workers.sampling.progress import EnvProgress, Quota
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Sampler:
         self.counts, self._envs, self._worker, self._lone = counts, envs, worker, lone
         self._failures, self._laps = envs.failures, envs.laps
         self._slots = Slots(n)
-        self._transitions, self._progress = self._slots.transitions, Progress(self._slots.clocks)
+        self._transitions, self._progress = self._slots.transitions, EnvProgress(self._slots.clocks)
         self._slots.waiting = self._waiting
         self._policies: dict[int, PolicyRows] = {}
         self._host: SlotHost = (
