@@ -3,7 +3,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from swath.learn import NetworkConfig, PPOConfig, default_config, make_policy
+from swath.learn import LearnerConfig, NetworkConfig, default_config, make_policy
 from swath.learn.encoders import ImageEncoder
 from swath.learn.heads import Categorical, Gaussian, MultiCategorical
 
@@ -71,7 +71,7 @@ def test_floats_are_standardised_and_nothing_else_is(space, learns):
 
 def test_settings_follow_from_the_spaces():
     continuous, discrete = default_config(BOX, BOX), default_config(BOX, spaces.Discrete(2))
-    assert continuous == PPOConfig()
+    assert continuous == LearnerConfig()
     assert discrete.entropy_coef > 0 == continuous.entropy_coef
     assert default_config(PIXELS, spaces.Discrete(2)).learning_rate < discrete.learning_rate
 

@@ -8,13 +8,13 @@ from learn_toys import batch_of, small_policy
 from torch.distributions import Categorical
 from torch.nn.functional import mse_loss
 
-from swath.learn import PPO, NetworkPolicy, PPOConfig
+from swath.learn import PPO, LearnerConfig, NetworkPolicy
 from swath.learn.heads import Categorical as CategoricalHead
 from swath.learn.networks import MLP
 from swath.learn.ppo import STATISTICS, clipped_surrogate, explained_variance, rows_of
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 
-WHOLE = PPOConfig(epochs=1, minibatch_size=100, max_grad_norm=1e9, entropy_coef=0.01)
+WHOLE = LearnerConfig(epochs=1, minibatch_size=100, max_grad_norm=1e9, entropy_coef=0.01)
 """One gradient from a batch of 100 frames."""
 
 
@@ -44,7 +44,7 @@ def same(one, other):
 
 def test_advantages_and_targets_are_those_of_the_definition():
     policy = small_policy()
-    batch, config = batch_of(policy), PPOConfig(normalise_advantage=False, gamma=0.9, gae_lambda=0.8)
+    batch, config = batch_of(policy), LearnerConfig(normalise_advantage=False, gamma=0.9, gae_lambda=0.8)
     rows = rows_of(batch, policy, config)
     with torch.no_grad():
         advantage, target = naive_advantages(policy, batch, 0.9, 0.8)
@@ -64,7 +64,7 @@ def test_a_truncated_episode_is_worth_what_would_have_followed_and_a_terminated_
     batch = batch_of(policy, (2, 1), end_rate=1.0)
     batch["next", "terminated"] = torch.tensor([[[True]], [[False]]])
     batch["next", "truncated"] = ~batch["next", "terminated"]
-    rows = rows_of(batch, policy, PPOConfig(gamma=0.9))
+    rows = rows_of(batch, policy, LearnerConfig(gamma=0.9))
     reward = batch["next", "reward"].flatten()
     after = policy.value((batch["next", "observation"],)).flatten().detach()
     torch.testing.assert_close(rows["value_target"], torch.stack([reward[0], reward[1] + 0.9 * after[1]]))
@@ -104,7 +104,7 @@ def test_masked_frames_do_not_count_whatever_they_hold():
         batch["collector", "mask"] = mask
         for key in ("observation", ("next", "observation"), ("next", "reward"), "action_log_prob"):
             batch[key][~mask] = junk
-        learner = PPO(policy, PPOConfig(epochs=2, minibatch_size=32))
+        learner = PPO(policy, LearnerConfig(epochs=2, minibatch_size=32))
         learner.update(batch)
         assert learner.frames == int(mask.sum())
         results.append(weights_of(policy))
@@ -118,7 +118,7 @@ def test_trajectories_cut_by_a_new_id_are_not_joined():
     policy = small_policy()
     batch = batch_of(policy, (1, 10), end_rate=0.0)
     ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1, 1]])
-    config = PPOConfig(normalise_advantage=False)
+    config = LearnerConfig(normalise_advantage=False)
     parts = [rows_of(part, policy, config)["advantage"] for part in (batch[:, :4], batch[:, 4:])]
     batch["collector", "traj_ids"] = ids
     torch.testing.assert_close(rows_of(batch, policy, config)["advantage"], torch.cat(parts))
@@ -129,7 +129,7 @@ def test_batches_of_any_shape_are_learnt_from_and_left_as_they_were(shape):
     policy = small_policy(spaces.Box(-1, 1, (2,)))
     batch = batch_of(policy, shape)
     kept, before = batch.clone(), weights_of(policy)
-    learner = PPO(policy, PPOConfig(epochs=2, minibatch_size=16))
+    learner = PPO(policy, LearnerConfig(epochs=2, minibatch_size=16))
     losses = learner.update(batch)
     assert (batch == kept).all()
     assert set(batch.keys(include_nested=True)) == set(kept.keys(include_nested=True))
@@ -173,7 +173,7 @@ def test_gradients_are_shortened_to_the_norm_allowed():
 
 @pytest.mark.parametrize("space", [spaces.Discrete(2), spaces.Box(-1, 1, (2,))], ids=str)
 def test_a_restored_learner_goes_on_bit_for_bit(space, tmp_path):
-    config = PPOConfig(epochs=2, minibatch_size=32, total_frames=1000)
+    config = LearnerConfig(epochs=2, minibatch_size=32, total_frames=1000)
     policy = small_policy(space)
     learner = PPO(policy, config)
     batches = [batch_of(policy, seed=seed) for seed in range(4)]
@@ -196,7 +196,7 @@ def test_the_order_of_frames_follows_from_the_seed():
     results = []
     for seed in (0, 0, 1):
         policy = small_policy()
-        PPO(policy, PPOConfig(epochs=1, minibatch_size=10, seed=seed)).update(batch_of(policy))
+        PPO(policy, LearnerConfig(epochs=1, minibatch_size=10, seed=seed)).update(batch_of(policy))
         results.append(weights_of(policy))
     assert same(results[0], results[1])
     assert not same(results[0], results[2])
@@ -256,15 +256,15 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "value", "wanted"), BAD)
 def test_a_setting_out_of_range_is_refused_with_its_name_and_value(name, value, wanted):
-    with pytest.raises(ValueError, match=f"PPOConfig: {name}={value!r} must be {wanted}"):
-        PPOConfig(**{name: value})
+    with pytest.raises(ValueError, match=f"LearnerConfig: {name}={value!r} must be {wanted}"):
+        LearnerConfig(**{name: value})
 
 
 def test_the_rate_falls_along_a_line_and_stays_at_its_end():
-    config = PPOConfig(total_frames=1000, final_lr_fraction=0.1)
+    config = LearnerConfig(total_frames=1000, final_lr_fraction=0.1)
     assert [config.remaining(frames) for frames in (0, 500, 1000, 2000)] == pytest.approx([1, 0.55, 0.1, 0.1])
 
 
 def test_without_an_end_the_rate_stays():
-    assert PPOConfig().remaining(10**9) == 1
-    assert PPOConfig(clip_value=0.2).clip_value == 0.2
+    assert LearnerConfig().remaining(10**9) == 1
+    assert LearnerConfig(clip_value=0.2).clip_value == 0.2

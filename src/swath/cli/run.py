@@ -31,7 +31,7 @@ from swath.cli.naming import RunFolder, find_checkpoint, held, new_folder
 from swath.cli.options import MODULES, NONE, RunConfig, flag, logs_named
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.extras import need
-from swath.learn import PPO, PPOConfig, default_config
+from swath.learn import PPO, LearnerConfig, default_config
 from swath.report.atomic import replacing
 from swath.report.display import Display
 from swath.report.sinks import draw_curve
@@ -359,13 +359,13 @@ def _conclude(run: Run, console: Console) -> None:
         console.print(f"to evaluate it: {command_line('eval', folder)}", soft_wrap=True)
 
 
-def learner_config(config: RunConfig, spaces: Spaces, seed: int) -> PPOConfig:
+def learner_config(config: RunConfig, spaces: Spaces, seed: int) -> LearnerConfig:
     """What suits the env, changed by what the user set.
 
     Raises:
         UsageError: an unknown setting, or a value that is neither a number, a truth value nor None.
     """
-    names = [field.name for field in fields(PPOConfig) if field.name not in ("total_frames", "seed")]
+    names = [field.name for field in fields(LearnerConfig) if field.name not in ("total_frames", "seed")]
     for name, value in config.ppo.items():
         if name not in names:  # --frames and --seed are the others
             raise UsageError(f"{flag('ppo.' + name)}: PPO has the settings {', '.join(names)}")

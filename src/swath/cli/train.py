@@ -26,7 +26,7 @@ class TrainOptions(options.WorkersOptions, total=False):
         device: Where the networks are: cpu, cuda, cuda:1; workers on Ray act on the CPU. [default: cpu]
         threads: Threads for torch; small networks are fastest with one. [default: 1]
         env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
-        ppo: Settings of PPO, the fields of swath.learn.PPOConfig, such as --ppo.learning-rate 1e-3.
+        ppo: Settings of PPO, the fields of swath.learn.LearnerConfig, such as --ppo.learning-rate 1e-3.
             [default: chosen for the env]
         eval_every: Frames from one evaluation, and checkpoint, to the next; 0: at the end only. [default: a tenth of
             --frames, and more where evaluations would take over a quarter of the frames and of the time]

@@ -2,6 +2,6 @@
 
 from swath.learn.defaults import NetworkConfig, default_config, make_policy
 from swath.learn.policy import NetworkPolicy
-from swath.learn.ppo import PPO, PPOConfig
+from swath.learn.ppo import PPO, LearnerConfig
 
-__all__ = ["PPO", "NetworkConfig", "NetworkPolicy", "PPOConfig", "default_config", "make_policy"]
+__all__ = ["PPO", "LearnerConfig", "NetworkConfig", "NetworkPolicy", "default_config", "make_policy"]

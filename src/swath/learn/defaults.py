@@ -13,7 +13,7 @@ from swath.learn.encoders import SMALLEST, Encoder, ImageEncoder, VectorEncoder,
 from swath.learn.heads import ActionHead, Gaussian, choices_of
 from swath.learn.networks import MLP, ValueNet, activation_named
 from swath.learn.policy import NetworkPolicy
-from swath.learn.ppo import PPOConfig
+from swath.learn.ppo import LearnerConfig
 from swath.rollout.spaces import Leaf, observation_leaves
 
 _POLICY_GAIN = 0.01
@@ -72,7 +72,7 @@ def make_policy(
     return NetworkPolicy(network, head, encoder=encoder, critic=critic, in_keys=[leaf.key for leaf in leaves])
 
 
-def default_config(observation_space: Space[Any], action_space: Space[Any]) -> PPOConfig:
+def default_config(observation_space: Space[Any], action_space: Space[Any]) -> LearnerConfig:
     """Settings of PPO that need no tuning on common tasks of this kind.
 
     Args:
@@ -80,10 +80,10 @@ def default_config(observation_space: Space[Any], action_space: Space[Any]) -> P
         action_space: of one env.
     """
     if _is_image(observation_leaves(observation_space)[0]):
-        return PPOConfig(learning_rate=2.5e-4, epochs=4, clip=0.1, entropy_coef=0.01)
+        return LearnerConfig(learning_rate=2.5e-4, epochs=4, clip=0.1, entropy_coef=0.01)
     if isinstance(action_space, spaces.Box):
-        return PPOConfig()
-    return PPOConfig(entropy_coef=0.01)
+        return LearnerConfig()
+    return LearnerConfig(entropy_coef=0.01)
 
 
 def _head(space: Space[Any], log_std: float) -> ActionHead:

@@ -39,7 +39,7 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class LearnerConfig:
     """Settings of `PPO`; `swath.learn.default_config` picks those that suit an action space.
 
     Attributes:
@@ -84,7 +84,7 @@ class PPOConfig:
                 if value is None and name in ("total_frames", "clip_value"):
                     continue
                 if isinstance(value, bool) or not isinstance(value, Real) or not fits(value):
-                    raise ValueError(f"PPOConfig: {name}={value!r} must be {wanted}")
+                    raise ValueError(f"LearnerConfig: {name}={value!r} must be {wanted}")
 
     def remaining(self, frames: int) -> float:
         """Share of `learning_rate` that is left after so many frames."""
@@ -107,8 +107,8 @@ class PPO:
         ValueError: the policy has no critic.
     """
 
-    def __init__(self, policy: NetworkPolicy, config: PPOConfig | None = None) -> None:
-        self.policy, self.config = policy, config or PPOConfig()
+    def __init__(self, policy: NetworkPolicy, config: LearnerConfig | None = None) -> None:
+        self.policy, self.config = policy, config or LearnerConfig()
         self.critic = policy.require_critic()
         self.frames, self.updates = 0, 0
         self._adam = torch.optim.Adam(policy.parameters(), self.config.learning_rate, eps=1e-5, fused=True)
@@ -213,7 +213,7 @@ class _Critic(nn.Module):
         return values
 
 
-def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: PPOConfig) -> Rows:
+def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: LearnerConfig) -> Rows:
     """Rows `[N]` of a batch `[*B, T]` with what the loss needs, on the policy's device; the batch is left as it is.
 
     Raises:
