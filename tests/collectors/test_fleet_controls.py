@@ -59,6 +59,7 @@ def test_single_workers_can_be_reset(kind):
     with fleet(kind, prefetch=1) as collector:
         drawn(collector, 2)
         collector.reset([False, True])
+        collector.reset([False, False])  # of none
         batches = drawn_until(collector, lambda batch: 1 in made_by(batch)) + drawn(collector, 2)
     found = {
         (worker, episode) for batch in batches for worker, episode in zip(made_by(batch), episodes(batch), strict=True)

@@ -104,6 +104,7 @@ UNFIT = {
     ),
     "other weights": ({"policy": Levels()}, ValueError, "would take other weights than worker 0"),
     "unknown keywords": ({"collector_kwargs": {"frames": 3}}, TypeError, "no keyword of Collector"),
+    "what all workers share": ({"collector_kwargs": {"seed": 3}}, ValueError, "'seed', which is the same for all"),
     "what is decided": ({"collector_kwargs": {"total_frames": 3}}, ValueError, "RayCollector decides"),
     "lists of other lengths": ({"remote_configs": [{}, {}]}, ValueError, "2 entries for 1 workers"),
     "an env that fails": ({"faults": {0: [Fault("raise_at_build")]}}, EnvBroke, "could not be built"),

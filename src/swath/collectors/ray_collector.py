@@ -179,6 +179,8 @@ class RayCollector(ManyWorkers):
         if policy is not None:
             own["policy_factory"] = None
         rows, acts = _rows(own, (), collector_kwargs, len(envs), Collector), model.policy if policy is None else policy
+        if once := [name for row in rows for name in ONCE if name in row]:
+            raise ValueError(f"collector_kwargs has {once[0]!r}, which is the same for all workers; leave it out")
         workers = requests_of(self._request.options, envs, acts, rows, [model.frames] * len(envs))
         new = [frozen_request(one, {}) for one in _with_resources(workers, remote_configs)]
         frames = self.frames_per_batch
