@@ -39,5 +39,5 @@ def test_episodes_count_with_the_frames_in_which_they_end():
     counters.deliver(8, first)
     counters.deliver(2, second, batches=0)
     assert (counters.frames, counters.batches, counters.episodes.finished) == (10, 1, 2)
-    assert counters.episodes.mean_return == 2
+    assert counters.episodes.means == (2, 3)
     assert heard == [first, second]

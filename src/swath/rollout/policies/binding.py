@@ -340,8 +340,8 @@ class RandomActions(BoundPolicy):
     def __init__(self, policy: RandomPolicy, spec: ArraySpec, like: BoundPolicy | None = None) -> None:
         self._sample = policy.sampler(spec.action_space, spec.num_envs)
         self._mask_at = spec.observed.index(ACTION_MASK) if ACTION_MASK in spec.observed else None
-        drawn = (spec.acted, self._sample(None), Memory((spec.num_envs,)))
-        super().__init__(*(drawn if like is None else (like.keys, like.example, like.memory)))
+        given = None if like is None else (like.keys, like.example, like.memory)
+        super().__init__(*(given or (spec.acted, self._sample(None), Memory((spec.num_envs,)))))
         n_outputs = len(self.keys) - len(self.memory.keys)
         self._zeros = [zeros_like(leaf) for leaf in self.example[len(spec.action) : n_outputs]]
 

@@ -204,6 +204,10 @@ class ColumnDict(ColumnNames, dict[str, Any]):
         """The columns with `function(leaf)` in place of each leaf."""
         return {name: map_nest(function, column) for name, column in self.items()}
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Columns and attributes. NumPy gives only arrays without gaps out of band: the others are packed first."""
+        return type(self), (self.mapped(_without_gaps),), vars(self).copy()
+
     def check_lengths(self) -> None:
         """Raise `ValueError`, with names and lengths, unless all columns with a leading dimension are equally long.
 
@@ -248,6 +252,10 @@ class ColumnDict(ColumnNames, dict[str, Any]):
         dones = np.asarray(np.logical_or(as_array(flags[0]), as_array(flags[-1])))
         dones.flags.writeable = False
         return dones
+
+
+def _without_gaps(leaf: Any) -> Any:
+    return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
 
 
 def _moved(leaf: Any, device: torch.device, *, pin_memory: bool) -> Any:
