@@ -164,11 +164,12 @@ class RolloutGroup(WorkerGroup):
         asked = dict[int, Request]()
 
         def awaited() -> list[Request] | None:
+            late = self.overdue(calls)  # taken first: what is answered from here on ends the wait at once
             for worker in [each for each in calls if each not in asked and self.is_free(each)]:
                 asked[worker] = self.request(worker, *calls[worker], asked=Purpose(CALL))
             missing = [each for each in calls if each not in asked and not self.is_gone(each)]
             out = [one for one in asked.values() if not one.ticket.done]
-            return [*out, *self.overdue(missing)] if out or missing else None
+            return [*out, *late] if out or missing else None
 
         try:
             awaited()

@@ -231,13 +231,14 @@ def _collected(group: Workers, least: int, steps_of: Callable[[Batch], int], tim
         return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
 
     def awaited() -> list[Request] | None:
+        late = group.overdue(group.fleet.up)  # taken first: what is answered from here on ends the wait at once
         for request in [one for one in group.tagged([FRAGMENT]) if one.answered]:
             _open(group, request, asked_before)
         if is_enough(there()):
             return None
         while not is_enough(known := group.tagged([FRAGMENT])) and _ask(group, known):
             pass
-        return [*group.unanswered([FRAGMENT]), *group.overdue(group.fleet.up)]
+        return [*(one for one in group.tagged([FRAGMENT]) if one.reply is None), *late]
 
     group.wait_while(awaited, timeout)
     made, missing = there(), group.unanswered([FRAGMENT])
