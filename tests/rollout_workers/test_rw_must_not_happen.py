@@ -286,9 +286,8 @@ def test_r14_memory_stays_flat_while_an_episode_goes_on(settings):
                 after.append(held())
     finally:
         tracemalloc.stop()
-    grown = min(
-        later - earlier for earlier, later in pairwise(after)
-    )  # the first calls fill stores; other threads hold memory, too
+    # The least of four: the first calls fill stores, and other threads hold memory, too.
+    grown = min(later - earlier for earlier, later in pairwise(after))
     assert grown < 8 * 3 * 64 * 8, "less than one number per step"
 
 
