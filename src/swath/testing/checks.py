@@ -6,7 +6,7 @@ recorded actions ──▶ an env of one's own ──▶ compared with the recor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import getitem
@@ -17,13 +17,11 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_key, as_tuple
+from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_tuple
 from swath.rollout.episodes.statistics import life_of
 from swath.rollout.spaces import Array, action_leaves, observation_leaves, splitter
 from swath.testing.counting import Counting, Script, read, reward_of
 from swath.testing.faults import Mark
-
-_OF_THE_STEP = (REWARD, DONE, TERMINATED, TRUNCATED)
 
 # Batches of several workers
 
@@ -80,16 +78,15 @@ def check_flags(td: TensorDictBase) -> None:
 
 def check_continuity(td: TensorDictBase) -> None:
     """What a step led to is what the next step begins with, unless the episode ended there."""
-    done, is_valid = per_frame(td, (NEXT, DONE)), valid(td)
+    done = per_frame(td, (NEXT, DONE))
     leaves = (as_tuple(key) for key in td[NEXT].keys(include_nested=True, leaves_only=True))
-    for key in [as_key(leaf) for leaf in leaves if leaf[-1] not in _OF_THE_STEP]:
-        before, after = td[key], td[(NEXT, *as_tuple(key))]
-        for env in range(td.shape[0]):
-            for t, following in pairwise(np.flatnonzero(is_valid[env])):
-                same = torch.equal(_bits(after[env, t]), _bits(before[env, following]))
-                assert same or done[env, t], (
-                    f"env {env}: ('next', {key!r}) at step {t} is {after[env, t]}, "
-                    f"but step {following} of the same episode begins with {before[env, following]}"
+    for path in (leaf for leaf in leaves if leaf[-1] not in (REWARD, DONE, TERMINATED, TRUNCATED)):
+        before, after = _bits(td[path]), _bits(td[(NEXT, *path)])
+        for env, is_valid in enumerate(valid(td)):
+            for t, following in pairwise(np.flatnonzero(is_valid)):
+                assert done[env, t] or torch.equal(after[env, t], before[env, following]), (
+                    f"env {env}: {(NEXT, *path)} at step {t} is {td[(NEXT, *path)][env, t]}, "
+                    f"but step {following} of the same episode begins with {td[path][env, following]}"
                 )
 
 
@@ -111,13 +108,12 @@ def check_ids(td: TensorDictBase) -> None:
 
 def same_data(one: TensorDictBase, other: TensorDictBase) -> None:
     """Two batches are equal bit for bit."""
-    keys = [sorted(map(str, td.keys(include_nested=True, leaves_only=True))) for td in (one, other)]
-    assert keys[0] == keys[1], f"the batches have different entries: {keys[0]} and {keys[1]}"
-    for key, value in one.items(include_nested=True, leaves_only=True):
-        theirs = other[key]
-        assert value.shape == theirs.shape, f"{key!r} has the shapes {tuple(value.shape)} and {tuple(theirs.shape)}"
-        assert value.dtype == theirs.dtype, f"{key!r} has the dtypes {value.dtype} and {theirs.dtype}"
-        _require((_bits(value) == _bits(theirs)).numpy(), f"{key!r} differs")
+    mine, theirs = (dict(td.items(include_nested=True, leaves_only=True)) for td in (one, other))
+    assert mine.keys() == theirs.keys(), f"the batches have different entries: {[*mine]} and {[*theirs]}"
+    for key, value in mine.items():
+        here, there = ((tuple(each.shape), each.dtype) for each in (value, theirs[key]))
+        assert here == there, f"{key!r} has the shape and dtype {here} in one, {there} in the other"
+        _require((_bits(value) == _bits(theirs[key])).numpy(), f"{key!r} differs")
 
 
 def check_by_hand(env: gym.Env[Any, Any], seed: int | None, frames: TensorDictBase) -> None:
@@ -170,6 +166,16 @@ def marks_of(td: TensorDictBase, counting: Counting, *, following: bool = False)
     return first
 
 
+def _steps(td: TensorDictBase, counting: Counting) -> Iterator[tuple[int, int, Mark, Mark]]:
+    """Row, time, and the marks before and after, of each transition of `[B, T]`, row by row."""
+    before, after = marks_of(td, counting), marks_of(td, counting, following=True)
+    for row, t in np.argwhere(valid(td)):
+        here, there = Mark(*before[row, t].tolist()), Mark(*after[row, t].tolist())
+        wanted = here._replace(step=here.step + 1)
+        assert there == wanted, f"row {row}, step {t}: a step from {here} leads to {wanted}, the batch says {there}"
+        yield int(row), int(t), here, there
+
+
 def check_counted(td: TensorDictBase, counting: Counting, *, max_frames: int | None = None) -> None:
     """Check consecutive batches of counting envs, joined to one `[B, T]`, row by row.
 
@@ -178,28 +184,24 @@ def check_counted(td: TensorDictBase, counting: Counting, *, max_frames: int | N
         counting: what the envs are like.
         max_frames: the step limit, if one was set beside the envs' own.
     """
-    before, after = marks_of(td, counting), marks_of(td, counting, following=True)
     terminated, truncated, done = (per_frame(td, (NEXT, name)) for name in (TERMINATED, TRUNCATED, DONE))
-    is_valid, rewards = valid(td), per_frame(td, (NEXT, REWARD))
+    rewards = per_frame(td, (NEXT, REWARD))
     actions = [td[leaf.key].numpy().astype(leaf.dtype) for leaf in action_leaves(counting.action_space)]
-    for env in range(td.shape[0]):
-        expected: Mark | None = None
-        for t in np.flatnonzero(is_valid[env]):
-            here, there = Mark(*before[env, t].tolist()), Mark(*after[env, t].tolist())
-            at = f"row {env}, step {t}"
-            assert expected in (None, here), f"{at}: after the one before comes {expected}, the batch says {here}"
-            wanted = here._replace(step=here.step + 1)
-            assert there == wanted, f"{at}: a step from {here} leads to {wanted}, the batch says {there}"
-            if isinstance(counting.script, Script):
-                plan = counting.script.plan(there.env, there.episode)
-                ends = plan.flags if there.step == plan.length else (False, False)
-                ends, got = (ends[0], ends[1] or there.step == max_frames), (terminated[env, t], truncated[env, t])
-                assert got == ends, f"{at}: (terminated, truncated) is {got}; {there} of {plan} ends with {ends}"
-            reward = reward_of(there, [leaf[env, t] for leaf in actions])
-            assert rewards[env, t] == reward, f"{at}: reward {rewards[env, t]}; {there} and its action give {reward}"
-            expected = Mark(there.env, there.episode + 1, 0) if done[env, t] else there
-    envs = {row[ok][0, 0] for row, ok in zip(before, is_valid, strict=True) if ok.any()}
-    assert len(envs) == sum(ok.any() for ok in is_valid), f"two rows are of the same env: {sorted(envs)}"
+    expected: dict[int, Mark] = {}
+    rows: dict[int, int] = {}
+    for row, t, here, there in _steps(td, counting):
+        at = f"row {row}, step {t}"
+        wanted = expected.get(row, here)
+        assert here == wanted, f"{at}: after the one before comes {wanted}, the batch says {here}"
+        assert rows.setdefault(here.env, row) == row, f"{at}: two rows are of the same env {here.env}"
+        if isinstance(counting.script, Script):
+            plan = counting.script.plan(there.env, there.episode)
+            ends = plan.flags if there.step == plan.length else (False, False)
+            ends, got = (ends[0], ends[1] or there.step == max_frames), (terminated[row, t], truncated[row, t])
+            assert got == ends, f"{at}: (terminated, truncated) is {got}; {there} of {plan} ends with {ends}"
+        reward = reward_of(there, [leaf[row, t] for leaf in actions])
+        assert rewards[row, t] == reward, f"{at}: reward {rewards[row, t]}; {there} and its action give {reward}"
+        expected[row] = Mark(there.env, there.episode + 1, 0) if done[row, t] else there
 
 
 def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: bool = False) -> None:
@@ -216,12 +218,9 @@ def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: 
     made: dict[tuple[int, int, int], set[Mark]] = {}
     for batch in batches:
         rows = joined([batch])
-        before, after = marks_of(rows, counting), marks_of(rows, counting, following=True)
         ids = per_frame(rows, TRAJ_IDS)
-        for env, t in np.argwhere(valid(rows)):
-            here, there = Mark(*before[env, t].tolist()), Mark(*after[env, t].tolist())
+        for env, t, here, _ in _steps(rows, counting):
             frames = made.setdefault((*life_of(int(ids[env, t])), here.env), set())
-            assert there == here._replace(step=here.step + 1), f"a step from {here} does not lead to {there}"
             assert here not in frames, f"{here} is there twice"
             frames.add(here)
     for life, frames in made.items() if not gaps else ():

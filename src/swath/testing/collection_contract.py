@@ -20,6 +20,7 @@ class TestCollectingInProcesses(TestCollectingFromMyEnv):
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -29,7 +30,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
-from swath.collectors.multi import MultiAsyncCollector, MultiSyncCollector
+from swath.collectors.multi import MultiCollector
 from swath.keys import DONE, NEXT, VERSION
 from swath.seeds import derive
 from swath.testing import checks
@@ -102,23 +103,24 @@ class CollectionContract:
         return lambda _: make_env()
 
     def _collector(self, sources: list[MakeEnv], policy: Any, seed: int | None, backend: str) -> Any:
-        n_envs, n_workers = self.n_envs, self.n_workers or 1
-        if n_envs is None:
-            env = sources[0]()
-            n_envs = getattr(env, "num_envs", 1)
-            env.close()
-        per_worker, shares = self.n_steps * n_envs, n_workers if self.sync else 1
-        total = per_worker * n_workers * self.n_batches
-        options: dict[str, Any] = {"envs_per_worker": self.n_envs, "seed": seed, "total_frames": total}
-        options["frames_per_batch"] = per_worker * shares
+        size, n_workers = self.n_envs or 1, self.n_workers or 1
+        if self.n_envs is None:
+            with closing(sources[0]()) as env:
+                size = getattr(env, "num_envs", 1)
+        share = self.n_steps * size
+        options: dict[str, Any] = {
+            "envs_per_worker": self.n_envs,
+            "seed": seed,
+            "frames_per_batch": share * (n_workers if self.sync else 1),
+            "total_frames": share * n_workers * self.n_batches,
+        }
         if self.n_workers is None:
             return Collector(sources[0], policy, **options)
         if backend == "ray":
             from swath.collectors.ray_collector import RayCollector  # noqa: PLC0415  Ray is optional
 
             return RayCollector(sources, policy, sync=self.sync, **options)
-        kind = MultiSyncCollector if self.sync else MultiAsyncCollector
-        return kind(sources, policy, backend=backend, **options)
+        return MultiCollector(sources, policy, sync=self.sync, backend=backend, **options)
 
     def test_batches_have_the_promised_size(self, make_collector: MakeCollector) -> None:
         """Of one shape, the last dimension time; the counter counts what is valid."""

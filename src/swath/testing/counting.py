@@ -19,41 +19,36 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.spaces import Array, action_leaves
-from swath.testing.faults import Begun, EnvBroke, Fault, Faults, GoesWrong, Mark, Mishaps, Stepped, mapped
+from swath.rollout.spaces import Array, action_leaves, observation_leaves
+from swath.testing.faults import Fault, Faults, Mark, Mishaps, mishaps_of
 
 # What is observed
 
-_BITS = (8, 16, 20)
-"""Room for env, episode and step."""
+_SIZES = np.array([2**8, 2**16, 2**20])
+"""How many envs, episodes and steps there may be; together they are one number of 44 bits, or 6 bytes."""
 
-_SIZES = np.array([2**bits for bits in _BITS])
-_SHIFTS = np.array([0, _BITS[0], _BITS[0] + _BITS[1]])
-_N_BITS = sum(_BITS)
-_N_BYTES = -(-_N_BITS // 8)
+_N_BITS, _N_BYTES = 44, 6
 
 
 def _vector(dtype: Any) -> spaces.Box:
     return spaces.Box(np.zeros(3, dtype), _SIZES.astype(dtype), dtype=dtype)
 
 
-def _image() -> spaces.Box:
-    return spaces.Box(0, 255, (_N_BYTES, 2, 3), np.uint8)
-
+_FLOAT32, _FLOAT64, _IMAGE = _vector(np.float32), _vector(np.float64), spaces.Box(0, 255, (_N_BYTES, 2, 3), np.uint8)
 
 OBSERVATIONS: dict[str, spaces.Space[Any]] = {
-    "vector": _vector(np.float32),
-    "float64": _vector(np.float64),
-    "image": _image(),
+    "vector": _FLOAT32,
+    "float64": _FLOAT64,
+    "image": _IMAGE,
     "discrete": spaces.Discrete(2**_N_BITS, start=3),
     "multi_discrete": spaces.MultiDiscrete(_SIZES),
     "multi_binary": spaces.MultiBinary(_N_BITS),
-    "dict": spaces.Dict({"image": _image(), "place": _vector(np.float32)}),
-    "tuple": spaces.Tuple((_vector(np.float32), spaces.Discrete(2**_N_BITS))),
+    "dict": spaces.Dict({"image": _IMAGE, "place": _FLOAT32}),
+    "tuple": spaces.Tuple((_FLOAT32, spaces.Discrete(2**_N_BITS))),
     "nested": spaces.Dict(
         {
-            "camera": spaces.Dict({"left": _image(), "right": _image()}),
-            "state": spaces.Tuple((_vector(np.float64), spaces.Dict({"bits": spaces.MultiBinary(_N_BITS)}))),
+            "camera": spaces.Dict({"left": _IMAGE, "right": _IMAGE}),
+            "state": spaces.Tuple((_FLOAT64, spaces.Dict({"bits": spaces.MultiBinary(_N_BITS)}))),
         }
     ),
 }
@@ -64,25 +59,21 @@ def write(space: spaces.Space[Any], mark: Mark) -> Any:
     """The observation of this space that says `mark`.
 
     Raises:
-        ValueError: the space cannot hold marks, or the mark is too large.
+        ValueError: the mark is too large.
     """
     if isinstance(space, spaces.Dict):
         return {name: write(part, mark) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(write(part, mark) for part in space.spaces)
-    if any(not 0 <= value < size for value, size in zip(mark, _SIZES, strict=True)):
-        raise ValueError(f"{mark} does not fit; env, episode and step must be below {_SIZES.tolist()}")
-    code = mark.env | mark.episode << _BITS[0] | mark.step << _BITS[0] + _BITS[1]
-    if isinstance(space, spaces.Discrete) and space.n >= 2**_N_BITS:
-        return np.int64(space.start + code)
-    if isinstance(space, spaces.MultiBinary) and space.shape == (_N_BITS,):
+    code = int(np.ravel_multi_index(mark, _SIZES))
+    if isinstance(space, spaces.Discrete):
+        return space.start + code
+    if isinstance(space, spaces.MultiBinary):
         return (code >> np.arange(_N_BITS) & 1).astype(np.int8)
-    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and space.shape[:1] == (_N_BYTES,):
-        channels = np.frombuffer(code.to_bytes(_N_BYTES, "little"), np.uint8)
-        return np.broadcast_to(channels.reshape(-1, *[1] * (len(space.shape) - 1)), space.shape).copy()
-    if isinstance(space, spaces.Box | spaces.MultiDiscrete) and space.shape == (3,) and space.dtype != np.uint8:
-        return np.array(mark, dtype=space.dtype)
-    raise ValueError(f"{space} cannot hold a mark; compose the spaces of OBSERVATIONS: {', '.join(OBSERVATIONS)}")
+    if space.dtype == np.uint8:
+        channels = np.frombuffer(code.to_bytes(_N_BYTES, "little"), np.uint8).reshape(-1, 1, 1)
+        return np.broadcast_to(channels, space.shape or ()).copy()
+    return np.array(mark, dtype=space.dtype)
 
 
 def read(space: spaces.Space[Any], entry: Any) -> Array:
@@ -97,13 +88,12 @@ def read(space: spaces.Space[Any], entry: Any) -> Array:
     elif isinstance(space, spaces.MultiBinary):
         codes = values @ (1 << np.arange(_N_BITS))
     elif space.dtype == np.uint8:
-        pixels = values.reshape(*values.shape[: values.ndim - len(space.shape or ())], _N_BYTES, -1)
+        pixels = values.reshape(*values.shape[:-3], _N_BYTES, -1)
         assert (pixels == pixels[..., :1]).all(), "pixels of one channel differ: images were mixed"
         codes = pixels[..., 0] @ (1 << 8 * np.arange(_N_BYTES))
     else:
         return values
-    marks: Array = codes[..., None] >> _SHIFTS & _SIZES - 1
-    return marks
+    return np.stack(np.unravel_index(codes % 2**_N_BITS, _SIZES), -1)
 
 
 # How long episodes last and how they end
@@ -169,7 +159,7 @@ class RandomScript:
     endings: tuple[Ending, ...] = ("terminated", "truncated")
 
     def __post_init__(self) -> None:
-        _require((self.shortest, self.longest - self.shortest + 1), self.endings)
+        _require(range(self.shortest, self.longest + 1), self.endings)
 
     def plan(self, env: int, episode: int, rng: np.random.Generator) -> EpisodePlan:  # noqa: ARG002  only drawn
         """Drawn anew at each reset."""
@@ -177,11 +167,11 @@ class RandomScript:
         return EpisodePlan(length, self.endings[int(rng.integers(len(self.endings)))])
 
 
-def _require(lengths: tuple[int, ...], endings: tuple[str, ...]) -> None:
+def _require(lengths: Sequence[int], endings: Sequence[str]) -> None:
     if not lengths or min(lengths) < 1:
-        raise ValueError(f"lengths {lengths} of episodes must be at least 1, the longest no less than the shortest")
+        raise ValueError("an episode has at least 1 step, and the longest no fewer than the shortest")
     if not endings or not {*endings} <= {*get_args(Ending)}:
-        raise ValueError(f"endings={endings!r} must be of {', '.join(map(repr, get_args(Ending)))}")
+        raise ValueError(f"endings={endings!r} must be of {', '.join(get_args(Ending))}")
 
 
 # The envs
@@ -195,7 +185,7 @@ class Counting:
         observation: a name of `OBSERVATIONS`, or a space composed of their leaves.
         action_space: any served space; actions outside it are refused.
         script: how long episodes last and how they end.
-        in_place: the env returns the same arrays from every step, written anew.
+        in_place: the env returns the same arrays from every step, written anew; for spaces of arrays.
     """
 
     observation: str | spaces.Space[Any] = "vector"
@@ -209,54 +199,7 @@ class Counting:
         return OBSERVATIONS[self.observation] if isinstance(self.observation, str) else self.observation
 
 
-class _Counts(gym.Env[Any, Any]):
-    """A counting env in which nothing goes wrong."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  gymnasium's own declaration
-    mark: Mark
-
-    def __init__(self, number: int, counting: Counting, render_mode: str | None) -> None:
-        self.counting, self.render_mode = counting, render_mode
-        self.observation_space, self.action_space = counting.observation_space, counting.action_space
-        self.plan: EpisodePlan | None = None
-        self.seeds: list[int | None] = []
-        self.closed = 0
-        self._kept = write(self.observation_space, Mark(number, 0, 0))
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
-        super().reset(seed=seed, options=options)
-        self.seeds.append(seed)
-        mark = Mark(self.mark.env, self.mark.episode + 1, 0)
-        self.plan = self.counting.script.plan(mark.env, mark.episode, self.np_random)
-        return self._look(mark), {}
-
-    def step(self, action: Any) -> Stepped:
-        mark = self.mark._replace(step=self.mark.step + 1)
-        if self.plan is None:
-            raise RuntimeError(f"env {mark.env} was stepped before a reset, or after the end of {self.mark}")
-        if not self.action_space.contains(action):
-            raise TypeError(f"env {mark.env} got the action {action!r}; {self.action_space} wants another")
-        reward = reward_of(mark, [reduce(getitem, leaf.path, action) for leaf in action_leaves(self.action_space)])
-        flags = self.plan.flags if mark.step == self.plan.length else (False, False)
-        if any(flags):
-            self.plan = None
-        return self._look(mark), reward, *flags, {}
-
-    def close(self) -> None:
-        self.closed += 1
-
-    def render(self) -> Any:
-        """A small frame whose grey is the step."""
-        return np.full((8, 8, 3), self.mark.step % 256, dtype=np.uint8)
-
-    def _look(self, mark: Mark) -> Any:
-        observation = write(self.observation_space, mark)
-        if self.counting.in_place:
-            observation = self._kept = mapped(_overwritten, self._kept, observation)
-        return observation
-
-
-class CountingEnv(GoesWrong, _Counts):
+class CountingEnv(gym.Env[Any, Any]):
     """An env whose data name themselves, and which refuses to be misused.
 
     Its observations are marks, its rewards `reward_of(mark, action)`. Stepping it before a reset or after an end is a
@@ -275,6 +218,8 @@ class CountingEnv(GoesWrong, _Counts):
         closed: how often it was closed.
     """
 
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  gymnasium's own declaration
+
     def __init__(
         self,
         number: int = 0,
@@ -282,8 +227,55 @@ class CountingEnv(GoesWrong, _Counts):
         faults: Iterable[Fault] | Mishaps = (),
         render_mode: str | None = None,
     ) -> None:
-        _Counts.__init__(self, number, counting or Counting(), render_mode)
-        GoesWrong.__init__(self, number, faults)
+        self.counting, self.render_mode = counting or Counting(), render_mode
+        self.observation_space, self.action_space = self.counting.observation_space, self.counting.action_space
+        self.mark = Mark(number, -1, 0)
+        self.plan: EpisodePlan | None = None
+        self.seeds: list[int | None] = []
+        self.closed = 0
+        self._mishaps, self._kept = mishaps_of(faults), write(self.observation_space, Mark(*_SIZES - 1))
+        if not self.observation_space.contains(self._kept):
+            raise ValueError(f"{self.observation_space} cannot hold a mark; compose spaces of OBSERVATIONS")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode."""
+        mark = Mark(self.mark.env, self.mark.episode + 1, 0)
+        self._mishaps.resetting(mark)
+        super().reset(seed=seed, options=options)
+        self.seeds.append(seed)
+        self.plan = self.counting.script.plan(mark.env, mark.episode, self.np_random)
+        return self._look(mark), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Make one step."""
+        mark = self.mark._replace(step=self.mark.step + 1)
+        self._mishaps.stepping(mark)
+        if self.plan is None:
+            raise RuntimeError(f"env {mark.env} was stepped before a reset, or after the end of {self.mark}")
+        if not self.action_space.contains(action):
+            raise TypeError(f"env {mark.env} got the action {action!r}; {self.action_space} wants another")
+        reward = reward_of(mark, [reduce(getitem, leaf.path, action) for leaf in action_leaves(self.action_space)])
+        flags = self.plan.flags if mark.step == self.plan.length else (False, False)
+        if any(flags):
+            self.plan = None
+        return *self._mishaps.stepped(mark, self._look(mark), reward), *flags, {}
+
+    def close(self) -> None:
+        """Count that it was closed."""
+        self.closed += 1
+        self._mishaps.closed(self.mark.env)
+
+    def render(self) -> Any:
+        """A small frame whose grey is the step."""
+        return np.full((8, 8, 3), self.mark.step % 256, dtype=np.uint8)
+
+    def _look(self, mark: Mark) -> Any:
+        self.mark, observation = mark, write(self.observation_space, mark)
+        if not self.counting.in_place:
+            return observation
+        for leaf in observation_leaves(self.observation_space):
+            reduce(getitem, leaf.path, self._kept)[...] = reduce(getitem, leaf.path, observation)
+        return self._kept
 
 
 class CountingEnvs:
@@ -299,19 +291,15 @@ class CountingEnvs:
     """
 
     def __init__(self, counting: Counting | None = None, faults: Faults | None = None, first: int = 0) -> None:
-        self.counting = counting or Counting()
-        self.faults = dict(faults or {})
+        self.counting, self.faults = counting or Counting(), dict(faults or {})
         self.made: list[CountingEnv] = []
-        self._next = first
-        self._home = os.getpid()
+        self._next, self._home = first, os.getpid()
 
     def __call__(self) -> CountingEnv | None:
         """The next env."""
         number, self._next = self._next, self._next + 1
         mishaps = Mishaps(self.faults.get(number, ()), self._home)
-        if mishaps.due("raise_at_build"):
-            raise EnvBroke(f"env {number} could not be built")
-        if mishaps.due("build_nothing"):
+        if not mishaps.building(number):
             return None
         self.made.append(CountingEnv(number, self.counting, mishaps))
         return self.made[-1]
@@ -327,10 +315,3 @@ def reward_of(mark: Mark | Sequence[int], action: Sequence[Any]) -> float:
     env, episode, step = (int(part) for part in mark)
     said = zlib.crc32(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in action))
     return (31 * env + 7 * episode + step + said) % 1024 / 8
-
-
-def _overwritten(kept: Array, fresh: Any) -> Any:
-    if np.shape(fresh) != kept.shape or kept.shape == ():
-        return fresh
-    kept[...] = fresh
-    return kept

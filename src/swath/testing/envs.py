@@ -190,10 +190,6 @@ class MockVectorEnv(VectorEnv):
         return [self.env] * self.num_envs
 
 
-def _apart(begun: Mapping[Any, Begun]) -> tuple[ByAgent, ByAgent]:
-    return {agent: obs for agent, (obs, _) in begun.items()}, {agent: info for agent, (_, info) in begun.items()}
-
-
 class BasicMultiAgent(MultiAgentEnv):
     """Agents that all act in every step, each in a `MockEnv` of 25 steps, and end together.
 
@@ -206,7 +202,7 @@ class BasicMultiAgent(MultiAgentEnv):
     """
 
     def __init__(self, num: int) -> None:
-        self.envs = {agent: MockEnv(25) for agent in range(num)}
+        self.envs: dict[Any, MockEnv] = {agent: MockEnv(25) for agent in range(num)}
         self.agents = list(self.envs)
         self.observation_space = gym.spaces.Discrete(2)
         self.action_space = gym.spaces.Discrete(2)
@@ -219,7 +215,8 @@ class BasicMultiAgent(MultiAgentEnv):
         super().reset(seed=seed, options=options)
         self.resetted = True
         self._ended.clear()
-        return _apart({agent: env.reset() for agent, env in self.envs.items()})
+        begun = {agent: env.reset() for agent, env in self.envs.items()}
+        return {agent: obs for agent, (obs, _) in begun.items()}, {agent: info for agent, (_, info) in begun.items()}
 
     def step(self, action_dict: ByAgent) -> Step:
         """Step the envs of those that act."""
@@ -282,31 +279,30 @@ class SometimesZeroAgentsMultiAgent(BasicMultiAgent):
 
     def __init__(self, num: int = 3) -> None:
         super().__init__(num)
-        self._unseen: dict[Any, Begun] = {}
 
     def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[ByAgent, ByAgent]:
         """Begin with some of the agents."""
-        obs, infos = super().reset(seed=seed, options=options)
-        self._unseen = {agent: (obs[agent], infos[agent]) for agent in obs}
+        self._unseen, _ = super().reset(seed=seed, options=options)
         return self._shown()
 
     def step(self, action_dict: ByAgent) -> Step:
         """Step those that act; show some of those that wait, and pay some."""
-        obs, rewards, terminateds, truncateds, infos = super().step(action_dict)
-        self._unseen |= {agent: (obs[agent], infos[agent]) for agent in obs if agent not in self._ended}
-        shown, shown_infos = self._shown()
+        obs, rewards, terminateds, truncateds, _ = super().step(action_dict)
+        self._unseen |= {agent: seen for agent, seen in obs.items() if agent not in self._ended}
+        shown, infos = self._shown()
         rewards |= {agent: float(self.np_random.random()) for agent in self._some()}
-        return shown, rewards, terminateds, truncateds, shown_infos
+        return shown, rewards, terminateds, truncateds, infos
 
     def _some(self) -> list[Any]:
         waiting = [agent for agent in self.agents if agent not in self._ended]
         return [agent for agent in waiting if self.np_random.random() < 0.5]
 
     def _shown(self) -> tuple[ByAgent, ByAgent]:
-        return _apart({agent: self._unseen.pop(agent) for agent in self._some() if agent in self._unseen})
+        shown = {agent: self._unseen.pop(agent) for agent in self._some() if agent in self._unseen}
+        return shown, {agent: {} for agent in shown}
 
 
-class RoundRobinMultiAgent(MultiAgentEnv):
+class RoundRobinMultiAgent(BasicMultiAgent):
     """Agents with episodes of 5 steps: each step shows the next one what came of its last action, a round later.
 
     An agent sees its end with a reward of 0; the episode is over when all have.
@@ -317,23 +313,15 @@ class RoundRobinMultiAgent(MultiAgentEnv):
     """
 
     def __init__(self, num: int, increment_obs: bool = False) -> None:
-        self.envs = [MockEnv2(5) if increment_obs else MockEnv(5) for _ in range(num)]
-        self.agents = list(range(num))
+        super().__init__(num)
+        self.envs = {agent: MockEnv2(5) if increment_obs else MockEnv(5) for agent in range(num)}
         self.observation_space = gym.spaces.Discrete(10)
-        self.action_space = gym.spaces.Discrete(2)
         self._enough = num
-        self._last: dict[Any, Stepped] = {}
-        self._ended: set[Any] = set()
-        self._turn = 0
-        super().__init__()
 
     def reset(self, *, seed: int | None = None, options: Options = None) -> tuple[ByAgent, ByAgent]:
         """Begin with agent 0."""
-        super().reset(seed=seed, options=options)
-        for agent, env in enumerate(self.envs):
-            obs, info = env.reset()
-            self._last[agent] = (obs, 0.0, False, False, info)
-        self._ended.clear()
+        obs, infos = super().reset(seed=seed, options=options)
+        self._last: dict[Any, Stepped] = {agent: (obs[agent], 0.0, False, False, infos[agent]) for agent in obs}
         self._turn = 0
         shown, _, _, _, infos = self.step({})
         return shown, infos

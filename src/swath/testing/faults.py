@@ -15,7 +15,6 @@ import numpy as np
 _Step = Literal["raise", "exit", "kill", "hang", "nan", "nan_reward", "shape"]
 Kind = Literal[_Step, "raise_at_reset", "raise_at_close", "raise_at_build", "build_nothing"]
 
-_ENDINGS: tuple[Kind, ...] = ("exit", "kill")
 EXIT_CODE = 3
 """With which a process ends by the fault `"exit"`."""
 
@@ -48,67 +47,13 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise ValueError(f"kind={self.kind!r} must be one of {', '.join(map(repr, get_args(Kind)))}")
-        if self.every is None:
-            return
-        if self.every < 1 or (self.episode, self.step) != (0, 1):
-            raise ValueError(f"{self}: every is 1 or more, and takes the place of episode and step")
-        if self.kind not in get_args(_Step):
-            raise ValueError(f"{self}: every is for what goes wrong in steps: {', '.join(get_args(_Step))}")
+            raise ValueError(f"kind={self.kind!r} must be one of {', '.join(get_args(Kind))}")
+        if self.every is not None and (self.every < 1 or self.kind not in get_args(_Step)):
+            raise ValueError(f"{self}: every is 1 or more, for kinds of steps: {', '.join(get_args(_Step))}")
 
 
 Faults: TypeAlias = Mapping[int, Sequence[Fault]]
 """Faults by env number."""
-
-
-class Mishaps:
-    """The faults that are still to come in one env.
-
-    Args:
-        faults: what will go wrong.
-        home: the process that is not to be ended by them; by default this one.
-    """
-
-    def __init__(self, faults: Iterable[Fault], home: int | None = None) -> None:
-        without_end = float("inf")
-        self._left: list[list[Any]] = [
-            [fault, (1 if fault.every is None else without_end) if fault.times is None else fault.times]
-            for fault in faults
-        ]
-        self._home = os.getpid() if home is None else home
-        self._steps = 0
-
-    def due(self, kind: Kind, episode: int = 0, step: int = 1) -> bool:
-        """Whether this goes wrong now; if so, it has then gone wrong once more."""
-        for each in self._left:
-            fault, left = each
-            is_now = (fault.episode, fault.step) == (episode, step)
-            if fault.every is not None:
-                is_now = step > 0 and self._steps % fault.every == 0
-            if left > 0 and fault.kind == kind and is_now:
-                each[1] -= 1
-                return True
-        return False
-
-    def begin_step(self, episode: int, step: int) -> bool:
-        """An env begins a step; there may be no return from here.
-
-        Returns:
-            Whether the step is to raise.
-
-        Raises:
-            SystemExit: it ends the worker, in the process that planned it.
-        """
-        self._steps += 1
-        ended = next((kind for kind in _ENDINGS if self.due(kind, episode, step)), None)
-        if ended is not None:
-            if os.getpid() == self._home:
-                raise SystemExit(EXIT_CODE)
-            os._exit(EXIT_CODE) if ended == "exit" else os.kill(os.getpid(), signal.SIGKILL)
-            threading.Event().wait()
-        if self.due("hang", episode, step):
-            threading.Event().wait()
-        return self.due("raise", episode, step)
 
 
 class Mark(NamedTuple):
@@ -119,58 +64,85 @@ class Mark(NamedTuple):
     step: int
 
 
-Begun: TypeAlias = tuple[Any, dict[str, Any]]
-Stepped: TypeAlias = tuple[Any, Any, bool, bool, dict[str, Any]]
+class Mishaps:
+    """The faults that are still to come in one env, and where they happen: an env calls this at each of its moments.
 
-
-class GoesWrong(gym.Env[Any, Any]):
-    """Faults before and after what the next class in line does.
-
-    Attributes:
-        mark: what it has last observed.
+    Args:
+        faults: what will go wrong.
+        home: the process that is not to be ended by them; by default this one.
     """
 
-    def __init__(self, number: int, faults: Iterable[Fault] | Mishaps) -> None:
-        self.mark = Mark(number, -1, 0)
-        self._mishaps = faults if isinstance(faults, Mishaps) else Mishaps(faults)
+    def __init__(self, faults: Iterable[Fault], home: int | None = None) -> None:
+        self._left = {fault: fault.times for fault in faults}
+        self._home = os.getpid() if home is None else home
+        self._steps = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Begun:
-        """Begin the next episode."""
-        mark = Mark(self.mark.env, self.mark.episode + 1, 0)
-        if self._mishaps.due("raise_at_reset", mark.episode):
+    def _due(self, kind: Kind, episode: int = 0, step: int = 1) -> bool:
+        """Whether this goes wrong now; if so, it has then gone wrong once more."""
+        for fault, left in self._left.items():
+            now = self._steps % fault.every == 0 if fault.every else (fault.episode, fault.step) == (episode, step)
+            if fault.kind == kind and now and left != 0:
+                self._left[fault] = (None if fault.every else 0) if left is None else left - 1
+                return True
+        return False
+
+    def building(self, env: int) -> bool:
+        """Whether an env is to be built, not `None`.
+
+        Raises:
+            EnvBroke: it is to fail.
+        """
+        if self._due("raise_at_build"):
+            raise EnvBroke(f"env {env} could not be built")
+        return not self._due("build_nothing")
+
+    def resetting(self, mark: Mark) -> None:
+        """An env begins the episode of this mark."""
+        if self._due("raise_at_reset", mark.episode):
             raise EnvBroke(f"env {mark.env} raised at the reset of episode {mark.episode}")
-        observation, info = super().reset(seed=seed, options=options)
-        self.mark = mark
-        return self._observed(observation), info
 
-    def step(self, action: Any) -> Stepped:
-        """Make one step."""
-        mark = self.mark._replace(step=self.mark.step + 1)
-        if self._mishaps.begin_step(mark.episode, mark.step):
+    def stepping(self, mark: Mark) -> None:
+        """An env makes the step to this mark; there may be no return from here.
+
+        Raises:
+            EnvBroke: the step is to raise.
+            SystemExit: it ends the worker, in the process that planned it.
+        """
+        at = mark.episode, mark.step
+        self._steps += 1
+        exits, killed = self._due("exit", *at), self._due("kill", *at)
+        if (exits or killed) and os.getpid() == self._home:
+            raise SystemExit(EXIT_CODE)
+        if exits:
+            os._exit(EXIT_CODE)
+        if killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if killed or self._due("hang", *at):
+            threading.Event().wait()
+        if self._due("raise", *at):
             raise EnvBroke(f"env {mark.env} raised at step {mark.step} of episode {mark.episode}")
-        observation, reward, terminated, truncated, info = super().step(action)
-        self.mark = mark
-        if self._mishaps.due("nan_reward", mark.episode, mark.step):
-            reward = float("nan")
-        return self._observed(observation), reward, terminated, truncated, info
 
-    def close(self) -> None:
-        """Close the env."""
-        super().close()
-        if self._mishaps.due("raise_at_close"):
-            raise EnvBroke(f"env {self.mark.env} raised when it was closed")
+    def stepped(self, mark: Mark, observation: Any, reward: Any) -> tuple[Any, Any]:
+        """Observation and reward of this step, as they are to be."""
+        at = mark.episode, mark.step
+        if self._due("nan", *at):
+            observation = _changed(observation, lambda leaf: leaf * np.nan if leaf.dtype.kind == "f" else leaf)
+        if self._due("shape", *at):
+            observation = _changed(observation, lambda leaf: np.append(leaf, leaf.flat[:1]))
+        return observation, float("nan") if self._due("nan_reward", *at) else reward
 
-    def _observed(self, observation: Any) -> Any:
-        if self._mishaps.due("nan", self.mark.episode, self.mark.step):
-            observation = mapped(
-                lambda leaf: np.full_like(leaf, np.nan) if leaf.dtype.kind == "f" else leaf, observation
-            )
-        if self._mishaps.due("shape", self.mark.episode, self.mark.step):
-            observation = mapped(lambda leaf: np.append(leaf, leaf.flat[:1]), observation)
-        return observation
+    def closed(self, env: int) -> None:
+        """An env has been closed."""
+        if self._due("raise_at_close"):
+            raise EnvBroke(f"env {env} raised when it was closed")
 
 
-class FaultyEnv(GoesWrong, gym.Wrapper[Any, Any, Any, Any]):
+def mishaps_of(faults: Iterable[Fault] | Mishaps) -> Mishaps:
+    """What of these faults is still to come."""
+    return faults if isinstance(faults, Mishaps) else Mishaps(faults)
+
+
+class FaultyEnv(gym.Wrapper[Any, Any, Any, Any]):
     """Does what the env does, and goes wrong where the faults say.
 
     Args:
@@ -178,17 +150,41 @@ class FaultyEnv(GoesWrong, gym.Wrapper[Any, Any, Any, Any]):
         faults: what goes wrong, or what of that is still to come; `"raise_at_build"` and `"build_nothing"` are for
             factories and do nothing here.
         number: which env it is, for messages.
+
+    Attributes:
+        mark: what it has last observed.
     """
 
     def __init__(self, env: gym.Env[Any, Any], faults: Iterable[Fault] | Mishaps, number: int = 0) -> None:
-        gym.Wrapper.__init__(self, env)
-        GoesWrong.__init__(self, number, faults)
+        super().__init__(env)
+        self.mark, self._mishaps = Mark(number, -1, 0), mishaps_of(faults)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode."""
+        mark = Mark(self.mark.env, self.mark.episode + 1, 0)
+        self._mishaps.resetting(mark)
+        begun = super().reset(seed=seed, options=options)
+        self.mark = mark
+        return begun
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Make one step."""
+        mark = self.mark._replace(step=self.mark.step + 1)
+        self._mishaps.stepping(mark)
+        observation, reward, *rest = super().step(action)
+        self.mark = mark
+        return *self._mishaps.stepped(mark, observation, reward), *rest
+
+    def close(self) -> None:
+        """Close the env."""
+        super().close()
+        self._mishaps.closed(self.mark.env)
 
 
-def mapped(change: Callable[..., Any], observation: Any, *others: Any) -> Any:
-    """The observation with each leaf changed, given the same leaves of others."""
+def _changed(observation: Any, change: Callable[[Any], Any]) -> Any:
+    """The observation with each leaf changed."""
     if isinstance(observation, dict):
-        return {name: mapped(change, part, *(other[name] for other in others)) for name, part in observation.items()}
+        return {name: _changed(part, change) for name, part in observation.items()}
     if isinstance(observation, tuple):
-        return tuple(mapped(change, *parts) for parts in zip(observation, *others, strict=True))
-    return change(np.asarray(observation), *others)
+        return tuple(_changed(part, change) for part in observation)
+    return change(np.asarray(observation))

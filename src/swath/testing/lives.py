@@ -7,9 +7,9 @@ Lives(directory, script) ─▶ sources(W) ─▶ one env source per worker ─�
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -44,69 +44,40 @@ class Lives:
     counting: Counting | None = None
     make_env: Callable[[], gym.Env[Any, Any]] | None = None
 
-    def __post_init__(self) -> None:
-        for worker, lives in self.script.items():
-            for life, faults in enumerate(lives):
-                unknown = sorted(env for env in _by_env(faults) if not 0 <= env < self.num_envs)
-                if unknown:
-                    raise ValueError(f"worker {worker}, life {life}: no envs {unknown}; num_envs={self.num_envs}")
-
-    def sources(self, n_workers: int) -> list[LifeSource]:
+    def sources(self, n_workers: int) -> list[Callable[[], gym.Env[Any, Any] | None]]:
         """One env source per worker.
 
         Raises:
             ValueError: the script is of other workers, too.
         """
-        others = sorted(set(self.script) - set(range(n_workers)))
-        if others:
-            raise ValueError(f"the script is of workers {others}, too; there are {n_workers}")
-        return [LifeSource(self, worker) for worker in range(n_workers)]
+        if not self.script.keys() <= set(range(n_workers)):
+            raise ValueError(f"the script is of workers {sorted(self.script)}; there are {n_workers}")
+        return [partial(self._made, worker, os.getpid()) for worker in range(n_workers)]
 
     def begun(self, worker: int) -> int:
         """How many lives of a worker have begun to build their envs."""
-        return -(-len(list(self.directory.glob(f"worker{worker}-*"))) // self.num_envs)
+        return -(-self._built(worker) // self.num_envs)
 
+    def _made(self, worker: int, home: int) -> gym.Env[Any, Any] | None:
+        """The next env of a worker's life, or the first of its next life."""
+        life, env = divmod(self._built(worker), self.num_envs)
+        script, number = self.script.get(worker, ()), worker * self.num_envs + env
+        faults = script[life] if life < len(script) else ()
+        mishaps = Mishaps((faults if isinstance(faults, Mapping) else {0: faults}).get(env, ()), home)
+        self._note(worker)
+        try:
+            if not mishaps.building(number):
+                return None
+        except EnvBroke:
+            for _ in range(env + 1, self.num_envs):
+                self._note(worker)  # the envs that this life will not build
+            raise
+        if self.make_env is not None:
+            return FaultyEnv(self.make_env(), mishaps, number)
+        return CountingEnv(number, self.counting, mishaps)
 
-class LifeSource:
-    """Builds the envs of one worker, life after life.
+    def _built(self, worker: int) -> int:
+        return len(list(self.directory.glob(f"worker{worker}-*")))
 
-    Args:
-        lives: what goes wrong.
-        worker: whose envs.
-    """
-
-    def __init__(self, lives: Lives, worker: int) -> None:
-        self._lives = lives
-        self._worker = worker
-        self._home = os.getpid()
-
-    def __call__(self) -> gym.Env[Any, Any] | None:
-        """The next env of this life, or the first of the next life."""
-        lives, worker = self._lives, self._worker
-        life, env = divmod(next(self._claims()), lives.num_envs)
-        script = lives.script.get(worker, ())
-        faults = _by_env(script[life]).get(env, ()) if life < len(script) else ()
-        mishaps = Mishaps(faults, self._home)
-        if mishaps.due("raise_at_build"):
-            for _ in zip(range(env + 1, lives.num_envs), self._claims(), strict=False):
-                pass  # the envs that this life will not build
-            raise EnvBroke(f"env {env} of worker {worker} could not be built")
-        if mishaps.due("build_nothing"):
-            return None
-        number = worker * lives.num_envs + env
-        if lives.make_env is not None:
-            return FaultyEnv(lives.make_env(), mishaps, number)
-        return CountingEnv(number, lives.counting, mishaps)
-
-    def _claims(self) -> Iterator[int]:
-        """Numbers that nobody has had before: each is a file."""
-        for number in count():
-            try:
-                (self._lives.directory / f"worker{self._worker}-{number}").touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            yield number
-
-
-def _by_env(faults: LifeFaults) -> Faults:
-    return faults if isinstance(faults, Mapping) else {0: faults}
+    def _note(self, worker: int) -> None:
+        (self.directory / f"worker{worker}-{self._built(worker)}").touch(exist_ok=False)

@@ -12,6 +12,7 @@ import tomllib
 import warnings
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -22,9 +23,6 @@ from _pytest.terminal import TerminalReporter
 
 Table: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Modules of the other library, names in them, what takes their place."""
-
-Lent: TypeAlias = Mapping[Any, Mapping[str, Any]]
-"""Classes of ours, names of attributes that they get meanwhile, what these are."""
 
 
 class Shim:
@@ -38,61 +36,42 @@ class Shim:
         extra: of swath that installs it.
 
     Attributes:
-        swapped: a line on each name that was replaced.
+        patch: what is put back in the end.
     """
 
     def __init__(self, plugin: str, library: str, extra: str) -> None:
         self._plugin, self._library, self._extra = plugin, library, extra
-        self._missing: ModuleNotFoundError | None = None
-        self._patch = pytest.MonkeyPatch()
-        self.swapped: list[str] = []
+        self._found: bool | None = None
+        self.patch = pytest.MonkeyPatch()
 
-    def is_installed(self, module: str) -> bool:
-        """Import a module of the library, without its warnings; `pytest_configure` refuses a run that lacks it."""
-        try:
-            with warnings.catch_warnings(action="ignore"):
-                import_module(module)
-        except ModuleNotFoundError as error:
-            self._missing = error
-        return self._missing is None
+    def is_installed(self, package: str) -> bool:
+        """Whether a package that is needed is there; `pytest_configure` refuses a run that lacks it."""
+        self._found = find_spec(package) is not None
+        return self._found
 
-    def apply(self, table: Table, lent: Lent) -> None:
-        """Replace the names.
-
-        Raises:
-            ModuleNotFoundError: a module of the table is not there.
-        """
+    def apply(self, table: Table) -> None:
+        """Replace the names, in the modules that this version has."""
         with warnings.catch_warnings(action="ignore"):
-            modules = {name: import_module(name) for name in table}  # all before any of their names is ours
-            for module, names in table.items():
-                for name, value in names.items():
-                    home = value.__module__ if value.__module__.startswith("swath.testing") else "swath"
-                    self.swapped.append(f"{module}.{name} was {home}.{value.__name__}")
-                    self._patch.setattr(modules[module], name, value, raising=False)
-        for owner, attributes in lent.items():
-            for name, value in attributes.items():
-                self._patch.setattr(owner, name, value, raising=False)
+            modules = {name: import_module(name) for name in table if find_spec(name)}  # all before any name is ours
+        for path, module in modules.items():
+            for name, value in table[path].items():
+                self.patch.setattr(module, name, value, raising=False)
 
-    def undo(self) -> None:
-        """Put everything back; twice is fine."""
-        self._patch.undo()
+    def pytest_unconfigure(self) -> None:
+        """Put everything back."""
+        self.patch.undo()
 
     def pytest_configure(self) -> None:
         """Refuse a test run whose plugin could not do its work.
 
         Raises:
-            pytest.UsageError: the library cannot be imported, or the plugin was named too late.
+            pytest.UsageError: the library is not installed, or the plugin was named too late.
         """
-        if self._missing is not None:
-            raise pytest.UsageError(
-                f"{self._plugin} puts names into {self._library}, which cannot be imported ({self._missing}); "
-                f"install swath[{self._extra}]"
-            )
-        if not self.swapped:
-            raise pytest.UsageError(
-                f"{self._plugin} came after the conftests were imported; "
-                f"name it on the command line: pytest -p {self._plugin}"
-            )
+        if self._found is None:
+            way_out = f"name it on the command line: pytest -p {self._plugin}"
+            raise pytest.UsageError(f"{self._plugin} came after the conftests were imported; {way_out}")
+        if not self._found:
+            raise pytest.UsageError(f"{self._plugin} needs {self._library}: install swath[{self._extra}]")
 
     def pytest_report_header(self) -> str:
         """Say that the tests do not run on what they name."""
@@ -100,13 +79,12 @@ class Shim:
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """The score, and which tests were left out and why."""
-        stats = {
-            outcome: terminalreporter.stats.get(outcome, []) for outcome in ("passed", "failed", "error", "skipped")
-        }
-        passed, failed, errors, skipped = (len(reports) for reports in stats.values())
+        outcomes = ("passed", "failed", "error", "skipped")
+        passed, failed, errors, skipped = (terminalreporter.stats.get(outcome, []) for outcome in outcomes)
         terminalreporter.section(f"swath in the place of {self._library}")
-        terminalreporter.write_line(f"score: {passed} passed, {failed + errors} failed, {skipped} left out")
-        for report in stats["skipped"]:
+        score = f"{len(passed)} passed, {len(failed) + len(errors)} failed, {len(skipped)} left out"
+        terminalreporter.write_line(f"score: {score}")
+        for report in skipped:
             reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
             terminalreporter.write_line(f"left out: {report.nodeid}: {str(reason).removeprefix('Skipped: ')}")
 

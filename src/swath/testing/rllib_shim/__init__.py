@@ -12,7 +12,8 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +23,7 @@ from swath import rollout_workers
 from swath.rollout_workers import Filter
 from swath.testing import envs
 from swath.testing.rllib_shim import stand_ins
-from swath.testing.shim import Lent, Shim, Table, ours, pickle_by_value, tables
+from swath.testing.shim import Shim, Table, ours, pickle_by_value, tables
 
 _SHIM = Shim(__name__, "RLlib's rollout workers", "ray")
 pytest_configure = _SHIM.pytest_configure
@@ -40,9 +41,6 @@ TABLE: Table = {
 }
 """Modules that the installed Ray lacks are here too, from 2.4 on."""
 
-LENT: Lent = {Filter: {"clear_buffer": lambda own: own.reset_buffer()}}
-"""Names of old that RLlib's tests call."""
-
 LEFT_OUT: Mapping[str, Mapping[str, str]] = _TABLES["left_out"]
 
 _FOLDER = pytest.StashKey["TemporaryDirectory[str]"]()
@@ -56,20 +54,24 @@ globals().update(names_of(__name__))
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Replace the names before anything of the user's is imported."""
-    if not _SHIM.is_installed("ray.cloudpickle"):
+    if not _SHIM.is_installed("ray"):
         return
+    import_module("ray.cloudpickle")
     path = sys.modules["ray"].__path__
     early_config.stash[_FOLDER] = folder = TemporaryDirectory()
-    sources = dict(_sources(args, Path(path[0])))
-    imported = {name for file in [*_files(args), *sources.values()] for name in _IMPORTED.findall(file.read_text())}
+    paths = [Path(argument.partition("::")[0]).absolute() for argument in args]
+    sources = dict(_sources(paths, Path(path[0])))
+    files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
+    imported = {name for file in [*files, *sources.values()] for name in _IMPORTED.findall(file.read_text())}
     _write(Path(folder.name), {*TABLE, *stand_ins.FILLING, *imported}, sources)
     path.insert(0, folder.name)
-    _SHIM.apply(TABLE, LENT)
+    _SHIM.apply(TABLE)
+    _SHIM.patch.setattr(Filter, "clear_buffer", lambda own: own.reset_buffer(), raising=False)  # its old name
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Put RLlib's names back, and remove the modules that were written."""
-    _SHIM.undo()
+    _SHIM.pytest_unconfigure()
     if _FOLDER in config.stash:
         config.stash[_FOLDER].cleanup()
 
@@ -80,39 +82,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if str(getattr(module, "__file__", None)).startswith(config.stash[_FOLDER].name):
             pickle_by_value(module)
     for item in items:
-        if (reason := reason_to_leave_out(item.path, item.name)) is not None:
-            item.add_marker(pytest.mark.skip(reason=reason))
+        for file, reasons in LEFT_OUT.items():
+            if item.path.as_posix().endswith(f"/{file}") and item.name in reasons:
+                item.add_marker(pytest.mark.skip(reason=reasons[item.name]))
         if isinstance(item, pytest.Function):
             pickle_by_value(item.module)
 
 
-def reason_to_leave_out(path: Path, test: str) -> str | None:
-    """Why a test is not run; None: it is."""
-    for file, reasons in LEFT_OUT.items():
-        if path.as_posix().endswith(f"/{file}"):
-            return reasons.get(test)
-    return None
-
-
-def _sources(arguments: Sequence[str], ray: Path) -> Iterator[tuple[str, Path]]:
+def _sources(paths: Sequence[Path], ray: Path) -> Iterator[tuple[str, Path]]:
     """Modules of RLlib's tests in the checkouts that are named, and of its examples' envs in the installed Ray."""
-    paths = [Path(argument.partition("::")[0]).absolute() for argument in arguments]
     near = (folder for path in paths for folder in (path / "rllib", path, *path.parents))
-    for checkout in dict.fromkeys(folder for folder in near if folder.name == "rllib" and folder.is_dir()):
-        for file in checkout.rglob("tests/*.py"):
-            if file.name != "__init__.py":
-                yield ".".join(("ray", "rllib", *file.relative_to(checkout).with_suffix("").parts)), file
-    installed = ray.joinpath(*ENV_FOLDERS[0].split(".")[1:])
-    for file in installed.rglob("*.py"):
-        inside = file.relative_to(installed).with_suffix("").parts
-        for folder in ENV_FOLDERS:
-            if file.name != "__init__.py" and (name := ".".join((folder, *inside))) not in TABLE:
-                yield name, file
+    for checkout in {folder for folder in near if folder.name == "rllib" and folder.is_dir()}:
+        yield from _modules("ray.rllib", checkout, "tests/*.py")
+    for folder in ENV_FOLDERS:
+        yield from _modules(folder, ray.joinpath(*ENV_FOLDERS[0].split(".")[1:]), "*.py")
 
 
-def _files(arguments: Iterable[str]) -> Iterator[Path]:
-    for path in (Path(argument.partition("::")[0]) for argument in arguments):
-        yield from path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" and path.is_file() else []
+def _modules(package: str, folder: Path, pattern: str) -> Iterator[tuple[str, Path]]:
+    for file in folder.rglob(pattern):
+        name = ".".join((package, *file.relative_to(folder).with_suffix("").parts))
+        if file.name != "__init__.py" and name not in TABLE:
+            yield name, file
 
 
 def _write(folder: Path, modules: set[str], sources: Mapping[str, Path]) -> None:

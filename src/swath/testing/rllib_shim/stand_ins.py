@@ -45,13 +45,8 @@ class Algorithm:
     def __init__(self, config: AlgorithmConfig) -> None:
         self.config = config
         self.env_runner_group = self.workers = WorkerSet(config=config, default_policy_class=self.policy_class)
+        self.env_runner: RolloutWorker = self.workers.local_env_runner
         self._env_steps = self._agent_steps = 0
-
-    @property
-    def env_runner(self) -> RolloutWorker:
-        """The local worker."""
-        local: RolloutWorker = self.env_runner_group.local_env_runner
-        return local
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
         """A policy of the local worker."""
@@ -143,19 +138,14 @@ def check(
 
 
 def _same(x: Any, y: Any, close: Callable[[Any, Any], bool]) -> bool:
-    if isinstance(x, Mapping) or isinstance(y, Mapping):
-        keyed = isinstance(x, Mapping) and isinstance(y, Mapping) and x.keys() == y.keys()
-        return keyed and all(_same(x[key], y[key], close) for key in x)
-    if isinstance(x, list | tuple) or isinstance(y, list | tuple) or _of_objects(x) or _of_objects(y):
+    x, y = (each.tolist() if isinstance(each, np.ndarray) and each.dtype == object else each for each in (x, y))
+    if isinstance(x, Mapping):
+        return isinstance(y, Mapping) and x.keys() == y.keys() and all(_same(x[key], y[key], close) for key in x)
+    if isinstance(x, list | tuple):
         return len(x) == len(y) and all(_same(*pair, close) for pair in zip(x, y, strict=True))
     x, y = (np.asarray(each.detach().cpu() if isinstance(each, torch.Tensor) else each) for each in (x, y))
-    if {x.dtype.kind, y.dtype.kind} <= set("biufc"):
-        return x.shape == y.shape and bool(close(x, y))
-    return bool(np.array_equal(x, y))
-
-
-def _of_objects(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == object and value.ndim > 0
+    numbers = {x.dtype.kind, y.dtype.kind} <= set("biufc")
+    return x.shape == y.shape and bool(close(x, y) if numbers else np.array_equal(x, y))
 
 
 def check_same_batch(batch1: Any, batch2: Any) -> None:
@@ -185,13 +175,13 @@ def convert_to_torch_tensor(x: Any, device: Any = None) -> torch.Tensor:
     return tensor.float() if tensor.dtype == torch.float64 else tensor
 
 
+def _as_it_is(thing: T) -> T:
+    return thing
+
+
 def override(_: type) -> Callable[[T], T]:
     """Mark a method that overrides one of a class."""
     return _as_it_is
-
-
-def _as_it_is(thing: T) -> T:
-    return thing
 
 
 _ANNOTATIONS = ("DeveloperAPI", "OldAPIStack", "OverrideToImplementCustomLogic", "PublicAPI")
