@@ -8,6 +8,7 @@ from toy_rollout_worker import STEPS, Play, ToySet, config
 
 from swath.errors import NoEffectWarning, WorkerLate
 from swath.rollout_workers import FilterManager
+from swath.rollout_workers.worker_set.actor import SharedWeights
 from swath.workers.local import InlineBackend
 from toys import Gate
 
@@ -174,12 +175,14 @@ def test_what_some_workers_saw_is_taken_in_though_another_raises():
 
 
 class Counting(InlineBackend):
-    """Counts what was shared and is still held."""
+    """Counts weights that were shared and are still held."""
 
     alive = most = 0
 
     def share(self, value):
         shared = super().share(value)
+        if not isinstance(value, SharedWeights):
+            return shared
         Counting.alive += 1
         Counting.most = max(Counting.most, Counting.alive)
         weakref.finalize(shared, Counting.let_go)

@@ -279,7 +279,7 @@ def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, o
     replies = {}
     done = [one for one in wanted if one.ticket.done]
     if on_error == "raise":
-        done.sort(key=lambda one: one.ticket.error is None and not group.has_refused(one))  # what raises comes first
+        done.sort(key=lambda one: one.ticket.error is None)  # what raises comes first
     for request in done:
         outcome = group.outcome(request)
         error = outcome.exception if isinstance(outcome, Error) else None

@@ -12,10 +12,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.group.group import Request, Unfit, WorkerGroup
+from swath.group.group import Request, WorkerGroup
 from swath.group.stats import Counters
 from swath.options import Survival
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
@@ -67,13 +67,13 @@ class Purpose:
     Attributes:
         tag: by which it is found.
         overdue: somebody has waited for it in vain; its worker is asked nothing before it has answered.
-        steps: of a fragment: env steps that are expected.
+        forgiven: a fragment whose error is not raised: another one's was while it was on its way.
         batch: of a fragment that is there: views of its arrays, good until the request is closed.
     """
 
     tag: Any
     overdue: bool = False
-    steps: int = 0
+    forgiven: bool = False
     batch: Any = None
 
 
@@ -167,47 +167,41 @@ class RolloutGroup(WorkerGroup):
             late = self.overdue(calls)  # taken first: what is answered from here on ends the wait at once
             for worker in [each for each in calls if each not in asked and self.is_free(each)]:
                 asked[worker] = self.request(worker, *calls[worker], asked=Purpose(CALL))
-            missing = [each for each in calls if each not in asked and not self.is_gone(each)]
+            is_missing = any(each not in asked and not self.is_gone(each) for each in calls)
             out = [one for one in asked.values() if not one.ticket.done]
-            return [*out, *late] if out or missing else None
+            return [*out, *late] if out or is_missing else None
 
         try:
             awaited()
-            here = meanwhile()
+            outcomes = meanwhile()
             self.wait_while(awaited, timeout)
         except BaseException:
             for request in asked.values():
                 self.cancel(request)
             raise
-        if not timeout:
-            self._keep(asked.values(), tag)
-            return here
-        there = {worker: self._outcome_in_time(worker, asked.get(worker), timeout, tag) for worker in sorted(calls)}
-        return here | {w: one for w, one in there.items() if all_losses or not self.is_tolerated(one)}
+        for worker in sorted(calls) if timeout else ():
+            outcome = self._outcome_in_time(worker, asked.get(worker), timeout)
+            if all_losses or not self.is_tolerated(outcome):
+                outcomes[worker] = outcome
+        self._keep([one for one in asked.values() if not one.closed], tag)
+        return outcomes
 
     def update(self, workers: Iterable[int], timeout: float) -> None:
         """Have these take what is new, and wait for it.
 
         Raises:
-            WorkerLate: some have not.
+            WorkerLate: some have not; they do before their next fragment.
             Exception: what one of them raised.
         """
         outcomes = self.ask_each(dict.fromkeys(workers, ("update",)), timeout, tag=None)
-        errors = {worker: one.exception for worker, one in outcomes.items() if isinstance(one, Error)}
-        late = [worker for worker in errors if worker in self.fleet.up and isinstance(errors[worker], WorkerLate)]
+        errors = [one.exception for one in outcomes.values() if isinstance(one, Error)]
+        late = [one for one in errors if isinstance(one, WorkerLate) and one.workers[0] in self.fleet.up]
         if late:
-            raise WorkerLate(
-                f"workers {late} have not applied version {self.channel.version} within {timeout:g} s; they do "
-                "before their next fragment",
-                workers=tuple(late),
-                deadline=timeout,
-            )
-        for error in errors.values():
+            who = tuple(one.workers[0] for one in late)
+            why = f"workers {list(who)} have not applied version {self.channel.version} within {timeout:g} s"
+            raise WorkerLate(f"{why}; they do before their next fragment", workers=who, deadline=timeout)
+        for error in errors:
             raise error
-
-    def has_refused(self, request: Request) -> bool:
-        """Whether its worker has answered that it cannot take what is new."""
-        return isinstance(request.ticket.outcome, Value) and isinstance(request.ticket.outcome.value, Unfit)
 
     def outcome(self, request: Request) -> Outcome:
         """What has come of a request that is answered; it is closed, unless there is a fragment."""
@@ -234,11 +228,6 @@ class RolloutGroup(WorkerGroup):
             self.frames[request.worker] += request.asked.batch.env_steps()
         self._versions[request.name] = answer.version
         return True
-
-    def unfit(self, name: Name, error: BaseException) -> NoReturn:
-        """A worker could not take what is new: it stays, and raises this until it can."""
-        error.add_note(f"raised in {described(name)} by a change of the set; undo that, or make another one")
-        raise error
 
     def set_overdue(self, requests: Iterable[Request]) -> None:
         """Nobody waits for these any more."""
@@ -283,7 +272,7 @@ class RolloutGroup(WorkerGroup):
         """Whether it is the loss of a worker, and not to be raised."""
         return self.tolerates and isinstance(outcome, Error) and isinstance(outcome.exception, WorkerLost)
 
-    def _outcome_in_time(self, worker: int, request: Request | None, timeout: float, tag: Any) -> Outcome:
+    def _outcome_in_time(self, worker: int, request: Request | None, timeout: float) -> Outcome:
         if request is not None and request.ticket.done:
             return self.outcome(request)
         if request is None and self.is_gone(worker):
@@ -291,9 +280,7 @@ class RolloutGroup(WorkerGroup):
         why = f"was not asked: it has not been free for {timeout:g} s"
         if request is not None:
             self.set_overdue([request])
-            self._keep([request], tag)
-            why = f"has not answered within {timeout:g} s; its answer can be fetched later, "
-            why += "by fetch_ready_async_reqs(tags='late')"
+            why = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
         return Error(WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
 
     def _keep(self, requests: Collection[Request], tag: Any) -> None:
@@ -320,21 +307,14 @@ class RolloutGroup(WorkerGroup):
         """Raise `FleetFailed` if too many died in a row."""
         causes, most = tuple(self._in_a_row), self.config.num_consecutive_env_runner_failures_tolerance
         if len(causes) > most:
-            raise FleetFailed(
-                f"{len(causes)} workers died in a row, more than num_consecutive_env_runner_failures_tolerance="
-                f"{most}; the last: {causes[-1]}",
-                causes=causes,
-            )
+            why = f"more than num_consecutive_env_runner_failures_tolerance={most}; the last: {causes[-1]}"
+            raise FleetFailed(f"{len(causes)} workers died in a row, {why}", causes=causes)
 
     def _seen(self, name: Name, error: BaseException | None) -> BaseException:
         """What a caller is to see of a loss, which is not raised again."""
         self._to_raise.pop(name, None)
-        if name not in self.fleet.late:
-            return error if isinstance(error, Exception) else WorkerLost(str(error), worker=name.worker, life=name.life)
-        limit = self.config.env_runner_hang_timeout_s
-        return WorkerLate(
-            f"worker {name.worker} (life {name.life}) was ended: a request took longer than "
-            f"env_runner_hang_timeout_s={limit:g}",
-            workers=(name.worker,),
-            deadline=limit,
-        )
+        if name in self.fleet.late:
+            limits = self.fleet.survival
+            why = f"{described(name)} was ended: a request took longer than {limits.said('fragment_timeout_s')}"
+            return WorkerLate(why, workers=(name.worker,), deadline=limits.fragment_timeout_s)
+        return WorkerLost(f"worker {name.worker} was lost", worker=name.worker) if error is None else error

@@ -9,6 +9,7 @@ ask the free ─▶ out ─▶ answered ─▶ in order of (worker, request) ─
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -219,65 +220,66 @@ def _collected(group: Workers, least: int, steps_of: Callable[[Batch], int], tim
         WorkerLost: a worker was lost, and that is not tolerated.
         Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
     """
-    shares, asked_before = len(group.ids()), group.last_number
+    shares, config = len(group.ids()), group.config
 
-    def is_enough(fragments: Sequence[Request]) -> bool:
+    def is_enough(fragments: Iterable[Request]) -> bool:
         if not least:
-            return len(fragments) >= shares
-        made = (one.asked.steps if one.asked.batch is None else steps_of(one.asked.batch) for one in fragments)
-        return sum(made) >= least
+            return len([*fragments]) >= shares
+        expected = [config.get_rollout_fragment_length(one.worker) for one in fragments if one.reply is None]
+        made = sum(steps_of(one.asked.batch) for one in fragments if one.reply is not None)
+        return made + sum(expected) * config.num_envs_per_env_runner >= least
 
-    def there() -> list[Request]:
+    def made() -> list[Request]:
         return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
 
     def awaited() -> list[Request] | None:
         late = group.overdue(group.fleet.up)  # taken first: what is answered from here on ends the wait at once
         for request in [one for one in group.tagged([FRAGMENT]) if one.answered]:
-            _open(group, request, asked_before)
-        if is_enough(there()):
+            _open(group, request)
+        if is_enough(made()):
             return None
-        while not is_enough(known := group.tagged([FRAGMENT])) and _ask(group, known):
+        while not is_enough(out := group.tagged([FRAGMENT])) and _ask(group, out):
             pass
         return [*(one for one in group.tagged([FRAGMENT]) if one.reply is None), *late]
 
     group.wait_while(awaited, timeout)
-    made, missing = there(), group.unanswered([FRAGMENT])
-    if not is_enough(made):
+    fragments, missing = made(), group.unanswered([FRAGMENT])
+    if not is_enough(fragments):
         group.set_overdue(missing)
-    if not made:
+    if not fragments:
         late = tuple(sorted({one.worker for one in missing} or group.ids()))
         why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
         raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
-    return sorted(made, key=lambda one: (one.worker, one.number))
+    return sorted(fragments, key=lambda one: (one.worker, one.number))
 
 
 def _ask(group: Workers, fragments: Sequence[Request]) -> bool:
     """Ask who is free and has given least; whether there is one."""
-    busy, given = {one.worker for one in fragments if one.reply is None}, [one.worker for one in fragments]
+    busy, given = {one.worker for one in fragments if one.reply is None}, Counter(one.worker for one in fragments)
     free = [worker for worker in group.fleet.up if worker not in busy and group.is_free(worker)]
     if free:
-        worker, config = min(free, key=lambda each: (given.count(each), each)), group.config
-        steps = config.get_rollout_fragment_length(worker) * config.num_envs_per_env_runner
-        group.request(worker, "sample", asked=Purpose(FRAGMENT, steps=steps))
+        group.request(min(free, key=lambda each: (given[each], each)), "sample", asked=Purpose(FRAGMENT))
     return bool(free)
 
 
-def _open(group: Workers, request: Request, asked_before: int) -> None:
-    """Open an answer; what is lost is out no more.
+def _open(group: Workers, request: Request) -> None:
+    """Open an answer; what is lost, or raised after something else was, is out no more.
 
     Raises:
-        Exception: what the worker raised; not what it has refused before: that may not be the newest now.
+        Exception: what the worker raised.
     """
-    is_old_refusal = group.has_refused(request) and request.number <= asked_before
     outcome = group.outcome(request)
-    if is_old_refusal or not isinstance(outcome, Error):
+    if not isinstance(outcome, Error):
         return
     error = outcome.exception
     is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
     if is_lost:
         group.fragments_lost += 1
         group.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
-    if not is_lost or not (group.tolerates or isinstance(error, PayloadLost)):
+    is_borne = request.asked.forgiven or isinstance(error, PayloadLost) or (is_lost and group.tolerates)
+    if not is_borne:
+        for other in group.tagged([FRAGMENT]):
+            other.asked.forgiven = not is_lost
         raise error
     group.note(request.name, "discarded", f"a fragment: {error}")
 

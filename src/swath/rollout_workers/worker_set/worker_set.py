@@ -16,7 +16,7 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
 from swath.rollout_workers.worker.worker import RolloutWorker
-from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, REMOVED, TO_TRAIN
+from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, TO_TRAIN
 from swath.rollout_workers.worker_set.calls import Calls, seconds_to_wait
 from swath.rollout_workers.worker_set.group import Event
 from swath.rollout_workers.worker_set.sampling import Sampling
@@ -204,11 +204,8 @@ class WorkerSet(Sampling, Calls):
         alone = replace(new, policy_mapping_fn=None, policies_to_train=None)
         if workers.local is not None:
             workers.local.add_policy(**vars(alone))
-        values: dict[str, Any] = {f"{POLICY}{policy_id}": vars(alone.for_others())}
-        if policy_id in (removed := workers.shared.get(REMOVED, frozenset())):
-            values[REMOVED] = removed - {policy_id}
         try:
-            workers.change(values)
+            workers.change({f"{POLICY}{policy_id}": vars(alone.for_others())})
             self._arrange(new.policy_mapping_fn, new.policies_to_train)
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
@@ -281,8 +278,7 @@ class WorkerSet(Sampling, Calls):
         def here(local: Any) -> None:
             local.remove_policy(policy_id=policy_id, policy_mapping_fn=mapping, policies_to_train=to_train)
 
-        removed = workers.shared.get(REMOVED, frozenset()) | {policy_id}
-        workers.change({REMOVED: removed, **_arrangement(mapping, to_train)}, here)
+        workers.change({f"{POLICY}{policy_id}": {}, **_arrangement(mapping, to_train)}, here)
 
     def get_spaces(self) -> dict[str, Any]:
         """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""

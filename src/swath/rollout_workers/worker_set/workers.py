@@ -13,7 +13,7 @@ from swath.options import Restarts, Survival, one_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.envs import creator_of
 from swath.rollout_workers.worker_set import actor
-from swath.rollout_workers.worker_set.actor import FILTER, GLOBAL_VARS, POLICY, REMOVED, WEIGHTS, build_worker
+from swath.rollout_workers.worker_set.actor import FILTER, GLOBAL_VARS, POLICY, WEIGHTS, build_worker, by_policy
 from swath.rollout_workers.worker_set.group import TIMEOUT_S, RolloutGroup
 from swath.workers.base import Job
 from swath.workers.create import backend
@@ -22,6 +22,12 @@ from swath.workers.outcome import Error
 from swath.workers.tickets import Name
 
 LONGEST_DELAY_S = 30.0
+SURVIVAL = {
+    "fragment_timeout_s": "env_runner_hang_timeout_s",
+    "placement_timeout_s": "env_runner_restore_timeout_s",
+}
+"""Settings, by what the fleet calls them."""
+
 COUNTED = ("frames", "batches", "fps", "seconds", "seconds_waiting")
 PRELOAD = ("worker_set.actor", "worker.worker", "policies.ppo")
 """What most workers need, of this package."""
@@ -97,7 +103,8 @@ class Workers(RolloutGroup):
 
     Attributes:
         local: worker 0, or None.
-        shared: what all workers are to know besides weights, by the keys of `actor.py`.
+        shared: what all workers are to know besides weights, by the keys of `actor.py`: the changes that a worker is
+            brought up to when it begins.
         seen: filters of what all workers have seen, by policy id, where there is no local worker.
         returned: ids of workers that came back since `probe_unhealthy_workers` was called.
         stopped: nothing lives any more.
@@ -111,8 +118,7 @@ class Workers(RolloutGroup):
         self.local: Any = None
         self.shared, self.seen, self.returned = dict[str, Any](), dict[str, Any](), list[int]()
         self._place, self._logdir, self._report = options.backend, options.logdir, report
-        self._number, self._version = config.num_env_runners, 0
-        self.stopped = self._begun = self._has_remote = False
+        self._number, self._version, self.stopped, self._is_placed = config.num_env_runners, 0, False, False
         wanted = options.local_worker if options.local_env_runner is None else options.local_env_runner
         self._wants_local = wanted or not self._number
 
@@ -123,27 +129,29 @@ class Workers(RolloutGroup):
         if self._wants_local and has_env:
             self.local = build_worker(self._make, self._logdir, 0, number)
         if number:
-            self._begin_remote(number)
-        if self._wants_local and not has_env:
-            self.local = build_worker(self._make, self._logdir, 0, number, spaces=self.ask_first("get_spaces"))
-        if number:
-            self._share_beginning()
-        self._begun, self.counters.seconds_waiting = True, 0.0
+            self.grow(number, waits=config.validate_env_runners_after_construction)
+        self.counters.seconds_waiting = 0.0
         self.counters.start_clock()
 
-    def grow(self, n: int) -> None:
-        """Bring up more remote workers.
+    def grow(self, n: int, *, waits: bool = True) -> None:
+        """Bring up more remote workers, and wait for them unless told otherwise.
 
         Raises:
             WorkerLate: some were not ready in time.
             Exception: what building one raised. In both cases none is added.
         """
-        self._number = len(self.ids()) + n
-        if self._has_remote:
-            self._add(n)
-        else:
-            self._begin_remote(n)
-            self._share_beginning()
+        self._number, are_first = len(self.ids()) + n, not self.fleet.standings()
+        if not self._is_placed:
+            self._settle(0 if waits else n)
+        try:
+            self.fleet.add(n if waits else 0)
+        except PlacementFailed as failure:
+            deadline = self.fleet.survival.placement_timeout_s
+            raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
+        if are_first:
+            if self._wants_local and self.local is None:
+                self.local = build_worker(self._make, self._logdir, 0, n, spaces=self.ask_first("get_spaces"))
+            self._share_beginning(waits=waits)
         self._share_number()
 
     def shrink(self, workers: Sequence[int]) -> None:
@@ -198,12 +206,11 @@ class Workers(RolloutGroup):
     ) -> int:
         """Make weights the newest of all remote workers, or of some; the version, above all others."""
         self._version = max(self._version, getattr(self.local, "policy_version", 0)) + 1
-        models: dict[str, Any] = {
-            f"{WEIGHTS}{policy_id}": actor.SharedWeights(self._version, values) for policy_id, values in weights.items()
-        }
+        shared = {policy_id: actor.SharedWeights(self._version, values) for policy_id, values in weights.items()}
+        models: dict[str, Any] = {f"{WEIGHTS}{policy_id}": one for policy_id, one in shared.items()}
         if global_vars is not None:
             models[GLOBAL_VARS] = self.shared[GLOBAL_VARS] = {**self.shared.get(GLOBAL_VARS, {}), **global_vars}
-        if self._has_remote:
+        if self._is_placed:
             self.channel.publish(models, workers, self._version)
         return self._version
 
@@ -213,7 +220,7 @@ class Workers(RolloutGroup):
         Raises:
             TypeError: they cannot be pickled, where they have to be; nothing is taken.
         """
-        if self._has_remote:
+        if self._is_placed:
             self.channel.publish(values, version=self.channel.version)
         self.shared |= values
 
@@ -229,14 +236,11 @@ class Workers(RolloutGroup):
             Exception: what a worker raised.
         """
         self.open()
-        removed = values.get(REMOVED, frozenset()) - self.shared.get(REMOVED, frozenset())
         self.share(values)
-        for policy_id in removed:
+        for policy_id in [policy_id for policy_id, how in by_policy(values, POLICY).items() if not how]:
             self.seen.pop(policy_id, None)
-            keys = [f"{kind}{policy_id}" for kind in (POLICY, WEIGHTS, FILTER)]
-            self.channel.withdraw(keys)
-            for key in keys:
-                self.shared.pop(key, None)
+            self.shared.pop(f"{FILTER}{policy_id}", None)
+            self.channel.withdraw([f"{WEIGHTS}{policy_id}", f"{FILTER}{policy_id}"])
         if here is not None and self.local is not None:
             here(self.local)
         self.update([worker for worker in self.fleet.up if self.is_free(worker)], TIMEOUT_S)
@@ -246,9 +250,7 @@ class Workers(RolloutGroup):
         self.open()
         if self.local is not None:
             return set(self.local.policy_map)
-        added = {key.removeprefix(POLICY) for key in self.shared if key.startswith(POLICY)}
-        removed: frozenset[str] = self.shared.get(REMOVED, frozenset())
-        return (set(self.config.policies) - removed) | added
+        return {pid for pid, how in {**self.config.policies, **by_policy(self.shared, POLICY)}.items() if how}
 
     def ask_first(self, method: str, **keywords: Any) -> Any:
         """What a method gives in the local worker, or in the first remote one that can be called.
@@ -318,50 +320,35 @@ class Workers(RolloutGroup):
             if self.local is not None:
                 self.local.stop()
 
-    def _begin_remote(self, number: int) -> None:
-        """Begin remote workers, and wait for them unless the config says not to."""
+    def _settle(self, begun: int) -> None:
+        """Have remote workers live where the options say from now on; so many are begun at once."""
         config, where = self.config, place(self._place, self.config)
         try:
             remote = backend(where, preload=[f"swath.rollout_workers.{module}" for module in PRELOAD])
         except ImportError as error:
             raise RuntimeError(f"backend={where!r} cannot be used: {error}") from error
-        waits, delay = config.validate_env_runners_after_construction, config.delay_between_env_runner_restarts_s
+        delay, hang, restore = config.delay_between_env_runner_restarts_s, *SURVIVAL.values()
         most = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
-        hang, restore = "env_runner_hang_timeout_s", "env_runner_restore_timeout_s"
         self._hang_timeout_s = None if where == "inline" else config[hang]  # who is busy inline cannot be ended
+        self._place = where
         survival = Survival(
             Restarts(max_per_worker=most, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
             min_workers=1,
             fragment_timeout_s=self._hang_timeout_s,
             placement_timeout_s=config[restore],
-            names={"fragment_timeout_s": hang, "placement_timeout_s": restore},
+            names=SURVIVAL,
         )
-        self._place = where
-        self.live_in(remote, 0 if waits else number, survival)
-        try:
-            self._add(number if waits else 0)
-            self.fleet.look()
-        except BaseException:
-            self.fleet.close(0.0)
-            self.live_in(InlineBackend(), 0, Survival())
-            raise
-        self._has_remote = True
+        self.live_in(remote, begun, survival)
+        self._is_placed = True
 
-    def _add(self, n: int) -> None:
-        try:
-            self.fleet.add(n)
-        except PlacementFailed as failure:
-            deadline = self.fleet.survival.placement_timeout_s
-            raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
-
-    def _share_beginning(self) -> None:
+    def _share_beginning(self, *, waits: bool) -> None:
         """Have remote workers begin with what is known here; without a local one, with the first one's weights."""
-        if self._begun and self.local is not None:
-            self.share({f"{FILTER}{policy_id}": one for policy_id, one in self.local.get_filters().items()})
+        if self.local is not None:
+            self.shared |= {f"{FILTER}{policy_id}": one for policy_id, one in self.local.get_filters().items()}
         weights = self.ask_first("get_weights")
         self.share(self.shared)
         self.publish(weights)
-        if self.config.validate_env_runners_after_construction:
+        if waits:
             self.update(self.fleet.up, self.config.env_runner_restore_timeout_s)
 
     def _share_number(self) -> None:
