@@ -63,7 +63,6 @@ def test_the_number_of_workers_is_the_configs_unless_it_is_given():
         ({"backend": "thread"}, ValueError, "backend='thread' must be one of"),
         ({"backend": "thread", "num_workers": 0}, ValueError, "backend='thread' must be one of"),
         ({"num_workers": 1, "num_env_runners": 2}, ValueError, "num_workers=1 and num_env_runners=2 are two names"),
-        ({"local_worker": False, "local_env_runner": True}, ValueError, "two names of one thing"),
         ({"config": config(custom_resources_per_env_runner={"shiny": 1.0})}, ValueError, "on Ray only"),
         ({"num_workers": -1}, ValueError, "num_env_runners"),
         ({"num_workers": 1.5}, ValueError, "num_env_runners"),
@@ -260,7 +259,7 @@ def test_its_repr_says_how_it_stands():
 def test_a_set_that_waits_for_nobody_waits_for_the_first_if_it_needs_it(warm_processes, tmp_path):
     gate = Gate.at(tmp_path / "gate")
     own = {"validate_env_runners_after_construction": False, "create_local_env_runner": False}
-    with pytest.raises(WorkerLate, match="are not ready after env_runner_restore_timeout_s"):
+    with pytest.raises(WorkerLate, match="worker 1 was not asked: it has not been free"):
         in_processes(Play(builds={(1, 0): gate}), n=1, env_runner_restore_timeout_s=0.5, **own)
 
 

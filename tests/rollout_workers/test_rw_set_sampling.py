@@ -56,7 +56,7 @@ def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch
 def test_a_set_without_any_worker_says_so_and_goes_on_with_those_that_come():
     with ToySet(env_creator=Play(), config=config(), num_workers=1, backend="inline", local_worker=False) as workers:
         workers.remove_workers([1])
-        with pytest.raises(ValueError, match="this set has none"):
+        with pytest.raises(ValueError, match="this set has no worker"):
             workers.sample()
         workers.add_workers(1)
         assert workers_of(workers.sample()) == [2]

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from swath.nearest import unexpected
 from swath.options import one_of, seconds
 from swath.rollout_workers.worker_set.actor import called
-from swath.rollout_workers.worker_set.group import TIMEOUT_S, Purpose, RolloutGroup
+from swath.rollout_workers.worker_set.group import TIMEOUT_S, Purpose
 from swath.rollout_workers.worker_set.workers import Workers
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error, Value
@@ -158,13 +158,13 @@ class Calls:
         """
         _refuse(refused)
         group = self._workers.open()
-        workers, sent = group.addressed(worker_ids), 0
+        workers, sent, most = group.addressed(worker_ids), 0, group.config.max_requests_in_flight_per_env_runner
         if not healthy_only:
             group.wait_for(workers, TIMEOUT_S)
         out = Counter(one.worker for one in group.tagged([tag]))
         up = [worker for worker in workers if worker in group.fleet.up]
         for worker, call in _calls(func, kwargs, up, one_each=False):
-            if group.is_free(worker) and out[worker] < group.config.max_requests_in_flight_per_env_runner:
+            if group.is_free(worker) and out[worker] < most:
                 group.request(worker, "run", *call, asked=Purpose(tag))
                 out[worker] += 1
                 sent += 1
@@ -199,8 +199,25 @@ class Calls:
         if on_error is not None:
             one_of("on_error", on_error, OnError)
         _refuse(refused)
-        group = self._workers.open(losses=on_error != "return")
-        return fetched(group, [tags] if isinstance(tags, str) else tags, timeout, on_error or "raise")
+        tags = [tags] if isinstance(tags, str) else tags
+        group, is_raised = self._workers.open(losses=on_error != "return"), on_error != "return"
+        wanted, replies = group.tagged(tags), dict[int, Reply]()
+        if timeout:
+            group.wait_while(lambda: group.unanswered(tags) or None, timeout)
+        else:
+            group.poll(wanted)
+        done = [one for one in wanted if one.ticket.done]
+        for request in sorted(done, key=lambda one: one.ticket.error is None):  # what raises comes first
+            outcome, name = group.outcome(request), request.name
+            error = outcome.exception if isinstance(outcome, Error) else None
+            if is_raised and group.is_tolerated(outcome):
+                continue
+            if is_raised and error is not None:
+                raise error
+            result = outcome.value if isinstance(outcome, Value) else None
+            version = group.version_of(name)
+            replies[request.number] = Reply(name.worker, result, name.life, version, request.asked.tag, error)
+        return [replies[number] for number in sorted(replies)]
 
     def foreach_worker_async_fetch_ready(
         self,
@@ -265,34 +282,6 @@ class Calls:
         return [*chain.from_iterable(self.foreach_worker("foreach_policy_to_train", kwargs={"func": func}))]
 
 
-def fetched(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, on_error: OnError) -> list[Reply]:
-    """The kept answers of these tags that are there when all are, or the time is over.
-
-    Raises:
-        Exception: what a call raised, or the loss of a worker; other answers stay.
-    """
-    wanted = group.tagged(tags)
-    if timeout:
-        group.wait_while(lambda: group.unanswered(tags) or None, timeout)
-    else:
-        group.poll(wanted)
-    replies = {}
-    done = [one for one in wanted if one.ticket.done]
-    if on_error == "raise":
-        done.sort(key=lambda one: one.ticket.error is None)  # what raises comes first
-    for request in done:
-        outcome = group.outcome(request)
-        error = outcome.exception if isinstance(outcome, Error) else None
-        if error is not None and on_error == "raise":
-            if group.is_tolerated(outcome):
-                continue
-            raise error
-        name, result = request.name, outcome.value if isinstance(outcome, Value) else None
-        version = group.version_of(name)
-        replies[request.number] = Reply(name.worker, result, name.life, version, request.asked.tag, error)
-    return [replies[number] for number in sorted(replies)]
-
-
 def _renamed(given: dict[str, Any]) -> dict[str, Any]:
     names = {"local_env_runner": "local_worker", "remote_worker_ids": "worker_ids"}
     return {names.get(name, name): value for name, value in given.items()}
@@ -312,14 +301,12 @@ def _calls(func: Any, kwargs: Any, workers: Sequence[int], *, one_each: bool) ->
     Raises:
         ValueError: lists of different lengths, or of another number than there are workers for one each.
     """
-    lengths = {len(given) for given in (func, kwargs) if isinstance(given, list | tuple)}
-    if one_each and lengths - {len(workers)}:
-        raise ValueError(
-            f"func or kwargs is a list of {max(lengths)}, and {len(workers)} workers are addressed: {list(workers)}; "
-            "give one each, or a single one for all"
-        )
-    if len(lengths) > 1:
-        raise ValueError(f"func and kwargs are lists of different lengths, {sorted(lengths)}; give one each")
-    number = lengths.pop() if lengths else len(workers)
+    lists = [given for given in (func, kwargs) if isinstance(given, list | tuple)]
+    number = len(lists[0]) if lists else len(workers)
+    if one_each and number != len(workers):
+        why = f"{len(workers)} workers are addressed: {list(workers)}; give one each, or a single one for all"
+        raise ValueError(f"func or kwargs is a list of {number}, and {why}")
+    if any(len(each) != number for each in lists):
+        raise ValueError(f"func and kwargs are lists of different lengths, {sorted(map(len, lists))}; give one each")
     functions, keywords = (given if isinstance(given, list | tuple) else [given] * number for given in (func, kwargs))
     return [(w, (each, given or {})) for w, each, given in zip(cycle(workers), functions, keywords, strict=False)]

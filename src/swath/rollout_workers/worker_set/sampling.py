@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import methodcaller
 from typing import Any, TypeAlias
 
 from swath.errors import PayloadLost, WorkerLate, WorkerLost, warn_of_no_effect
@@ -21,7 +22,7 @@ from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBa
 from swath.rollout_workers.filters import copies_of
 from swath.rollout_workers.nests import holds_objects, leaves
 from swath.rollout_workers.worker_set.actor import FILTER
-from swath.rollout_workers.worker_set.calls import fetched, seconds_to_wait
+from swath.rollout_workers.worker_set.calls import seconds_to_wait
 from swath.rollout_workers.worker_set.group import FLUSHED, FRAGMENT, Purpose
 from swath.rollout_workers.worker_set.workers import Workers
 from swath.workers.outcome import Error, Value
@@ -65,22 +66,20 @@ class Sampling:
             FleetFailed: no workers are left.
             Exception: what an env or a policy raised; what was collected before is part of the next batch.
         """
-        steps = {"min_env_steps": min_env_steps, "min_agent_steps": min_agent_steps}
-        given = {name: count(name, value) for name, value in steps.items() if value is not None}
-        if len(given) > 1:
+        kind, number = ("env_steps", min_env_steps) if min_agent_steps is None else ("agent_steps", min_agent_steps)
+        if None not in (min_env_steps, min_agent_steps):
             raise ValueError("steps of envs and steps of agents are two ways to end; give one of them")
-        group, batches, least = self._workers.open(), self.kept_batches, sum(given.values())
-        steps_of = _agent_steps if min_agent_steps is not None else _env_steps
+        least, steps_of = 0 if number is None else count(f"min_{kind}", number), methodcaller(kind)
+        group, batches = self._workers.open(), self.kept_batches
         timeout = seconds_to_wait(timeout_seconds, group.config.sample_timeout_s)
-        if not group.ids() and group.local is None:
-            raise ValueError("sample() needs a worker, and this set has none; give num_workers or local_worker=True")
+        group.require_workers()
         missing = least - sum(map(steps_of, batches))
         if group.ids() and (missing > 0 or not least):
             batches += _owned(group, _collected(group, max(0, missing), steps_of, timeout), concat)
         while not group.ids() and (not batches or sum(map(steps_of, batches)) < least):
             batches.append(group.local.sample())
         self.kept_batches = []
-        group.counters.deliver(sum(map(_env_steps, batches)))
+        group.counters.deliver(sum(batch.env_steps() for batch in batches))
         if not concat:
             return batches
         return batches[0] if len(batches) == 1 else concat_samples(batches)
@@ -120,19 +119,18 @@ class Sampling:
         if inference_only:
             warn_of_no_effect("inference_only", "post-processing needs all weights")
         group = self._workers.open()
-        local = group.local
-        source = from_worker if from_worker is not None else from_worker_or_learner_group
-        source = local if source is None else source
+        sources = (from_worker, from_worker_or_learner_group, group.local)
+        source = next((each for each in sources if each is not None), None)
         if source is None:
             raise TypeError("there is no local worker to take weights from; give from_worker, with get_weights()")
         wanted = [policies] if isinstance(policies, str) else policies
         weights = source.get_weights() if wanted is None else source.get_weights(wanted)
         addressed = None if to_worker_indices is None else group.addressed(to_worker_indices)
         version = group.publish(weights, addressed, global_vars)
-        if local is not None and source is not local:
-            local.set_weights(weights, global_vars, version)
-        elif local is not None and global_vars is not None:
-            local.set_global_vars(global_vars)
+        if group.local is not None and source is not group.local:
+            group.local.set_weights(weights, global_vars, version)
+        elif group.local is not None and global_vars is not None:
+            group.local.set_global_vars(global_vars)
         if timeout:
             group.update([each for each in group.fleet.up if addressed is None or each in addressed], timeout)
         return version
@@ -185,9 +183,8 @@ class Sampling:
         timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._workers.open()
         flush = ("run", "get_filters", {"flush_after": True})
         outcomes = group.ask_each(dict.fromkeys(group.fleet.up, flush), timeout, tag=FLUSHED)
-        late = fetched(group, [FLUSHED], 0, "return")
-        seen = [reply.result for reply in late if reply.error is None]  # what was seen first comes first
-        seen += [each.value for each in outcomes.values() if isinstance(each, Value)]
+        late = [group.outcome(one) for one in group.tagged([FLUSHED]) if one.ticket.done]
+        seen = [each.value for each in (*late, *outcomes.values()) if isinstance(each, Value)]  # the older come first
         return seen, [each.exception for each in outcomes.values() if isinstance(each, Error)]
 
     def send_filters(self, filters: Mapping[str, Any], timeout_seconds: float | None = None) -> None:
@@ -325,11 +322,3 @@ def _own_objects(batch: Batch) -> None:
         for name, column in part.items():
             if any(holds_objects(leaf) for _, leaf in leaves(column)):
                 dict.__setitem__(part, name, copy.deepcopy(column))
-
-
-def _env_steps(batch: Batch) -> int:
-    return batch.env_steps()
-
-
-def _agent_steps(batch: Batch) -> int:
-    return batch.agent_steps()

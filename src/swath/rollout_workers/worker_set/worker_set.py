@@ -16,7 +16,7 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
 from swath.rollout_workers.worker.worker import RolloutWorker
-from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, TO_TRAIN
+from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, TO_TRAIN, by_policy
 from swath.rollout_workers.worker_set.calls import Calls, seconds_to_wait
 from swath.rollout_workers.worker_set.group import Event
 from swath.rollout_workers.worker_set.sampling import Sampling
@@ -158,10 +158,8 @@ class WorkerSet(Sampling, Calls):
 
     def reset(self, new_remote_workers: Sequence[Any]) -> None:
         """Raise: a set builds its own workers."""
-        raise NotImplementedError(
-            f"{len(new_remote_workers)} workers made elsewhere cannot be taken over: a set builds its own; "
-            "give WorkerSet an env_creator and num_workers, or call add_workers(n)"
-        )
+        why = f"{len(new_remote_workers)} workers made elsewhere cannot be taken over: a set builds its own"
+        raise NotImplementedError(f"{why}; give WorkerSet an env_creator and num_workers, or call add_workers(n)")
 
     def probe_unhealthy_workers(self, timeout_seconds: float | None = None) -> list[int]:
         """The ids of workers that came back since the last call.
@@ -210,7 +208,7 @@ class WorkerSet(Sampling, Calls):
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
         except Exception:
-            self._remove(policy_id, None, None)
+            self._arrange(None, None, **{f"{POLICY}{policy_id}": {}})
             raise
 
     def remove_policy(
@@ -232,8 +230,7 @@ class WorkerSet(Sampling, Calls):
         """
         if policy_id not in (known := self._workers.policy_ids()):
             raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(known)}")
-        check_arrangement(policy_mapping_fn, policies_to_train)
-        self._remove(policy_id, policy_mapping_fn, policies_to_train)
+        self._arrange(policy_mapping_fn, policies_to_train, **{f"{POLICY}{policy_id}": {}})
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
         """Set in all workers, also later ones, which policy acts for whom in new episodes; None changes nothing.
@@ -260,25 +257,20 @@ class WorkerSet(Sampling, Calls):
         """Whether a policy learns."""
         return policy_id in self._workers.ask_first("get_policies_to_train", batch=batch)
 
-    def _arrange(self, mapping: Any, to_train: Any) -> None:
-        """Set who acts for whom and who learns, where it is not None."""
+    def _arrange(self, mapping: Any, to_train: Any, **removed: Any) -> None:
+        """Set who acts for whom and who learns, where it is not None, and remove policies: `POLICY{id}={}`."""
         check_arrangement(mapping, to_train)
 
         def here(local: Any) -> None:
+            for policy_id in by_policy(removed, POLICY):
+                local.remove_policy(policy_id=policy_id)
             local.set_policy_mapping_fn(mapping)
             if to_train is not None:
                 local.set_is_policy_to_train(to_train)
 
-        if values := _arrangement(mapping, to_train):
-            self._workers.change(values, here)
-
-    def _remove(self, policy_id: str, mapping: Any, to_train: Any) -> None:
-        workers = self._workers
-
-        def here(local: Any) -> None:
-            local.remove_policy(policy_id=policy_id, policy_mapping_fn=mapping, policies_to_train=to_train)
-
-        workers.change({f"{POLICY}{policy_id}": {}, **_arrangement(mapping, to_train)}, here)
+        said = {key: value for key, value in ((MAPPING, mapping), (TO_TRAIN, to_train)) if value is not None}
+        if removed or said:
+            self._workers.change({**removed, **said}, here)
 
     def get_spaces(self) -> dict[str, Any]:
         """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
@@ -329,10 +321,6 @@ class WorkerSet(Sampling, Calls):
     num_healthy_env_runners = num_healthy_workers
     num_remote_env_runner_restarts = num_remote_worker_restarts
     probe_unhealthy_env_runners = probe_unhealthy_workers
-
-
-def _arrangement(mapping: Any, to_train: Any) -> dict[str, Any]:
-    return {key: value for key, value in ((MAPPING, mapping), (TO_TRAIN, to_train)) if value is not None}
 
 
 EnvRunnerGroup = WorkerSet

@@ -17,7 +17,6 @@ from swath.rollout_workers.worker_set.actor import FILTER, GLOBAL_VARS, POLICY, 
 from swath.rollout_workers.worker_set.group import TIMEOUT_S, RolloutGroup
 from swath.workers.base import Job
 from swath.workers.create import backend
-from swath.workers.local import InlineBackend
 from swath.workers.outcome import Error
 from swath.workers.tickets import Name
 
@@ -56,12 +55,8 @@ class SetOptions:
     def __post_init__(self) -> None:
         if self.backend is not None:
             one_of("backend", self.backend, Literal["ray", "process", "inline"])
-        if self.local_env_runner and not self.local_worker:
-            either("local_worker", self.local_worker, "local_env_runner", self.local_env_runner)
         if self.creator is None and self._setup:
-            raise ValueError(
-                "there is nothing to make envs with: give env_creator, or a config with environment(env=…)"
-            )
+            raise ValueError("nothing to make envs with: give env_creator, or a config with environment(env=…)")
 
     @cached_property
     def settings(self) -> AlgorithmConfig:
@@ -261,23 +256,24 @@ class Workers(RolloutGroup):
         """
         if self.local is not None:
             return getattr(self.local, method)(**keywords)
-        timeout = self.config.env_runner_restore_timeout_s
-        self.wait_while(lambda: None if self.fleet.up else [], timeout)
-        if not self.fleet.up:
-            why = f"workers {self.ids()} are not ready after env_runner_restore_timeout_s={timeout:g}"
-            raise WorkerLate(why, workers=tuple(self.ids()), deadline=timeout)
-        call = {min(self.fleet.up): ("run", method, keywords)}
-        (outcome,) = self.ask_each(call, timeout, all_losses=True).values()
+        self.require_workers()
+        call = {min(self.fleet.up or self.ids()): ("run", method, keywords)}
+        (outcome,) = self.ask_each(call, self.config.env_runner_restore_timeout_s, all_losses=True).values()
         if isinstance(outcome, Error):
             raise outcome.exception
         return outcome.value
 
+    def require_workers(self) -> None:
+        """Raise `ValueError` if there is no worker at all."""
+        if not self.ids() and self.local is None:
+            raise ValueError("this set has no worker; give num_workers or local_worker=True, or call add_workers(n)")
+
     def wait_for(self, workers: Sequence[int], timeout: float) -> None:
         """Wait until none of these is coming back any more, or the time is over."""
 
-        def coming() -> Sequence[Any] | None:
-            standings = self.fleet.standings()
-            return [] if any(standings[each].phase in ("starting", "waiting") for each in workers) else None
+        def coming() -> list[Any] | None:
+            phases = {self.fleet.standings()[each].phase for each in workers}
+            return [] if phases & {"starting", "waiting"} else None
 
         self.wait_while(coming, timeout)
 
@@ -286,26 +282,28 @@ class Workers(RolloutGroup):
         standings = {w: each for w, each in self.fleet.standings().items() if w not in self.removed}
         newest = self.channel.version if standings else getattr(self.local, "policy_version", 0)
         facts = {name: getattr(self.counters, name) for name in COUNTED} | {"policy_version": newest}
-        if not standings:
-            return facts, {}
-        versions = self.known_versions()
-        oldest = min(versions.values(), default=0)
-        facts |= {
-            "policy_version_min": oldest,
-            "staleness": max(0, newest - oldest),
-            "workers": len(standings),
-            "workers_alive": 0 if self.stopped else len(self.fleet.up),
-            "restarts": self.fleet.restarts,
-            "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
-            "late": len(self.fleet.late),
-            "fragments_lost": self.fragments_lost,
-        }
         of_workers: dict[str, Any] = {}
         for worker, standing in standings.items():
-            version = versions.get(worker, 0)
-            own: dict[str, Any] = {"frames": self.frames[worker], "life": standing.life, "policy_version": version}
-            own |= {"state": "closed" if self.stopped else standing.words, "staleness": max(0, newest - version)}
-            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in own.items()}
+            version = self.version_of(Name(worker, standing.life))
+            of_workers |= {
+                f"worker_{worker}/frames": self.frames[worker],
+                f"worker_{worker}/life": standing.life,
+                f"worker_{worker}/policy_version": version,
+                f"worker_{worker}/state": "closed" if self.stopped else standing.words,
+                f"worker_{worker}/staleness": max(0, newest - version),
+            }
+        if standings:
+            oldest = min(self.known_versions().values(), default=0)
+            facts |= {
+                "policy_version_min": oldest,
+                "staleness": max(0, newest - oldest),
+                "workers": len(standings),
+                "workers_alive": 0 if self.stopped else len(self.fleet.up),
+                "restarts": self.fleet.restarts,
+                "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
+                "late": len(self.fleet.late),
+                "fragments_lost": self.fragments_lost,
+            }
         return facts, of_workers
 
     def stop(self, timeout: float) -> None:
@@ -378,9 +376,6 @@ def place(name: str | None, config: AlgorithmConfig) -> str:
     ray: Any = sys.modules.get("ray")
     if name is None:
         name = "ray" if ray is not None and ray.is_initialized() else "process"
-    if name != "ray" and config.custom_resources_per_env_runner:
-        raise ValueError(
-            f"custom_resources_per_env_runner={config.custom_resources_per_env_runner} are found on Ray only, not with "
-            f"backend={name!r}; leave them out, or use backend='ray'"
-        )
+    if name != "ray" and (resources := config.custom_resources_per_env_runner):
+        raise ValueError(f"custom_resources_per_env_runner={resources} are on Ray only, not with backend={name!r}")
     return name
