@@ -10,6 +10,11 @@ import numpy.typing as npt
 import torch
 from gymnasium import Space, spaces
 
+Array: TypeAlias = npt.NDArray[Any]
+Leaf: TypeAlias = Any
+Path: TypeAlias = tuple[Any, ...]
+ARRAYS = (np.ndarray, torch.Tensor)
+
 
 def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """`function(leaf, *leaves_of_the_others)` at each leaf of `nest`, in a nest of the same structure.
@@ -19,13 +24,15 @@ def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     Args:
         function: called once per leaf.
         nest: says what the structure is.
-        others: nests with at least that structure; what stands in the place of a leaf may be a nest itself.
+        others: nests of that structure; what stands in the place of a leaf may be a nest itself.
 
     Raises:
-        KeyError: an entry is missing in one of the others.
-        ValueError: one of the others has more or fewer parts.
+        ValueError: one of the others is nested differently.
     """
     if isinstance(nest, dict):
+        for other in others:
+            if not isinstance(other, dict) or other.keys() != nest.keys():
+                raise ValueError(f"nested differently: {sorted(map(str, nest))}, but {other!r:.60}")
         return {key: map_nest(function, part, *(other[key] for other in others)) for key, part in nest.items()}
     if isinstance(nest, tuple):
         parts = [map_nest(function, *these) for these in zip(nest, *others, strict=True)]
@@ -33,14 +40,23 @@ def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     return function(nest, *others)
 
 
+def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
+    """Each leaf with the way to it; a list is a leaf, it stands for an array or for rows of objects."""
+    if not isinstance(value, dict | tuple):
+        yield path, value
+        return
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from leaves(part, (*path, key))
+
+
 def leaves_of(nest: Any, template: Any = None) -> list[Any]:
     """The leaves of a nest in order; in the order of the template, if one is given."""
     structure = nest if template is None else template
     if not isinstance(structure, dict | tuple):
         return [nest]
-    leaves: list[Any] = []
-    map_nest(lambda _, leaf: leaves.append(leaf), structure, nest)
-    return leaves
+    found: list[Any] = []
+    map_nest(lambda _, leaf: found.append(leaf), structure, nest)
+    return found
 
 
 def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
@@ -65,35 +81,6 @@ def template_of(space: Space[Any]) -> Any:
     return space
 
 
-Array: TypeAlias = npt.NDArray[Any]
-Leaf: TypeAlias = Any
-Path: TypeAlias = tuple[Any, ...]
-ARRAYS = (np.ndarray, torch.Tensor)
-
-
-def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
-    """Each leaf with the way to it; a list is a leaf, it stands for an array or for rows of objects."""
-    if not isinstance(value, dict | tuple):
-        yield path, value
-        return
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from leaves(part, (*path, key))
-
-
-def map_together(function: Callable[[list[Leaf]], Any], values: list[Any]) -> Any:
-    """One nest made of several of the same structure: `function([leaf, …])` in place of each leaf.
-
-    Raises:
-        ValueError: the structures differ.
-    """
-    if not any(isinstance(value, dict | tuple) for value in values):
-        return function(values)
-    structures = {frozenset(path for path, _ in leaves(value)) for value in values}
-    if len(structures) > 1:
-        raise ValueError(f"nested differently: {', '.join(sorted(str(sorted(map(str, each))) for each in structures))}")
-    return map_nest(lambda *those: function(list(those)), *values)
-
-
 def rows_of(leaf: Leaf) -> int | None:
     """Length of the leading dimension; None where there is none."""
     if isinstance(leaf, ARRAYS):
@@ -106,24 +93,16 @@ def holds_objects(leaf: Leaf) -> bool:
     return isinstance(leaf, list) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OUS")
 
 
-def as_tensor(array: Array) -> torch.Tensor:
-    """The array as a tensor in the same memory; copied where it is read-only or runs backwards."""
-    if array.flags.writeable and all(stride >= 0 for stride in array.strides):
-        return torch.from_numpy(array)
-    return torch.from_numpy(array.copy())
-
-
 def tensor_of(value: Any) -> torch.Tensor:
-    """An array, a tensor or numbers as a tensor without history, in the same memory where that can be."""
-    return value.detach() if isinstance(value, torch.Tensor) else as_tensor(np.asarray(value))
+    """An array, a tensor or numbers as a tensor without history, in the same memory where that can be.
 
-
-def object_array(rows: Sequence[Any]) -> Array:
-    """One object per row, whatever the objects are."""
-    array = np.empty(len(rows), dtype=object)
-    for i, row in enumerate(rows):
-        array[i] = row
-    return array
+    It is copied where it is read-only or runs backwards.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    array = np.asarray(value)
+    shared = array.flags.writeable and all(stride >= 0 for stride in array.strides)
+    return torch.from_numpy(array if shared else array.copy())
 
 
 def as_array(leaf: Leaf) -> Array:
@@ -134,6 +113,14 @@ def as_array(leaf: Leaf) -> Array:
         return np.asarray(leaf.numpy(force=True))
     except TypeError:
         return np.asarray(leaf.float().numpy(force=True))
+
+
+def object_array(rows: Sequence[Any]) -> Array:
+    """One object per row, whatever the objects are."""
+    array = np.empty(len(rows), dtype=object)
+    for i, row in enumerate(rows):
+        array[i] = row
+    return array
 
 
 def take(leaf: Leaf, rows: slice | Array) -> Leaf:
@@ -147,19 +134,16 @@ def take(leaf: Leaf, rows: slice | Array) -> Leaf:
         return leaf[rows]
     if isinstance(leaf, list):
         return [leaf[i] if i >= 0 else None for i in rows]
-    if (rows >= 0).all():
+    missing = rows < 0
+    if not missing.any():
         return leaf[rows]
-    shape = (len(rows), *leaf.shape[1:])
-    if isinstance(leaf, torch.Tensor):
-        made: Any = leaf.new_zeros(shape)
-    else:
-        made = np.full(shape, None) if leaf.dtype.kind == "O" else np.zeros(shape, leaf.dtype)
-    there = np.flatnonzero(rows >= 0)
-    made[there] = leaf[rows[there]]
+    made = leaf[np.maximum(rows, 0)]
+    zero: Any = 0 if isinstance(leaf, torch.Tensor) else leaf.dtype.type()
+    made[missing] = None if leaf.dtype == object else zero
     return made
 
 
-def joined(parts: list[Leaf], axis: int = 0) -> Leaf:
+def joined(*parts: Leaf, axis: int = 0) -> Leaf:
     """Leaves one behind another, as a new one; object rows may be lists and arrays.
 
     Raises:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.batches.rows import concat
-from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat
 
 Batch = SampleBatch | MultiAgentBatch
 
@@ -20,7 +19,7 @@ def concat_samples(samples: Iterable[Batch]) -> Batch:
     """
     samples = list(samples)
     single = [sample for sample in samples if isinstance(sample, SampleBatch)]
-    return concat(single, SampleBatch) if len(single) == len(samples) else concat_samples_into_ma_batch(samples)
+    return concat(single) if len(single) == len(samples) else concat_samples_into_ma_batch(samples)
 
 
 def concat_samples_into_ma_batch(samples: Iterable[Batch]) -> MultiAgentBatch:
@@ -42,7 +41,7 @@ def concat_samples_into_ma_batch(samples: Iterable[Batch]) -> MultiAgentBatch:
         env_steps += several.count
         for policy_id, batch in several.policy_batches.items():
             parts.setdefault(policy_id, []).append(batch)
-    return MultiAgentBatch({policy_id: concat(batches, SampleBatch) for policy_id, batches in parts.items()}, env_steps)
+    return MultiAgentBatch({policy_id: concat(batches) for policy_id, batches in parts.items()}, env_steps)
 
 
 def convert_ma_batch_to_sample_batch(batch: Batch) -> SampleBatch:

@@ -54,14 +54,14 @@ def is_state_in(name: str) -> bool:
     return name.startswith(STATE_IN)
 
 
-def counts_sequences(name: str) -> bool:
-    """Whether the column has, by its name, one row per sequence and not per transition."""
-    return name == ColumnNames.SEQ_LENS or is_state_in(name)
-
-
 def state_out_of(name: str) -> str:
     """The column of states after each transition that goes with a `state_in_…`."""
     return STATE_OUT + name.removeprefix(STATE_IN)
+
+
+def counts_sequences(name: str) -> bool:
+    """Whether the column has, by its name, one row per sequence and not per transition."""
+    return name == ColumnNames.SEQ_LENS or is_state_in(name)
 
 
 @dataclass
@@ -76,9 +76,6 @@ class ViewRequirement:
         batch_repeat_value: only 1: a column has a value for each row.
         used_for_compute_actions: whether it is part of the input for actions.
         used_for_training: whether it is part of batches.
-
-    Raises:
-        ValueError: another `index` or `batch_repeat_value`.
     """
 
     data_col: str | None = None
@@ -89,11 +86,13 @@ class ViewRequirement:
     used_for_compute_actions: bool = True
     used_for_training: bool = True
 
-    def __post_init__(self) -> None:
-        if self.index is not None or self.batch_repeat_value != 1:
+    def require_own_step(self, name: str) -> None:
+        """Raise `ValueError` unless it is a view of the column's own step, one value per row."""
+        of_own_step = (self.data_col or name, self.shift) in ((name, 0), (SHIFTED.get(name), -1))
+        if not of_own_step or self.index is not None or self.batch_repeat_value != 1:
             raise ValueError(
-                f"ViewRequirement(index={self.index!r}, batch_repeat_value={self.batch_repeat_value!r}): columns have "
-                "one value per row; leave both out, and add other columns in postprocess_trajectory"
+                f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): columns have one value per "
+                "row, of its own step; make other columns in postprocess_trajectory"
             )
 
 
@@ -124,12 +123,9 @@ class WantedColumns(NamedTuple):
             ValueError: a column that is not optional, or one of another step than its own.
         """
         for name, view in views.items():
-            require_own_step(name, view)
+            view.require_own_step(name)
             if name not in OPTIONAL:
-                raise ValueError(
-                    f"view_requirements[{name!r}]: workers add {', '.join(OPTIONAL)} where asked; what else a policy "
-                    "needs, it can add in postprocess_trajectory"
-                )
+                raise ValueError(f"view_requirements[{name!r}]: workers add only {', '.join(OPTIONAL)} where asked")
         acting = frozenset(name for name, view in views.items() if view.used_for_compute_actions)
         return cls(acting, frozenset(name for name, view in views.items() if view.used_for_training))
 
@@ -140,12 +136,3 @@ def views(*wanted: str) -> dict[str, ViewRequirement]:
         name: ViewRequirement(used_for_compute_actions=name in wanted, used_for_training=name in wanted)
         for name in OPTIONAL
     }
-
-
-def require_own_step(name: str, view: ViewRequirement) -> None:
-    """Raise `ValueError` for a view of another step than the column's own."""
-    if (view.data_col or name, view.shift) not in ((name, 0), (SHIFTED.get(name), -1)):
-        raise ValueError(
-            f"view_requirements[{name!r}] has data_col={view.data_col!r} and shift={view.shift!r}; "
-            f"it must be ViewRequirement({name!r}), columns of other steps are not made"
-        )

@@ -9,17 +9,16 @@ seq_lens, state_in_0       ──▶  non-tensor entries, whole: they have no ro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_non_tensor
 
 from swath import keys
-from swath.keys import LOG_PROB, MASK, Key, as_tuple, nested
+from swath.keys import MASK, Key, as_tuple, nested
 from swath.rollout_workers.batches.names import ColumnNames
-from swath.rollout_workers.nests import ARRAYS, Leaf, as_tensor, holds_objects, leaves, object_array, rows_of
+from swath.rollout_workers.nests import ARRAYS, Leaf, holds_objects, leaves, object_array, rows_of, tensor_of
 
 # The keys of columns that have another name there.
 KEYS: dict[str, Key] = {
@@ -38,15 +37,16 @@ KEYS: dict[str, Key] = {
     ColumnNames.ADVANTAGES: keys.ADVANTAGE,
     ColumnNames.VALUE_TARGETS: keys.VALUE_TARGET,
 }
+_COLUMNS = {key: name for name, key in KEYS.items()}
+
+# Entries that no column holds: the mask, and at the root the flags of the step before.
+_LEFT_OUT = (MASK, *keys.FLAGS)
 
 # Columns `[n]` that are `[n, 1]` there.
 LONE_NUMBERS = (
     *(ColumnNames.REWARDS, ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS, ColumnNames.DONES, ColumnNames.T),
     *(ColumnNames.VF_PREDS, ColumnNames.VALUES_BOOTSTRAPPED, ColumnNames.ADVANTAGES, ColumnNames.VALUE_TARGETS),
 )
-
-# Root entries that repeat the flags of the step before; no column holds them.
-FLAGS_BEFORE = (keys.DONE, keys.TERMINATED, keys.TRUNCATED)
 
 
 def to_tensordict(columns: Mapping[str, Any], n_rows: int, whole: Collection[str]) -> TensorDict:
@@ -71,9 +71,8 @@ def _entry(name: str, leaf: Leaf, n_rows: int, *, whole: bool) -> Any:
     if whole or rows_of(leaf) is None:
         return NonTensorData(leaf, batch_size=[n_rows])
     if holds_objects(leaf):
-        rows = map(NonTensorData, leaf)
-        return NonTensorStack(*rows) if n_rows else NonTensorData(None, batch_size=[0])
-    tensor = as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+        return NonTensorStack(*map(NonTensorData, leaf)) if n_rows else NonTensorData(None, batch_size=[0])
+    tensor = tensor_of(leaf)
     return tensor.unsqueeze(-1) if name in LONE_NUMBERS and tensor.ndim == 1 else tensor
 
 
@@ -88,36 +87,37 @@ def columns_of(td: TensorDictBase) -> dict[str, Any]:
     """
     if td.ndim not in (1, 2):
         raise ValueError(f"batch size {list(td.batch_size)} must be [n] or [B, T]; reshape the TensorDict")
-    flat = td.reshape(-1)
+    flat = td if td.ndim == 1 else td.reshape(-1)
     mask = flat.get(MASK, None)
     if mask is not None and not bool(mask.all()):
         flat = flat[mask]
-    found = {name: flat.get(key, None) for name, key in KEYS.items()}
-    read = [*KEYS.values(), MASK, *FLAGS_BEFORE]
-    if found[ColumnNames.ACTION_LOGP] is None:
-        found[ColumnNames.ACTION_LOGP] = flat.get(LOG_PROB, None)
-        read.append(LOG_PROB)
-    dones = found.pop(ColumnNames.DONES)
-    if dones is not None and found[ColumnNames.TERMINATEDS] is None:  # nothing else says how episodes ended
-        truncated = found[ColumnNames.TRUNCATEDS]
+    entries = ((_COLUMNS.get(key, key), entry) for key, entry in _entries(flat) if key not in _LEFT_OUT)
+    found = {name: _column(name, entry) for name, entry in entries}
+    if keys.LOG_PROB in found:
+        found.setdefault(ColumnNames.ACTION_LOGP, found.pop(keys.LOG_PROB))
+    dones = found.pop(ColumnNames.DONES, None)
+    if dones is not None and ColumnNames.TERMINATEDS not in found:  # nothing else says how episodes ended
+        truncated = found.get(ColumnNames.TRUNCATEDS)
         found[ColumnNames.TERMINATEDS] = dones if truncated is None else dones & ~truncated
-    rest = flat.exclude(*read)
-    found |= {name: rest.get(name) for name in rest.keys()}  # noqa: SIM118  a TensorDict iterates over its rows
-    return {name: _column(name, entry) for name, entry in found.items() if not _is_nothing(entry)}
+    return nested(found.items())
 
 
-def _is_nothing(entry: Any) -> bool:
-    return entry is None or (isinstance(entry, TensorDictBase) and not is_non_tensor(entry) and entry.is_empty())
+def _entries(td: TensorDictBase) -> Iterator[tuple[Key, Any]]:
+    for key, entry in td.items():
+        if key in (keys.NEXT, keys.COLLECTOR):
+            yield from (((key, inner), part) for inner, part in entry.items())
+        else:
+            yield key, entry
 
 
-def _column(name: str, entry: Any) -> Any:
+def _column(name: Key, entry: Any) -> Any:
     if isinstance(entry, NonTensorData) and isinstance(entry.data, ARRAYS):
         return entry.data
     if is_non_tensor(entry):
         rows = [entry.data] * entry.batch_size[0] if isinstance(entry, NonTensorData) else entry.tolist()
         return rows if name == ColumnNames.INFOS else object_array(rows)
     if isinstance(entry, TensorDictBase):
-        parts = {key: _column(name, entry.get(key)) for key in entry.keys()}  # noqa: SIM118
+        parts = {key: _column(name, part) for key, part in entry.items()}
         return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
     tensor = entry.detach()
     if name in LONE_NUMBERS and tensor.ndim == 2 and tensor.shape[-1] == 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from math import inf, isfinite
 from numbers import Real
 from typing import Any, TypeAlias
 
@@ -16,8 +17,7 @@ from torch import Tensor, distributed, nn
 
 from swath.errors import WorkerLate
 from swath.rollout_workers.batches.names import ColumnNames
-from swath.rollout_workers.batches.rows import concat
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
 from swath.rollout_workers.nests import tensor_of
 from swath.rollout_workers.policy import Policy
 
@@ -112,47 +112,46 @@ def scheduled(schedule: Sequence[Sequence[float]] | None, constant: float, step:
 Gradients: TypeAlias = list[Tensor | None]
 
 
-def bound(gradients: Gradients, limit: float | None, by: str) -> tuple[Gradients, float]:
-    """Gradients within a limit, and the norm of all of them before.
+def bound(parameters: Sequence[nn.Parameter], limit: float | None, by: str) -> float:
+    """Bring the gradients of parameters within a limit, in place; returns the norm of all of them before.
 
     Args:
-        gradients: as they are.
+        parameters: with gradients, some at least.
         limit: None: none.
         by: "global_norm" shortens all together to this norm, "norm" each to it, "value" clips each number.
 
     Raises:
         FloatingPointError: one is NaN or infinite.
     """
-    norms = [gradient.norm() for gradient in gradients if gradient is not None]
-    norm = float(torch.stack(norms).norm()) if norms else 0.0
-    if not np.isfinite(norm):
-        raise FloatingPointError(
-            f"the gradients' norm is {norm}, the weights were left as they are; look for rewards and observations that "
-            "are not finite, or lower lr"
-        )
-
-    def short(gradient: Tensor, most: float) -> Tensor:
-        if by == "value":
-            return gradient.clamp(-most, most)
-        return gradient * (most / max(norm if by == "global_norm" else float(gradient.norm()), most))
-
-    if limit is not None:
-        gradients = [None if gradient is None else short(gradient, limit) for gradient in gradients]
-    return gradients, norm
+    together = limit if limit is not None and by == "global_norm" else inf
+    norm = float(nn.utils.clip_grad_norm_(parameters, together))
+    if not isfinite(norm):
+        raise FloatingPointError(f"the gradients' norm is {norm}, the weights were left as they are; {_LOOK}")
+    if limit is not None and by == "value":
+        nn.utils.clip_grad_value_(parameters, limit)
+    if limit is not None and by == "norm":
+        for parameter in parameters:
+            nn.utils.clip_grad_norm_(parameter, limit)
+    return norm
 
 
-def averaged(gradients: Gradients) -> Gradients:
-    """The means over all ranks of the process group, which must call this together, with gradients of the same shapes.
+_LOOK = "look for rewards and observations that are not finite, or lower lr"
+
+
+def average(parameters: Sequence[nn.Parameter]) -> None:
+    """Average the gradients of parameters over all ranks, which must call this together; zeros where one has none.
 
     Raises:
         WorkerLate: other ranks have not come in time.
     """
-    present = [gradient for gradient in gradients if gradient is not None]
-    flat = torch.cat([gradient.reshape(-1) for gradient in present])
+    learnt = [parameter for parameter in parameters if parameter.requires_grad]
+    found = [torch.zeros_like(each) if each.grad is None else each.grad for each in learnt]
+    flat = torch.cat([gradient.reshape(-1) for gradient in found])
     meet()
     distributed.all_reduce(flat)
-    means = iter(torch.split(flat / distributed.get_world_size(), [gradient.numel() for gradient in present]))
-    return [None if gradient is None else next(means).to(gradient).reshape(gradient.shape) for gradient in gradients]
+    means = torch.split(flat / distributed.get_world_size(), [gradient.numel() for gradient in found])
+    for parameter, mean in zip(learnt, means, strict=True):
+        parameter.grad = mean.to(parameter).reshape(parameter.shape)
 
 
 def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Gradients:
@@ -168,8 +167,10 @@ def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Grad
     for i, (gradient, parameter) in enumerate(zip(given, parameters, strict=True)):
         if gradient is not None and gradient.shape != parameter.shape:
             raise ValueError(f"gradient {i} has shape {list(gradient.shape)}, its parameter {list(parameter.shape)}")
+        if gradient is not None and not gradient.isfinite().all():
+            raise FloatingPointError(f"gradient {i} is not finite, the weights were left as they are; {_LOOK}")
         given[i] = None if gradient is None else gradient.to(parameter)
-    return bound(given, None, "global_norm")[0]
+    return given
 
 
 def learn_in_passes(
@@ -220,7 +221,7 @@ def _parts(policy: Policy, rows: SampleBatch, size: int | None, generator: Any) 
     if policy.distributed_world_size == 1:
         return parts
     groups = np.array_split(np.arange(len(parts)), min(gathered(len(parts))))
-    return [concat((parts[i] for i in group), SampleBatch) for group in groups]
+    return [concat(parts[i] for i in group) for group in groups]
 
 
 def _mean(infos: Sequence[Any]) -> Any:

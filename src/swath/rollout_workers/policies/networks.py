@@ -204,7 +204,9 @@ class Outputs(NamedTuple):
     states: list[Any]
 
 
-def run(model: Callable[..., Any], obs: Any, states: Sequence[Any] = (), seq_lens: Tensor | None = None) -> Outputs:
+def run(
+    model: Callable[..., Any], obs: Any, states: Sequence[Any] = (), seq_lens: Tensor | None = None, **options: Any
+) -> Outputs:
     """Call a network.
 
     Args:
@@ -213,16 +215,16 @@ def run(model: Callable[..., Any], obs: Any, states: Sequence[Any] = (), seq_len
         obs: `[n, …]`; with sequences, all of equal length, one behind another.
         states: before each sequence, `[sequences, …]`.
         seq_lens: rows of each sequence that are no padding; None for a network that does not remember.
+        options: of the call, of a network that does not remember.
 
     Raises:
         TypeError: it gave something else.
     """
-    remembers = seq_lens is not None
-    answer = model(obs, list(states), seq_lens) if remembers else model(obs)
+    answer = model(obs, **options) if seq_lens is None else model(obs, list(states), seq_lens)
     parts = answer if isinstance(answer, tuple) else (answer,)
-    *given, after = parts if remembers else (*parts, ())
+    *given, after = (*parts, ()) if seq_lens is None else parts
     if len(given) not in (1, 2) or not isinstance(given[0], Tensor):
-        wanted = "dist_inputs or (dist_inputs, value)" + (", with the states as the last part" if remembers else "")
+        wanted = "dist_inputs or (dist_inputs, value)" + (", with the states as the last part" if states else "")
         raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {wanted}")
     value = given[1] if len(given) == 2 else None
     return Outputs(given[0], value.squeeze(-1) if value is not None and value.ndim == 2 else value, list(after))

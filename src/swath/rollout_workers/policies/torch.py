@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 from torch import Tensor, nn
 
 from swath.learn.heads import DiagGaussian
@@ -29,7 +29,7 @@ from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest
 from swath.rollout_workers.policies import learning
-from swath.rollout_workers.policies.learning import Gradients, scheduled
+from swath.rollout_workers.policies.learning import scheduled
 from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, Outputs, dist_class_of, head_for, on, run
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
@@ -71,7 +71,7 @@ class TorchPolicy(Policy):
         self.view_requirements = views()
         self.device = device_of(self.config)
         self._head = head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
-        self._dtype = None if isinstance(action_space, spaces.Discrete) else np.dtype(cast("Any", action_space.dtype))
+        self._dtype = np.dtype(cast("Any", action_space.dtype))
         self.num_outputs, self.dist_class = self._head.inputs, dist_class_of(self._head)
         seed, own_id = self.config["seed"], self.config.get("__policy_id", "")
         streams = None if seed is None else PrivateStreams(derive_named(seed, f"weights of {own_id}"), self.device)
@@ -171,7 +171,8 @@ class TorchPolicy(Policy):
         `with_values=False` leaves these out, if `values_later`.
         """
         with torch.inference_mode():
-            out, value, states = self._outputs(obs_batch, state_batches, with_values=with_values)
+            options = {} if with_values else {"with_values": False}
+            out, value, states = self._outputs(obs_batch, state_batches, **options)
             head = self._head
             explores = self.config["explore"] if explore is None else explore
             action, log_prob = head.sample(out) if explores else head.mode(out)
@@ -180,9 +181,7 @@ class TorchPolicy(Policy):
             if value is not None:
                 extra[ColumnNames.VF_PREDS] = as_array(value)
         self.global_timestep += len(actions)
-        if self._dtype is not None:
-            actions = actions.astype(self._dtype, copy=False)
-        return actions, [map_nest(as_array, part) for part in states], extra
+        return actions.astype(self._dtype, copy=False), [map_nest(as_array, part) for part in states], extra
 
     def compute_values(self, input_dict: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         """The values `[n]` of the states in an input: `obs` and, of a model that remembers, `state_in_…`.
@@ -226,8 +225,8 @@ class TorchPolicy(Policy):
         batch = learning.to_train_on(samples, recurrent=self.is_recurrent())
         if self.callbacks is not None:
             self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=reported)
-        found, info = self._gradients(batch)
-        self._use(found)
+        info = self._backward(batch)
+        self._step()
         return {**info, "custom_metrics": reported}
 
     def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[Any, dict[str, Any]]:
@@ -239,8 +238,10 @@ class TorchPolicy(Policy):
             FloatingPointError: one is NaN or infinite.
             WorkerLate: other ranks have not come in time.
         """
-        found, info = self._gradients(learning.to_train_on(postprocessed_batch, recurrent=self.is_recurrent()))
-        return [None if gradient is None else gradient.cpu() for gradient in found], info
+        info = self._backward(learning.to_train_on(postprocessed_batch, recurrent=self.is_recurrent()))
+        found = [None if each.grad is None else each.grad.cpu() for each in self._parameters]
+        self.model.zero_grad()
+        return found, info
 
     def apply_gradients(self, gradients: Iterable[Any]) -> None:
         """One step of the optimiser by gradients as `compute_gradients` gives them, tensors or arrays.
@@ -249,7 +250,9 @@ class TorchPolicy(Policy):
             ValueError: another number of them, or another shape; nothing is applied.
             FloatingPointError: one is NaN or infinite; nothing is applied.
         """
-        self._use(learning.fitted(gradients, self._parameters))
+        for parameter, gradient in zip(self._parameters, learning.fitted(gradients, self._parameters), strict=True):
+            parameter.grad = gradient
+        self._step()
 
     def check_gradients(self, gradients: Iterable[Any]) -> None:
         """Raise what `apply_gradients` would raise for these gradients."""
@@ -298,18 +301,13 @@ class TorchPolicy(Policy):
         """How many states it has."""
         return len(self._initial_state)
 
-    def _outputs(self, obs: Any, states: Sequence[Any] | None, *, with_values: bool = True) -> Outputs:
+    def _outputs(self, obs: Any, states: Sequence[Any] | None, **options: Any) -> Outputs:
         """The network's outputs; without gradients."""
-        tensors = on(self.device, obs)
-        if type(self.model) is DefaultNetwork:
-            answer = self.model(tensors, with_values=with_values)
-            out, value = answer if isinstance(answer, tuple) else (answer, None)
-            return Outputs(out, value, [])
-        if not self._initial_state:
-            return run(self.model, tensors)
-        before = [on(self.device, part) for part in states or ()]
-        lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
-        return run(self.model, tensors, before, lengths)
+        tensors, before = on(self.device, obs), [on(self.device, part) for part in states or ()]
+        lengths = None
+        if self._initial_state:
+            lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
+        return run(self.model, tensors, before, lengths, **options)
 
     def _require_fitting_model(self) -> bool:
         """Try the model on two rows; whether it has values."""
@@ -318,32 +316,28 @@ class TorchPolicy(Policy):
         obs, states = map_nest(lambda leaf: np.stack([leaf, leaf]), (space.sample(), tuple(self._initial_state)))
         with torch.no_grad():
             out, value, _ = self._outputs(obs, states)
-        given, wanted = [list(out.shape), [2] if value is None else list(value.shape)], [[2, self.num_outputs], [2]]
-        if given != wanted:
-            raise ValueError(
-                f"the model of {type(self).__name__} gives dist_inputs and values of shapes {given} for 2 rows; for "
-                f"actions of {self.action_space} it must give {wanted}"
-            )
+        shapes = [list(part.shape) for part in (out, value) if part is not None]
+        wanted = [[2, self.num_outputs], [2]]
+        if shapes != wanted[: len(shapes)]:
+            raise ValueError(f"the model of {self!r} gives outputs of shapes {shapes} for 2 rows; wanted {wanted}")
         return value is not None
 
-    def _gradients(self, batch: SampleBatch) -> tuple[Gradients, dict[str, Any]]:
-        """Gradients, averaged and bounded, and what is reported of them; the batch becomes tensors."""
+    def _backward(self, batch: SampleBatch) -> dict[str, Any]:
+        """Give the parameters gradients, averaged and bounded; what is reported of them. The batch becomes tensors."""
         batch.to_device(self.device).set_training()
-        learnt, several = [each for each in self._parameters if each.requires_grad], self.distributed_world_size > 1
+        self.model.zero_grad()
         self.model.train()
         try:
-            loss = self.loss(self.model, self.dist_class, batch)
-            # ranks add up equal shapes: where one has no gradient it counts as zero
-            made = iter(torch.autograd.grad(loss, learnt, allow_unused=True, materialize_grads=several))
+            torch.autograd.backward(self.loss(self.model, self.dist_class, batch))
         finally:
             self.model.eval()
-        found: Gradients = [next(made) if each.requires_grad else None for each in self._parameters]
         stats = {name: _number(value) for name, value in self.stats(batch).items()}
-        found = learning.averaged(found) if several else found
-        found, norm = learning.bound(found, self.config["grad_clip"], self.config["grad_clip_by"])
+        if self.distributed_world_size > 1:
+            learning.average(self._parameters)
+        norm = learning.bound(self._parameters, self.config["grad_clip"], self.config["grad_clip_by"])
         own_rate = self.config["lr_schedule"] is None  # then nobody but the optimiser says the rate of this update
         rate = float(self.optimizer.param_groups[0]["lr"]) if own_rate else self.cur_lr
-        return found, {
+        return {
             LEARNER_STATS: {**stats, "cur_lr": rate, "grad_gnorm": norm},
             "model": {},
             "custom_metrics": {},
@@ -352,15 +346,13 @@ class TorchPolicy(Policy):
             "diff_num_grad_updates_vs_sampler_policy": self.num_grad_updates - (batch.num_grad_updates or 0),
         }
 
-    def _use(self, gradients: Gradients) -> None:
+    def _step(self) -> None:
+        """One step of the optimiser by the parameters' gradients, which are gone then."""
         if self.config["lr_schedule"] is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.cur_lr
-        for parameter, gradient in zip(self._parameters, gradients, strict=True):
-            parameter.grad = gradient
         self.optimizer.step()
-        for parameter in self._parameters:
-            parameter.grad = None
+        self.model.zero_grad()
         self.num_grad_updates += 1
 
 
