@@ -116,7 +116,7 @@ def test_settings_that_a_subclass_declares_are_its_own():
 
 
 def test_an_attribute_that_there_is_not_is_told_with_the_nearest_name():
-    with pytest.raises(AttributeError, match="no setting 'num_env_runers'; did you mean 'num_env_runners'"):
+    with pytest.raises(AttributeError, match="is no setting of AlgorithmConfig; did you mean 'num_env_runners'"):
         AlgorithmConfig().num_env_runers  # noqa: B018
     assert not hasattr(AlgorithmConfig(), "__array__")
 

@@ -15,11 +15,6 @@ from swath.rollout_workers.config.settings import NAMES, REFUSED, UNCHANGED, WIT
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
 PolicySetup: TypeAlias = tuple[dict[str, PolicySpec], Callable[..., bool] | None]
 
-_NO_ALGORITHMS = (
-    "there are no algorithms to build here: build a WorkerSet(config=…) and update policies by worker.learn_on_batch, "
-    "worker.sample_and_learn, or a loop of your own over swath.learn"
-)
-
 
 class AlgorithmConfig(Settings):
     """Settings of workers, set by fluent methods, as attributes, or from a dict; checked where they are set.
@@ -55,7 +50,7 @@ class AlgorithmConfig(Settings):
             return given.copy(copy_frozen=False)
         if given is not None and not isinstance(given, Mapping):
             raise TypeError(
-                f"config={given!r} is of type {type(given).__name__}; give an AlgorithmConfig, a dict, or None"
+                f"config={given!r} of type {type(given).__name__} must be an AlgorithmConfig, a dict, or None"
             )
         return cls.from_dict(given or {})
 
@@ -101,13 +96,10 @@ class AlgorithmConfig(Settings):
             policy_class = spec.policy_class or default_policy_class
             if policy_class is None:
                 raise ValueError(
-                    f"policy {policy_id!r} has no class: give its PolicySpec a policy_class, or a default_policy_class"
+                    f"policy {policy_id!r} has no class: give default_policy_class, or policy_class in its spec"
                 )
-            seen, acted = spec.observation_space, spec.action_space
-            if seen is None:
-                seen = policy_space(policy_id, "observation", *sources, self.observation_space)
-            if acted is None:
-                acted = policy_space(policy_id, "action", *sources, self.action_space)
+            seen = policy_space(policy_id, spec, "observation", *sources, self.observation_space)
+            acted = policy_space(policy_id, spec, "action", *sources, self.action_space)
             setup[policy_id] = PolicySpec(policy_class, seen, acted, self.of_policy(spec))
         return setup, is_policy_to_train(self.policies_to_train)
 
@@ -137,9 +129,7 @@ class AlgorithmConfig(Settings):
         if unknown:
             raise ValueError(f"policies_to_train has {sorted(unknown)}, but policies are {sorted(self.policies)}")
         if self.in_evaluation and self.evaluation_config is not None:
-            raise ValueError(
-                "in_evaluation=True is for configs from get_evaluation_config_object; evaluation_config must be None"
-            )
+            raise ValueError("in_evaluation=True is what evaluation_config is for: evaluation_config must be None")
         self.get_evaluation_config_object()  # settings that wait to be applied are tried
         for spec in self.policies.values():
             self.of_policy(spec)
@@ -150,7 +140,7 @@ class AlgorithmConfig(Settings):
         Raises:
             NotImplementedError: always; it says what to build.
         """
-        raise NotImplementedError(_NO_ALGORITHMS)
+        raise NotImplementedError("no algorithms here: build a WorkerSet, and learn by its workers or by swath.learn")
 
     build_algo = build
 

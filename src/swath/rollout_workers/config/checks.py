@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from math import inf, isnan
 from numbers import Real
@@ -18,12 +18,7 @@ T = TypeVar("T")
 Check: TypeAlias = Callable[[str, object], T]
 
 
-def identity(value: Any) -> Any:
-    """The value."""
-    return value
-
-
-def must_be(wanted: str, fits: Callable[[Any], bool], kept: Callable[[Any], T] = identity) -> Check[T]:
+def must_be(wanted: str, fits: Callable[[Any], bool], kept: Callable[[Any], T] = lambda value: value) -> Check[T]:
     """A check.
 
     Args:
@@ -52,8 +47,7 @@ def is_number(value: Any) -> bool:
 
 def number(low: float = 0.0, high: float = inf) -> Check[float]:
     """A number from `low` to `high`, both included."""
-    wanted = f"a number of at least {low:g}" if high == inf else f"a number from {low:g} to {high:g}"
-    return must_be(wanted, lambda value: is_number(value) and low <= value <= high, float)
+    return must_be(f"a number from {low:g} to {high:g}", lambda value: is_number(value) and low <= value <= high, float)
 
 
 def due(name: str, value: object) -> float:
@@ -64,29 +58,22 @@ def due(name: str, value: object) -> float:
     return result
 
 
-def optional(check: Check[T]) -> Check[T | None]:
-    """None, or what `check` takes."""
-    return lambda name, value: None if value is None else check(name, value)
-
-
-def unless(fits: Callable[[Any], bool], check: Check[Any]) -> Check[Any]:
-    """What fits is kept as it is; anything else is checked."""
+def optional(check: Check[T], fits: Callable[[Any], bool] = lambda value: value is None) -> Check[Any]:
+    """None, or whatever else `fits`, is kept as it is; anything else is checked."""
     return lambda name, value: value if fits(value) else check(name, value)
 
 
 def word(*words: str) -> Check[str]:
     """One of the words; an enum's member with such a value counts as the word."""
-    wanted = repr(words[0]) if len(words) == 1 else f"one of {', '.join(map(repr, words))}"
 
     def plain(value: Any) -> Any:
         return getattr(value, "value", value)
 
-    return must_be(wanted, lambda value: isinstance(plain(value), str) and plain(value) in words, plain)
-
-
-def is_table(value: Any) -> bool:
-    """Whether it is a dict by strings."""
-    return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+    return must_be(
+        f"one of {', '.join(map(repr, words))}",
+        lambda value: isinstance(plain(value), str) and plain(value) in words,
+        plain,
+    )
 
 
 def table_of(check: Check[T]) -> Check[dict[str, T]]:
@@ -94,36 +81,37 @@ def table_of(check: Check[T]) -> Check[dict[str, T]]:
     return lambda name, value: {key: check(f"{name}[{key!r}]", item) for key, item in table(name, value).items()}
 
 
+def is_list(value: Any, fits: Callable[[Any], bool], kinds: Any = (list, tuple)) -> bool:
+    """Whether it is a list, or something else of these kinds, whose items all fit."""
+    return isinstance(value, kinds) and all(map(fits, value))
+
+
 def _is_schedule(value: Any) -> bool:
-    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        return False
-    if not all(isinstance(pair, list | tuple) and len(pair) == 2 and all(map(is_number, pair)) for pair in value):
+    if not value or not is_list(value, lambda pair: is_list(pair, is_number) and len(pair) == 2):
         return False
     return value[0][0] == 0 and all(earlier < later for (earlier, _), (later, _) in pairwise(value))
 
 
-def _is_callbacks(value: Any) -> bool:
-    return callable(value) or (isinstance(value, list | tuple) and all(map(callable, value)))
-
-
 def says_who_learns(value: Any) -> bool:
     """Whether it says which policies learn; a string is no collection of ids here."""
-    is_collection = isinstance(value, list | set | tuple | frozenset)
-    return callable(value) or (is_collection and all(isinstance(each, str) for each in value))
+    return callable(value) or is_list(value, lambda each: isinstance(each, str), (list, set, tuple, frozenset))
 
 
 flag = must_be("True or False", lambda value: isinstance(value, bool | np.bool_), bool)
 positive = must_be("a number above 0", lambda value: is_number(value) and value > 0, float)
-table: Check[dict[str, Any]] = must_be("a dict whose keys are strings", is_table, dict)
+table: Check[dict[str, Any]] = must_be(
+    "a dict whose keys are strings",
+    lambda value: isinstance(value, Mapping) and is_list([*value], lambda key: isinstance(key, str)),
+    dict,
+)
 space: Check[Space[Any]] = must_be("a gymnasium Space", lambda value: isinstance(value, Space))
 function: Check[Callable[..., Any]] = must_be("callable", callable)
 env: Check[Any] = must_be(
-    "an id, a name from register_env, a class, or a callable that makes the env",
-    lambda value: isinstance(value, str) or callable(value),
+    "an env's id, or a callable that makes one", lambda value: isinstance(value, str) or callable(value)
 )
 callbacks = must_be(
     "a class derived from DefaultCallbacks, a function with keywords, or a list of such",
-    _is_callbacks,
+    lambda value: callable(value) or is_list(value, callable),
     lambda value: value if callable(value) else list(value),
 )
 schedule = must_be(
@@ -134,10 +122,7 @@ schedule = must_be(
 LEARNERS = "a list, set or tuple of policy ids, or f(policy_id, batch=None) -> bool"
 learners: Check[Any] = must_be(LEARNERS, says_who_learns)
 id_: Check[str] = must_be("a string that is not empty", lambda value: isinstance(value, str) and bool(value))
-
-_WIDTHS: Check[Any] = must_be(
-    "a list of layer widths", lambda value: isinstance(value, Sequence) and not isinstance(value, str)
-)
+widths: Check[Any] = must_be("a list of layer widths", lambda value: isinstance(value, list | tuple))
 
 
 def _activation(name: str, value: object) -> str:
@@ -147,7 +132,7 @@ def _activation(name: str, value: object) -> str:
 
 
 _MODEL: dict[str, tuple[Any, Check[Any]]] = {
-    "fcnet_hiddens": ([256, 256], lambda name, value: [whole(1)(name, width) for width in _WIDTHS(name, value)]),
+    "fcnet_hiddens": ([256, 256], lambda name, value: [whole(1)(name, width) for width in widths(name, value)]),
     "fcnet_activation": ("tanh", _activation),
     "vf_share_layers": (False, flag),
     "free_log_std": (False, flag),
@@ -160,8 +145,6 @@ _MODEL: dict[str, tuple[Any, Check[Any]]] = {
 MODEL_DEFAULTS: dict[str, Any] = {key: default for key, (default, _) in _MODEL.items()}
 """The setting `model` of a new config."""
 
-_MEMORY = ("use_lstm", "use_attention")
-
 
 def model(name: str, value: object) -> dict[str, Any]:
     """The model's settings, complete; keys that nothing here reads are kept for a model of the user's.
@@ -170,13 +153,12 @@ def model(name: str, value: object) -> dict[str, Any]:
         ValueError: a key that is refused, or a value out of range.
     """
     given = table(name, value)
-    for key in _MEMORY:
+    for key in ("use_lstm", "use_attention"):
         if given.get(key):
-            raise ValueError(
-                f"{name}[{key!r}]={given[key]!r} is not served: write make_model of a TorchPolicy whose network takes "
-                "(obs, state, seq_lens), or give custom_model"
-            )
-    for key in sorted(given.keys() - _MODEL.keys() - set(_MEMORY)):
+            way_out = "write make_model of a TorchPolicy with a network of (obs, state, seq_lens), or give custom_model"
+            raise ValueError(f"{name}[{key!r}]={given[key]!r} is not served: {way_out}")
+        given.pop(key, None)
+    for key in sorted(given.keys() - _MODEL.keys()):
         warn_of_no_effect(f"model[{key!r}]", "the default network does not have it; only a custom_model would read it")
     own = {key: check(f"{name}[{key!r}]", given.get(key, default)) for key, (default, check) in _MODEL.items()}
     return {**given, **own}

@@ -19,7 +19,6 @@ Creator: TypeAlias = Callable[[Any], Any]
 EnvName: TypeAlias = str | type | Callable[..., Any]
 """A gymnasium id, a registered name, a class, or a function of the `EnvContext`."""
 
-ENV_SPACES = "__env__"
 Kind: TypeAlias = Literal["observation", "action"]
 Spaces: TypeAlias = Mapping[str, tuple[Space[Any] | None, Space[Any] | None]]
 
@@ -38,12 +37,19 @@ def env_space(env: Any, kind: Kind) -> Space[Any] | None:
 
 
 def policy_space(
-    policy_id: str, kind: Kind, env: Any, given: Spaces, mapping: Callable[..., str], fallback: Space[Any] | None
+    policy_id: str,
+    spec: Any,
+    kind: Kind,
+    env: Any,
+    given: Spaces,
+    mapping: Callable[..., str],
+    fallback: Space[Any] | None,
 ) -> Space[Any]:
-    """The space of a policy whose spec has none.
+    """The space of a policy, found in the first place that has one.
 
     Args:
         policy_id: the policy.
+        spec: its `PolicySpec`.
         kind: which space.
         env: a sub-env, or None.
         given: by policy id, and of the env under `"__env__"`.
@@ -56,19 +62,18 @@ def policy_space(
     """
 
     def found() -> Iterator[Space[Any] | None]:
+        yield getattr(spec, f"{kind}_space")
         yield _of_pair(given, policy_id, kind)
         by_agent = _agent_spaces(env, kind)
         yield _shared(policy_id, kind, by_agent, mapping) if by_agent else _one_space(env, kind)
-        whole = _of_pair(given, ENV_SPACES, kind)
+        whole = _of_pair(given, "__env__", kind)
         yield _shared(policy_id, kind, whole.spaces, mapping) if isinstance(whole, ByAgentSpace) else whole
         yield fallback
 
     space = next((space for space in found() if space is not None), None)
     if space is None:
-        raise ValueError(
-            f"policy {policy_id!r} has no {kind}_space: neither its PolicySpec, nor spaces[{policy_id!r}], the env, "
-            f"spaces[{ENV_SPACES!r}] or config.{kind}_space has one; give one of them"
-        )
+        places = f"its PolicySpec, nor spaces[{policy_id!r}], the env, spaces['__env__'] or config.{kind}_space"
+        raise ValueError(f"policy {policy_id!r} has no {kind}_space: neither {places} has one; give one of them")
     return space
 
 
@@ -86,10 +91,8 @@ def _shared(
     first, *others = [agent for agent in by_agent if mapping(agent, None) == policy_id] or [None]
     for agent in others:
         if by_agent[agent] != by_agent[first]:
-            raise ValueError(
-                f"agents {first!r} and {agent!r} both map to {policy_id!r}, but their {kind} spaces "
-                f"differ: {by_agent[first]} and {by_agent[agent]}; map them to two policies"
-            )
+            differ = f"but their {kind} spaces differ: {by_agent[first]} and {by_agent[agent]}"
+            raise ValueError(f"agents {first!r} and {agent!r} both map to {policy_id!r}, {differ}; map them to two")
     return by_agent.get(first)
 
 

@@ -59,9 +59,8 @@ _WITHOUT_EFFECT = {
     "use_env_runner_state_server": "workers that come back have it built in",
     "policy_map_capacity policy_states_are_swappable": "policies all stay in memory",
     "log_sys_usage": "system usage is not logged",
-    "metrics_episode_collection_timeout_s metrics_num_episodes_for_smoothing min_time_s_per_iteration "
-    "min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_gradients": "no algorithm reports "
-    "here: collect_metrics sums up what workers finished since the last call",
+    "metrics_episode_collection_timeout_s metrics_num_episodes_for_smoothing log_gradients min_time_s_per_iteration "
+    "min_train_timesteps_per_iteration min_sample_timesteps_per_iteration": "see collect_metrics for what is reported",
     "export_native_model_files checkpoint_trainable_policies_only": "save worker.get_state(), a plain dict",
 }
 _REFUSED = {
@@ -69,7 +68,7 @@ _REFUSED = {
     "remote_worker_envs gym_env_vectorize_mode": "take more workers, or gymnasium's AsyncVectorEnv in env_creator",
     "render_env": "swath.Evaluator records video",
     "sampler_perf_stats_ema_coef": "perf_stats are means over all steps; average those of several calls yourself",
-    "exploration_config": "policies explore by themselves: explore=True or False, and compute_actions of your class",
+    "exploration_config": "give explore=True or False, and override compute_actions of a policy class",
     "sample_collector": "rows are collected in one way; change them in callbacks: on_postprocess_trajectory",
     "observation_fn": "change observations in the env, or rows in callbacks: on_postprocess_trajectory",
     "postprocess_inputs": "offline rows are handed out without post-processing; call postprocess_trajectory yourself",
@@ -114,16 +113,18 @@ class Settings(Mapping[str, Any]):
     env_config = Option(lambda name, value: checks.table(name, {} if value is None else value), {}, merged=True)
     observation_space = Option(checks.optional(checks.space), default=None)
     action_space = Option(checks.optional(checks.space), default=None)
-    clip_rewards = Option(checks.unless(lambda value: value is None or isinstance(value, bool), checks.positive), None)
+    clip_rewards = Option(
+        checks.optional(checks.positive, lambda value: value is None or isinstance(value, bool)), None
+    )
     normalize_actions = Option(checks.flag, default=True)
     clip_actions = Option(checks.flag, default=False)
     # env_runners
     num_env_runners = Option(checks.whole(), default=0, also=("num_rollout_workers",))
     num_envs_per_env_runner = Option(checks.whole(1), default=1)
-    rollout_fragment_length = Option(checks.unless(lambda value: value == "auto", checks.whole(1)), default=200)
+    rollout_fragment_length = Option(checks.optional(checks.whole(1), lambda value: value == "auto"), default=200)
     batch_mode = Option(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Option(checks.flag, default=True)
-    observation_filter = Option(checks.unless(callable, checks.word(*_FILTERS)), default="NoFilter")
+    observation_filter = Option(checks.optional(checks.word(*_FILTERS), callable), default="NoFilter")
     create_local_env_runner = Option(checks.flag, default=True)
     create_env_on_local_worker = Option(checks.flag, default=False, also=("create_env_on_driver",))
     num_cpus_per_env_runner = Option(checks.number(), default=1.0)
@@ -213,10 +214,12 @@ class Settings(Mapping[str, Any]):
                 super().__setattr__(name, value)
 
         def __getattr__(self, name: str) -> Any:
-            found = UNCHANGED if name.startswith("__") or "_values" not in vars(self) else self._find(name)
-            if found is UNCHANGED:
-                raise AttributeError(f"{type(self).__name__} has no setting {name!r}{suggestion(name, NAMES)}")
-            return found
+            if name.startswith("__") or "_values" not in vars(self):
+                raise AttributeError(name)
+            try:
+                return self[name]
+            except KeyError as error:
+                raise AttributeError(*error.args) from None
 
     def freeze(self) -> None:
         """Refuse changes from now on; a copy can be thawed."""
@@ -282,19 +285,18 @@ class Settings(Mapping[str, Any]):
         Raises:
             KeyError: there is none, and no default.
         """
-        if key not in self and default:
-            return default[0]
-        value = self[key]
-        if key not in SETTINGS:
+        if key in self._values and key not in SETTINGS:
             self._require_thawed(key)
-            self._values.pop(key, None)
-        return value
+            return self._values.pop(key)
+        return self.get(key, *default) if default else self[key]
 
     def __getitem__(self, key: str) -> Any:
-        found = self._find(key)
-        if found is UNCHANGED:
-            raise KeyError(f"{key!r} is no setting of {type(self).__name__}{suggestion(key, NAMES)}")
-        return found
+        name = NAMES.get(key, key)
+        if name in self._values:
+            return self._values[name]
+        if key in WITHOUT_EFFECT or key in REFUSED:
+            return None
+        raise KeyError(f"{key!r} is no setting of {type(self).__name__}{suggestion(key, NAMES)}")
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.update_from_dict({key: value})
@@ -317,12 +319,13 @@ class Settings(Mapping[str, Any]):
         checked: dict[str, Any] = {}
         for name, value in given.items():
             self._require_thawed(name)
-            key = NAMES.get(name, name)
             if name in REFUSED:
                 if value not in (None, False, "sync"):
                     raise ValueError(f"{name}={value!r} is not served: {REFUSED[name]}")
                 continue
-            kept = self._checked(key, value, merge=merge) if key in SETTINGS else value
+            key, kept = NAMES.get(name, name), value
+            if (option := SETTINGS.get(key)) is not None:
+                kept = option.check(key, merged(self._values[key], value) if merge and option.merged else value)
             if key in checked and checked[key] != kept:
                 raise ValueError(f"{key} and {name}={value!r} are one setting; give one")
             checked[key] = kept
@@ -331,34 +334,17 @@ class Settings(Mapping[str, Any]):
             self._warn_of_own(name)
         return self
 
-    def _checked(self, name: str, value: Any, *, merge: bool) -> Any:
-        setting = SETTINGS[name]
-        return setting.check(name, merged(self._values[name], value) if merge and setting.merged else value)
-
     def _warn_of_own(self, name: str) -> None:
         """Say once of a key that is no setting that it does nothing but for policies."""
-        why = WITHOUT_EFFECT.get(name)
-        if why is None:
-            hint = suggestion(name, NAMES)
-            why = f"it is no setting of {type(self).__name__}{hint}; kept for policies as config[{name!r}]"
-        elif not self._values[name]:
-            return
-        if not any(name in get_annotations(base) for base in type(self).__mro__):
-            warn_of_no_effect(name, why)
+        unknown = f"it is no setting{suggestion(name, NAMES)}; kept for policies as config[{name!r}]"
+        is_declared = any(name in get_annotations(base) for base in type(self).__mro__)
+        if not is_declared and (name not in WITHOUT_EFFECT or self._values[name]):
+            warn_of_no_effect(name, WITHOUT_EFFECT.get(name, unknown))
 
     def _require_thawed(self, name: str) -> None:
         if self._frozen:
-            raise AttributeError(
-                f"Cannot set attribute {name!r} of an already frozen {type(self).__name__}: change a "
-                "copy(copy_frozen=False) of it"
-            )
-
-    def _find(self, name: str) -> Any:
-        """The value under any of its names; `UNCHANGED` if there is none."""
-        key = NAMES.get(name, name)
-        if key in self._values:
-            return self._values[key]
-        return None if name in WITHOUT_EFFECT or name in REFUSED else UNCHANGED
+            why = f"Cannot set attribute {name!r} of an already frozen {type(self).__name__}"
+            raise AttributeError(f"{why}: change a copy(copy_frozen=False) of it")
 
 
 SETTINGS: Mapping[str, Option[Any]] = {
@@ -367,9 +353,7 @@ SETTINGS: Mapping[str, Option[Any]] = {
 """The settings that act, by their attribute's name."""
 
 NAMES: Mapping[str, str] = {
-    each: name
-    for name, setting in SETTINGS.items()
-    for each in (name, name.replace("env_runner", "worker"), *setting.also)
+    each: name for name, one in SETTINGS.items() for each in (name, name.replace("env_runner", "worker"), *one.also)
 }
 """The attribute's name by every name that stands for it: older ones have `worker` where it has `env_runner`."""
 
