@@ -48,21 +48,15 @@ class EnvView:
     def __init__(self, host: ArrayHost, spaces: tuple[Any, Any]) -> None:
         self._host, self.stop, self.num_envs = host, host.close, host.spec.num_envs
         self.observation_space, self.action_space = spaces
-
-    @property
-    def vector_env(self) -> EnvView:
-        """What is stepped together: this view."""
-        return self
+        self.vector_env = self
 
     def get_sub_environments(self) -> list[Any]:
         """The sub-envs, or the vector env if it shows none."""
         env = self._host.env
-        if isinstance(env, list):
-            return list(env)
-        if isinstance(env, VectorEnv):
-            return env.get_sub_environments() or [env]
-        inner = getattr(env, "envs", None)
-        return list(inner) if is_vector_env(env) and isinstance(inner, list | tuple) else [env]
+        shown = env.get_sub_environments() if isinstance(env, VectorEnv) else getattr(env, "envs", ())
+        if is_vector_env(env) or isinstance(env, VectorEnv):
+            return list(shown) if shown and isinstance(shown, list | tuple) else [env]
+        return list(env) if isinstance(env, list) else [env]
 
     envs = property(get_sub_environments)
 
@@ -111,13 +105,11 @@ class Envs:
             self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
             self.view = EnvView(self.host, self.spaces)
             self._renewals = [0] * self.host.spec.num_envs
-            alone, config = isinstance(self.host, EnvListHost | MultiAgentHost), worker.config
-            delay = config.delay_between_sub_environment_restarts_s
-            longest, restarts = max(LONGEST_DELAY, delay), None
+            alone, restarts, config = isinstance(self.host, EnvListHost | MultiAgentHost), None, worker.config
             if config.restart_failed_sub_environments:
-                restarts = Restarts(config.max_num_sub_environment_restarts, backoff_s=delay, backoff_max_s=longest)
+                delay, most = config.delay_between_sub_environment_restarts_s, config.max_num_sub_environment_restarts
+                restarts = Restarts(most, backoff_s=delay, backoff_max_s=max(LONGEST_DELAY, delay))
             self.failures = VoidRows(restarts, self._renew if alone else None, self._new_seed)
-            self._checked_mapping: Any = None
             self._seed()
 
     @property
@@ -146,10 +138,8 @@ class Envs:
                 are, or a view is required that is not served.
         """
         if not self._has_agents and len(self.worker.policy_map) > 1:
-            raise ValueError(
-                f"policies {sorted(self.worker.policy_map)} for {self.first}, which has one agent; give one policy, or "
-                "an env with several agents"
-            )
+            ids = sorted(self.worker.policy_map)
+            raise ValueError(f"policies {ids} for {self.first}, which has one agent; give one policy")
         self._sample_anew()
 
     def sample(self, complete: Complete, *, explore: bool | None, force_reset: bool) -> Any:
@@ -161,28 +151,25 @@ class Envs:
             force_reset: new episodes begin in all envs.
         """
         if not self._has_agents:
-            self._sample_with_another()
+            self._require_one_policy()
         if force_reset:
             self.sampler.start_over()
         self.sampler.quota = self._quota()
         return self.sampler.sample(self.worker.policy_version, explore, complete)
 
-    def _sample_with_another(self) -> None:
+    def _require_one_policy(self) -> None:
         """If the policy that acts was removed, another one acts in new episodes; it must be the one that is mapped."""
         policies, mapping = self.worker.policy_map, self.worker.policy_mapping_fn
         if policies.get(self._lone[0]) is not self._lone[1] and policies:
             self.sampler.start_over()
             self.sampler.discard_waiting()
             self._sample_anew()
-        if mapping is everything_to_default or mapping is self._checked_mapping:
-            return
-        mapped = mapper(mapping)(LONE_AGENT, None, worker=self.worker)
-        if mapped != self._lone[0]:
+        lone = self._lone[0]
+        mapped = lone if mapping is everything_to_default else mapper(mapping)(LONE_AGENT, None, worker=self.worker)
+        if mapped != lone:
             raise KeyError(
-                f"policy_mapping_fn gave {mapped!r} for agent {LONE_AGENT!r}; in an env with one agent "
-                f"{self._lone[0]!r} acts, the first policy"
+                f"policy_mapping_fn gave {mapped!r} for agent {LONE_AGENT!r}; in an env with one agent {lone!r} acts"
             )
-        self._checked_mapping = mapping
 
     def _sample_anew(self) -> None:
         """Make a sampler, which goes on to count where another one was."""

@@ -9,20 +9,19 @@ A rank that raises on this way keeps the others waiting until the group's time i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from torch import distributed
 
-from swath.errors import Closed
 from swath.options import count
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
 from swath.rollout_workers.config.checks import due, word
 from swath.rollout_workers.policies.learning import gathered, learn_in_passes, meet, set_timeout
 from swath.rollout_workers.policies.torch import TorchPolicy
-from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.worker.policies import PolicyMethods
 
 Batch = SampleBatch | MultiAgentBatch
@@ -32,7 +31,6 @@ class LearningMethods(PolicyMethods):
     """Updates of a worker's policies."""
 
     sample: Callable[..., Batch]
-    _closed = False
 
     def learn_on_batch(self, samples: Batch) -> dict[str, Any]:
         """One update of each policy that learns and has rows in the batch, which stays as it is.
@@ -44,7 +42,6 @@ class LearningMethods(PolicyMethods):
             WorkerLate: another of the ranks that learn as one has not come in time.
             Exception: what a policy's loss or a callback raised.
         """
-        self._require_open("learn_on_batch")
         return self._update(samples, lambda policy, batch: policy.learn_on_batch(batch))
 
     def sample_and_learn(
@@ -71,7 +68,6 @@ class LearningMethods(PolicyMethods):
             WorkerLate: another of the ranks that learn as one has not come in time.
             Exception: what `sample` or learning raised.
         """
-        self._require_open("sample_and_learn")
         epochs = count("num_sgd_iter", self.config.num_epochs if num_sgd_iter is None else num_sgd_iter)
         given = self.config.minibatch_size if sgd_minibatch_size is None else sgd_minibatch_size
         size = None if given is None else count("sgd_minibatch_size", given, least=0) or None
@@ -79,9 +75,8 @@ class LearningMethods(PolicyMethods):
         steps = batch.env_steps()
         if steps != expected_batch_size:
             raise AssertionError(f"expected_batch_size={expected_batch_size}, but the batch is from {steps} env steps")
-        return self._update(
-            batch, lambda policy, rows: learn_in_passes(policy, rows, epochs, size, standardize_fields)
-        ), steps
+        learn = partial(learn_in_passes, epochs=epochs, size=size, fields=standardize_fields)
+        return self._update(batch, learn), steps
 
     def compute_gradients(self, samples: Batch, single_agent: bool | None = None) -> tuple[Any, dict[str, Any]]:
         """Gradients of the policies that learn; weights stay.
@@ -96,12 +91,10 @@ class LearningMethods(PolicyMethods):
         Raises:
             ValueError: `single_agent`, but the batch is of other policies.
         """
-        self._require_open("compute_gradients")
         found = _by_policy(samples)
         if single_agent and set(found) != {DEFAULT_POLICY_ID}:
-            ids = sorted(found)
-            raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}; this one is of {ids}")
-        with self._drawing():
+            raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}, not of {sorted(found)}")
+        with self._working():
             chosen = self._agreed(found) if single_agent else self._chosen(samples)
             made = {policy_id: policy.compute_gradients(batch) for policy_id, policy, batch in chosen}
         if single_agent:
@@ -118,17 +111,17 @@ class LearningMethods(PolicyMethods):
             ValueError: gradients that do not fit; nothing is applied.
             FloatingPointError: gradients that are not finite; nothing is applied.
         """
-        self._require_open("apply_gradients")
-        given = dict(grads) if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
-        steps = []
-        for policy_id, found in given.items():
-            policy, own = self._policy(policy_id), list(found) if isinstance(found, Iterator) else found
-            if self._learns(policy_id):
+        given = grads if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
+        steps = [
+            (self._policy(policy_id), list(found)) for policy_id, found in given.items() if self._learns(policy_id)
+        ]
+        with self._working():
+            for policy, own in steps:
                 policy.check_gradients(own)
-                steps.append((policy, own))
-        with self._changing(steps):
             for policy, own in steps:
                 policy.apply_gradients(own)
+            if steps:
+                self._changed()
 
     def setup_torch_data_parallel(
         self, url: str, world_rank: int, world_size: int, backend: str, *, timeout_s: float = 300.0
@@ -149,8 +142,8 @@ class LearningMethods(PolicyMethods):
             RuntimeError: it is one already.
             ValueError: an argument out of range, a policy that is not torch, or others than those of the other ranks.
         """
-        self._require_open("setup_torch_data_parallel")
-        join_ranks(self.policy_map, url, world_rank, world_size, backend, timeout_s)
+        with self._working():
+            join_ranks(self.policy_map, url, world_rank, world_size, backend, timeout_s)
         self._on_ranks = True
         self._changed()
 
@@ -162,10 +155,13 @@ class LearningMethods(PolicyMethods):
 
     def _update(self, samples: Batch, update: Callable[[Any, SampleBatch], Any]) -> dict[str, Any]:
         """What `update(policy, batch)` reports of each policy that learns; the version grows also if one raises."""
-        with self._drawing():
+        with self._working():
             chosen = self._chosen(samples)
-            with self._changing(chosen):
+            try:
                 return {policy_id: update(policy, batch) for policy_id, policy, batch in chosen}
+            finally:
+                if chosen:
+                    self._changed()
 
     def _chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
         """Policies that learn, and their batches, by id."""
@@ -179,11 +175,6 @@ class LearningMethods(PolicyMethods):
             require_same(list(batches), "policies in the batch")
         return [(policy_id, self._policy(policy_id), batch) for policy_id, batch in batches.items()]
 
-    def _require_open(self, what: str) -> None:
-        """Raise `Closed` if the worker was stopped."""
-        if self._closed:
-            raise Closed(f"{what}() of worker {self.worker_index}, which was stopped; build another worker")
-
 
 def _by_policy(samples: Batch) -> dict[str, SampleBatch]:
     if not isinstance(samples, SampleBatch | MultiAgentBatch):
@@ -191,14 +182,8 @@ def _by_policy(samples: Batch) -> dict[str, SampleBatch]:
     return samples.as_multi_agent().policy_batches
 
 
-_TWICE = (
-    "this process is in a torch.distributed group already: call teardown_torch_data_parallel() first, and have one "
-    "worker of a group per process"
-)
-
-
 def join_ranks(
-    policies: Mapping[str, Policy], url: str, world_rank: int, world_size: int, backend: str, timeout_s: float
+    policies: Mapping[str, Any], url: str, world_rank: int, world_size: int, backend: str, timeout_s: float
 ) -> None:
     """Meet the other ranks, and give all policies the weights that rank 0 has; gradients are averaged from now on.
 
@@ -219,26 +204,31 @@ def join_ranks(
     due("timeout_s", timeout_s)
     if not 0 <= world_rank < world_size:
         raise ValueError(f"world_rank={world_rank} must be one of 0 … world_size - 1, world_size is {world_size}")
-    reachable = {policy_id: _reachable(backend, policy_id, policies[policy_id]) for policy_id in sorted(policies)}
+    for policy_id, policy in policies.items():
+        if not isinstance(policy, TorchPolicy):
+            raise ValueError(f"policy {policy_id!r} is of type {type(policy).__name__}; TorchPolicy learns on ranks")  # noqa: TRY004
     if distributed.is_initialized():
-        raise RuntimeError(_TWICE)
-    distributed.init_process_group(
-        backend, init_method=url, rank=world_rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
-    )
+        raise RuntimeError("in a torch.distributed group already: call teardown_torch_data_parallel() first")
+    timeout = timedelta(seconds=timeout_s)
+    distributed.init_process_group(backend, url, timeout, world_size, world_rank)
     set_timeout(timeout_s)
     try:
-        require_same({policy_id: _shapes(policy) for policy_id, policy in reachable.items()}, "policies")
-        for policy in reachable.values():
+        states = {policy_id: policies[policy_id].model.state_dict() for policy_id in sorted(policies)}
+        shapes = {
+            policy_id: {name: [*each.shape] for name, each in state.items()} for policy_id, state in states.items()
+        }
+        require_same(shapes, "policies")
+        for policy_id, state in states.items():
             meet()
-            for tensor in policy.model.state_dict().values():
+            for tensor in state.values():
                 distributed.broadcast(tensor, src=0)
-            policy.distributed_world_size = world_size
+            policies[policy_id].distributed_world_size = world_size
     except BaseException:
         leave_ranks(policies)
         raise
 
 
-def leave_ranks(policies: Mapping[str, Policy]) -> None:
+def leave_ranks(policies: Mapping[str, Any]) -> None:
     """Let these policies learn alone again, and leave the group."""
     for policy in policies.values():
         policy.distributed_world_size = 1
@@ -252,17 +242,3 @@ def require_same(mine: Any, what: str) -> None:
     if any(others != everybodys[0] for others in everybodys):
         given = "; ".join(f"rank {rank}: {others}" for rank, others in enumerate(everybodys))
         raise ValueError(f"the ranks have different {what}, none of them goes on: {given}")
-
-
-def _reachable(backend: str, policy_id: str, policy: Policy) -> TorchPolicy:
-    if not isinstance(policy, TorchPolicy):
-        raise ValueError(  # noqa: TRY004  what may be given depends on the other policies, too
-            f"policy {policy_id!r} is of type {type(policy).__name__}; gradients are averaged for a TorchPolicy only"
-        )
-    if backend == "nccl" and policy.device.type != "cuda":
-        raise ValueError(f"backend='nccl' cannot reach policy {policy_id!r} on {policy.device}; use 'gloo'")
-    return policy
-
-
-def _shapes(policy: TorchPolicy) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in policy.model.state_dict().items()}

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swath.options import count
-from swath.rollout_workers.batches.joining import concat_samples
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train
 from swath.rollout_workers.env_runner import EnvContext
@@ -43,9 +42,7 @@ class RolloutOptions:
     def __post_init__(self) -> None:
         count("worker_index", self.worker_index, least=0)
         if self.tf_session_creator not in (-1, None):
-            raise ValueError(
-                f"tf_session_creator={self.tf_session_creator!r} is not served: policies are torch only; leave it out"
-            )
+            raise ValueError(f"tf_session_creator={self.tf_session_creator!r} is not served: policies are torch only")
 
     def shard(self, config: AlgorithmConfig) -> Any:
         """The worker's shard of the dataset; None if rows come from envs.
@@ -54,14 +51,10 @@ class RolloutOptions:
             ValueError: shards that nobody reads, or none where there must be one.
         """
         shards, index = self.dataset_shards, self.worker_index
-        if config.input_ != "dataset":
-            if shards is not None:
-                raise ValueError(f"dataset_shards is given, but input_={config.input_!r}; set input_='dataset'")
-            return None
-        if shards is None or index >= len(shards):
-            n = 0 if shards is None else len(shards)
-            raise ValueError(f"input_='dataset' needs dataset_shards[{index}]; there are {n} shards")
-        return shards[index]
+        if (config.input_ == "dataset") != (shards is not None and index < len(shards)):
+            n = "none" if shards is None else len(shards)
+            raise ValueError(f"input_={config.input_!r}: 'dataset' reads dataset_shards[{index}]; there are {n} shards")
+        return None if shards is None else shards[index]
 
 
 @dataclass(frozen=True)
@@ -86,13 +79,11 @@ class NewPolicy:
 
     def __post_init__(self) -> None:
         if self.module_spec is not None:
-            raise ValueError(
-                f"module_spec={self.module_spec!r} is not served: there are no RLModules; give policy_cls or policy"
-            )
+            raise ValueError("module_spec is not served: there are no RLModules; give policy_cls or policy")
         kind, policy = self.policy_cls, self.policy
         if (kind is None) == (policy is None):
             raise ValueError(
-                f"policy_cls={kind!r} and policy={policy!r}: give exactly one, a class to build or a policy as it is"
+                f"policy_cls={kind!r} and policy={policy!r}: give exactly one, a class or a policy as it is"
             )
         if isinstance(policy, type) or not (kind is None or callable(kind)):
             raise TypeError(f"policy_cls={kind!r} must be a class, policy={policy!r} an object of one")
@@ -142,8 +133,7 @@ class DatasetReader:
     """
 
     def __init__(self, shard: Any) -> None:
-        self._shard = shard
-        self._left: list[SampleBatch] = []
+        self._shard, self._left = shard, SampleBatch()
         self._parts: Iterator[SampleBatch] = iter(())
 
     def next(self, n_rows: int) -> SampleBatch:
@@ -152,24 +142,20 @@ class DatasetReader:
         Raises:
             ValueError: the shard has none.
         """
-        while sum(part.count for part in self._left) < n_rows:
-            self._left.append(self._next_part(n_rows))
-        whole = concat_samples(self._left)
-        assert isinstance(whole, SampleBatch)
-        self._left = [whole[n_rows:]] if whole.count > n_rows else []
-        return whole[:n_rows].copy()
-
-    def _next_part(self, n_rows: int) -> SampleBatch:
-        for _ in range(2):
-            for part in self._parts:
-                if part.count:
-                    return part
-            self._parts = self._pass(n_rows)
-        raise ValueError(f"the dataset shard {self._shard!r} has no rows")
+        is_new = False
+        while self._left.count < n_rows:
+            part = next(self._parts, None)
+            if part is None and is_new:
+                raise ValueError(f"the dataset shard {self._shard!r} has no rows")
+            if part is None:
+                self._parts, is_new = self._pass(n_rows), True
+            elif part.count:
+                self._left, is_new = concat([self._left, part]), False
+        rows, self._left = self._left[:n_rows].copy(), self._left[n_rows:]
+        return rows
 
     def _pass(self, n_rows: int) -> Iterator[SampleBatch]:
-        if hasattr(self._shard, "iter_batches"):
-            parts = self._shard.iter_batches(batch_size=n_rows, batch_format="numpy")
-        else:
-            parts = self._shard
+        parts = self._shard
+        if hasattr(parts, "iter_batches"):
+            parts = parts.iter_batches(batch_size=n_rows, batch_format="numpy")
         return (part if isinstance(part, SampleBatch) else SampleBatch(part) for part in parts)

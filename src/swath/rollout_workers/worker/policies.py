@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
 from typing import Any
 
-from swath.errors import warn, warn_of_no_effect
+from swath.errors import Closed, warn, warn_of_no_effect
 from swath.nearest import with_options
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
@@ -42,6 +42,7 @@ class PolicyMethods:
         preprocessors: of observations.
         policy_mapping_fn: which policy acts for an agent of a new episode.
         is_policy_to_train: `f(policy_id, batch) -> bool`; None: all learn.
+        is_stopped: it does no work any more.
         policy_version: own number of the weights: 0, then higher with each change.
         weights_seq_no: the number last given with weights; None if none was.
         global_vars: what all workers know.
@@ -52,7 +53,7 @@ class PolicyMethods:
     policy_version = 0
     weights_seq_no: int | None = None
     _streams: PrivateStreams | None
-    _on_ranks = False
+    _on_ranks = is_stopped = False
 
     def __init__(self, config: AlgorithmConfig, worker_index: int) -> None:
         self.config, self.worker_index = config, worker_index
@@ -97,7 +98,7 @@ class PolicyMethods:
             RuntimeError: the worker is one of several ranks: the others would not have the policy.
         """
         setup, _ = self._setup({new.policy_id: new.spec})
-        with self._drawing():
+        with self._working():
             made = self._add(new.policy_id, setup[new.policy_id], new.policy, new.policy_state)
         self._arrange(new.policy_mapping_fn, new.policies_to_train)
         return made
@@ -248,7 +249,7 @@ class PolicyMethods:
         Raises:
             Exception: what a policy or a filter raised that cannot take its part over; nothing is set.
         """
-        with self._drawing(), ExitStack() as undoing:
+        with self._working(), ExitStack() as undoing:
             for policy_id, given in state.get("policy_states", {}).items():
                 if (policy := self.policy_map.get(policy_id)) is None:
                     self._add(policy_id, _spec_of(given), None, given)
@@ -256,27 +257,26 @@ class PolicyMethods:
                 else:
                     undoing.callback(policy.set_state, policy.get_state())
                     policy.set_state(given)
-            for policy_id, kept in state.get("filters", {}).items():
-                if (own := self.filters.get(policy_id)) is not None:
-                    undoing.callback(own.sync, own.copy())
-                    own.sync(kept)
+            for policy_id in state.get("filters", {}).keys() & self.filters.keys():
+                own = self.filters[policy_id]
+                undoing.callback(own.sync, own.copy())
+                own.sync(state["filters"][policy_id])
             undoing.pop_all()  # nothing has raised
         self.global_vars.update(deepcopy(state.get("global_vars", {})))
         for name in ("policy_mapping_fn", "is_policy_to_train", "weights_seq_no", "policy_version"):
             setattr(self, name, state.get(name, getattr(self, name)))
 
-    def _add(self, policy_id: str, spec: PolicySpec, policy: Any, state: Mapping[str, Any] | None) -> Any:
+    def _add(self, policy_id: str, spec: Any, policy: Any, state: Mapping[str, Any] | None) -> Any:
         """Take in a policy that is ready, or build one by a complete spec; all or nothing."""
         if policy_id in self.policy_map:
             raise KeyError(f"there is a policy {policy_id!r} already; remove_policy it first, or take another id")
         if self._on_ranks:
-            raise RuntimeError(
-                f"policy {policy_id!r} cannot be added while policies learn on several ranks: call "
-                "teardown_torch_data_parallel() on each, add the policy there, then set the ranks up again"
-            )
-        assert spec.observation_space is not None, "the spec is not complete"
-        kind = NoPreprocessor if self.config["_disable_preprocessor_api"] else get_preprocessor(spec.observation_space)
-        preprocessor = kind(spec.observation_space)
+            way_out = "call teardown_torch_data_parallel() on each, add it there, and set the ranks up again"
+            raise RuntimeError(f"policy {policy_id!r} cannot be added while policies learn on several ranks: {way_out}")
+        is_plain = self.config["_disable_preprocessor_api"]
+        preprocessor = (NoPreprocessor if is_plain else get_preprocessor(spec.observation_space))(
+            spec.observation_space
+        )
         space = preprocessor.observation_space
         # what the spec's config says otherwise; that of a policy's state, a dict, is of another worker
         given = spec.config if isinstance(spec.config, AlgorithmConfig) else self.config
@@ -284,7 +284,6 @@ class PolicyMethods:
         kept = get_filter(given["observation_filter"], map_nest(lambda leaf: leaf.shape, template_of(space)))
         made = policy
         if made is None:
-            assert spec.policy_class is not None
             settings = given.to_dict() if given is spec.config else dict(spec.config or {})
             facts = {"worker_index": self.worker_index, "num_workers": self.config.num_env_runners}
             made = spec.policy_class(space, spec.action_space, {**settings, **facts, "__policy_id": policy_id})
@@ -318,36 +317,36 @@ class PolicyMethods:
         self.policy_mapping_fn = self.policy_mapping_fn if mapping is None else mapping
         self.is_policy_to_train = self.is_policy_to_train if to_train is None else is_policy_to_train(to_train)
 
-    def _drawing(self) -> AbstractContextManager[None]:
-        """While the worker draws: from its own streams, if it is seeded."""
-        return nullcontext() if self._streams is None else self._streams.swapped()
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """While the worker samples or learns: it draws from its own streams, if it is seeded.
+
+        Raises:
+            Closed: it was stopped.
+        """
+        if self.is_stopped:
+            raise Closed(f"worker {self.worker_index} was stopped; build another one")
+        with nullcontext() if self._streams is None else self._streams.swapped():
+            yield
 
     def _changed(self) -> None:
         """Weights have changed."""
         self.policy_version = max(self.policy_version + 1, self.weights_seq_no or 0)
-
-    @contextmanager
-    def _changing(self, chosen: Collection[Any]) -> Iterator[None]:
-        """While weights change, if any policy is chosen; the version grows also if one raises."""
-        try:
-            yield
-        finally:
-            if chosen:
-                self._changed()
 
     def _copy_in(self, weights: Mapping[str, Any]) -> None:
         """Copy weights in, all or none; those of policies that are not here are left out, and warned of once."""
         for policy_id in sorted(weights.keys() - self.policy_map.keys() - self._unknown):
             self._unknown.add(policy_id)
             warn(f"set_weights was given weights of policy {policy_id!r}, which is not here; they are left out")
-        known = {policy_id: weights[policy_id] for policy_id in weights if policy_id in self.policy_map}
-        with ExitStack() as undoing:
-            for policy_id, each in known.items():
-                policy = self.policy_map[policy_id]
-                before = policy.get_weights() if len(known) > 1 else None
-                policy.set_weights(_fetched(each))
-                undoing.callback(policy.set_weights, before)
-            undoing.pop_all()  # nothing has raised
+        known = [policy_id for policy_id in weights if policy_id in self.policy_map]
+        before = self.get_weights(known) if len(known) > 1 else {}  # a single policy takes all or none itself
+        try:
+            for policy_id in known:
+                self.policy_map[policy_id].set_weights(_fetched(weights[policy_id]))
+        except BaseException:
+            for policy_id, each in before.items():
+                self.policy_map[policy_id].set_weights(each)
+            raise
 
     def _setup(self, policies: dict[str, PolicySpec] | None = None) -> PolicySetup:
         """Complete specs of these policies, or of those of the config, and who learns."""

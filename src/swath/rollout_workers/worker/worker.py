@@ -82,7 +82,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         self.envs: Envs | None = None
         # not a generator, which would be over when `sample` has raised
         ParallelIteratorWorker.__init__(self, lambda: iter(self.sample, None), repeat=False)
-        variables = own.extra_python_environs_for_worker if self.worker_index else own.extra_python_environs_for_driver
+        variables = own[f"extra_python_environs_for_{'worker' if self.worker_index else 'driver'}"]
         os.environ.update({str(name): str(value) for name, value in variables.items()})
         self.callbacks: DefaultCallbacks = callbacks_of(own)
         self.env_context = EnvContext(
@@ -161,7 +161,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         Raises:
             AssertionError: it was stopped, or has no policy.
         """
-        assert not self._closed, f"worker {self.worker_index} was stopped"
+        assert not self.is_stopped, f"worker {self.worker_index} was stopped"
         assert self.policy_map, f"worker {self.worker_index} has no policy"
 
     def sample(self, *, explore: bool | None = None, force_reset: bool = False) -> Batch:
@@ -180,16 +180,13 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
             Exception: what an env, a policy, a filter or a callback raised, as its own type with a note; the next call
                 goes on.
         """
-        self._require_open("sample")
         explore = optional(flag)("explore", explore)
-        with self._drawing():
-            if self.config.fake_sampler and self.last_batch is not None:
-                return self.last_batch.copy()
-            batch = self._sampled(explore, force_reset=force_reset)
-        if self.config.fake_sampler:
-            self.last_batch = batch
-            return batch.copy()
-        return batch
+        with self._working():
+            if not self.config.fake_sampler:
+                return self._sampled(explore, force_reset=force_reset)
+            if self.last_batch is None:
+                self.last_batch = self._sampled(explore, force_reset=force_reset)
+            return self.last_batch.copy()
 
     def sample_with_count(self) -> tuple[Batch, int]:
         """`sample()`, and how many env steps its batch is from; as a Ray actor's task two references."""
@@ -261,16 +258,11 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         """The constructor's arguments, defaults filled in; the same arguments build the same worker."""
         return {**vars(self._options), "config": self.config.copy(), "num_workers": self.num_workers}
 
-    @property
-    def is_stopped(self) -> bool:
-        """Whether it was stopped."""
-        return self._closed
-
     def stop(self) -> None:
         """Close envs and policies; twice is fine. An env that raises when it is closed is warned of."""
-        if self._closed:
+        if self.is_stopped:
             return
-        self._closed = True
+        self.is_stopped = True
         self.teardown_torch_data_parallel()
         self._log.close()
         if self.envs is not None:
@@ -298,7 +290,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         config, made = self.config, list[Any]([self._log])
         alone = self.worker_index > 0 or self.num_workers == 0
         wanted = alone or config.create_local_env_runner or config.create_env_on_local_worker
-        with self._drawing(), closed_on_failure(made):
+        with self._working(), closed_on_failure(made):
             if self.env_creator is not None and wanted:
                 envs = Envs(self, self._options.validate_env)
                 self.envs = None if envs.is_empty else envs
@@ -312,19 +304,16 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
     def _setup(self, policies: dict[str, PolicySpec] | None = None) -> PolicySetup:
         kind, spaces = self.default_policy_class, self._options.spaces
-        return self.config.get_multi_agent_setup(
-            policies=policies, env=self.env, spaces=spaces, default_policy_class=kind
-        )
+        around = {"env": self.env, "spaces": spaces, "default_policy_class": kind}
+        return self.config.get_multi_agent_setup(policies=policies, **around)
 
     def _sampled(self, explore: bool | None, *, force_reset: bool) -> Batch:
         if self._reader is not None:
             rows = self._reader.next(self.total_rollout_fragment_length)
             return self._completed_batch({DEFAULT_POLICY_ID: rows}, rows.count)
         if self.envs is None:
-            raise ValueError(
-                f"worker {self.worker_index} has no env to sample from; set create_env_on_local_worker=True or "
-                "create_local_env_runner=True, or give an env_creator"
-            )
+            way_out = "set create_env_on_local_worker=True or create_local_env_runner=True, or give an env_creator"
+            raise ValueError(f"worker {self.worker_index} has no env to sample from; {way_out}")
         try:
             batch: Batch = self.envs.sample(self._completed_batch, explore=explore, force_reset=force_reset)
         except Exception as error:
@@ -334,9 +323,8 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
 
     def _completed_batch(self, batches: dict[str, SampleBatch], env_steps: int) -> Batch:
         """What is handed out, shown to callbacks."""
-        whole: Batch = MultiAgentBatch(batches, env_steps)
-        if set(batches) == set(self.policy_map) == {DEFAULT_POLICY_ID}:
-            whole = MultiAgentBatch.wrap_as_needed(batches, env_steps)
+        is_plain = set(batches) == set(self.policy_map) == {DEFAULT_POLICY_ID}
+        whole = (MultiAgentBatch.wrap_as_needed if is_plain else MultiAgentBatch)(batches, env_steps)
         self.callbacks.on_sample_end(worker=self, env_runner=self, samples=whole)
         return whole
 
