@@ -9,7 +9,7 @@ import pytest
 from agent_toys import Counter, Troupe
 
 from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv
-from swath.testing.envs import BasicMultiAgent, RoundRobinMultiAgent, SometimesZeroAgentsMultiAgent
+from swath.testing.envs import BasicMultiAgent, RoundRobinMultiAgent
 
 TWO = {"p0": Counter, "p1": Counter}
 
@@ -215,17 +215,6 @@ def test_late_agents_are_mapped_when_they_come():
     batch = troupe.sample()
     assert batch["p0"]["agent_index"].tolist() == [0, 0, 2, 2]
     assert batch["p1"]["agent_index"].tolist() == [1, 1]
-
-
-def test_another_life_has_other_ids_and_seeds_and_begins_anew():
-    troupe = Troupe(lambda: SometimesZeroAgentsMultiAgent(3), 2, seed=1, rollout_fragment_length=10)
-    first = troupe.sample()
-    troupe.begin_life(1)
-    second = troupe.sample()
-    for name in ("eps_id", "unroll_id"):
-        assert not set(first[name]) & set(second[name])
-    assert second["t"].min() < 5
-    assert (troupe.counters["env_steps_sampled"], second.env_steps()) == (40, 20)
 
 
 @pytest.mark.parametrize("event", ["on_episode_step", "on_episode_end"])

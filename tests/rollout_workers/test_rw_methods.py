@@ -79,7 +79,7 @@ def test_apply_and_health():
 
 def test_lock():
     with mock() as worker:
-        with pytest.raises(RuntimeError, match="worker 0 is free already"):
+        with pytest.raises(RuntimeError, match="unlocked lock"):
             worker.unlock()
         worker.lock()
         assert worker.sample().count == 200, "no method takes it"

@@ -231,9 +231,6 @@ def test_the_space_of_an_env_whose_agents_have_one_each_is_a_dict_by_agent(whole
         assert spaces["__env__"] == (expected, gym.spaces.Dict(left=BY_ID, right=BY_ID))
         assert one.async_env.observation_space == expected
         assert (spaces["left"], spaces["right"]) == ((BY_ID, BY_ID), (AGENTS, BY_ID))
-    if expected is AS_ONE:
-        found = setup(config, spaces={"__env__": spaces["__env__"]})
-        assert spaces_of(found["right"]) == (AGENTS, BY_ID), "of its agents, also where the env is elsewhere"
 
 
 def test_a_spec_is_serialized_and_made_again():

@@ -74,13 +74,13 @@ def test_seeds_differ_in_as_many_lives_as_a_worker_may_have():
     assert len({life.own for life in lives}) == len(lives)
 
 
-def test_a_life_that_is_begun_has_other_seeds_and_other_ids():
+def test_another_life_has_other_seeds_and_other_ids():
     worker, factory = counting_worker(LONG, seed=1)
     with worker:
         first = worker.sample()
-        worker.begin_life(1)
-        second = worker.sample()
-    assert all(len(set(env.seeds)) == 2 and None not in env.seeds for env in factory.made)
+    with RolloutWorker(**{**worker.creation_args(), "recreated_worker": 1}) as other:
+        second = other.sample()
+    assert len({env.seeds[0] for env in factory.made}) == 6
     for name in ("eps_id", "unroll_id"):
         assert not set(first[name].tolist()) & set(second[name].tolist())
 

@@ -77,7 +77,7 @@ class ToyWorker:
 
     def __init__(self, *, env_creator, worker_index, num_workers, recreated_worker, config, log_dir, spaces, **rest):
         self.life, self.worker_index, self.num_workers = int(recreated_worker), worker_index, num_workers
-        self.recreated_worker, self.config, self.log_dir, self.spaces = recreated_worker, config, log_dir, spaces
+        self.recreated_worker, self.config, self.log_dir, self.spaces = bool(recreated_worker), config, log_dir, spaces
         self.rest = rest
         self.play = env_creator(None)
         self.play.at_build(worker_index, self.life)
@@ -87,9 +87,6 @@ class ToyWorker:
         self.policy_version, self.weights_seq_no, self.sampled, self.stopped = 0, None, 0, False
         self.policy_mapping_fn = self.is_policy_to_train = None
         self.calls = []
-
-    def begin_life(self, life):
-        self.life = life
 
     @property
     def whoami(self):

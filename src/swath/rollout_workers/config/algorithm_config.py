@@ -13,6 +13,7 @@ from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_tr
 from swath.rollout_workers.config.settings import NAMES, REFUSED, UNCHANGED, WITHOUT_EFFECT, Settings
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
+API_STACK = ("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
 PolicySetup: TypeAlias = tuple[dict[str, PolicySpec], Callable[..., bool] | None]
 
 
@@ -26,12 +27,6 @@ class AlgorithmConfig(Settings):
     Args:
         algo_class: kept, not used: there are no algorithms here.
     """
-
-    algo_class: type | None = None
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        super().__init__()
-        vars(self)["algo_class"] = algo_class
 
     def __repr__(self) -> str:
         default = AlgorithmConfig()
@@ -49,9 +44,7 @@ class AlgorithmConfig(Settings):
         if isinstance(given, AlgorithmConfig):
             return given.copy(copy_frozen=False)
         if given is not None and not isinstance(given, Mapping):
-            raise TypeError(
-                f"config={given!r} of type {type(given).__name__} must be an AlgorithmConfig, a dict, or None"
-            )
+            raise TypeError(f"config={given!r} must be an AlgorithmConfig, a dict, or None, not {type(given).__name__}")
         return cls.from_dict(given or {})
 
     @property
@@ -95,9 +88,7 @@ class AlgorithmConfig(Settings):
         for policy_id, spec in (self.policies if policies is None else specs("policies", policies)).items():
             policy_class = spec.policy_class or default_policy_class
             if policy_class is None:
-                raise ValueError(
-                    f"policy {policy_id!r} has no class: give default_policy_class, or policy_class in its spec"
-                )
+                raise ValueError(f"policy {policy_id!r} has no class: give its spec one, or a default_policy_class")
             seen = policy_space(policy_id, spec, "observation", *sources, self.observation_space)
             acted = policy_space(policy_id, spec, "action", *sources, self.action_space)
             setup[policy_id] = PolicySpec(policy_class, seen, acted, self.of_policy(spec))
@@ -295,16 +286,9 @@ class AlgorithmConfig(Settings):
         """Say that it is "torch": there is no other."""
         return self._given(framework=framework, **settings)
 
-    def api_stack(
-        self,
-        enable_rl_module_and_learner: bool = UNCHANGED,
-        enable_env_runner_and_connector_v2: bool = UNCHANGED,
-    ) -> Self:
+    def api_stack(self, *stacks: bool, **settings: Any) -> Self:
         """Say that it is the old one, with policies and rollout workers, by False twice: there is no other."""
-        return self._given(
-            enable_rl_module_and_learner=enable_rl_module_and_learner,
-            enable_env_runner_and_connector_v2=enable_env_runner_and_connector_v2,
-        )
+        return self._given(**dict(zip(API_STACK, stacks, strict=False)), **settings)
 
     def evaluation(self, evaluation_config: Any = UNCHANGED, **settings: Any) -> Self:
         """Say what is different for workers that evaluate.
@@ -336,16 +320,10 @@ class AlgorithmConfig(Settings):
         return self._given(input_=input_, **settings)
 
     def checkpointing(self, **settings: Any) -> Self:
-        """Nothing here writes checkpoints: what is set has no effect, and is warned of."""
+        """Set what is there in RLlib only, as `rl_module` and `learners`: it is warned of or refused."""
         return self._given(**settings)
 
-    def rl_module(self, **settings: Any) -> Self:
-        """There are no RLModules: each setting is refused, with what to do instead."""
-        return self._given(**settings)
-
-    def learners(self, **settings: Any) -> Self:
-        """There are no learners: each setting is refused, with what to do instead."""
-        return self._given(**settings)
+    rl_module = learners = checkpointing
 
 
 class PPOConfig(AlgorithmConfig):

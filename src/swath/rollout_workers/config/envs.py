@@ -23,16 +23,12 @@ Kind: TypeAlias = Literal["observation", "action"]
 Spaces: TypeAlias = Mapping[str, tuple[Space[Any] | None, Space[Any] | None]]
 
 
-class ByAgentSpace(spaces.Dict):
-    """The spaces of an env's agents as one space: what it observes is a dict by agent."""
-
-
 def env_space(env: Any, kind: Kind) -> Space[Any] | None:
     """The space that an env has itself; that of a dict by agent, if its agents have one each."""
     own, by_agent = _one_space(env, kind), _agent_spaces(env, kind)
     if not by_agent or None in by_agent.values():
         return own
-    found = ByAgentSpace(dict[Any, Any](by_agent))
+    found = spaces.Dict(dict[Any, Any](by_agent))
     return found if own is None or own == found else own
 
 
@@ -66,8 +62,7 @@ def policy_space(
         yield _of_pair(given, policy_id, kind)
         by_agent = _agent_spaces(env, kind)
         yield _shared(policy_id, kind, by_agent, mapping) if by_agent else _one_space(env, kind)
-        whole = _of_pair(given, "__env__", kind)
-        yield _shared(policy_id, kind, whole.spaces, mapping) if isinstance(whole, ByAgentSpace) else whole
+        yield _of_pair(given, "__env__", kind)
         yield fallback
 
     space = next((space for space in found() if space is not None), None)

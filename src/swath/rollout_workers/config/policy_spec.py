@@ -65,13 +65,13 @@ _BY_ID: Check[Any] = must_be(
     "a dict of PolicySpec (or a tuple of up to four) by policy id, or a set, list or tuple of ids",
     lambda value: isinstance(value, Mapping) and bool(value),
 )
-_SPEC: Check[Any] = must_be(
-    "a PolicySpec, or a tuple (policy_class, observation_space, action_space, config)",
-    lambda value: (
-        isinstance(value, PolicySpec) or (isinstance(value, list | tuple) and len(value) <= len(fields(PolicySpec)))
-    ),
-    lambda value: value if isinstance(value, PolicySpec) else PolicySpec(*value),
-)
+
+
+def _spec(name: str, value: Any) -> PolicySpec:
+    if isinstance(value, PolicySpec):
+        return value
+    wanted = "a PolicySpec, or a tuple (policy_class, observation_space, action_space, config)"
+    return PolicySpec(*must_be(wanted, lambda parts: isinstance(parts, list | tuple) and len(parts) <= 4)(name, value))
 
 
 def specs(name: str, value: Any) -> dict[str, PolicySpec]:
@@ -85,10 +85,8 @@ def specs(name: str, value: Any) -> dict[str, PolicySpec]:
     if isinstance(value, set | frozenset):
         value = sorted(value, key=str)
     given = _BY_ID(name, dict.fromkeys(value) if isinstance(value, list | tuple) else value)
-    return {
-        id_(f"the policy id in {name}", policy_id): _SPEC(f"{name}[{policy_id!r}]", () if spec is None else spec)
-        for policy_id, spec in given.items()
-    }
+    ids = [id_(f"the policy id in {name}", policy_id) for policy_id in given]
+    return {each: _spec(f"{name}[{each!r}]", () if given[each] is None else given[each]) for each in ids}
 
 
 def everything_to_default(agent_id: Hashable, episode: Any, worker: Any = None, **_: Any) -> str:  # noqa: ARG001

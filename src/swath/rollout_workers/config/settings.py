@@ -92,8 +92,6 @@ WITHOUT_EFFECT = {name: why for names, why in _WITHOUT_EFFECT.items() for name i
 REFUSED = {name: why for names, why in _REFUSED.items() for name in names.split()}
 """The way out, by name; None, False and "sync" ask for nothing."""
 
-_FILTERS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
-
 
 def merged(present: Any, given: Any) -> Any:
     """Dicts joined, those inside them too; anything else is replaced by what is given."""
@@ -107,6 +105,7 @@ class Settings(Mapping[str, Any]):
 
     _values: dict[str, Any]
     _frozen: bool
+    algo_class: type | None = None
 
     # environment
     env = Option(checks.optional(checks.env), default=None)
@@ -124,7 +123,10 @@ class Settings(Mapping[str, Any]):
     rollout_fragment_length = Option(checks.optional(checks.whole(1), lambda value: value == "auto"), default=200)
     batch_mode = Option(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Option(checks.flag, default=True)
-    observation_filter = Option(checks.optional(checks.word(*_FILTERS), callable), default="NoFilter")
+    observation_filter = Option(
+        checks.optional(checks.word("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter"), callable),
+        default="NoFilter",
+    )
     create_local_env_runner = Option(checks.flag, default=True)
     create_env_on_local_worker = Option(checks.flag, default=False, also=("create_env_on_driver",))
     num_cpus_per_env_runner = Option(checks.number(), default=1.0)
@@ -199,8 +201,9 @@ class Settings(Mapping[str, Any]):
     _disable_preprocessor_api = Option(checks.flag, default=False)
     input_ = Option(checks.word("sampler", "dataset"), default="sampler", also=("input",))
 
-    def __init__(self) -> None:
-        vars(self).update(_values={name: copied(setting.default) for name, setting in SETTINGS.items()}, _frozen=False)
+    def __init__(self, algo_class: type | None = None) -> None:
+        values = {name: copied(setting.default) for name, setting in SETTINGS.items()}
+        vars(self).update(_values=values, _frozen=False, algo_class=algo_class)
 
     if not TYPE_CHECKING:  # a type checker must see which settings there are not
 

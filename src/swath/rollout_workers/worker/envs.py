@@ -125,11 +125,6 @@ class Envs:
         context: EnvContext = self.worker.env_context.copy_with_overrides(vector_index=number)
         return context
 
-    def begin_life(self) -> None:
-        """Go on as in the worker's life: other ids and seeds, and new episodes in all envs."""
-        self._seed()
-        self._sample_anew()
-
     def begin_sampling(self) -> None:
         """The worker's policies act.
 

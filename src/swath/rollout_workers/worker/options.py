@@ -32,7 +32,7 @@ class RolloutOptions:
     config: AlgorithmConfig | Mapping[str, Any] | None = None
     worker_index: int = 0
     num_workers: int | None = None
-    recreated_worker: bool = False
+    recreated_worker: int = False
     log_dir: str | None = None
     spaces: Mapping[str, Any] | None = None
     default_policy_class: type | None = None

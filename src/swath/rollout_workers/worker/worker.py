@@ -55,7 +55,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         config: an `AlgorithmConfig`, a dict, or None for defaults; copied.
         worker_index: 0 is the local worker, others are members of a set.
         num_workers: remote workers of the set; None: as the config says.
-        recreated_worker: it replaces one that was lost.
+        recreated_worker: it replaces one that was lost; a number says which of its lives it is, from 0.
         log_dir: where it may write; None: it writes nothing.
         spaces: `(observation_space, action_space)` by policy id, and of the env under `"__env__"`.
         default_policy_class: the class of policies whose spec has none.
@@ -77,7 +77,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         if options.num_workers is not None:
             self.num_workers = options.num_workers
         self.env_creator, self.default_policy_class = options.env_creator, options.default_policy_class
-        self.recreated_worker = options.recreated_worker
+        self.life, self.recreated_worker = int(options.recreated_worker), bool(options.recreated_worker)
         self.last_batch: Batch | None = None
         self.envs: Envs | None = None
         # not a generator, which would be over when `sample` has raised
@@ -90,20 +90,17 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         )
         shard = options.shard(own)
         self._reader = None if shard is None else DatasetReader(shard)
-        self.begin_life(int(self.recreated_worker))
+        root, index, device = (
+            own.seed,
+            self.worker_index,
+            device_of({**own.to_dict(), "worker_index": self.worker_index}),
+        )
+        self.seeds = None if root is None else Seeds(root, index, self.life, own.in_evaluation)
+        self._streams = None if self.seeds is None else self.seeds.streams(device)
         self._log = WorkerLog(options.log_dir, f"worker_{self.worker_index}.log", own.log_level)
         self._build()
         global _newest  # noqa: PLW0603  which worker this process has built last
         _newest = weakref.ref(self)
-
-    def begin_life(self, life: int) -> None:
-        """Be this worker in this life, counted from 0: its ids and seeds are its own. Episodes begin anew."""
-        self.life, root = life, self.config.seed
-        self.seeds = None if root is None else Seeds(root, self.worker_index, life, self.config.in_evaluation)
-        device = device_of({**self.config.to_dict(), "worker_index": self.worker_index})
-        self._streams = None if self.seeds is None else self.seeds.streams(device)
-        if self.envs is not None:
-            self.envs.begin_life()
 
     @property
     def num_workers(self) -> int:
@@ -129,11 +126,6 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         """The view of all envs; None without env."""
         return None if self.envs is None else self.envs.view
 
-    @property
-    def spaces(self) -> dict[str, tuple[Any, Any]]:
-        """As `get_spaces` gives them."""
-        return self.get_spaces()
-
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """`(observation_space, action_space)` by policy id, before preprocessing, and of the env under `"__env__"`.
 
@@ -144,6 +136,8 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         given = self._options.spaces or {}
         env = given.get("__env__") if self.envs is None else self.envs.spaces
         return spaces if env is None else {**spaces, "__env__": env}
+
+    spaces = property(get_spaces)
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
         """`func(sub_env)` of each; of the vector env, if it shows no sub-envs; empty without env."""
@@ -228,8 +222,6 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         Raises:
             RuntimeError: it is free.
         """
-        if not self._lock.locked():
-            raise RuntimeError(f"the lock of worker {self.worker_index} is free already; lock() comes first")
         self._lock.release()
 
     def get_host(self) -> str:
@@ -278,7 +270,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         self.stop()
 
     def __repr__(self) -> str:
-        if not hasattr(self, "life"):  # Ray asks for it also when building has failed
+        if not hasattr(self, "env_context"):  # Ray asks for it also when building has failed
             return "<RolloutWorker that was not built>"
         n_envs = 0 if self.envs is None else self.envs.host.spec.num_envs
         where = f"{self.worker_index}/{self.num_workers}"

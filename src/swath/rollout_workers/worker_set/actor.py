@@ -58,7 +58,7 @@ class RolloutActor:
     def __init__(
         self, make: WorkerMaker, logdir: str | None, name: Name, num_workers: int, hang_timeout_s: float | None
     ) -> None:
-        self._worker = build_worker(make, logdir, name.worker, num_workers, life=name.life)
+        self._worker = build_worker(make, logdir, *name, num_workers)
         self._who, self._version, self._is_new = described(name), 0, True
         self._untaken: dict[str, Any] = {}
         self._dump_after_s = (hang_timeout_s or 0.0) * EARLIER
@@ -132,7 +132,7 @@ class RolloutActor:
 
 
 def build_worker(
-    make: WorkerMaker, logdir: str | None, index: int, num_workers: int, *, life: int = 0, spaces: Any = None
+    make: WorkerMaker, logdir: str | None, index: int, life: int, num_workers: int, spaces: Any = None
 ) -> Any:
     """A worker of a set, in the process where it is to live.
 
@@ -140,16 +140,12 @@ def build_worker(
         make: its class, with what all workers of the set are made of.
         logdir: of the set; None: nothing is written.
         index: 0 for the local one.
+        life: which of its lives it is, from 0.
         num_workers: how many others there are.
-        life: which of its lives it begins.
         spaces: by policy id, for a worker without env.
     """
     log_dir = logdir and f"{logdir}/worker_{index}"
-    named = {"worker_index": index, "num_workers": num_workers, "recreated_worker": life > 0}
-    worker = make(**named, log_dir=log_dir, spaces=spaces)
-    if life:
-        worker.begin_life(life)
-    return worker
+    return make(worker_index=index, num_workers=num_workers, recreated_worker=life, log_dir=log_dir, spaces=spaces)
 
 
 def called(worker: Any, func: Callable[..., Any] | str, keywords: Mapping[str, Any]) -> Any:

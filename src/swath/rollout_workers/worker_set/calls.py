@@ -203,7 +203,7 @@ class Calls:
         group, is_raised = self._workers.open(losses=on_error != "return"), on_error != "return"
         wanted, replies = group.tagged(tags), dict[int, Reply]()
         if timeout:
-            group.wait_while(lambda: group.unanswered(tags) or None, timeout)
+            group.wait_until(lambda: not group.unanswered(tags), timeout)
         else:
             group.poll(wanted)
         done = [one for one in wanted if one.ticket.done]

@@ -119,7 +119,8 @@ class RolloutGroup(WorkerGroup):
 
     def is_free(self, worker: int) -> bool:
         """Whether it can be called, and is not late with something."""
-        return worker in self.fleet.up and not self.overdue([worker])
+        late = (one.asked.overdue and one.worker == worker and not one.ticket.done for one in self.out)
+        return worker in self.fleet.up and not any(late)
 
     def version_of(self, name: Name) -> int:
         """Of the weights that a life is known to have; 0 before it has answered. Any thread may ask."""
@@ -138,10 +139,6 @@ class RolloutGroup(WorkerGroup):
     def unanswered(self, tags: Collection[Any] | None = None) -> list[Request]:
         """Those of these that are not answered."""
         return [one for one in self.tagged(tags) if not one.ticket.done]
-
-    def overdue(self, workers: Collection[int]) -> list[Request]:
-        """What these are late with."""
-        return [one for one in self.out if one.asked.overdue and one.worker in workers and not one.ticket.done]
 
     def ask_each(
         self,
@@ -163,18 +160,15 @@ class RolloutGroup(WorkerGroup):
         """
         asked = dict[int, Request]()
 
-        def awaited() -> list[Request] | None:
-            late = self.overdue(calls)  # taken first: what is answered from here on ends the wait at once
+        def is_over() -> bool:
             for worker in [each for each in calls if each not in asked and self.is_free(each)]:
                 asked[worker] = self.request(worker, *calls[worker], asked=Purpose(CALL))
-            is_missing = any(each not in asked and not self.is_gone(each) for each in calls)
-            out = [one for one in asked.values() if not one.ticket.done]
-            return [*out, *late] if out or is_missing else None
+            return all(asked[each].ticket.done if each in asked else self.is_gone(each) for each in calls)
 
         try:
-            awaited()
+            is_over()
             outcomes = meanwhile()
-            self.wait_while(awaited, timeout)
+            self.wait_until(is_over, timeout)
         except BaseException:
             for request in asked.values():
                 self.cancel(request)
@@ -242,27 +236,26 @@ class RolloutGroup(WorkerGroup):
         self.sweep()
         self.fleet.look()
 
-    def wait_while(self, awaited: Callable[[], Sequence[Request] | None], timeout: float) -> None:
-        """Wait while this gives what is waited for, perhaps only for workers, until the time is over.
+    def wait_until(self, is_over: Callable[[], bool], timeout: float) -> None:
+        """Wait until this is so, or the time is over; it is asked again whenever something has happened.
 
         Raises:
             FleetFailed: too few are left, or too many died in a row.
         """
         began = time.monotonic()
         try:
-            while (requests := awaited()) is not None and (left := began + timeout - time.monotonic()) > 0:
+            out = self._unanswered()  # taken first: what is answered from here on ends the wait at once
+            while not is_over() and (left := began + timeout - time.monotonic()) > 0:
+                requests = [*dict.fromkeys([*out, *self._unanswered()])]
                 if not any(one.ticket.done for one in requests):
                     self.wait(requests, lambda: False, self.news, left)
                 self._require_few()
+                out = self._unanswered()
         finally:
             self.counters.seconds_waiting += time.monotonic() - began
 
-    def require_well(self) -> None:
-        """Raise what is not tolerated, as far as is known; each loss of a worker once."""
-        self.require_enough()
-        self._require_few()
-        for name in list(self._to_raise):
-            raise self._seen(name, self._to_raise[name])
+    def _unanswered(self) -> list[Request]:
+        return [one for one in self.out if not one.ticket.done]
 
     def note(self, name: Name, kind: Kind, text: str) -> None:
         """It happened just now to this life of a worker."""

@@ -229,17 +229,14 @@ def _collected(group: Workers, least: int, steps_of: Callable[[Batch], int], tim
     def made() -> list[Request]:
         return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
 
-    def awaited() -> list[Request] | None:
-        late = group.overdue(group.fleet.up)  # taken first: what is answered from here on ends the wait at once
+    def is_over() -> bool:
         for request in [one for one in group.tagged([FRAGMENT]) if one.answered]:
             _open(group, request)
-        if is_enough(made()):
-            return None
-        while not is_enough(out := group.tagged([FRAGMENT])) and _ask(group, out):
+        while not is_enough(group.tagged([FRAGMENT])) and _ask(group):
             pass
-        return [*(one for one in group.tagged([FRAGMENT]) if one.reply is None), *late]
+        return is_enough(made())
 
-    group.wait_while(awaited, timeout)
+    group.wait_until(is_over, timeout)
     fragments, missing = made(), group.unanswered([FRAGMENT])
     if not is_enough(fragments):
         group.set_overdue(missing)
@@ -250,8 +247,9 @@ def _collected(group: Workers, least: int, steps_of: Callable[[Batch], int], tim
     return sorted(fragments, key=lambda one: (one.worker, one.number))
 
 
-def _ask(group: Workers, fragments: Sequence[Request]) -> bool:
+def _ask(group: Workers) -> bool:
     """Ask who is free and has given least; whether there is one."""
+    fragments = group.tagged([FRAGMENT])
     busy, given = {one.worker for one in fragments if one.reply is None}, Counter(one.worker for one in fragments)
     free = [worker for worker in group.fleet.up if worker not in busy and group.is_free(worker)]
     if free:

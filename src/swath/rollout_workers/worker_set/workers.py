@@ -122,7 +122,7 @@ class Workers(RolloutGroup):
         number, config = self._number, self.config
         has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
         if self._wants_local and has_env:
-            self.local = build_worker(self._make, self._logdir, 0, number)
+            self.local = build_worker(self._make, self._logdir, 0, 0, number)
         if number:
             self.grow(number, waits=config.validate_env_runners_after_construction)
         self.counters.seconds_waiting = 0.0
@@ -145,7 +145,7 @@ class Workers(RolloutGroup):
             raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
         if are_first:
             if self._wants_local and self.local is None:
-                self.local = build_worker(self._make, self._logdir, 0, n, spaces=self.ask_first("get_spaces"))
+                self.local = build_worker(self._make, self._logdir, 0, 0, n, self.ask_first("get_spaces"))
             self._share_beginning(waits=waits)
         self._share_number()
 
@@ -178,7 +178,10 @@ class Workers(RolloutGroup):
             self.returned += returned
             self._report(returned)
         if losses:
-            self.require_well()
+            self.require_enough()
+            self._require_few()
+            for name in list(self._to_raise):
+                raise self._seen(name, self._to_raise[name])
         return self
 
     def addressed(self, worker_ids: Sequence[int] | None) -> list[int]:
@@ -271,11 +274,10 @@ class Workers(RolloutGroup):
     def wait_for(self, workers: Sequence[int], timeout: float) -> None:
         """Wait until none of these is coming back any more, or the time is over."""
 
-        def coming() -> list[Any] | None:
-            phases = {self.fleet.standings()[each].phase for each in workers}
-            return [] if phases & {"starting", "waiting"} else None
+        def are_settled() -> bool:
+            return not {self.fleet.standings()[each].phase for each in workers} & {"starting", "waiting"}
 
-        self.wait_while(coming, timeout)
+        self.wait_until(are_settled, timeout)
 
     def stats(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Numbers of all workers together, and by worker; any thread may ask."""
