@@ -118,7 +118,7 @@ def test_nested_observations_are_filtered_leaf_by_leaf_and_unshaped_leaves_pass_
 
 @pytest.mark.parametrize("x", [np.zeros(3), np.zeros((4, 3)), np.zeros((2, 2, 2)), np.zeros(())], ids=np.shape)
 def test_an_observation_of_another_shape_is_refused(x):
-    with pytest.raises(ValueError, match=r"observation of shape .*; wanted \(2,\), or such a batch"):
+    with pytest.raises(ValueError, match=r"observation of shape .*; wanted \(2,\), or a batch"):
         MeanStdFilter((2,))(x)
 
 

@@ -73,9 +73,9 @@ def test_repeated_items_come_without_end():
     assert [source.par_iter_next() for _ in range(5)] == list("ababa")
 
 
-def test_an_iterator_cannot_be_repeated():
-    with pytest.raises(ValueError, match="give a function that makes it"):
-        worker(iter([1]), repeat=True)
+def test_a_source_that_gives_no_item_is_over_though_it_is_to_be_repeated():
+    assert rest(worker([], repeat=True)) == []
+    assert rest(worker(iter([1]), repeat=True)) == [1]
 
 
 def test_transforms_are_applied_in_order():

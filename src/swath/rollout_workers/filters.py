@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
+from functools import partial
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -23,6 +23,10 @@ Moments: TypeAlias = tuple[int, Array, Array]
 
 _SMALLEST_SCALE = 1e-6
 
+# Held while what a filter learnt changes or is copied, as several threads may ask; one for all filters, so that two
+# which learn from each other do not wait for each other.
+_LOCK = threading.RLock()
+
 
 class Filter(ABC):
     """Turns observations into what the policy sees, and may learn from them on the way.
@@ -30,9 +34,6 @@ class Filter(ABC):
     What it has learnt since `reset_buffer` stands in a buffer, too: that is what workers send each other. A filter that
     learns nothing needs `__call__` alone.
     """
-
-    # Held while what was learnt changes or is copied, where several threads may ask.
-    _guard: AbstractContextManager[Any] = nullcontext()
 
     @abstractmethod
     def __call__(self, x: Any, update: bool = True) -> Any:
@@ -43,7 +44,7 @@ class Filter(ABC):
 
     def copy(self) -> Self:
         """A filter of the same state that shares nothing with this one."""
-        with self._guard:
+        with _LOCK:
             return deepcopy(self)
 
     def sync(self, other: Any) -> None:  # noqa: B027
@@ -58,17 +59,16 @@ class Filter(ABC):
 
     def flushed(self) -> Filter:
         """A copy that can be pickled; the buffer here is emptied. What other threads push meanwhile is not lost."""
-        with self._guard:
+        with _LOCK:
             copy = self.as_serializable()
             self.reset_buffer()
         return copy
 
     def rebase(self, new: Any) -> None:
         """Take the statistics of the other one, not its buffer, and learn what is in the own buffer, which stays."""
-        theirs = new.as_serializable()  # before the own lock: of two that rebase on each other neither may wait
-        with self._guard:
+        with _LOCK:
             unshared = self.copy()
-            self.sync(theirs)
+            self.sync(new)
             self.apply_changes(unshared, with_buffer=True)
 
 
@@ -219,14 +219,7 @@ class MeanStdFilter(Filter):
 
     def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
         self.shape, self.demean, self.destd, self.clip = shape, demean, destd, clip
-        self.running_stats, self._guard = _by_shape(shape), threading.RLock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        with self._guard:
-            return {name: value for name, value in vars(self).items() if name != "_guard"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _guard=threading.RLock())
+        self.running_stats = _by_shape(shape)
 
     @property
     def rs(self) -> Any:
@@ -240,33 +233,34 @@ class MeanStdFilter(Filter):
 
     def __call__(self, x: Any, update: bool = True) -> Any:
         """One observation or a batch `[n, …]` of them; a batch is learnt from as a whole before it is normalised."""
-        with self._guard:
-            values = map_nest(_checked, self.running_stats, x)
-            if update:
-                map_nest(_learn, self.running_stats, values)
-            return map_nest(self._normalised, self.running_stats, values)
+        with _LOCK:
+            return map_nest(partial(self._filtered, update), self.running_stats, x)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
         """Learn what stands in the buffer of the other one; `with_buffer` takes that buffer over, too."""
-        theirs = other.copy().running_stats
-        with self._guard:
+        with _LOCK:
+            theirs = other.copy().running_stats
             map_nest(lambda own, new: own and own.update(new, with_delta=with_buffer), self.running_stats, theirs)
 
     def sync(self, other: MeanStdFilter) -> None:
         """Become a copy of the other one."""
-        theirs = other.copy().__getstate__()
-        with self._guard:
-            vars(self).update(theirs)
+        with _LOCK:
+            vars(self).update(vars(other.copy()))
 
     def reset_buffer(self) -> None:
         """Empty the buffer; the running statistics stay."""
-        with self._guard:
+        with _LOCK:
             map_nest(lambda stat: stat and stat.reset_delta(), self.running_stats)
 
-    def _normalised(self, stat: RunningStat | None, values: Any) -> Any:
+    def _filtered(self, update: bool, stat: RunningStat | None, x: Any) -> Any:
         if stat is None:
-            return values
+            return x
+        values = np.asarray(x)
         dtype = values.dtype
+        if stat.shape not in (values.shape, values.shape[1:]):
+            raise ValueError(f"cannot filter an observation of shape {values.shape}; wanted {stat.shape}, or a batch")
+        if update:
+            stat.push_batch(values if values.ndim > len(stat.shape) else values[None])
         if self.demean:
             values = values - stat.mean
         if self.destd:
@@ -277,7 +271,7 @@ class MeanStdFilter(Filter):
 
 
 class ConcurrentMeanStdFilter(MeanStdFilter):
-    """The same under the name that RLlib has for one which several threads share: every `MeanStdFilter` has a lock."""
+    """The same under the name that RLlib has for one which several threads share: every `MeanStdFilter` may be."""
 
 
 def _by_shape(shape: Any) -> Any:
@@ -289,20 +283,6 @@ def _by_shape(shape: Any) -> Any:
     if isinstance(shape, list | tuple) and not all(isinstance(size, int | np.integer) for size in shape):
         return tuple(_by_shape(part) for part in shape)
     return RunningStat(tuple(int(size) for size in np.atleast_1d(shape)))
-
-
-def _checked(stat: RunningStat | None, x: Any) -> Any:
-    if stat is None:
-        return x
-    values = np.asarray(x)
-    if stat.shape not in (values.shape, values.shape[1:]):
-        raise ValueError(f"cannot filter an observation of shape {values.shape}; wanted {stat.shape}, or such a batch")
-    return values
-
-
-def _learn(stat: RunningStat | None, values: Array) -> None:
-    if stat is not None:
-        stat.push_batch(values if values.ndim > len(stat.shape) else values[None])
 
 
 def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filter:

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
+# `f(it) -> it`
 Transform = Callable[[Any], Any]
-"""`f(it) -> it`"""
+# An iterable, or a function that makes one.
+Source = Iterable[Any] | Callable[[], Iterable[Any]]
 
 
 class LocalIterator:
@@ -61,23 +63,14 @@ class ParallelIteratorWorker:
 
     Args:
         item_generator: an iterable, or a function that makes one.
-        repeat: begin anew at the end, without end.
-
-    Raises:
-        ValueError: `repeat` with an iterator, which cannot begin anew.
+        repeat: begin anew at the end, without end, unless there was no item.
     """
 
-    def __init__(self, item_generator: Iterable[Any] | Callable[[], Iterable[Any]], repeat: bool) -> None:
-        if repeat and isinstance(item_generator, Iterator):
-            raise ValueError(
-                f"{item_generator!r} is an iterator, which cannot be repeated; give a function that makes it"
-            )
+    def __init__(self, item_generator: Source, repeat: bool) -> None:
         self._par_iter_given, self._par_iter_repeat = item_generator, repeat
         self._par_iter_source: Iterator[Any] | None = None
-        self._par_iter_transforms: list[Transform] = []
         self._par_iter_chain: Iterator[Any] | None = None
         self._par_iter_slices: defaultdict[int, deque[Any]] = defaultdict(deque)
-        self._par_iter_turn = 0
 
     def par_iter_init(self, transforms: Iterable[Transform]) -> None:
         """Begin to iterate, from the beginning where the source has one.
@@ -88,10 +81,10 @@ class ParallelIteratorWorker:
         Raises:
             AssertionError: a transform gave None.
         """
-        self._par_iter_transforms = list(transforms)
+        self._par_iter_transforms, self._par_iter_turn = list(transforms), 0
         self._par_iter_slices.clear()
-        self._par_iter_turn = 0
-        self._par_iter_source = _items(self._par_iter_given, repeat=self._par_iter_repeat)
+        given = self._par_iter_given
+        self._par_iter_source = _repeated(given) if self._par_iter_repeat else _pass(given)
         self._par_iter_chain = self._par_iter_link(self._par_iter_source)
 
     def par_iter_next(self) -> Any:
@@ -132,7 +125,8 @@ class ParallelIteratorWorker:
             raise ValueError(f"start={start} must be at least 0 and below step={step}")
         mine = self._par_iter_slices[start]
         while not mine:
-            self._par_iter_slices[self._par_iter_turn].append(self.par_iter_next())
+            item = self.par_iter_next()
+            self._par_iter_slices[self._par_iter_turn].append(item)
             self._par_iter_turn = (self._par_iter_turn + 1) % step
         return mine.popleft()
 
@@ -150,23 +144,22 @@ class ParallelIteratorWorker:
         return iter(linked)
 
 
-def _items(given: Iterable[Any] | Callable[[], Iterable[Any]], *, repeat: bool) -> Iterator[Any]:
-    """The items from the beginning; an empty source is over even if it is repeated."""
-    return _repeated(given) if repeat else iter(given() if callable(given) else given)
+def _pass(given: Source) -> Iterator[Any]:
+    return iter(given() if callable(given) else given)
 
 
-def _repeated(given: Iterable[Any] | Callable[[], Iterable[Any]]) -> Iterator[Any]:
+def _repeated(given: Source) -> Iterator[Any]:
     is_empty = False
     while not is_empty:
         is_empty = True
-        for item in given() if callable(given) else given:
+        for item in _pass(given):
             is_empty = False
             yield item
 
 
 def _gathered(next_item: Callable[[], Any], batch_ms: float) -> list[Any]:
     if batch_ms < 0:
-        raise ValueError(f"batch_ms={batch_ms} must be 0 or more: it is the time to gather items, in milliseconds")
+        raise ValueError(f"batch_ms={batch_ms} must be 0 or more")
     until = time.monotonic() + batch_ms / 1000
     items = [next_item()]
     try:
