@@ -47,7 +47,7 @@ REFUSED = {
     "set_is_policy_to_train to an id": (lambda worker: worker.set_is_policy_to_train("a"), TypeError, "'a' is of type"),
     "set_is_policy_to_train to None": (lambda worker: worker.set_is_policy_to_train(None), TypeError, "None"),
     "get_weights": (lambda worker: worker.get_weights(["a", "nobody"]), KeyError, "nobody"),
-    "set_weights": (lambda worker: worker.set_weights({"a": {}}, {"timestep": 3}, 4), ValueError, "missing"),
+    "set_weights": (lambda worker: worker.set_weights({"a": {}}, {"timestep": 3}, 4), ValueError, "do not fit"),
     "set_global_vars": (lambda worker: worker.set_global_vars({"timestep": 9}, ["a", "nobody"]), KeyError, "nobody"),
     "compute_gradients": (
         lambda worker: worker.compute_gradients(SampleBatch(obs=[1]).as_multi_agent("a"), single_agent=True),

@@ -8,8 +8,6 @@ import pytest
 import torch
 from batch_toys import episodes, plain, sequences
 
-from swath import errors
-from swath.errors import NoEffectWarning
 from swath.rollout_workers import SampleBatch, attempt_count_timesteps
 
 STATES = {name: {"a": [[[1], [2]], [[3], [4]]]} for name in ("state_in_0", "state_out_0")}
@@ -272,13 +270,6 @@ def test_other_frameworks_are_refused():
     with pytest.raises(NotImplementedError, match=r"framework='tf' is not served; use 'torch'"):
         batch.to_device("cpu", framework="tf")
     assert isinstance(batch["a"], np.ndarray)
-
-
-def test_what_only_cuda_has_is_warned_about_once(monkeypatch):
-    monkeypatch.setattr(errors, "_warned_of", set())
-    with pytest.warns(NoEffectWarning, match=r"to_device\(pin_memory=…\) has no effect here: it is for CUDA") as told:
-        mixed().to_device("cpu", pin_memory=True).to_device("cpu", pin_memory=True)
-    assert len(told) == 1
 
 
 @pytest.mark.gpu

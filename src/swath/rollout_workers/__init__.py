@@ -65,17 +65,12 @@ from swath.rollout_workers.worker_set.sampling import synchronous_parallel_sampl
 from swath.rollout_workers.worker_set.worker_set import EnvRunnerGroup as EnvRunnerGroup
 from swath.rollout_workers.worker_set.worker_set import WorkerSet as WorkerSet
 
-# What RLlib has and this package does not: the way out, by name.
-_GONE = {
-    "RepeatedValues": "give padded values and their lengths as two columns",
-    **dict.fromkeys(
-        ("compress", "pack", "pack_if_needed", "unpack", "is_compressed"),
-        "columns are not compressed; store batches with numpy.savez_compressed",
-    ),
-}
+# What RLlib has and this package does not.
+_GONE = "RepeatedValues compress pack pack_if_needed unpack is_compressed"
+_INSTEAD = ": give padded values and their lengths as two columns; keep batches with numpy.savez_compressed"
 
 if not TYPE_CHECKING:  # a type checker must see which names there are not
 
     def __getattr__(name: str) -> object:
-        why = f": {_GONE[name]}" if name in _GONE else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why}", name=name)
+        instead = _INSTEAD if name in _GONE.split() else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}", name=name)

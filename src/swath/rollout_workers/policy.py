@@ -153,15 +153,12 @@ class Policy(ABC):
             ValueError: neither `obs` nor `input_dict`.
         """
         if input_dict is None:
-            if obs is None:
-                raise ValueError("compute_single_action() needs obs or input_dict")
-            given = {
-                ColumnNames.OBS: obs,
-                ColumnNames.INFOS: info,
-                **dict(zip(BEFORE, (prev_action, prev_reward), strict=True)),
-            }
+            names = ColumnNames.OBS, ColumnNames.INFOS, *BEFORE
+            given = dict(zip(names, (obs, info, prev_action, prev_reward), strict=True))
             given |= {f"{STATE_IN}{i}": part for i, part in enumerate(state or ())}
             input_dict = {name: value for name, value in given.items() if value is not None}
+        if ColumnNames.OBS not in input_dict:
+            raise ValueError("compute_single_action() needs obs or input_dict")
         rows = {name: [value] if name == ColumnNames.INFOS else _as_rows(value) for name, value in input_dict.items()}
         episodes = None if episode is None else [episode]
         actions, states_out, extra = self.compute_actions_from_input_dict(rows, explore, timestep, episodes)
@@ -272,11 +269,11 @@ class Policy(ABC):
 
     def is_recurrent(self) -> bool:
         """Whether it remembers anything."""
-        return False
+        return bool(self.get_initial_state())
 
     def num_state_tensors(self) -> int:
         """How many states it has."""
-        return 0
+        return len(self.get_initial_state())
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take the `timestep` of all workers and, if given, the `num_grad_updates`."""

@@ -129,13 +129,8 @@ def compute_gae_for_sample_batch(
     Which estimate is made is read from the policy's `gamma`, `lambda`, `use_gae` and `use_critic`.
     """
     compute_bootstrap_value(sample_batch, policy)
-    shape, how = np.shape(sample_batch[ColumnNames.VF_PREDS]), Estimator.of(policy.config)
-    flat = {name: np.ravel(sample_batch[name]) for name in (ColumnNames.REWARDS, ColumnNames.VF_PREDS)}
-    last = np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1]
-    compute_advantages(flat, last, how.gamma, how.lambda_, how.use_gae, how.use_critic)
-    for name in (Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS):
-        sample_batch[name] = flat[name].reshape(shape)
-    return sample_batch
+    last, how = np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1], Estimator.of(policy.config)
+    return compute_advantages(sample_batch, last, how.gamma, how.lambda_, how.use_gae, how.use_critic)
 
 
 def compute_bootstrap_value(sample_batch: SampleBatch, policy: Any) -> SampleBatch:
@@ -163,7 +158,7 @@ def compute_advantages(
     rewards: Array | None = None,
     vf_preds: Array | None = None,
 ) -> R:
-    """Add `advantages` and `value_targets`, float32 `[n]`.
+    """Add `advantages` and `value_targets`, float32, in the shape of the values, or else of the rewards.
 
     With `use_gae` advantages are the sums of (gamma · lambda)^k · delta_{t+k}, delta_t = r_t + gamma · v_{t+1} - v_t,
     and targets are advantages + v. Else advantages are discounted returns: less v, which makes them the targets, with
@@ -183,12 +178,13 @@ def compute_advantages(
         AssertionError: a critic without values; `use_gae` without a critic.
     """
     rewards = np.asarray(rollout[ColumnNames.REWARDS] if rewards is None else rewards)
-    values = rollout.get(ColumnNames.VF_PREDS) if vf_preds is None else vf_preds
-    values = np.asarray(values) if use_critic and values is not None else None
+    given = rollout.get(ColumnNames.VF_PREDS) if vf_preds is None else vf_preds
+    values = np.ravel(given) if use_critic and given is not None else None
     last = np.arange(len(rewards)) == len(rewards) - 1
     after = values_after(values, last, last, as_array(last_r).item())
-    estimates = estimate(rewards, values, after, last, Estimator(gamma, lambda_, use_gae, use_critic))
-    rollout[Postprocessing.ADVANTAGES], rollout[Postprocessing.VALUE_TARGETS] = estimates
+    estimates = estimate(np.ravel(rewards), values, after, last, Estimator(gamma, lambda_, use_gae, use_critic))
+    for name, made in zip((Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS), estimates, strict=True):
+        rollout[name] = made.reshape(rewards.shape if given is None else np.shape(given))
     return rollout
 
 

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.errors import warn_of_no_effect
 from swath.options import count
 from swath.rollout_workers import nests
 from swath.rollout_workers.batches import names
@@ -34,12 +33,9 @@ Batch = TypeVar("Batch", bound="SampleBatch")
 # Where the last row holds what these columns hold in the step behind it.
 _BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **names.SHIFTED}
 
-# What RLlib's batches have and these do not: the way out, by name.
-_GONE = {
-    **dict.fromkeys(("compress", "decompress_if_needed", "pack_if_needed"), "use numpy.savez_compressed"),
-    **dict.fromkeys(("set_get_interceptor", "get_interceptor"), "columns are read as they are; call to_device()"),
-    **dict.fromkeys(("accessed_keys", "added_keys", "deleted_keys"), "batches do not record what is read or set"),
-}
+# What RLlib's batches have and these do not.
+_GONE = "compress decompress_if_needed pack_if_needed set_get_interceptor accessed_keys added_keys deleted_keys"
+_INSTEAD = ": columns are plain arrays; keep them with numpy.savez_compressed, make them tensors with to_device()"
 
 
 def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
@@ -64,8 +60,8 @@ class _Refusing:
     if not TYPE_CHECKING:  # a type checker must see which attributes there are not
 
         def __getattr__(self, name: str) -> Any:
-            why = f": {_GONE[name]}" if name in _GONE else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{why}", name=name, obj=self)
+            instead = _INSTEAD if name in _GONE.split() else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{instead}", name=name, obj=self)
 
 
 class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
@@ -331,7 +327,7 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
         Args:
             device: where to.
             framework: only "torch".
-            pin_memory: copy through page-locked memory (CUDA).
+            pin_memory: copy to a CUDA device through page-locked memory.
             use_stream: refused; so is `stream`.
             stream: None.
 
@@ -347,8 +343,6 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
         if use_stream or stream is not None:
             raise ValueError("use_stream and stream are not served; call to_device() under torch.cuda.stream(…)")
         target = torch.device("cpu" if device is None else device)
-        if pin_memory and target.type != "cuda":
-            warn_of_no_effect("to_device(pin_memory=…)", f"it is for CUDA devices, the device is {target}")
         dict.update(self, self.mapped(partial(_moved, device=target, pin=pin_memory and target.type == "cuda")))
         return self
 

@@ -66,15 +66,11 @@ def fitting(model: nn.Module, weights: Mapping[str, Any]) -> list[tuple[Tensor, 
         ValueError: names missing or unknown, or other shapes; the message lists them all.
     """
     held, given = model.state_dict(), {name: tensor_of(value) for name, value in weights.items()}
-    pairs = (("missing", held.keys() - given.keys()), ("unknown", given.keys() - held.keys()))
-    wrong = [f"{what} {', '.join(sorted(names))}" for what, names in pairs if names]
-    wrong += [
-        f"{name} has shape {list(given[name].shape)} instead of {list(own.shape)}"
-        for name, own in held.items()
-        if name in given and given[name].shape != own.shape
-    ]
-    if wrong:
-        raise ValueError(f"weights that do not fit, none was taken over: {'; '.join(wrong)}")
+    needed, there = ({name: tuple(each.shape) for name, each in of.items()} for of in (held, given))
+    differ = {name for name in {**needed, **there} if there.get(name) != needed.get(name)}
+    if differ:
+        wrong = "; ".join(f"{name} is {there.get(name)}, wanted {needed.get(name)}" for name in sorted(differ))
+        raise ValueError(f"weights of shapes that do not fit, none was taken over: {wrong}")
     return [(own, given[name]) for name, own in held.items()]
 
 

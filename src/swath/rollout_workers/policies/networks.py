@@ -90,7 +90,7 @@ class TorchDistribution:
 class TorchCategorical(TorchDistribution):
     """A choice, from logits `[*B, n]`."""
 
-    def __init__(self, inputs: Any, model: nn.Module | None = None, *, head: Categorical | None = None) -> None:
+    def __init__(self, inputs: Any, model: Any = None, *, head: Any = None) -> None:
         super().__init__(inputs, model, head or Categorical(inputs.shape[-1]))
 
 
@@ -104,7 +104,7 @@ class TorchMultiCategorical(TorchDistribution):
 class TorchDiagGaussian(TorchDistribution):
     """Independent normal numbers, from means and then log-stds, `[*B, 2 k]`."""
 
-    def __init__(self, inputs: Any, model: nn.Module | None = None, *, head: DiagGaussian | None = None) -> None:
+    def __init__(self, inputs: Any, model: Any = None, *, head: Any = None) -> None:
         super().__init__(inputs, model, head or DiagGaussian((inputs.shape[-1] // 2,)))
 
 
@@ -114,9 +114,8 @@ DistClass: TypeAlias = Callable[..., TorchDistribution]
 
 def dist_class_of(head: ShippedHead) -> DistClass:
     """What makes distributions with this head."""
-    kinds: tuple[DistClass, ...] = (TorchCategorical, TorchMultiCategorical, TorchDiagGaussian)
-    place = (Categorical, MultiCategorical, DiagGaussian).index(type(head))
-    return partial(kinds[place], head=head)
+    kinds = {Categorical: TorchCategorical, MultiCategorical: TorchMultiCategorical, DiagGaussian: TorchDiagGaussian}
+    return partial(kinds[type(head)], head=head)
 
 
 _POLICY_GAIN = 0.01
