@@ -34,30 +34,27 @@ def test_an_env_that_is_batched_already_is_measured_as_it_is(swath):
 
 def test_where_everything_fails_the_command_fails_and_says_why_once(swath):
     settings = ("--backends=inline", "--envs=1", "--policy", "named_things:acts_twice")
-    code, out, _ = swath("bench", "CartPole-v1", *settings, *TINY)
-    assert code == 1
-    (why,) = [line for line in out if line.startswith("failed: ")]
-    assert why.startswith("failed: ValueError: the policy's 'action' has shape ")
+    code, out, _ = swath("bench", "CartPole-v1", *TINY[2:], *settings)
+    assert (code, len(out)) == (1, 1)
+    assert out[0].startswith("1 env failed: ValueError: the policy's 'action' has shape ")
 
 
 def test_ctrl_c_leaves_what_was_measured(swath, interrupting):
     interrupting(16 * 2 + 5)  # in the second setting; a turn takes two batches, of 16 steps of all envs each
     code, out, _ = swath("bench", "Scripted-v0", "--backends=inline", "--envs=1,2", *TINY)
-    assert code == 130
-    assert [line.split()[3:] for line in out if line.strip().startswith("inline")][1] == ["no", "turn"]
+    assert (code, places(out)) == (130, [("inline", "1", "1")])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["CartPole-v1", "--envs=1,x"], "--envs 1,x must be numbers from 1 with commas, such as 1,4,8"),
-        (["CartPole-v1", "--backends=moon"], "--backend moon must be one of inline, thread, process, ray"),
-        (["CartPole-v1", "--rounds=0"], "--rounds 0 must be at least 1"),
-        (["CartPole-v1", "--out=named_things.py/x.csv"], "--out named_things.py cannot be a folder"),
+        (["--envs=1,x"], "Invalid value for --envs: "),
+        (["--envs=0"], "Invalid value for --envs: numbers must be at least 1"),
+        (["--backends=moon"], "--backends moon must be of inline, process, thread, ray, with commas between"),
+        (["--out=nowhere/x.csv"], "[Errno 2] No such file or directory"),
     ],
 )
 def test_what_the_user_can_put_right_is_one_line(arguments, message, swath):
-    Path("named_things.py").touch()
-    code, out, err = swath("bench", *arguments)
+    code, out, err = swath("bench", "CartPole-v1", *arguments)
     assert (code, out, len(err)) == (2, [], 1)
     assert err[0].startswith("swath: " + message)

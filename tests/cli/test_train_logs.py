@@ -101,16 +101,7 @@ def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, m
     assert not RUN.exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("vandb", "'vandb' must be one of csv, tensorboard, wandb, mlflow, prometheus"),
-        ("csv:x", "use wandb:PROJECT"),
-        ("wandb:", "use wandb:PROJECT"),
-        ("prometheus:x", "prometheus:PORT or"),
-        ("", "'' must be one of"),
-    ],
-)
-def test_words_that_name_no_log_are_refused(text, words):
-    with pytest.raises(UsageError, match=words):
+@pytest.mark.parametrize("text", ["vandb", "csv:x", "wandb:", "prometheus:x", ""])
+def test_words_that_name_no_log_are_refused(text):
+    with pytest.raises(UsageError, match=r"must be of csv, tensorboard, wandb\[:PROJECT\]"):
         logs_named(text)

@@ -9,40 +9,34 @@ from contextlib import closing, nullcontext
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
 from swath.cli import options
-from swath.cli.failure import FAILED, INTERRUPTED, OK, UsageError, broken_off, command_line, refusing
-from swath.cli.naming import env_named, require_folder
+from swath.cli.failure import FAILED, INTERRUPTED, OK, UsageError, broken_off, command_line, one_line, refusing
+from swath.cli.naming import env_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cyclopts import Token
-    from rich.table import Table
+    from rich.console import Console
 
     from swath.collectors.collector import Collector
 
 
-class BenchSetting(NamedTuple):
-    """One way to collect; `envs` is `None` for an env that is batched already."""
-
-    place: str
-    workers: int
-    envs: int | None
-
-    def __str__(self) -> str:
-        return options.place_words(self.workers, self.envs, self.place)
+Place = Literal["inline", "process", "thread", "ray"]
+Setting = tuple[str, int, int | None]
+"""Backend, workers, envs of each; `None` for an env that is batched already."""
 
 
 def read_counts(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
     """Read `8` and `1,4,8`."""
-    words = [word.strip() for token in tokens for word in token.value.split(",")]
-    if not all(word.isdecimal() and int(word) for word in words):
-        raise UsageError(f"{tokens[0].keyword} {tokens[0].value} must be numbers from 1 with commas, such as 1,4,8")
-    return tuple(map(int, words))
+    counts = tuple(int(word) for token in tokens for word in token.value.split(","))
+    if min(counts) < 1:
+        raise ValueError("numbers must be at least 1")
+    return counts
 
 
 Counts = Annotated[
@@ -83,9 +77,9 @@ def bench(
         env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
         out: File for the figures, in CSV.
     """
-    options.require_in_range({"batch": batch, "rounds": rounds})
-    places = [options.backend_named(name.strip()) for name in backends.split(",")]
-    kwargs = options.read_values(env_kwargs or {})
+    places, kwargs = backends.split(","), options.read_values(env_kwargs or {})
+    if not {*places} <= {*get_args(Place)}:
+        raise UsageError(f"--backends {backends} must be of {', '.join(get_args(Place))}, with commas between")
     make, console = env_named(env, kwargs), options.starting()
     import torch
 
@@ -95,50 +89,59 @@ def bench(
     from swath.workers.create import backend
 
     torch.set_num_threads(1)
-    with broken_off(env), refusing(""):
+    with broken_off(env), refusing():
         actor, one = actor_named(policy, env, kwargs), make_env(Source(make))
         one.close()
-    if out is not None:
-        require_folder(out.parent)
+        if out is not None:
+            out.touch()
     counts = workers or [number for number in (1, 2, 4, 8) if number <= (os.cpu_count() or 1)]
     settings = [
-        BenchSetting(place, count, size)
+        (place, count, size)
         for place in places
         for count in ((1,) if place == options.INLINE else counts)
         for size in ((None,) if is_vector_env(one) else envs)
     ]
-    rates: dict[BenchSetting, list[float]] = {setting: [] for setting in settings}
-    failures: dict[BenchSetting, str] = {}
+    rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
     code = OK
     # What new processes are forked from is kept from one setting to the next.
     kept = closing(backend(options.PROCESS)) if options.PROCESS in places else nullcontext()
     try:
         with kept, console.status("") as status:
             for turn, setting in enumerate(settings * rounds):
-                status.update(f"{turn + 1} of {len(settings) * rounds}: {setting}")
-                if setting not in failures:
-                    try:
-                        rates[setting].append(_rate(make, actor, setting, batch, seconds))
-                    except Exception as error:  # noqa: BLE001  what fails is said, the others go on
-                        rates[setting], failures[setting] = [], f"{type(error).__name__}: {error}"
+                if setting not in rates:
+                    continue
+                status.update(f"{turn + 1} of {len(settings) * rounds}: {options.place_words(*setting)}")
+                try:
+                    rates[setting].append(_rate(make, actor, setting, batch, seconds))
+                except Exception as error:  # noqa: BLE001  what fails is said, the others go on
+                    del rates[setting]
+                    why = f"{options.place_words(*setting)} failed: {type(error).__name__}: {one_line(error)}"
+                    console.print(f"{why}; {command_line('doctor', env)} looks at the env alone", soft_wrap=True)
     except KeyboardInterrupt:
         console.print("interrupted; the table has what is known")
         code = INTERRUPTED
-    console.print(_table(rates, failures))
-    for why in dict.fromkeys(failures.values()):
-        console.print(f"failed: {why}; {command_line('doctor', env)} looks at the env alone", soft_wrap=True)
-    if out is not None:
-        rows = [[*setting, round(median(seen or [0.0]), 1), len(seen)] for setting, seen in rates.items()]
-        with out.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([[*BenchSetting._fields, "frames_per_second", "rounds"], *rows])
-    best = max(rates, key=lambda setting: median(rates[setting] or [0.0]))
-    if not rates[best]:
+    rates = {setting: seen for setting, seen in rates.items() if seen}
+    if not rates:
         return code or FAILED
-    console.print(f"best: {best}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
-    if best.envs is not None:
-        words = ("--envs", best.envs, "--workers", best.workers, "--backend", best.place, "--batch", batch)
+    _show(console, rates)
+    if out is not None:
+        rows = [[*setting, round(median(seen), 1), len(seen)] for setting, seen in rates.items()]
+        with out.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["backend", "workers", "envs", "frames_per_second", "rounds"], *rows])
+    best = place, count, size = max(rates, key=lambda setting: median(rates[setting]))
+    console.print(f"best: {options.place_words(*best)}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
+    if size is not None:
+        words = ("--envs", size, "--workers", count, "--backend", place, "--batch", batch)
         console.print(f"to train so: {command_line('train', env, *words)}", soft_wrap=True)
     return code
+
+
+def _show(console: Console, rates: dict[Setting, list[float]]) -> None:
+    table = options.table_of("backend", "workers", "envs each", "frames/s", "lowest", "highest")
+    for setting, seen in rates.items():
+        place = [str("-" if each is None else each) for each in setting]
+        table.add_row(*place, *(f"{rate:,.0f}" for rate in (median(seen), min(seen), max(seen))))
+    console.print(table)
 
 
 def frames_per_second(collector: Collector, seconds: float) -> float:
@@ -153,20 +156,12 @@ def frames_per_second(collector: Collector, seconds: float) -> float:
     return frames / (time.perf_counter() - began)
 
 
-def _rate(make: Any, actor: Any, setting: BenchSetting, batch: int, seconds: float) -> float:
+def _rate(make: Any, actor: Any, setting: Setting, batch: int, seconds: float) -> float:
     from swath.cli.parts import collector_keywords
     from swath.collectors.collector import Collector
 
-    size = setting.workers * (setting.envs or 1)
-    keywords = {"envs_per_worker": setting.envs, **collector_keywords(setting.workers, setting.place, "cpu")}
-    with Collector(make, actor, frames_per_batch=ceil(batch / size) * size, seed=0, **keywords) as collector:
+    place, workers, envs = setting
+    size = workers * (envs or 1)
+    keywords = {"envs_per_worker": envs, "seed": 0, **collector_keywords(workers, place, "cpu")}
+    with Collector(make, actor, frames_per_batch=ceil(batch / size) * size, **keywords) as collector:
         return frames_per_second(collector, seconds)
-
-
-def _table(rates: dict[BenchSetting, list[float]], failures: dict[BenchSetting, str]) -> Table:
-    table = options.table_of("backend", "workers", "envs each", "frames/s", "lowest", "highest")
-    for setting, seen in rates.items():
-        figures = [f"{rate:,.0f}" for rate in (median(seen), min(seen), max(seen))] if seen else ["no turn"]
-        place = (setting.place, f"{setting.workers}", "-" if setting.envs is None else f"{setting.envs}")
-        table.add_row(*place, *(["failed"] if setting in failures else figures))
-    return table

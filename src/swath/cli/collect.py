@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -25,8 +25,7 @@ from swath.cli.options import FILES, OPTIONS, Collecting, Count, WorkersOptions,
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from swath.collectors.collector import Collector
-    from swath.report.datasets import DatasetManifest, DatasetWriter
+    from swath.report.datasets import DatasetManifest
 
 OF_THE_DATA = ("env", "env_kwargs", "greedy", "max_episode_steps", "envs", "workers", "backend", "seed")
 """Which options say what the data are, beside the policy's weights; the others say how many and how."""
@@ -86,8 +85,9 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
     """
     given: dict[str, Any] = {**options, "env_kwargs": read_values(options.get("env_kwargs", {}))}
     config = CollectConfig(env, **given)
+    who = "random"
     if config.policy is not None:
-        find_checkpoint(config.policy)
+        who = hashlib.sha256(find_checkpoint(config.policy).read_bytes()).hexdigest()[:16]
     elif config.greedy:
         raise UsageError("--greedy is about the actions of a policy; name one with --policy")
     env_named(env, config.env_kwargs)
@@ -95,63 +95,68 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
     import torch
 
     from swath.cli.parts import actor_named, device_named, spaces_of
-    from swath.report.datasets import format_at
+    from swath.report.datasets import NAME, DatasetManifest, format_at
 
-    with broken_off(env), refusing(""):
+    with broken_off(env), refusing():
         format_at(out)
         torch.set_num_threads(config.threads)
         spaces_of(env, config.env_kwargs)
         device, policy = device_named(config.device), actor_named(config.policy, env, config.env_kwargs)
         if policy is not None:
             policy.to(device)
-    with broken_off(env, lambda: "the same command goes on"), held(out, "swath collect"):
-        return _collect(config, policy, out, console)
-
-
-def _collect(config: CollectConfig, policy: Any, out: Path, console: Console) -> int:
-    from swath.cli.parts import collector_of, with_weights
-    from swath.report.datasets import NAME, DatasetManifest, DatasetWriter
-    from swath.rollout.policies.calling import ExplorationType
-
-    settings = {**{name: getattr(config, name) for name in OF_THE_DATA}, "policy": _fingerprint(policy)}
-    settings["env_kwargs"] = config.env_kwargs or None
-    with refusing(""):
+        settings = {name: getattr(config, name) for name in OF_THE_DATA}
+        settings |= {"policy": who, "env_kwargs": config.env_kwargs or None}
         found = DatasetManifest.read(out) if (out / NAME).is_file() else None
         if found is not None:
-            _require_alike(out, found, settings, config.frames)
-        missing = config.frames - (found.frames if found else 0)
-        if found and not missing:
-            return _say_what_is_there(console, out, found)
-        step = config.envs * config.workers
-        collector = collector_of(
-            config,
-            policy,
-            frames_per_batch=ceil(ceil(missing / ceil(missing / config.batch)) / step) * step,  # equal batches
-            max_frames_per_traj=config.max_episode_steps,
-            exploration_type=ExplorationType.DETERMINISTIC if config.greedy else ExplorationType.RANDOM,
-        )
-    with collector:
-        with refusing(""):
-            writer = DatasetWriter.begin(out, settings) if found is None else DatasetWriter.resume(out)
+            for name, value in settings.items():
+                if (known := found.settings.get(name)) != value:
+                    way_out = "repeat the options to go on with it, or choose another --out"
+                    raise UsageError(f"--out {out} holds data of {flag(name)} {known}, not {value}; {way_out}")
+            if found.frames > config.frames:
+                raise UsageError(f"--out {out} holds {found.frames:,} frames; give more with --frames")
+    code = OK
+    if found is None or found.frames < config.frames:
+        with broken_off(env, lambda: "the same command goes on"), held(out, "swath collect"):
+            code, found = _collect(config, policy, out, settings, console)
+    counts = {"frame": found.frames, "ended episode": found.episodes, "part": len(found.parts)}
+    what = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for name, count in counts.items())
+    console.print(f"{out}: {what}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)
+    return code
+
+
+def _collect(
+    config: CollectConfig, policy: Any, out: Path, settings: dict[str, Any], console: Console
+) -> tuple[int, DatasetManifest]:
+    """Collect what is missing, or until the batch after which a stop was asked for; the exit code and what is there."""
+    from swath.cli.parts import collector_of, rows_of, with_weights
+    from swath.report.datasets import NAME, DatasetWriter
+    from swath.report.display import Display, duration
+    from swath.rollout.policies.calling import ExplorationType
+
+    with ExitStack() as stack:
+        with refusing():
+            writer = DatasetWriter.resume(out) if (out / NAME).is_file() else DatasetWriter.begin(out, settings)
+            before = writer.manifest.frames
+            missing, step = config.frames - before, config.envs * config.workers
+            collector = collector_of(
+                config,
+                policy,
+                frames_per_batch=ceil(ceil(missing / ceil(missing / config.batch)) / step) * step,  # equal batches
+                max_frames_per_traj=config.max_episode_steps,
+                exploration_type=ExplorationType.DETERMINISTIC if config.greedy else ExplorationType.RANDOM,
+            )
+            stack.enter_context(collector)
             if (state := writer.manifest.state) is not None:  # a life that was written is never lived again
                 collector.load_state_dict(with_weights(state, {} if policy is None else policy.state_dict()))
-        code = _gather(config, collector, writer, console)
-    return _say_what_is_there(console, out, writer.manifest) or code
+        who = "random actions" if config.policy is None else str(config.policy)
+        display = Display(console, config.env, (who, config.place, f"seed {config.seed}"), HINT)
+        stack.callback(display.close)
+        stop, began = stack.enter_context(StopRequest(display.say)), time.monotonic()
 
+        def show() -> None:
+            counts = {"frames": writer.manifest.frames, "total_frames": config.frames}
+            display.show({**collector.stats("both"), **counts})
 
-def _gather(config: CollectConfig, collector: Collector, writer: DatasetWriter, console: Console) -> int:
-    """Collect until there are as many frames as asked for, or until the batch after which a stop was asked for."""
-    from swath.cli.parts import rows_of, with_weights
-    from swath.report.display import Display, duration
-
-    who = "random actions" if config.policy is None else str(config.policy)
-    display = Display(console, config.env, (who, config.place, f"seed {config.seed}"), HINT)
-    before, began = writer.manifest.frames, time.monotonic()
-
-    def show() -> None:
-        display.show({**collector.stats("both"), "frames": writer.manifest.frames, "total_frames": config.frames})
-
-    with closing(display), StopRequest(display.say) as stop:
         if before:
             display.say(f"goes on at {before:,} frames; simulators are not saved, so episodes begin anew")
         show()
@@ -162,38 +167,10 @@ def _gather(config: CollectConfig, collector: Collector, writer: DatasetWriter, 
             show()
             if writer.manifest.frames >= config.frames or stop.requested:
                 break
-    new, seconds = writer.manifest.frames - before, time.monotonic() - began
-    console.print(f"collected {new:,} frames in {duration(seconds)}, {new / seconds:,.0f} frames/s", soft_wrap=True)
-    if writer.manifest.frames >= config.frames:
-        return OK
-    console.print(f"stopped at {writer.manifest.frames:,} frames; the same command goes on", soft_wrap=True)
-    return stop.exit_code
-
-
-def _require_alike(out: Path, found: DatasetManifest, settings: dict[str, Any], frames: int) -> None:
-    """Refuse to go on with data of another command, or with more frames than are asked for."""
-    for name, value in settings.items():
-        if found.settings.get(name) != value:
-            what = f"data of {flag(name)} {found.settings.get(name)}, not {value}; repeat the options"
-            raise UsageError(f"--out {out} holds {what} to go on with it, or choose another --out")
-    if found.frames > frames:
-        what = f"{found.frames:,} frames, --frames {frames:,} are fewer; give more"
-        raise UsageError(f"--out {out} holds {what} to go on with it, or choose another --out")
-
-
-def _fingerprint(policy: Any) -> str:
-    """Who acts: a policy's weights, or nobody's."""
-    if policy is None:
-        return "random"
-    from safetensors.torch import save
-
-    weights = {name: value.detach().cpu().contiguous() for name, value in policy.state_dict().items()}
-    return f"weights {hashlib.sha256(save(weights)).hexdigest()[:16]}"
-
-
-def _say_what_is_there(console: Console, out: Path, data: DatasetManifest) -> int:
-    """Say what is there and how to read it."""
-    counts = {"frame": data.frames, "ended episode": data.episodes, "part": len(data.parts)}
-    what = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for name, count in counts.items())
-    console.print(f"{out}: {what}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)
-    return OK
+    now, seconds = writer.manifest.frames, time.monotonic() - began
+    rate = (now - before) / seconds
+    console.print(f"collected {now - before:,} frames in {duration(seconds)}, {rate:,.0f} frames/s", soft_wrap=True)
+    if now >= config.frames:
+        return OK, writer.manifest
+    console.print(f"stopped at {now:,} frames; the same command goes on", soft_wrap=True)
+    return stop.exit_code, writer.manifest

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from cyclopts import Parameter
 
 from swath.cli.bench import frames_per_second
-from swath.cli.failure import FAILED, OK, broken_off, refusing
+from swath.cli.failure import FAILED, OK, broken_off, one_line, refusing
 from swath.cli.naming import env_named
-from swath.cli.options import OPTIONS, Count, Text, Words, backend_named, read_values, require_in_range, starting
+from swath.cli.options import OPTIONS, RAY, Backend, Count, Text, Words, read_values, starting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,16 +37,13 @@ STORE_PART, STORE_MOST = 0.3, 10 * 10**9
 ANSWER_S = 45
 MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 JOIN = """
-import json, logging, ray
+import json, logging, ray, traceback
 try:
     ray.init(address="auto", log_to_driver=False, logging_level=logging.CRITICAL)
     print(json.dumps({"cpus": ray.cluster_resources().get("CPU", 0)}))
 except Exception as error:
-    why = []
-    while error is not None:
-        why.append(f"{type(error).__name__}: {error}")
-        error = error.__cause__ or error.__context__
-    print(json.dumps({"said": why[0], "refused": "AuthenticationError" in str(why)}))
+    refused = "AuthenticationError" in traceback.format_exc()
+    print(json.dumps({"said": f"{type(error).__name__}: {error}", "refused": refused}))
 """
 """Asks a cluster in a process of its own, which is no part of it afterwards."""
 
@@ -75,7 +72,7 @@ def doctor(
     *,
     policy: Text | None = None,
     workers: Count = 1,
-    backend: Text | None = None,
+    backend: Backend | None = None,
     env_kwargs: Words | None = None,
     as_json: Annotated[bool, Parameter(name="--json", group=OPTIONS, negative="", show_default=False)] = False,
 ) -> int:
@@ -92,20 +89,18 @@ def doctor(
         env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
         as_json: Print what was found as JSON, for scripts.
     """
-    require_in_range({"workers": workers})
-    place = None if backend is None else backend_named(backend)
     kwargs = read_values(env_kwargs or {})
     make, console = env_named(env, kwargs), starting(stderr=as_json)  # JSON stands alone on stdout
     figures: dict[str, float] = {}
     findings: list[Finding] = []
     from swath.cli.parts import actor_named
 
-    with broken_off(env), refusing(""):
+    with broken_off(env), refusing():
         actor = actor_named(policy, env, kwargs)
     looks: dict[str, Callable[[], Iterable[Finding]]] = {
         "versions": look_at_versions,
         "shared memory": look_at_memory,
-        "Ray": partial(look_at_ray, workers, os.environ, wanted=place == "ray"),
+        "Ray": partial(look_at_ray, workers, os.environ, wanted=backend == RAY),
         "interface": partial(look_at_interface, make),
         "seeds": partial(look_at_seeds, make),
         "pickling": partial(look_at_pickling, make, actor),
@@ -120,15 +115,15 @@ def doctor(
     if as_json:
         found = [one._asdict() for one in findings]
         print(json.dumps({"env": env, "policy": policy, "findings": found, "figures": figures}))
-    else:
-        console.print(f"{env}, {policy or 'random actions'}", soft_wrap=True)
-        for level, what, value, do in sorted(findings, key=lambda one: list(STYLES).index(one.level)):
-            console.print(f"{level}: {what}: {value}", style=STYLES[level], soft_wrap=True)
-            console.print(f"  do: {do}", soft_wrap=True)
-        for name, rate in figures.items():
-            words = name.removesuffix("_frames_per_second").replace("_", " ")
-            console.print(f"a Collector in this process, {words}: {rate:,.0f} frames/s", soft_wrap=True)
-        console.print(f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "nothing is wrong")
+        return FAILED if any(one.level == ERROR for one in findings) else OK
+    console.print(f"{env}, {policy or 'random actions'}", soft_wrap=True)
+    for level, what, value, do in sorted(findings, key=lambda one: list(STYLES).index(one.level)):
+        console.print(f"{level}: {what}: {value}", style=STYLES[level], soft_wrap=True)
+        console.print(f"  do: {do}", soft_wrap=True)
+    for name, rate in figures.items():
+        words = name.removesuffix("_frames_per_second").replace("_", " ")
+        console.print(f"a Collector in this process, {words}: {rate:,.0f} frames/s", soft_wrap=True)
+    console.print(f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "nothing is wrong")
     return FAILED if any(one.level == ERROR for one in findings) else OK
 
 
@@ -138,54 +133,53 @@ def carried_out(name: str, look: Callable[[], Iterable[Finding]]) -> list[Findin
     try:
         findings += look()
     except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code raises what it likes
-        said = " ".join(f"{type(error).__name__}: {error}".split())
         trace = "".join(format_exception(error, limit=-3)).rstrip()
+        said = f"{type(error).__name__}: {one_line(error)}"
         findings.append(Finding(ERROR, name, said, f"mend what raised it:\n{trace}"))
     return findings
 
 
 def look_at_interface(make: Any) -> Iterator[Finding]:
-    """What Gymnasium's own check says of a single env; the autoreset mode of a vector env.
-
-    Observations of another dtype than the space says are no error: collectors convert them.
-    """
+    """What Gymnasium's own check says of a single env; the autoreset mode of a vector env."""
     import gymnasium as gym
-    import numpy as np
-    from gymnasium.utils.env_checker import check_env
     from gymnasium.vector import AutoresetMode
 
-    env = _made(make)
-    with closing(env), warnings.catch_warnings(record=True) as warned:
+    with closing(_made(make)) as env, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         if isinstance(env, gym.Env):
-            checked, space = env.unwrapped, env.observation_space
-            seen = np.asarray(checked.reset(seed=SEED)[0]).dtype
-            if isinstance(space, gym.spaces.Box) and seen != space.dtype and seen.kind == space.dtype.kind:
-                what = f"observations are {seen}, their space says {space.dtype}"
-                yield Finding(NOTE, "interface", what, "nothing, or return what the space says: they are converted")
-                converted = partial(np.asarray, dtype=space.dtype)
-                checked = gym.wrappers.TransformObservation(checked, converted, space)
-            try:
-                check_env(checked, skip_render_check=True)
-            except AssertionError as error:
-                move = f"mend it in the env; if answers differ with one seed, {RANDOM}"
-                yield Finding(ERROR, "interface", str(error), move)
-        elif isinstance(env, gym.vector.VectorEnv):
-            mode = env.metadata.get("autoreset_mode")
-            if not isinstance(mode, AutoresetMode):
-                move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or what it does, in its class'
-                yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", move)
-            elif mode is AutoresetMode.NEXT_STEP:
-                what = "NEXT_STEP: the rows after ends only reset and are no transitions"
-                move = (
-                    "use AutoresetMode.SAME_STEP; else leave out of losses what batch['collector', 'mask'] leaves out"
-                )
-                yield Finding(WARNING, "autoreset", what, move)
-        else:
+            yield from _check(env)
+        elif not isinstance(env, gym.vector.VectorEnv):
             yield Finding(NOTE, "interface", type(env).__name__, "nothing: it is looked at in use only")
+        elif not isinstance(mode := env.metadata.get("autoreset_mode"), AutoresetMode):
+            move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or what it does, in its class'
+            yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", move)
+        elif mode is AutoresetMode.NEXT_STEP:
+            what = "NEXT_STEP: the rows after ends only reset and are no transitions"
+            move = "use AutoresetMode.SAME_STEP; else leave out of losses what batch['collector', 'mask'] leaves out"
+            yield Finding(WARNING, "autoreset", what, move)
     for text in dict.fromkeys(COLOURS.sub("", str(one.message)).removeprefix("WARN: ") for one in warned):
         if "unwrapped" not in text:  # our own conversion
             yield Finding(NOTE, "interface", text, "change it in the env, or leave it if it is meant so")
+
+
+def _check(env: Any) -> Iterator[Finding]:
+    """Observations of another dtype than the space says are no error: collectors convert them."""
+    import numpy as np
+    from gymnasium.spaces import Box
+    from gymnasium.utils.env_checker import check_env
+    from gymnasium.wrappers import TransformObservation
+
+    checked, space = env.unwrapped, env.observation_space
+    seen = np.asarray(checked.reset(seed=SEED)[0]).dtype
+    if isinstance(space, Box) and seen != space.dtype and seen.kind == space.dtype.kind:
+        what = f"observations are {seen}, their space says {space.dtype}"
+        yield Finding(NOTE, "interface", what, "nothing, or return what the space says: they are converted")
+        checked = TransformObservation(checked, partial(np.asarray, dtype=space.dtype), space)
+    try:
+        check_env(checked, skip_render_check=True)
+    except AssertionError as error:
+        move = f"mend it in the env; if answers differ with one seed, {RANDOM}"
+        yield Finding(ERROR, "interface", str(error), move)
 
 
 def look_at_seeds(make: Any) -> Iterator[Finding]:
@@ -287,7 +281,7 @@ def look_at_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -
     elif "said" in answer and (address or "Could not find any running Ray instance" not in answer["said"]):
         move = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
         yield Finding(level, "the Ray cluster", answer["said"], move)
-    cpus = answer.get("cpus", os.cpu_count() or 1) if wanted else os.cpu_count() or 1
+    cpus = answer.get("cpus") or os.cpu_count() or 1
     if workers > cpus:
         yield Finding(level, "workers", f"{workers} on {cpus:g} CPUs", "use fewer, with more envs each, or more nodes")
 
@@ -298,11 +292,10 @@ def ask(environment: Mapping[str, str]) -> dict[str, Any]:
     Returns:
         `cpus`, or `said` and whether it `refused` the token.
     """
-    few = {"RAY_NUM_REDIS_GET_RETRIES": "3"}  # has Ray give up after some seconds, not a minute
+    known = {**environment, "RAY_NUM_REDIS_GET_RETRIES": "3"}  # has Ray give up after some seconds, not a minute
+    command = [sys.executable, "-c", JOIN]
     try:
-        command, surroundings = [sys.executable, "-c", JOIN], {**environment, **few}
-        run = partial(subprocess.run, env=surroundings, capture_output=True, text=True, timeout=ANSWER_S, check=False)
-        done = run(command)
+        done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=ANSWER_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
         return {"said": f"no answer in {ANSWER_S} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]

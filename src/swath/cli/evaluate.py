@@ -11,17 +11,13 @@ from cyclopts import Parameter
 
 from swath.cli.failure import OK, UsageError, broken_off, refusing
 from swath.cli.naming import find_checkpoint
-from swath.cli.options import FILES, THREAD, Count, RunConfig, Text, starting, table_of
+from swath.cli.options import FILES, THREAD, Count, FromZero, Text, starting, table_of
 from swath.report.display import number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
     from rich.table import Table
 
-    from swath.cli.parts import Saved
-    from swath.evaluation.result import Comparison, EvalResult, Floats
+    from swath.evaluation.result import Comparison, Floats
 
 
 def evaluate(
@@ -30,7 +26,7 @@ def evaluate(
     /,
     *,
     episodes: Count | None = None,
-    seed: Count | None = None,
+    seed: FromZero | None = None,
     device: Text | None = None,
     video: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
 ) -> int:
@@ -46,64 +42,47 @@ def evaluate(
     """
     files = [find_checkpoint(path) for path in (checkpoint, other) if path is not None]
     console = starting()
-    from swath.cli.parts import film_episode, open_run
-
-    with refusing(""):
-        runs = [open_run(file) for file in files]
-        asked = {"eval_episodes": episodes, "seed": seed, "device": device}
-        given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-        config = replace(runs[0].config, eval_backend=THREAD, **given)
-    names, env = [f"{run.file}, after {run.progress.frames:,} frames" for run in runs], config.env
-    for run in runs:
-        if run.config.env != env:
-            raise UsageError(f"A was trained on {env}, B on {run.config.env}; only policies of one env can be compared")
-    if other is not None and config.eval_episodes < 2:
-        raise UsageError(f"--episodes {config.eval_episodes}: a comparison needs 2 episodes or more")
-    with broken_off(env), refusing(""):
-        results, policies = zip(*(_evaluated(run, config) for run in runs), strict=True)
-    _show(console, config, names, results, runs[0].progress.evaluation)
-    if video is not None:
-        with broken_off(env), refusing(""):
-            film_episode(config, policies[0], video)
-    return OK
-
-
-def _show(
-    console: Console, config: RunConfig, names: list[str], results: Sequence[EvalResult], stored: EvalResult | None
-) -> None:
-    """Print one result beside the stored one, or compare two."""
-    from swath.cli.parts import eval_table
-    from swath.evaluation.result import compare
-
-    now, env = results[0], config.env
-    if len(results) > 1:
-        console.print(f"{env}: A and B play the same {config.eval_episodes} episodes", soft_wrap=True)
-        for letter, name in zip("AB", names, strict=True):
-            console.print(f"  {letter}  {name}", soft_wrap=True)
-        comparison = compare(*results)
-        console.print(eval_table(dict(zip("AB", results, strict=True))))
-        console.print(comparison_table(comparison, results[1].returns - now.returns))
-        console.print(verdict(comparison), soft_wrap=True)
-        return
-    console.print(f"{env}, {names[0]}", soft_wrap=True)
-    if stored is None or stored.step != now.step or stored.seeds.tolist() != now.seeds.tolist():
-        console.print(eval_table({"now": now}))
-        return
-    console.print(eval_table({"now": now, "stored": stored}))
-    same = stored.returns.tolist() == now.returns.tolist()
-    console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
-
-
-def _evaluated(run: Saved, config: RunConfig) -> tuple[EvalResult, object]:
-    """The evaluation of a run's policy on the episodes of this configuration, and the policy."""
     import torch
 
-    from swath.cli.parts import actor_named, device_named, judge_of
+    from swath.cli.parts import actor_named, device_named, eval_table, film_episode, judge_of, open_run
+    from swath.evaluation.result import compare
 
-    torch.set_num_threads(config.threads)
-    policy = actor_named(run.file, config.env, config.env_kwargs).to(device_named(config.device))
-    with judge_of(config, policy) as judge:
-        return judge.evaluate(policy, run.progress.frames), policy
+    with refusing():
+        runs = [open_run(file) for file in files]
+    asked = {"eval_episodes": episodes, "seed": seed, "device": device}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    config = replace(runs[0].config, eval_backend=THREAD, **given)
+    env, count = config.env, config.eval_episodes
+    if other is not None and runs[1].config.env != env:
+        theirs = runs[1].config.env
+        raise UsageError(f"A was trained on {env}, B on {theirs}; only policies of one env can be compared")
+    if other is not None and count < 2:
+        raise UsageError(f"--episodes {count}: a comparison needs 2 episodes or more")
+    with broken_off(env), refusing():
+        torch.set_num_threads(config.threads)
+        policies = [actor_named(file, env, config.env_kwargs).to(device_named(config.device)) for file in files]
+        with judge_of(config, policies[0]) as judge:
+            results = [judge.evaluate(policy, run.progress.frames) for policy, run in zip(policies, runs, strict=True)]
+    names = [f"{run.file}, after {run.progress.frames:,} frames" for run in runs]
+    if other is not None:
+        lines = [f"{env}: A and B play the same {count} episodes", f"  A  {names[0]}", f"  B  {names[1]}"]
+        console.print("\n".join(lines), soft_wrap=True)
+        console.print(eval_table(dict(zip("AB", results, strict=True))))
+        comparison = compare(*results)
+        console.print(comparison_table(comparison, results[1].returns - results[0].returns))
+        console.print(verdict(comparison), soft_wrap=True)
+    else:
+        now, stored = results[0], runs[0].progress.evaluation
+        alike = stored is not None and stored.step == now.step and stored.seeds.tolist() == now.seeds.tolist()
+        console.print(f"{env}, {names[0]}", soft_wrap=True)
+        console.print(eval_table({"now": now, "stored": stored} if stored and alike else {"now": now}))
+        if stored is not None and alike:
+            same = stored.returns.tolist() == now.returns.tolist()
+            console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
+    if video is not None:
+        with broken_off(env), refusing():
+            film_episode(config, policies[0], video)
+    return OK
 
 
 def comparison_table(comparison: Comparison, gains: Floats) -> Table:
@@ -113,13 +92,15 @@ def comparison_table(comparison: Comparison, gains: Floats) -> Table:
         comparison: of B with A.
         gains: return of B minus return of A, one per episode.
     """
-    better, worse = int((gains > 0).sum()), int((gains < 0).sum())
     table = table_of("B minus A, episode by episode", "")
-    table.add_row("mean difference in return", _signed(comparison.difference))
-    table.add_row("95 % interval", f"{_signed(comparison.ci_low)} to {_signed(comparison.ci_high)}")
-    table.add_row("episodes where B is better", f"{better} of {len(gains)}")
-    table.add_row("where both are equal", f"{len(gains) - better - worse} of {len(gains)}")
-    table.add_row("where A is better", f"{worse} of {len(gains)}")
+    table.add_row("mean difference in return", number(comparison.difference))
+    table.add_row("95 % interval", f"{number(comparison.ci_low)} to {number(comparison.ci_high)}")
+    for words, holds in {
+        "episodes where B is better": gains > 0,
+        "where both are equal": gains == 0,
+        "where A is better": gains < 0,
+    }.items():
+        table.add_row(words, f"{int(holds.sum())} of {len(gains)}")
     return table
 
 
@@ -135,7 +116,3 @@ def verdict(comparison: Comparison) -> str:
     if high < 0:
         return "A is better than B: the whole interval is below 0."
     return f"Neither is shown to be better: the interval holds 0; --episodes {5 * comparison.n} narrows it."
-
-
-def _signed(value: float) -> str:
-    return f"+{number(value)}" if value > 0 else number(value)

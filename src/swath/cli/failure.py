@@ -47,15 +47,20 @@ def command_line(*words: object) -> str:
     return shlex.join(["swath", *map(str, words)])
 
 
+def one_line(error: BaseException) -> str:
+    """What an exception says; its type where it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def with_traceback(line: str, error: BaseException) -> BrokenOffError:
     """The end of a run that code has raised, in this process or in that of a worker."""
     remote = [note.partition(REMOTE)[2] for note in getattr(error, "__notes__", ()) if REMOTE in note]
     trace = remote[0] if remote else "".join(format_exception(error))
-    return BrokenOffError(f"{line}\n{trace.rstrip()}")
+    return BrokenOffError(f"{type(error).__name__}: {one_line(error)}; {line}\n{trace.rstrip()}")
 
 
 @contextmanager
-def refusing(begin: str, *kinds: type[Exception]) -> Iterator[None]:
+def refusing(begin: str = "", *kinds: type[Exception]) -> Iterator[None]:
     """Turn such exceptions into a `UsageError` that begins with these words; what an env raised has notes, and passes.
 
     Args:
@@ -64,11 +69,11 @@ def refusing(begin: str, *kinds: type[Exception]) -> Iterator[None]:
     """
     from gymnasium.error import Error as EnvError  # not needed by `swath --help`
 
+    refused = kinds or (EnvError, ImportError, OSError, ValueError)
     try:
         yield
-    except Exception as error:
-        has_notes = hasattr(error, "__notes__") and not isinstance(error, EnvError | ImportError)
-        if has_notes or not isinstance(error, kinds or (EnvError, ImportError, OSError, ValueError)):
+    except refused as error:
+        if hasattr(error, "__notes__") and not isinstance(error, EnvError | ImportError):
             raise
         raise UsageError(f"{begin}{error}") from error
 
@@ -89,12 +94,10 @@ def broken_off(env: str, way_on: Callable[[], str] = str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         notes = [note.partition(REMOTE)[0].partition("\n")[0] for note in getattr(error, "__notes__", ())]
-        said = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, FROM_OUTSIDE) and not notes:
-            raise BrokenOffError("; ".join(filter(None, [said, way_on()]))) from error
-        alone = f"`{command_line('doctor', env)}` looks at the env alone" if notes else ""
-        line = "; ".join(filter(None, [f"{type(error).__name__}: {said}", *notes, way_on(), alone]))
-        raise with_traceback(line, error) from error
+            raise BrokenOffError("; ".join(filter(None, [one_line(error), way_on()]))) from error
+        alone = f"`{command_line('doctor', env)}` looks at the env alone"
+        raise with_traceback("; ".join(filter(None, [*notes, way_on(), alone])), error) from error
 
 
 @contextmanager
@@ -103,7 +106,7 @@ def optional(say: Callable[[str], None], what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001  packages whose versions do not fit fail in their own ways
-        say(f"no {what}: {' '.join(str(error).split()) or type(error).__name__}")
+        say(f"no {what}: {one_line(error)}")
 
 
 class StopRequest(AbstractContextManager["StopRequest"]):
@@ -118,7 +121,7 @@ class StopRequest(AbstractContextManager["StopRequest"]):
     def __init__(self, say: Callable[[str], None]) -> None:
         self.requested, self._say = 0, say
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        self._before = {number: before for number, before in handlers.items() if before not in UNTOUCHED}
+        self._before = {number: handler for number, handler in handlers.items() if handler not in UNTOUCHED}
         for number in self._before:
             signal.signal(number, self._ask)
 

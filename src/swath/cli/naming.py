@@ -11,9 +11,8 @@ Modules are those that are installed, and those in the current folder.
 from __future__ import annotations
 
 import os
-import re
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import count
@@ -27,7 +26,6 @@ from swath.nearest import suggestion
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_VERSIONED = re.compile(r".+-v\d+")
 FRAMES_IN_A_STACK = 4
 
 
@@ -42,24 +40,23 @@ def env_named(name: str, kwargs: Mapping[str, Any]) -> Any:
         UsageError: there is no such module, or no such env.
         BrokenOffError: the module raises when it is imported.
     """
-    from gymnasium import make, registry, spec
+    from gymnasium import make, spec
     from gymnasium.error import Error
 
-    module, colon, identifier = name.rpartition(":")
-    if colon:
-        found = getattr(_imported(module, name), identifier, None)
-        if callable(found) and identifier not in registry:
-            return partial(found, **kwargs) if kwargs else found
+    module, _, identifier = name.rpartition(":")
+    if module and "-v" not in identifier:
+        found = object_named(name)
+        if not callable(found):
+            raise UsageError(f"{name} makes no env; name a class or function that makes one, or an id")
+        return partial(found, **kwargs) if kwargs else found
+    if module:
+        _imported(module, name)
     if name.startswith("ALE/"):
         return partial(preprocessed, name, **kwargs)
-    if _VERSIONED.fullmatch(identifier):
-        try:
-            spec(identifier)
-        except Error as unknown:
-            raise UsageError(f"{name}: {unknown}") from None
-    elif colon:
-        object_named(name)
-        raise UsageError(f"{name} makes no env; name a class or function that makes one, or an id")
+    try:
+        spec(identifier) if "-v" in identifier else None
+    except Error as unknown:
+        raise UsageError(f"{name}: {unknown}") from None
     return partial(make, name, **kwargs) if kwargs else name
 
 
@@ -82,10 +79,10 @@ def object_named(name: str) -> Any:
         BrokenOffError: the module raises when it is imported.
     """
     module, _, attribute = name.rpartition(":")
-    imported = _imported(module, name)
-    if not hasattr(imported, attribute):
-        raise UsageError(f"{name}: {module} has no {attribute!r}{suggestion(attribute, vars(imported))}")
-    return getattr(imported, attribute)
+    names = vars(_imported(module, name))
+    if attribute not in names:
+        raise UsageError(f"{name}: {module} has no {attribute!r}{suggestion(attribute, names)}")
+    return names[attribute]
 
 
 def _imported(module: str, name: str) -> Any:
@@ -95,13 +92,9 @@ def _imported(module: str, name: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
-        if missing.name and f"{module}.".startswith(f"{missing.name}."):
-            where = "is installed or in this folder; give the command where it is"
-            raise UsageError(f"{name}: no module named {missing.name} {where}") from None
-        raise UsageError(f"{name}: {module} cannot be imported: {missing}") from missing
+        raise UsageError(f"{name}: {missing}; modules must be installed, or in this folder") from missing
     except (Exception, SystemExit) as error:
-        line = f"{type(error).__name__}: {error}; {name}: {module} cannot be imported"
-        raise with_traceback(line, error) from error
+        raise with_traceback(f"{name}: {module} cannot be imported", error) from error
 
 
 class RunFolder:
@@ -141,19 +134,13 @@ def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
     if out is not None:
         require_folder(out)
         if any(out.iterdir()):
-            goes_on = f"--resume {out} goes on with its run, or " if RunFolder(out).checkpoint.is_file() else ""
-            raise UsageError(f"--out {out} is not empty; {goes_on}choose another folder")
+            raise UsageError(f"--out {out} is not empty; choose another folder, or go on with its run: --resume {out}")
         return RunFolder(out)
     first = Path("runs") / f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
-    for path in (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1)):
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise UsageError(f"{path} cannot be made: {error.strerror}; name a folder with --out") from None
-        return RunFolder(path)
-    raise AssertionError("count() never ends")
+    paths = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
+    path = next(path for path in paths if not path.exists())
+    require_folder(path)
+    return RunFolder(path)
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -169,7 +156,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def require_folder(folder: Path) -> None:
-    """Make the folder that `--out` names, unless it is there.
+    """Make a folder for results, unless it is there.
 
     Raises:
         UsageError: it is a file, it cannot be made, or nothing can be written into it.
@@ -177,14 +164,14 @@ def require_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {folder} cannot be a folder: {error.strerror}; choose another one") from None
+        raise UsageError(f"{folder} cannot be a folder: {error.strerror}; choose another one with --out") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--out: nothing can be written into {folder}; choose another one, or change its permissions")
+        raise UsageError(f"nothing can be written into {folder}; choose another one with --out")
 
 
 @contextmanager
 def held(folder: Path, command: str) -> Iterator[None]:
-    """Within the block no other process works in this folder; one that was new and stays empty goes again.
+    """Within the block no other process works in this folder.
 
     The system lets go of the lock when the process ends, however it ends. Some network disks have no locks.
 
@@ -193,18 +180,16 @@ def held(folder: Path, command: str) -> Iterator[None]:
     """
     import fcntl  # Windows has none
 
-    is_new = not folder.exists()
     require_folder(folder)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                text = f"another `{command}` is at work in {folder}; wait for it, or give another folder"
-                raise UsageError(text) from None
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(f"another `{command}` is at work in {folder}; wait for it, or give another folder") from None
+    except OSError:
+        pass
+    try:
         yield
     finally:
         os.close(descriptor)
-        if is_new and not any(folder.iterdir()):
-            folder.rmdir()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field, replace
-from math import nan
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
@@ -19,25 +20,24 @@ if TYPE_CHECKING:
 
     from cyclopts import Token
 
-INLINE, THREAD, PROCESS, RAY = BACKENDS = "inline", "thread", "process", "ray"
+INLINE, THREAD, PROCESS, RAY, NONE = "inline", "thread", "process", "ray", "none"
 
 OPTIONS, EVALUATION, FILES = (Group(name, sort_key=at) for at, name in enumerate(("Options", "Evaluation", "Files")))
 
 
 def read_count(_type: Any, tokens: Sequence[Token]) -> int:
     """Read `100000`, `100_000` and `1e5`."""
-    try:
-        value = float(tokens[0].value)
-    except ValueError:
-        value = nan
+    value = float(tokens[0].value)
     if not value.is_integer():
-        raise UsageError(f"{tokens[0].keyword} {tokens[0].value} is no whole number, such as 20000 or 2e4")
+        raise ValueError(f"{tokens[0].value} is no whole number")
     return int(value)
 
 
-Count = Annotated[int, Parameter(group=OPTIONS, converter=read_count)]
+Count = Annotated[int, Parameter(group=OPTIONS, converter=read_count, validator=Number(gte=1))]
+FromZero = Annotated[int, Parameter(group=OPTIONS, converter=read_count, validator=Number(gte=0))]
 Text = Annotated[str, Parameter(group=OPTIONS, show_default=False)]
 Words = Annotated[dict[str, str], Parameter(group=OPTIONS, show_default=False)]
+Backend = Annotated[Literal["inline", "thread", "process", "ray"], Parameter(group=OPTIONS, show_choices=False)]
 
 
 class WorkersOptions(TypedDict, total=False):
@@ -46,9 +46,9 @@ class WorkersOptions(TypedDict, total=False):
     frames: Count
     envs: Count
     workers: Count
-    backend: Text
+    backend: Backend
     batch: Count
-    seed: Count
+    seed: FromZero
     device: Text
     threads: Count
     env_kwargs: Words
@@ -71,7 +71,7 @@ class Collecting:
         env_kwargs: keywords for what makes the env.
 
     Raises:
-        UsageError: a number out of range, several workers inline, an unknown backend; the message says which.
+        UsageError: several workers inline.
     """
 
     env: str
@@ -86,34 +86,30 @@ class Collecting:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_in_range(vars(self))
-        backend = backend_named(self.backend or (INLINE if self.workers == 1 else PROCESS))
+        backend = self.backend or (INLINE if self.workers == 1 else PROCESS)
         object.__setattr__(self, "backend", backend)
         if backend == INLINE and self.workers > 1:
-            way_out = f"for --workers {self.workers} choose {PROCESS}"
-            raise UsageError(f"--backend {INLINE} is one worker in this process; {way_out}")
+            raise UsageError(f"--backend inline is one worker in this process; choose process for {self.workers}")
 
     @property
     def place(self) -> str:
         """Where the workers are, in words."""
-        return place_words(self.workers, self.envs, self.backend)
+        return place_words(self.backend, self.workers, self.envs)
 
-
-NONE = "none"
-JUDGES = (THREAD, PROCESS, RAY, NONE)
-"""Where evaluations run."""
 
 OF_THE_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed", "ppo")
 """What a resumed run cannot change."""
 
-CSV, TENSORBOARD = "csv", "tensorboard"
+TENSORBOARD = "tensorboard"
 MODULES = {TENSORBOARD: "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "prometheus": "prometheus_client"}
 """What each needs; the extras have the names of the logs."""
+
+LOG = re.compile(r"csv|tensorboard|(wandb|mlflow)(:.+)?|prometheus(:(.+:)?\d+)?")
 
 
 @dataclass(frozen=True)
 class RunConfig(Collecting):
-    """The options of one run, checked in one place and kept with every checkpoint.
+    """The options of one run, kept with every checkpoint.
 
     Attributes:
         eval_every: frames from one evaluation to the next; 0 evaluates at the end only, `None` ten times in all, or
@@ -125,7 +121,7 @@ class RunConfig(Collecting):
         ppo: settings of the learner that differ from those chosen for the env, by name.
 
     Raises:
-        UsageError: a number out of range, several workers inline, an unknown backend or log; the message says which.
+        UsageError: several workers inline, an unknown log.
     """
 
     eval_every: int | None = None
@@ -137,8 +133,6 @@ class RunConfig(Collecting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.eval_backend not in JUDGES:
-            raise UsageError(f"--eval-backend {self.eval_backend} must be one of {', '.join(JUDGES)}")
         logs_named(self.log)
 
     @property
@@ -152,12 +146,11 @@ class RunConfig(Collecting):
         Raises:
             UsageError: an option that belongs to the run has another value now.
         """
-        changed = replace(self, **given)
         for name in OF_THE_RUN:
-            now, want = getattr(changed, name), getattr(self, name)
-            if now != want:
+            want = getattr(self, name)
+            if (now := given.get(name, want)) != want:
                 raise UsageError(f"{flag(name)} {now} is {want} in the run that --resume names; leave it out")
-        return changed
+        return replace(self, **given)
 
 
 def logs_named(text: str | None) -> dict[str, str]:
@@ -166,39 +159,12 @@ def logs_named(text: str | None) -> dict[str, str]:
     Raises:
         UsageError: an unknown name, or a setting that it does not take.
     """
-    logs: dict[str, str] = {}
-    for part in [] if text is None else text.split(","):
-        name, colon, setting = part.strip().partition(":")
-        if name not in (CSV, *MODULES):
-            raise UsageError(f"--log {text}: {name!r} must be one of {', '.join((CSV, *MODULES))}")
-        takes_none = name in (CSV, TENSORBOARD) or not setting
-        if colon and (takes_none or (name == "prometheus" and not setting.rpartition(":")[2].isdecimal())):
-            raise UsageError(
-                f"--log {text}: use wandb:PROJECT, mlflow:EXPERIMENT, prometheus:PORT or prometheus:ADDRESS:PORT"
-            )
-        logs[name] = setting
-    logs.pop(CSV, None)
-    return logs
-
-
-def require_in_range(values: Mapping[str, Any]) -> None:
-    """Refuse numbers, by the names of their options, that are too small."""
-    for name, value in values.items():
-        least = 0 if name in ("seed", "eval_every") else 1
-        if isinstance(value, int) and not isinstance(value, bool) and value < least:
-            raise UsageError(f"{flag(name)} {value} must be at least {least}")
-
-
-def backend_named(name: str) -> str:
-    """The backend of this name; `direct` is what `Collector` calls inline.
-
-    Raises:
-        UsageError: there is none.
-    """
-    known = INLINE if name == "direct" else name
-    if known not in BACKENDS:
-        raise UsageError(f"--backend {name} must be one of {', '.join(BACKENDS)}")
-    return known
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    if not all(LOG.fullmatch(part) for part in parts):
+        forms = "csv, tensorboard, wandb[:PROJECT], mlflow[:EXPERIMENT], prometheus[:PORT] or prometheus:ADDRESS:PORT"
+        raise UsageError(f"--log {text} must be of {forms}, with commas between")
+    split = (part.partition(":") for part in parts if part != "csv")
+    return {name: setting for name, _, setting in split}
 
 
 def read_values(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -218,7 +184,7 @@ def flag(name: str) -> str:
     return "ENV" if name == "env" else "--" + name.replace("_", "-")
 
 
-def place_words(workers: int, envs: int | None, backend: str) -> str:
+def place_words(backend: str, workers: int, envs: int | None) -> str:
     """`8 envs`, `2 process workers of 8 envs`, `1 Ray worker of 1 env`."""
     inside = "a batch of its own" if envs is None else f"{envs} env{'s' * (envs > 1)}"
     if backend == INLINE:

@@ -6,9 +6,8 @@ import os
 import platform
 import sys
 import warnings
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -18,7 +17,7 @@ import torch
 from gymnasium.error import UnsupportedMode
 
 from swath._version import __version__
-from swath.cli.failure import UsageError, optional, refusing
+from swath.cli.failure import UsageError, one_line, optional, refusing
 from swath.cli.naming import env_named, find_checkpoint, object_named
 from swath.cli.options import INLINE, RAY, TENSORBOARD, THREAD, RunConfig, logs_named, table_of
 from swath.collectors.collector import Collector
@@ -53,8 +52,6 @@ MOST_FRAMES = 3000
 """Where a film ends if its episode does not."""
 
 WEIGHTS = "policy_state_dict"
-PARTS = ("config", "progress", "policy", "learner", "collector", "random_state")
-
 
 LINES = {
     "mean return": ("reward",),
@@ -83,11 +80,8 @@ def spaces_of(env: str, kwargs: Mapping[str, Any]) -> Spaces:
     """
     with refusing(f"{env}: ", TypeError), closing(build(Source(env_named(env, kwargs)))) as host:
         one = first_of(host.env)
-        if not isinstance(host.spec, ArraySpec):
-            raise UsageError(f"{env} is no gymnasium env, which only collectors and evaluators serve; name one that is")
-        if is_vector_env(one):
-            what = "name what makes one of them, of which --envs are stepped together"
-            raise UsageError(f"{env} is batched already ({one.num_envs} envs); {what}")
+        if is_vector_env(one) or not isinstance(host.spec, ArraySpec):
+            raise UsageError(f"{env} is batched already, or no gymnasium env; name what makes one single env")
         return one.observation_space, one.action_space
 
 
@@ -137,12 +131,9 @@ def device_named(name: str) -> torch.device:
     Raises:
         UsageError: it cannot be used here.
     """
-    try:
-        probe = torch.zeros(1, device=name)
-        probe.cpu()  # the device "meta" never gives data back
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"--device {name} cannot be used here: {str(error).splitlines()[0]}") from None
-    return probe.device
+    with refusing(f"--device {name} cannot be used here: ", RuntimeError, AssertionError):
+        torch.zeros(1, device=name).cpu()  # the device "meta" never gives data back
+    return torch.device(name)
 
 
 def collector_of(config: Collecting, policy: Any, **settings: Any) -> Collector:
@@ -193,18 +184,15 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
         names["MUJOCO_GL"] = "egl"
     for name, value in names.items():
         os.environ.setdefault(name, value)
-    make = env_named(config.env, config.env_kwargs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they were printed when the first env was made
-        with closing(make_env(Source(make))) as env:
-            modes = env.metadata.get("render_modes") or ()
-        if "rgb_array" not in modes:
-            raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'; its metadata have {list(modes)}")
+    cannot = UnsupportedMode(f"{config.env} has no render mode 'rgb_array'")
+    with warnings.catch_warnings(action="ignore"):  # they were printed when the first env was made
         try:
-            drawn = make_env(Source(make, {"render_mode": "rgb_array"}))
-        except TypeError as error:  # a class without that parameter
-            raise UnsupportedMode(f"{config.env} cannot be asked to render: {error}") from None
+            drawn = make_env(Source(env_named(config.env, config.env_kwargs), {"render_mode": "rgb_array"}))
+        except TypeError:  # a class without that parameter
+            raise cannot from None
     with closing(drawn), VideoWriter(path, fps_of(drawn) or 30) as film:
+        if "rgb_array" not in (drawn.metadata.get("render_modes") or ()):
+            raise cannot
 
         def shoot(*_: object) -> None:
             film.write(drawn.render())
@@ -258,7 +246,7 @@ class Saved:
         return policy
 
 
-def fitting(file: Path, what: str) -> Any:
+def fitting(file: Path, what: str) -> AbstractContextManager[None]:
     """A `with` block in which a checkpoint that does not fit is a `UsageError`."""
     return refusing(f"{file} does not fit {what}: ", KeyError, TypeError, ValueError, RuntimeError)
 
@@ -267,18 +255,13 @@ def open_run(path: Path) -> Saved:
     """Read a checkpoint of a run.
 
     Raises:
-        ValueError: the file is no checkpoint, or not one of a whole run; the message names what is missing.
-        UsageError: its parts are not as this version writes them.
+        UsageError: the file is no checkpoint of a run, or its parts are not as this version writes them.
     """
-    state = load_checkpoint(path)
-    missing = [name for name in PARTS if name not in state]
-    if missing:
-        raise ValueError(f"{path} is no checkpoint of `swath train`: it lacks {', '.join(missing)}")
-    with fitting(path, "this version of Swath"):
+    with fitting(path, "`swath train` of this version"):
+        state = load_checkpoint(path)
         progress, text = state["progress"], state["progress"]["evaluation"]
         progress = RunProgress(**{**progress, "evaluation": text and EvalResult.from_json(text)})
         return Saved(path, RunConfig(**state["config"]), progress, state)
-    raise AssertionError("refusing() passes nothing over")
 
 
 def with_weights(state: Any, weights: Mapping[str, Any] | None) -> Any:
@@ -320,31 +303,31 @@ def open_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: C
         ValueError: the metrics to go on with are damaged.
     """
 
-    def opened(name: str, setting: str) -> sinks.Sink:
+    def opened(name: str, setting: str) -> Any:
         address, _, port = setting.rpartition(":")
         match name:
-            case "tensorboard":
-                return sinks.TensorBoardSink(folder.events, resume_at)
             case "wandb":
                 return sinks.WandbSink(folder.path, resume_at, project=setting or None, name=folder.path.name)
             case "mlflow":
                 return sinks.MlflowSink(folder.path, resume_at, experiment=setting or EXPERIMENT, name=folder.path.name)
-        return sinks.PrometheusSink(int(port or PORT), address or LOCAL)
+            case "prometheus":
+                return sinks.PrometheusSink(int(port or PORT), address or LOCAL)
+        return sinks.TensorBoardSink(folder.events, resume_at)
 
-    def say_lost(name: str, error: Exception) -> None:
-        said = " ".join(str(error).split()) or type(error).__name__
-        say(f"{name} gets no more numbers, metrics.csv has them all: {said}")
+    def detached(name: str, log: sinks.Sink) -> sinks.DetachedSink:
+        why = f"{name} gets no more numbers, metrics.csv has them all"
+        return sinks.DetachedSink(log, lambda error: say(f"{why}: {one_line(error)}"))
 
-    logs: dict[str, sinks.Sink] = {}
+    logs: dict[str, Any] = {}
     with ExitStack() as stack:
-        if text is None:
-            with optional(say, "TensorBoard events"):
-                logs[TENSORBOARD] = opened(TENSORBOARD, "")
         for name, setting in logs_named(text).items():
             logs[name] = opened(name, setting)
             stack.callback(logs[name].close)
         metrics = sinks.CsvSink(folder.metrics, resume_at)
         stack.pop_all()
-    for name in logs_named(text):
-        say(f"{name}: {getattr(logs[name], 'place', folder.events)}")
-    return sinks.SinkGroup([metrics, *(sinks.DetachedSink(log, partial(say_lost, name)) for name, log in logs.items())])
+    for name, log in logs.items():
+        say(f"{name}: {getattr(log, 'place', folder.events)}")
+    if text is None:
+        with optional(say, "TensorBoard events"):
+            logs[TENSORBOARD] = opened(TENSORBOARD, "")
+    return sinks.SinkGroup([metrics, *(detached(name, log) for name, log in logs.items())])

@@ -20,15 +20,11 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from math import ceil, inf, isfinite
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from swath.cli import parts
-from swath.cli.failure import HINT, OK, StopRequest, UsageError, broken_off, command_line, optional, refusing
-from swath.cli.naming import RunFolder, find_checkpoint, held, new_folder
-from swath.cli.options import MODULES, NONE, RunConfig, flag, logs_named
+from swath.cli import failure, naming, options, parts
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.extras import need
 from swath.learn import PPO, LearnerConfig, default_config
@@ -102,38 +98,32 @@ class Run:
         UsageError: an option or the env cannot be used, or the checkpoint does not fit.
     """
 
-    def __init__(self, config: RunConfig, saved: Saved | None, stack: ExitStack) -> None:
-        for name in logs_named(config.log):
-            need(MODULES[name], extra=name, why=f"for --log {name}")
+    def __init__(self, config: options.RunConfig, saved: Saved | None, stack: ExitStack) -> None:
+        for name in options.logs_named(config.log):
+            need(options.MODULES[name], extra=name, why=f"for --log {name}")
         torch.set_num_threads(config.threads)
         spaces, root = parts.spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
-        self.config, self.progress = config, parts.RunProgress() if saved is None else saved.progress
-        self.policy = parts.network_for(config.env, spaces, derive(root, "policy")).to(
-            parts.device_named(config.device)
-        )
+        policy = parts.network_for(config.env, spaces, derive(root, "policy"))
+        self.config, self.policy = config, policy.to(parts.device_named(config.device))
         self.learner = PPO(self.policy, learner_config(config, spaces, derive(root, "global")))
-        self.judge = None if config.eval_backend == NONE else stack.enter_context(parts.judge_of(config, self.policy))
+        self.judge = None
+        if config.eval_backend != options.NONE:
+            self.judge = stack.enter_context(parts.judge_of(config, self.policy))
         step = config.envs * config.workers
         batch = ceil(min(config.batch, config.frames) / step) * step
-        self.collector = stack.enter_context(
-            parts.collector_of(
-                config,
-                self.policy,
-                frames_per_batch=batch,
-                total_frames=config.frames,
-                storing_device=config.device,
-            )
-        )
+        sizes = {"frames_per_batch": batch, "total_frames": config.frames, "storing_device": config.device}
+        self.collector = stack.enter_context(parts.collector_of(config, self.policy, **sizes))
+        self.progress, self._resume_at = parts.RunProgress(), None
         if saved is not None:
-            state, _ = saved.state, saved.give_weights(self.policy, config.env)
+            saved.give_weights(self.policy, config.env)
             with parts.fitting(saved.file, f"{config.env} as it is here"):
-                self.learner.load_state_dict(state["learner"])
-                self.collector.load_state_dict(parts.with_weights(state["collector"], self.policy.state_dict()))
-                torch.set_rng_state(state["random_state"])
+                self.learner.load_state_dict(saved.state["learner"])
+                weights = self.policy.state_dict()
+                self.collector.load_state_dict(parts.with_weights(saved.state["collector"], weights))
+                torch.set_rng_state(saved.state["random_state"])
+            self.progress, self._resume_at = saved.progress, saved.progress.frames
         done = self.progress.frames
-        self._resume_at = None if saved is None else done
         self._end = done + ceil((config.frames - done) / batch) * batch  # that of the last batch
-        self._next_evaluation = self._after(done)
         self._judged_frames, self._judged_seconds = 0.0, 0.0
         self._moments: deque[Moment] = deque()
 
@@ -142,7 +132,7 @@ class Run:
         """Whether it has reached its last frame."""
         return self.progress.frames >= self.config.frames
 
-    def train(self, folder: RunFolder, console: Console) -> int:
+    def train(self, folder: naming.RunFolder, console: Console) -> int:
         """Train until the last frame, or until the batch after which a stop was asked for; return the exit code.
 
         Raises:
@@ -151,12 +141,12 @@ class Run:
         self.folder = folder
         with ExitStack() as stack:
             details = ("PPO", self.config.place, f"seed {self.config.seed}", self.config.device)
-            display = self._display = Display(console, self.config.env, details, HINT)
+            display = self._display = Display(console, self.config.env, details, failure.HINT)
             stack.callback(display.close)
-            with refusing(""):
+            with failure.refusing():
                 self._sink = parts.open_logs(self.config.log, folder, self._resume_at, display.say)
             stack.callback(self._sink.close)
-            stop = stack.enter_context(StopRequest(display.say))
+            stop = stack.enter_context(failure.StopRequest(display.say))
             if self._resume_at is not None:
                 display.say(f"goes on at {self._resume_at:,} frames; simulators are not saved, so episodes begin anew")
             try:
@@ -165,33 +155,33 @@ class Run:
                 for moment in self._moments:  # where an error ends the run, what was measured is written
                     self._row(moment)
             self._leave_summary()
-            with optional(display.say, "curve"):
+            with failure.optional(display.say, "curve"):
                 draw_curve(folder.curve, folder.metrics, "train/return", "eval/reward", f"PPO on {self.config.env}")
             if self.is_finished and self.config.video and not stop.requested:
                 display.doing("filming an episode")
-                with optional(display.say, "film"):  # it must not cost a run
+                with failure.optional(display.say, "film"):  # it must not cost a run
                     parts.film_episode(self.config, self.policy, folder.video)
-        return OK if self.is_finished else stop.exit_code
+        return failure.OK if self.is_finished else stop.exit_code
 
-    def _loop(self, stop: StopRequest) -> None:
+    def _loop(self, stop: failure.StopRequest) -> None:
         progress, began = self.progress, time.monotonic() - self.progress.seconds
+        gap = self.config.eval_gap or inf
         self._show({})
-        if progress.frames == 0 and progress.evaluation is None and self.config.eval_gap > 0:
+        if progress.frames == 0 and progress.evaluation is None and self.config.eval_gap:
             self._milestone({}, judged=True)
         for batch in self.collector:
             losses = self.learner.update(batch)
             self.collector.update_policy_weights_()
             progress.version = self.collector.policy_version
-            facts = self._show(losses)
+            facts, before = self._show(losses), progress.frames
             progress.frames, progress.seconds = facts["frames"], time.monotonic() - began
             metrics = {"time/seconds": progress.seconds}
             metrics |= {column: facts[name] for name, column in COLUMNS.items() if name in facts}
             metrics |= {f"ppo/{name}": value for name, value in losses.items()}
             stopped = bool(stop.requested)
-            due = progress.frames >= self._next_evaluation and not stopped
+            due = progress.frames // gap > before // gap and not stopped
             if due or self.is_finished or stopped:
                 self._milestone(metrics, judged=self.is_finished or (due and self._can_afford_evaluation))
-                self._next_evaluation = self._after(progress.frames)
             else:
                 self._add(Moment(replace(progress), metrics))
             if stopped:
@@ -213,13 +203,9 @@ class Run:
         of_time = self._judged_seconds <= MOST_FOR_EVALUATIONS * self.progress.seconds
         return self.config.eval_every is not None or of_frames or of_time
 
-    def _after(self, frames: int) -> float:
-        """Where the next evaluation is due: a multiple of the gap."""
-        gap = self.config.eval_gap
-        return (frames // gap + 1) * gap if gap else inf
-
     def _milestone(self, metrics: dict[str, float], *, judged: bool) -> None:
         """Add a row and a checkpoint for this moment, with the evaluation of the policy of this moment if asked."""
+        judged = judged and self.judge is not None
         if judged and self.judge is not None:
             self._settle(MOST_PENDING - 1)
             self.judge.trigger_eval(self.policy, self.progress.frames)
@@ -231,7 +217,7 @@ class Run:
             "random_state": torch.get_rng_state(),
             "versions": parts.versions(),
         }
-        self._add(Moment(replace(self.progress), metrics, deepcopy(state), judged and self.judge is not None))
+        self._add(Moment(replace(self.progress), metrics, deepcopy(state), judged))
 
     def _add(self, moment: Moment) -> None:
         self._moments.append(moment)
@@ -241,54 +227,47 @@ class Run:
         """Write what can be written; wait for evaluations until no more than `most` are pending."""
         while self._moments:
             moment, result = self._moments[0], None
-            if moment.judged:
-                assert self.judge is not None
-                at, late = f"{moment.progress.frames:,} frames", sum(each.judged for each in self._moments) > most
+            if moment.judged and self.judge is not None:
+                late = sum(each.judged for each in self._moments) > most
                 if late:
-                    self._display.doing(f"waiting for the evaluation at {at}")
+                    self._display.doing(f"waiting for the evaluation at {moment.progress.frames:,} frames")
                 try:
                     result = self.judge.wait() if late else self.judge.poll()
-                except NO_FAULT_OF_THE_RUN as error:
-                    self._display.say(f"no evaluation at {at}: {' '.join(str(error).split())}")
-                else:
                     if result is None:
                         return
-            self._moments.popleft()
-            self._write(moment, result)
+                except NO_FAULT_OF_THE_RUN as error:
+                    at = f"{moment.progress.frames:,} frames"
+                    self._display.say(f"no evaluation at {at}: {failure.one_line(error)}")
+            self._write(self._moments.popleft(), result)
 
     def _write(self, moment: Moment, result: EvalResult | None) -> None:
         """The row first: a resumed run drops rows beyond its checkpoint, and can add none."""
-        is_best = result is not None and self._take(moment, result)
+        progress, is_best = self.progress, False
+        if result is not None:
+            self._judged_frames += result["eval/frames"]
+            self._judged_seconds += result["eval/duration_s"]
+            result["eval/policy_version"] = moment.progress.version
+            moment.metrics.update({name: value for name, value in result.items() if name not in UNLOGGED})
+            self._display.evaluated(result)
+            is_best = bool(result["eval/reward"] > progress.best)
+            progress.evaluation, progress.best = result, max(progress.best, result["eval/reward"])
         self._row(moment)
         if moment.state is not None:
-            now = replace(moment.progress, evaluation=self.progress.evaluation, best=self.progress.best)
-            if is_best:
-                parts.save_run(self.folder.best, moment.state, now)
-            parts.save_run(self.folder.checkpoint, moment.state, now)
+            now = replace(moment.progress, evaluation=progress.evaluation, best=progress.best)
+            for file in (self.folder.best, self.folder.checkpoint) if is_best else (self.folder.checkpoint,):
+                parts.save_run(file, moment.state, now)
 
     def _row(self, moment: Moment) -> None:
         if moment.metrics:
             self._sink.log(moment.progress.frames, moment.metrics)
-
-    def _take(self, moment: Moment, result: EvalResult) -> bool:
-        """Take the evaluation into the row and the progress, and show it; whether it is the best so far."""
-        progress, score = self.progress, result["eval/reward"]
-        self._judged_frames += result["eval/frames"]
-        self._judged_seconds += result["eval/duration_s"]
-        result["eval/policy_version"] = moment.progress.version
-        moment.metrics.update({name: value for name, value in result.items() if name not in UNLOGGED})
-        self._display.evaluated(result)
-        is_best = bool(score > progress.best)
-        progress.evaluation, progress.best = result, score if is_best else progress.best
-        return is_best
 
     def _leave_summary(self) -> None:
         """Write the run in figures; numbers that are not finite are null."""
         progress, evaluation = self.progress, None
         if result := progress.evaluation:
             episodes = {name: getattr(result, name).tolist() for name in ("returns", "lengths", "seeds")}
-            evaluation = {"at_frames": result.step, **episodes}
-            evaluation |= {name.partition("/")[2]: _finite(value) for name, value in result.items()}
+            figures = {name.partition("/")[2]: _finite(value) for name, value in result.items()}
+            evaluation = {"at_frames": result.step, **episodes, **figures}
         summary = {
             "env": self.config.env,
             "algorithm": "PPO",
@@ -307,7 +286,7 @@ class Run:
 
 
 def run_training(
-    console: Console, config: RunConfig | None, path: Path | None, given: dict[str, Any], out: Path | None
+    console: Console, config: options.RunConfig | None, path: Path | None, given: dict[str, Any], out: Path | None
 ) -> int:
     """Begin a run, or go on with one, and return the exit code.
 
@@ -322,55 +301,46 @@ def run_training(
         UsageError: an option, the env, the folder or the checkpoint cannot be used; nothing has been started.
         BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
     """
-    saved = None
+    saved = folder = None
     if path is not None:
-        with refusing(""):
-            saved = parts.open_run(find_checkpoint(path))
-            config, done = saved.config.changed(given), saved.progress.frames
+        with failure.refusing():
+            saved = parts.open_run(naming.find_checkpoint(path))
+        config, done = saved.config.changed(given), saved.progress.frames
         if done >= config.frames:
-            raise UsageError(f"--resume {path}: {done:,} of {config.frames:,} frames are done; give more with --frames")
+            what = f"{done:,} of {config.frames:,} frames are done; give more with --frames"
+            raise failure.UsageError(f"--resume {path}: {what}")
     assert config is not None
-    folder: RunFolder | None = None
-    with broken_off(config.env, lambda: folder.way_on if folder else ""), ExitStack() as stack:
-        with refusing(""):
+    with failure.broken_off(config.env, lambda: folder.way_on if folder else ""), ExitStack() as stack:
+        with failure.refusing():
             run = Run(config, saved, stack)
-        old = None if saved is None else RunFolder(saved.file.parent)
-        folder = old if old and out is None else new_folder(out, config.env, config.seed)
+        old = None if saved is None else naming.RunFolder(saved.file.parent)
+        folder = old if old and out is None else naming.new_folder(out, config.env, config.seed)
         if old and out is not None and old.metrics.is_file():
             shutil.copyfile(old.metrics, folder.metrics)
-        with held(folder.path, "swath train"):
+        with naming.held(folder.path, "swath train"):
             code = run.train(folder, console)
-    _conclude(run, console)
+    if run.is_finished and run.progress.evaluation:
+        console.print(parts.eval_table({f"at {run.progress.evaluation.step:,} frames": run.progress.evaluation}))
+    if not run.is_finished:
+        way_on = failure.command_line("train", "--resume", folder.path)
+        console.print(f"stopped at {run.progress.frames:,} frames; to go on:\n  {way_on}\n", soft_wrap=True)
+    names = "  ".join(sorted(each.name for each in folder.path.iterdir()))
+    console.print(f"results in {folder.path}:\n  {names}", soft_wrap=True)
+    if run.is_finished:
+        console.print(f"to evaluate it: {failure.command_line('eval', folder.path)}", soft_wrap=True)
     return code
 
 
-def _conclude(run: Run, console: Console) -> None:
-    """Say how the run ended and where its files are."""
-    folder, progress = run.folder.path, run.progress
-    if run.is_finished and progress.evaluation:
-        console.print(parts.eval_table({f"at {progress.evaluation.step:,} frames": progress.evaluation}))
-    if not run.is_finished:
-        way_on = command_line("train", "--resume", folder)
-        console.print(f"stopped at {progress.frames:,} frames; to go on:\n  {way_on}\n", soft_wrap=True)
-    names = "  ".join(sorted(path.name for path in folder.iterdir()))
-    listing = fill(names, console.width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    console.print(f"results in {folder}:\n{listing}", soft_wrap=True)
-    if run.is_finished:
-        console.print(f"to evaluate it: {command_line('eval', folder)}", soft_wrap=True)
-
-
-def learner_config(config: RunConfig, spaces: Spaces, seed: int) -> LearnerConfig:
+def learner_config(config: options.RunConfig, spaces: Spaces, seed: int) -> LearnerConfig:
     """What suits the env, changed by what the user set.
 
     Raises:
-        UsageError: an unknown setting, or a value that is neither a number, a truth value nor None.
+        UsageError: an unknown setting.
     """
-    names = [field.name for field in fields(LearnerConfig) if field.name not in ("total_frames", "seed")]
-    for name, value in config.ppo.items():
-        if name not in names:  # --frames and --seed are the others
-            raise UsageError(f"{flag('ppo.' + name)}: PPO has the settings {', '.join(names)}")
-        if not (value is None or isinstance(value, int | float)):
-            raise UsageError(f"{flag('ppo.' + name)} {value} must be a number, true, false or none")
+    names = {field.name for field in fields(LearnerConfig)} - {"total_frames", "seed"}  # --frames and --seed
+    if unknown := config.ppo.keys() - names:
+        known = f"PPO has the settings {', '.join(sorted(names))}"
+        raise failure.UsageError(f"--ppo.{', '.join(sorted(unknown))}: {known}")
     return replace(default_config(*spaces), total_frames=config.frames, seed=seed, **config.ppo)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Unpack
+from typing import Annotated, Any, Literal, Unpack
 
 from cyclopts import Parameter
 
@@ -40,9 +40,11 @@ class TrainOptions(options.WorkersOptions, total=False):
     """
 
     ppo: options.Words
-    eval_every: Annotated[int, Parameter(group=options.EVALUATION, converter=options.read_count)]
-    eval_episodes: Annotated[int, Parameter(group=options.EVALUATION, converter=options.read_count)]
-    eval_backend: Annotated[str, Parameter(group=options.EVALUATION)]
+    eval_every: Annotated[options.FromZero, Parameter(group=options.EVALUATION)]
+    eval_episodes: Annotated[options.Count, Parameter(group=options.EVALUATION)]
+    eval_backend: Annotated[
+        Literal["thread", "process", "ray", "none"], Parameter(group=options.EVALUATION, show_choices=False)
+    ]
     video: Annotated[bool, Parameter(group=options.FILES)]
     log: Annotated[str, Parameter(group=options.FILES)]
 
@@ -68,9 +70,7 @@ def train(
             were; simulators are not saved, episodes begin anew.
     """
     asked: dict[str, Any] = {**given, **({} if env is None else {"env": env})}
-    for name in ("ppo", "env_kwargs"):
-        if name in asked:
-            asked[name] = options.read_values(asked[name])
+    asked |= {name: options.read_values(asked[name]) for name in ("ppo", "env_kwargs") if name in asked}
     config = None
     if resume is not None:
         find_checkpoint(resume)
