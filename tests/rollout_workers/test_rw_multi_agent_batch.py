@@ -141,7 +141,7 @@ class TestTimeSlices:
         assert MultiAgentBatch({}, 2).timeslices(1) == MultiAgentBatch({"p": SampleBatch()}, 2).timeslices(1) == []
         with pytest.raises(ValueError, match=r"k=0 must be at least 1"):
             both().timeslices(0)
-        with pytest.raises(KeyError, match="no column 'eps_id'"):
+        with pytest.raises(KeyError, match="no column 'agent_index'"):
             both().timeslices(1)
 
 

@@ -269,11 +269,11 @@ class Policy(ABC):
 
     def is_recurrent(self) -> bool:
         """Whether it remembers anything."""
-        return bool(self.get_initial_state())
+        return False
 
     def num_state_tensors(self) -> int:
         """How many states it has."""
-        return len(self.get_initial_state())
+        return 0
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take the `timestep` of all workers and, if given, the `num_grad_updates`."""

@@ -209,9 +209,11 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
         front = max(-count("start", start, least=None), 0)
         begin = min(max(start, 0), self.count)
         stop = max(begin, min(count("end", end, least=0), self.count))
+        if lengths is None and not front:
+            return _taken(self, slice(begin, stop))
         rows = np.append(np.full(front, -1), np.arange(begin, stop))
         if lengths is None:
-            return _taken(self, rows if front else slice(begin, stop))
+            return _taken(self, rows)
         if self.zero_padded:
             raise ValueError("of padded sequences only whole ones can be taken; use batch[i:j], or cut before padding")
         of = np.repeat(np.arange(len(lengths)), lengths)[begin:stop]
@@ -659,17 +661,12 @@ class MultiAgentBatch(_Refusing):
         k, filled = count("k", k), {pid: batch.unpadded() for pid, batch in self.policy_batches.items() if batch.count}
         if not filled:
             return []
-        columns = [
-            batch.columns((ColumnNames.EPS_ID, ColumnNames.T, ColumnNames.AGENT_INDEX)) for batch in filled.values()
-        ]
-        episode, time, agent = (
-            np.concatenate([as_array(part) for part in parts]) for parts in zip(*columns, strict=True)
-        )
+        by = ColumnNames.AGENT_INDEX, ColumnNames.T, ColumnNames.EPS_ID
+        columns = np.concatenate([[as_array(each) for each in batch.columns(by)] for batch in filled.values()], axis=1)
+        order = np.lexsort(columns)
+        steps = np.append(0, np.cumsum(np.diff(columns[1:, order]).any(axis=0)))
         whose = np.repeat(np.arange(len(filled)), [batch.count for batch in filled.values()])
-        rows = np.concatenate([np.arange(batch.count) for batch in filled.values()])
-        order = np.lexsort((agent, time, episode))
-        is_new = (np.diff(episode[order]) != 0) | (np.diff(time[order]) != 0)
-        steps, parts = np.append(0, np.cumsum(is_new)), list[MultiAgentBatch]()
+        rows, parts = np.concatenate([np.arange(batch.count) for batch in filled.values()]), list[MultiAgentBatch]()
         n_steps = int(steps[-1]) + 1
         for first in range(0, n_steps, k):
             part = order[slice(*np.searchsorted(steps, (first, first + k)))]

@@ -83,11 +83,9 @@ class PPOTorchPolicy(TorchPolicy):
         self._stats |= {"entropy_coeff": self.entropy_coeff, "cur_kl_coeff": self.kl_coeff}
         return loss
 
-    def postprocess_trajectory(
-        self, sample_batch: SampleBatch, other_agent_batches: Any = None, episode: Any = None
-    ) -> SampleBatch:
+    def postprocess_trajectory(self, sample_batch: SampleBatch, *_: Any, **__: Any) -> SampleBatch:
         """Add `values_bootstrapped`, `advantages` and `value_targets`."""
-        return compute_gae_for_sample_batch(self, sample_batch, other_agent_batches, episode)
+        return compute_gae_for_sample_batch(self, sample_batch)
 
     def get_state(self) -> dict[str, Any]:
         """All that a policy needs to go on elsewhere, `current_kl_coeff` too."""
@@ -117,11 +115,6 @@ class PGTorchPolicy(TorchPolicy):
         self._stats = {"policy_loss": loss.detach()}
         return loss
 
-    def postprocess_trajectory(
-        self,
-        sample_batch: SampleBatch,
-        other_agent_batches: Any = None,  # noqa: ARG002  the signature of every policy
-        episode: Any = None,  # noqa: ARG002
-    ) -> SampleBatch:
+    def postprocess_trajectory(self, sample_batch: SampleBatch, *_: Any, **__: Any) -> SampleBatch:
         """Add `advantages`: discounted returns up to the end of the chunk."""
         return compute_advantages(sample_batch, 0.0, self.config["gamma"], use_gae=False, use_critic=False)
