@@ -264,7 +264,7 @@ def test_actions_of_another_kind_in_the_middle_of_a_run_are_refused():
     worker, _ = counting_worker(LONG, policy=Drifting)
     with worker:
         worker.sample()
-        with pytest.raises(TypeError, match=r"Drifting answered actions of .*dtype float64.*; Discrete\(3\) wants int64"):
+        with pytest.raises(TypeError, match=r"Drifting answered actions of dtype float64; Discrete\(3\) wants int64"):
             worker.sample()
 
 

@@ -63,14 +63,15 @@ def answered_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int
             [reduce(getitem, leaf.path, row) for row in answer] if one_by_one else reduce(getitem, leaf.path, answer)
         )
         action = as_array(given)
-        said = f"{name} answered actions of shape {action.shape} and dtype {action.dtype} to {n_rows} observations"
-        if action.shape != (n_rows, *leaf.shape):
-            raise ValueError(f"{said}; wanted shape {(n_rows, *leaf.shape)}, for {leaf.space}")
+        wanted = (n_rows, *leaf.shape)
+        if action.shape != wanted:
+            raise ValueError(f"{name} answered actions of shape {action.shape}; wanted {wanted}, for {leaf.space}")
+        said = f"{name} answered actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
         if action.dtype.kind not in "biuf":
-            raise TypeError(f"{said}; {leaf.space} wants {leaf.dtype}")
+            raise TypeError(said)
         lost = first_lost(action, leaf.dtype)
         if lost is not None:
-            raise TypeError(f"{said}; {leaf.space} wants {leaf.dtype}, which cannot hold {lost}")
+            raise TypeError(f"{said}, which cannot hold {lost}")
         made.append(action.astype(leaf.dtype, copy=False))
     return made
 
