@@ -19,13 +19,12 @@ import numpy as np
 
 from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
-from swath.collectors.delivery import Delivery
+from swath.collectors.delivery import Delivery, Joiner
 from swath.collectors.fragments import Fragments
 from swath.collectors.gather import AsReady
 from swath.collectors.jobs import WorkerJobs
-from swath.collectors.joining import Joiner
 from swath.collectors.messages import Description, Head, Tally
-from swath.collectors.options import Hooks, Trajectories
+from swath.collectors.options import AnyOptions, Hooks, Trajectories
 from swath.collectors.service import CollectorService
 from swath.group.local import Gate
 from swath.options import Survival
@@ -116,6 +115,7 @@ def service_of(place: str, n_workers: int) -> CollectorService:
     described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
     jobs, gate, group.frames = WorkerJobs({}, described=described), Gate("stand-ins"), dict.fromkeys(described, FRAMES)
     return CollectorService(
+        options=AnyOptions(create_env_fn="stand-ins", frames_per_batch=FRAMES),
         group=group,
         jobs=jobs,
         gather=AsReady(group, 1),

@@ -40,8 +40,8 @@ def requested(monkeypatch):
     def ask(kind, **arguments):
         caught = []
 
-        def assemble(request, republish):
-            caught.append(request)
+        def assemble(name, options, workers, publish):
+            caught.append((options, workers))
             raise Requested
 
         monkeypatch.setattr(base, "assemble", assemble)
@@ -51,7 +51,9 @@ def requested(monkeypatch):
             given.setdefault("sync", True)
         with pytest.raises(Requested):
             kind(**given)
-        return flat(caught[0])
+        ((options, workers),) = caught
+        rows = [flat(worker) for worker in workers]
+        return {**flat(options, "options."), **{f"worker.{name}": [row[name] for row in rows] for name in rows[0]}}
 
     return ask
 
@@ -60,10 +62,7 @@ def flat(options, prefix=""):
     found = {}
     for field in fields(options):
         value = getattr(options, field.name)
-        if field.name == "workers":
-            rows = [flat(worker) for worker in value]
-            found |= {f"worker.{name}": [row[name] for row in rows] for name in rows[0]}
-        elif is_dataclass(value) and not isinstance(value, Restarts):
+        if is_dataclass(value) and not isinstance(value, Restarts):
             found |= flat(value, f"{prefix}{field.name}.")
         else:
             found[prefix + field.name] = value

@@ -185,7 +185,7 @@ def test_weights_from_another_thread_act_after_the_running_fragment():
 
 
 def test_a_copy_forced_by_policy_device_is_renewed_by_an_update(monkeypatch):
-    monkeypatch.setattr("swath.collectors.acting.placed", lambda policy, device: copy.deepcopy(policy))
+    monkeypatch.setattr("swath.collectors.worker.placed", lambda policy, device: copy.deepcopy(policy))
     policy = Always(1)
     with collector(policy=policy) as made:
         with torch.no_grad():

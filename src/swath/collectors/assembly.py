@@ -1,4 +1,4 @@
-"""From a request to a collection: workers are brought up, described, compared, seeded; more are added later."""
+"""From options to a collection: workers are brought up, described, compared, seeded; more are added later."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from swath.collectors.delivery import Delivery
+from swath.collectors.delivery import Delivery, Joiner
 from swath.collectors.fragments import Fragments
 from swath.collectors.gather import AsReady, InOrder
-from swath.collectors.jobs import WorkerJobs, frozen_request
-from swath.collectors.joining import Joiner
+from swath.collectors.jobs import WorkerJobs, first_worker
 from swath.collectors.messages import Description
-from swath.collectors.options import Hooks
-from swath.collectors.remote import RemoteWorker
-from swath.collectors.replay import WriteRequest, first_client
-from swath.collectors.request import CollectorRequest
+from swath.collectors.options import AnyOptions, Hooks
+from swath.collectors.replay import WriteRequest, client_of
 from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import WorkerRequest, never
+from swath.collectors.worker_request import WorkerRequest
 from swath.errors import warn
 from swath.group.local import Gate, LocalChannel, LocalFleet
-from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
 from swath.workers.base import Handle
@@ -36,145 +32,113 @@ GOODBYE_S = 2.0
 """How long workers have to close their envs when what they were built for fails."""
 
 
-def assemble(request: CollectorRequest, republish: Callable[[], Any]) -> CollectorService:
+def assemble(
+    name: str, options: AnyOptions, requests: Sequence[WorkerRequest], publish: Callable[[], Any]
+) -> CollectorService:
     """Bring up what was asked for, one worker in this process or a fleet; blocks until all have built env and policy.
+
+    Args:
+        name: of the face.
+        options: its own; those that it does not take are at their defaults.
+        requests: what each worker is made of.
+        publish: publishes the policy's weights.
 
     Raises:
         PlacementFailed: there is no room.
-        ValueError: workers whose shares are joined differ.
+        ValueError: options that contradict each other, or workers whose shares are joined and that differ.
         Exception: what building env or policy raised; everything is closed again.
     """
-    gate, jobs, late = Gate(request.name), _jobs(request), tuple[int, ...]()
+    gate, jobs, late = Gate(name), _jobs(options, requests), tuple[int, ...]()
+    cluster = {"init_config": options.ray_init_config, "workers": len(requests)} if options.backend == "ray" else {}
+    bare = jobs.before is not None
+    places = backend(options.backend or "direct", preload=PRELOADED, bare=bare, options=cluster)
     fleet: Fleet | LocalFleet
     channel: Channel
-    if jobs.here:
-        core, asked = request.workers[0], request.workers[0].stopped
-        require_free(core.source.env)
-        stopped = (lambda: gate.halted) if asked is never else lambda: gate.halted or asked()
-        jobs.requests[0] = replace(core, stopped=stopped)
-        member: RemoteWorker = jobs.job(FIRST).build()
-        claim(core.source.env, gate)
+    if options.here:
+        env = requests[0].source.env
+        require_free(env)
+        member: Any = jobs.job(FIRST).build()
+        claim(env, gate)
         fleet, channel = LocalFleet(member, gate), LocalChannel(member, gate)
     else:
-        bare = jobs.before is not None
-        places = backend(request.backend, preload=PRELOADED, bare=bare, options=request.backend_options)
-        fleet, channel = Fleet(places, jobs.job, len(request.workers), request.options.survival), Channel(places.share)
+        fleet, channel = Fleet(places, jobs.job, len(requests), options.survival), Channel(places.share)
     try:
-        group = Fragments(fleet, channel, request.options.end)
-        group.automatic, group.publish, jobs.known = request.automatic, republish, group.workers
-        group.max_staleness = request.options.max_staleness
+        group = Fragments(fleet, channel, options.end, options.max_staleness)
+        group.automatic, group.publish, jobs.known = options.automatic, publish, group.workers
         if isinstance(fleet, Fleet):
             late = fleet.bring_up()
-            with suppress(TypeError):  # workers elsewhere cannot see memory of this process
-                group.bell = places.watched(len(request.workers))
+        with suppress(TypeError):  # workers elsewhere cannot see memory of this process
+            group.bell = places.watched(len(requests))
         said = group.call("describe") or {0: group.call_first("describe")}
         model = next(iter(said.values()))  # those who join later are as the first that is up
         jobs.described.update({worker: said.get(worker, model) for worker in jobs.requests})
-        if request.sync:
+        if options.in_order:
             require_equal(jobs.described)
-            require_joinable(jobs.described, request.cat_dim)
-        collection = _collection(request, jobs, group, gate)
-        if request.sync:
+            require_joinable(jobs.described, options.cat_dim)
+        collection = _collection(options, jobs, group, gate)
+        if options.in_order:
             group.send({worker: ("conform", jobs.described[worker]) for worker in late})
-        if request.options.seed is not None:
-            seed_all(collection, request.options.seed)
+        if options.seed is not None:
+            collection.seed(options.seed)
     except BaseException:
-        theirs = jobs.here and request.workers[0].source.is_instance
+        theirs = options.here and requests[0].source.is_instance
         gate.close(GOODBYE_S, lambda: fleet.close(GOODBYE_S, ask=not theirs))
         raise
     return collection
 
 
-def seed_all(collection: CollectorService, root: int, *, static: bool = False) -> None:
-    """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
-    with collection.forgetting() as calls:
-        collection.jobs.seed_with(root, static=static)
-        calls.update(collection.group.to_all("seed_with", collection.jobs.seeding))
-
-
-def move_fleet(collection: CollectorService, index: int) -> None:
-    """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
-    jobs = collection.jobs
-    with collection.forgetting() as calls:
-        jobs.first = first_worker(index, len(jobs.described))
-        for worker in jobs.described:
-            jobs.lives[worker] = jobs.last_life(worker) + 1
-            calls[worker] = "move_to", jobs.first + worker
-
-
-def first_worker(index: int, n: int) -> int:
-    """The index of the first worker of collection `index`, each having `n`.
-
-    Raises:
-        ValueError: trajectory ids would stop being unique.
-    """
-    if (index + 1) * n > MOST_WORKERS:
-        raise ValueError(
-            f"worker_idx={index} with {n} workers: there may be {MOST_WORKERS} workers in all, so that trajectory ids "
-            "stay unique"
-        )
-    return index * n
-
-
-def _jobs(request: CollectorRequest) -> WorkerJobs:
+def _jobs(options: AnyOptions, requests: Sequence[WorkerRequest]) -> WorkerJobs:
     """How the workers are brought up; elsewhere they write to the replay buffer for themselves if it offers that.
 
     Raises:
         ValueError: what is too old cannot be left out of what is written at once.
     """
-    here, options, hooks, policies = (
-        request.backend == "direct",
-        request.options,
-        request.options.hooks,
-        dict[int, Any](),
-    )
-    requests = {number: one if here else frozen_request(one, policies) for number, one in enumerate(request.workers)}
-    client, writing = None if here else first_client(options.replay_buffer), None
-    if client is not None:
-        if request.options.max_staleness is not None:
+    hooks, writing = options.hooks, None
+    plain = not (options.here or any(request.make for request in requests))
+    if plain and (client := client_of(options.replay_buffer)) is not None:
+        if options.max_staleness is not None:
             raise ValueError(
                 "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or "
                 "give a buffer without client()"
             )
-        cut = request.cat_dim == -1
-        writing = WriteRequest(client, options.trajectories, options.track_traj_ids, cut=cut)
-    elif not here:
+        writing = WriteRequest(client, options.trajectories, options.track_traj_ids, cut=options.cat_dim == -1)
+    elif not options.here:
         hooks = replace(hooks, postproc=None)
     return WorkerJobs(
-        requests,
+        dict(enumerate(requests)),
         options.init_fn,
         writing,
         options.replay_buffer,
-        [] if client is None else [client],
-        in_threads=request.backend == "thread",
-        here=here,
+        in_threads=options.backend == "thread",
+        here=options.here,
         hooks=hooks,
         first=first_worker(options.index, len(requests)),
     )
 
 
-def _collection(request: CollectorRequest, jobs: WorkerJobs, group: Fragments, gate: Gate) -> CollectorService:
-    described, options = jobs.described, request.options
+def _collection(options: AnyOptions, jobs: WorkerJobs, group: Fragments, gate: Gate) -> CollectorService:
+    described, part = jobs.described, options.preemptive_threshold
     group.frames = {worker: one.frames for worker, one in described.items()}
-    batch_frames = sum(group.frames.values()) if request.sync else described[0].frames
+    batch_frames = sum(group.frames.values()) if options.in_order else described[0].frames
     if batch_frames != options.frames:
         warn(
             f"frames_per_batch={options.frames} is not shared evenly by workers and their envs; "
             f"batches have {batch_frames} frames"
         )
-    stores = [worker.options.devices.storing for worker in request.workers]
-    several = not jobs.here and (request.sync or options.trajectories.per_batch is not None)
+    stores = [request.options.devices.storing for request in jobs.requests.values()]
+    several = not jobs.here and (options.in_order or options.trajectories.per_batch is not None)
     hooks = jobs.hooks if jobs.here else Hooks(postproc=options.postproc)
     ending = group.counters, gate.require_open, options.track_traj_ids, options.replay_buffer
+    enough = None if part is None else int(len(described) * part)
     service = CollectorService(
+        options,
         group,
         jobs,
-        InOrder(group, request.ahead, request.enough) if request.sync else AsReady(group, request.ahead),
-        Joiner(described, stores, dim=request.cat_dim, several=several, own=jobs.here),
+        InOrder(group, options.ahead, enough) if options.in_order else AsReady(group, options.ahead),
+        Joiner(described, stores, dim=options.cat_dim, several=several, own=jobs.here),
         Delivery(described[0].layout, options.trajectories, hooks, *ending),
         batch_frames,
         gate,
-        options.random_frames,
     )
     service.begin_randomly()
     return service
@@ -235,13 +199,12 @@ def add_workers(
         PlacementFailed: no room, or not ready in time.
         Exception: what building them raised. In all cases nothing is added.
     """
-    jobs, fleet, channel = collection.jobs, collection.group.fleet, collection.group.channel
+    jobs, group = collection.jobs, collection.group
+    fleet = group.fleet
     assert isinstance(fleet, Fleet)
     with collection.changing:
-        first = max(jobs.requests) + 1
-        total = first + len(requests)
-        share = None if share_of is None else share_of(total)
-        new = dict(enumerate(requests, first))
+        new = dict(enumerate(requests, max(jobs.requests) + 1))
+        share = None if share_of is None else share_of(len(jobs.requests) + len(new))
         said: dict[int, Description] = {}
 
         def accept(handles: Sequence[Handle]) -> None:
@@ -263,12 +226,12 @@ def add_workers(
                 del jobs.requests[worker]
             raise
         for worker in new if own_weights else ():
-            channel.keeps_own(worker)
+            group.channel.keeps_own(worker)
         jobs.described.update(said)
-        with collection.group.lock:
+        with group.lock:
             if jobs.seeding is not None:
-                collection.group.send(dict.fromkeys(new, ("seed_with", jobs.seeding)))
+                group.send(dict.fromkeys(new, ("seed_with", jobs.seeding)))
             known = jobs.described.items()  # requests that are out stay as they are
-            collection.group.frames = {worker: one.rounded(share or one.frames) for worker, one in known}
+            group.frames = {worker: one.rounded(share or one.frames) for worker, one in known}
             if share is not None:
-                collection.batch_frames = sum(collection.group.frames.values())
+                collection.batch_frames = sum(group.frames.values())

@@ -6,12 +6,12 @@ start ─▶ running ─▶ (pause ⇄ resume) ─▶ total reached, stopped, er
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from swath.collectors.fragments import nothing
 from swath.collectors.service import CollectorService
 from swath.errors import Closed, WorkerLate
+from swath.group.local import LocalFleet
 
 
 class Background:
@@ -20,21 +20,18 @@ class Background:
     An error stops it, is kept, and is raised once by `raise_kept`.
 
     Args:
-        collection: what is drawn from.
-        enter: called before the thread starts, between two fragments.
-        leave: called when the thread ends, between two fragments.
+        collection: what is drawn from; a worker in this process acts on a copy of the policy meanwhile.
 
     Attributes:
         running: whether the thread is there, collecting or paused.
         error: what stopped it, until it was raised.
     """
 
-    def __init__(
-        self, collection: CollectorService, enter: Callable[[], None] = nothing, leave: Callable[[], None] = nothing
-    ) -> None:
+    def __init__(self, collection: CollectorService) -> None:
         self.running = False
         self.error: BaseException | None = None
-        self._collection, self._enter, self._leave = collection, enter, leave
+        fleet = collection.group.fleet
+        self._collection, self._here = collection, fleet.member if isinstance(fleet, LocalFleet) else None
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopped, self._idle, self._pauses = False, True, 0
@@ -51,7 +48,8 @@ class Background:
         with self._collection.gate.control():
             if self.running:
                 return
-            self._enter()
+            if self._here is not None:
+                self._here.enter_background()
             self._stopped = self._idle = False
             self.running, self._pauses = True, 0
             self._thread = threading.Thread(target=self._run, name="swath-collect", daemon=True)
@@ -128,7 +126,8 @@ class Background:
         except BaseException as raised:  # noqa: BLE001  kept, shown in stats, raised by the next call
             error = raised
         with suppress(Closed), self._collection.gate.control():
-            self._leave()
+            if self._here is not None:
+                self._here.leave_background()
         with self._change:
             self.running, self._idle, self.error = False, True, error
             self._release()

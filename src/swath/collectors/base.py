@@ -8,21 +8,21 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, NoReturn, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import torch
 from tensordict import TensorDictBase
 
-from swath.collectors.assembly import assemble, move_fleet, seed_all
+from swath.collectors.assembly import assemble
 from swath.collectors.background import Background
 from swath.collectors.delivery import Drawn
-from swath.collectors.options import whole_number
+from swath.collectors.options import AnyOptions, whole_number
 from swath.collectors.paths import call_at, follow
-from swath.collectors.request import CollectorRequest
 from swath.collectors.service import CollectorService
 from swath.collectors.state import saved_fleet
 from swath.collectors.status import facts_of, status_line
 from swath.collectors.weight_methods import TakesWeights
+from swath.collectors.worker_request import WorkerRequest
 from swath.group.stats import viewed
 from swath.options import count, seconds
 from swath.report.progress import Progress, as_progress
@@ -63,27 +63,29 @@ class BaseCollector(TakesWeights, ABC):
 
     _progress: Progress | None = None
 
-    def _begin(self, request: CollectorRequest) -> None:
+    def _begin(self, options: AnyOptions, workers: Sequence[WorkerRequest]) -> None:
         """Bring the workers up, and show them; blocks until all have built env and policy. All or nothing is left.
 
         Raises:
             TypeError: a weight updater and schemes, or something that is neither.
-            ValueError: automatic updates have nothing to publish.
+            ValueError: options contradict each other, or automatic updates have nothing to publish.
         """
-        updater, senders, receivers = self._weight_sources(request)
-        view, mine = as_progress(request.options.progress), weakref.ref(self)
-        self._request, self._worker_idx = request, request.options.worker_idx
+        options.require_consistent(len(workers))
+        sources = self._weight_sources(options, workers)
+        view, mine = as_progress(options.progress), weakref.ref(self)
+        self._worker_idx = options.worker_idx
 
-        def republish() -> None:
+        def publish() -> None:
             if (held := mine()) is not None:
                 held.update_policy_weights_()
 
-        self.collection, self._at_end = assemble(request, republish), ExitStack()
+        self.collection = assemble(type(self).__name__, options, workers, publish)
+        self._at_end = ExitStack()
         self._background = self._watched()
         try:
-            self._begin_weights(updater, senders, receivers)
+            self._begin_weights(*sources)
         except BaseException:
-            theirs = self.collection.jobs.here and request.workers[0].source.is_instance
+            theirs = options.here and workers[0].source.is_instance
             self._end(GOODBYE_S, close_env=not theirs)
             raise
         self.collection.group.receive = self._outlet.receive
@@ -157,7 +159,7 @@ class BaseCollector(TakesWeights, ABC):
         """
         root = whole_number("seed", seed)
         self.collection.gate.require_open()
-        seed_all(self.collection, root, static=static_seed)
+        self.collection.seed(root, static=static_seed)
         return root if static_seed else derive(root, "next")
 
     def start(self) -> None:
@@ -225,6 +227,14 @@ class BaseCollector(TakesWeights, ABC):
         self.collection.gate.require_open()
         return follow(self.collection.buffer, name)
 
+    def get_model(self, model_id: str) -> Any:
+        """The model of an id; with workers elsewhere a copy of it, as the first worker has it.
+
+        Raises:
+            AttributeError: a path that leads nowhere.
+        """
+        return self.collection.open_group.call_first("get_model", model_id)
+
     @property
     def worker_idx(self) -> int:
         """Index of this collector inside a larger one; another one begins fresh episodes.
@@ -241,7 +251,7 @@ class BaseCollector(TakesWeights, ABC):
     @worker_idx.setter
     def worker_idx(self, value: int) -> None:
         index = count("worker_idx", value, least=0)
-        move_fleet(self.collection, index)
+        self.collection.move_to(index)
         self._worker_idx = index
 
     @property
@@ -279,7 +289,7 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def frames_per_batch(self) -> Any:
         """The number given."""
-        return self._request.options.frames_per_batch
+        return self.collection.options.frames_per_batch
 
     @property
     def requested_frames_per_batch(self) -> int:
@@ -295,7 +305,7 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def device(self) -> Where:
         """The device given for all."""
-        return self._each([worker.options.devices.common for worker in self._request.workers])
+        return self._each([one.options.devices.common for one in self.collection.jobs.requests.values()])
 
     @property
     def env_device(self) -> Where:
@@ -310,7 +320,7 @@ class BaseCollector(TakesWeights, ABC):
     @property
     def storing_device(self) -> Where:
         """Where batches live; `None` sets no device."""
-        return self._each([worker.options.devices.storing for worker in self._request.workers])
+        return self._each([one.options.devices.storing for one in self.collection.jobs.requests.values()])
 
     def _each(self, devices: Sequence[torch.device | None]) -> Where:
         return devices[0] if self.collection.jobs.here else list(devices)
@@ -337,17 +347,6 @@ class BaseCollector(TakesWeights, ABC):
     def __bool__(self) -> bool:
         """A collector is true, however many batches it has."""
         return True
-
-    def __reduce__(self) -> NoReturn:
-        """Refused: the envs and threads of a collector exist once, where it was built.
-
-        Raises:
-            TypeError: always; the message names the way out.
-        """
-        raise TypeError(
-            f"{type(self).__name__} cannot be copied or pickled; build another one where it is needed, "
-            "and carry its state over with state_dict() and load_state_dict()"
-        )
 
     def __enter__(self) -> Self:
         """The collector itself."""

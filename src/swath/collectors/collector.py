@@ -24,12 +24,10 @@ from swath.collectors.options import (
     with_method,
 )
 from swath.collectors.remote import RemoteWorker
-from swath.collectors.request import CollectorRequest, requests_of
 from swath.collectors.state import load_fleet
-from swath.collectors.worker_request import never
+from swath.collectors.worker_request import rows_of, worker_requests
 from swath.group.local import LocalFleet
 from swath.nearest import with_options
-from swath.options import count
 
 BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
 RESERVED = {"create_env_fn", "policy", "backend", "backend_options", "num_collectors", "num_workers", "sync"}
@@ -115,35 +113,27 @@ class Collector(InThisProcess):
     def __init__(self, options: AnyOptions) -> None:
         _require_direct(options)
         source = options.create_env_fn
-        if isinstance(source, list | tuple):
-            if len(source) != 1:
-                raise ValueError(f"backend 'direct' takes exactly one env source, got {len(source)}")
-            (source,) = source
+        envs = source if isinstance(source, list | tuple) else [source]
+        if len(envs) != 1:
+            raise ValueError(f"backend 'direct' takes exactly one env source, got {len(envs)}")
         stopping = with_method("interruptor", options.interruptor, "collection_stopped")
-        workers = requests_of(
-            options,
-            [source],
-            options.policy,
-            [vars(options)],
-            [count("frames_per_batch", options.frames_per_batch)],
-            worker=options.index,
-            stopped=never if stopping is None else stopping.collection_stopped,
-        )
-        self._begin(CollectorRequest(options, workers))
+        stopped = None if stopping is None else stopping.collection_stopped
+        rows, shares = rows_of(vars(options), 1), [options.frames_per_batch]
+        self._begin(options, worker_requests(options, envs, options.policy, rows, shares, stopped=stopped))
 
     def _watched(self) -> Background:
         fleet = self.collection.group.fleet
         assert isinstance(fleet, LocalFleet)
-        member = self._member = fleet.member
-        member.outside = weakref.ref(self)
-        background = Background(self.collection, enter=member.enter_background, leave=member.leave_background)
+        self._member = fleet.member
+        self._member.outside = weakref.ref(self)
+        background = Background(self.collection)
         weakref.finalize(self, end_quietly, self.collection, background)
         return background
 
     def fake_tensordict(self) -> TensorDictBase:
         """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
         self.collection.gate.require_open()
-        device = self._request.workers[0].options.devices.storing
+        device = self.collection.jobs.requests[0].options.devices.storing
         zeros: TensorDictBase = self.collection.delivery.without_ids(self._member.zero_batch()).apply(torch.zeros_like)
         return zeros if device is None else zeros.to(device)
 
@@ -204,18 +194,6 @@ class Collector(InThisProcess):
         called: list[Any] = self._first("map_fn", method_name, list_of_args, list_of_kwargs)
         return called
 
-    def get_model(self, model_id: str) -> Any:
-        """The model of an id.
-
-        Raises:
-            KeyError: no such model.
-            AttributeError: a path that leads nowhere.
-        """
-        self.collection.gate.require_open()
-        if model_id not in self._outlet.receivers:
-            self._outlet.require_models(model_id)
-        return self._member.get_model(model_id)
-
     @property
     def env(self) -> Any:
         """The live env, vector env, or list of envs."""
@@ -238,20 +216,14 @@ class Collector(InThisProcess):
         return self.collection.batch_frames
 
     def _first(self, method: str, *args: Any) -> Any:
-        self.collection.gate.require_open()
-        return getattr(self._member, method)(*args)
+        return self.collection.open_group.call_first(method, *args)
 
 
 def _chosen(index: Any, num_envs: int) -> list[int]:
-    asked = np.asarray(index)
-    if asked.dtype == np.bool_:
-        if asked.size != num_envs:
-            raise ValueError(f"index={index!r} has {asked.size} bools; give one per env ({num_envs}), or env numbers")
-        return [int(env) for env in np.flatnonzero(asked)]
-    numbers = asked.reshape(-1)
-    if numbers.dtype.kind not in "iu" or not all(-num_envs <= env < num_envs for env in numbers):
-        raise ValueError(f"index={index!r} names no envs; give numbers below {num_envs}, or one bool per env")
-    return sorted({int(env) % num_envs for env in numbers})
+    try:
+        return sorted({*np.atleast_1d(np.arange(num_envs)[np.asarray(index)]).reshape(-1).tolist()})
+    except IndexError as error:
+        raise ValueError(f"index={index!r}: {error}; give env numbers below {num_envs}, or one bool per env") from error
 
 
 def _built_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:

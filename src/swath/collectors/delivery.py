@@ -1,27 +1,33 @@
-"""From a batch to what is delivered.
+"""From fragments that lie elsewhere to what is delivered.
 
-batch [*B, T] ─▶ split, or whole episodes ─▶ postproc ─▶ without private entries ─▶ hook ─▶ handed out, or written
+fragments, views into foreign memory ─▶ one copy: a batch that the user owns, [*B, T] or [W, *B, T]
+    ─▶ split, or whole episodes ─▶ postproc ─▶ without private entries ─▶ hook ─▶ handed out, or written
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from swath.collectors.messages import Head
+from swath.collectors.fragments import head_of
+from swath.collectors.messages import Description, Head
 from swath.collectors.options import Hooks, Trajectories
-from swath.errors import noted
+from swath.errors import noted, warn
+from swath.group.group import Request
 from swath.group.stats import Counters
-from swath.keys import MASK, TRAJ_IDS, drop_private, is_private
+from swath.keys import MASK, TIME, TRAJ_IDS, drop_private, is_private
+from swath.rollout.buffer import Rows
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
-from swath.rollout.fragment import Layout
+from swath.rollout.fragment import Fragment, Layout
+
+CPU = torch.device("cpu")
 
 
 class Part(NamedTuple):
@@ -215,3 +221,96 @@ class WholeEpisodes:
         """
         for worker in workers:
             self.counters.discard(self._assembler.drop(worker, envs, complete=complete))
+
+
+@dataclass
+class Joiner:
+    """Makes batches in memory of the user's own, where batches live.
+
+    Attributes:
+        described: what workers are like, by index; those that are added come later.
+        storing: the device of batches by worker; `None` sets none. One that this process lacks is a `UserWarning`, and
+            the CPU.
+        dim: along which shares are concatenated; `None` stacks them.
+        several: whether batches are made of what several workers made; where their devices differ, they are joined on
+            the CPU.
+        own: fragments are fresh arrays, not views; they become the batch's.
+    """
+
+    described: Mapping[int, Description]
+    storing: Sequence[torch.device | None]
+    dim: int | None = None
+    several: bool = False
+    own: bool = False
+
+    def __post_init__(self) -> None:
+        there = {device: _available(device) for device in dict.fromkeys(self.storing)}
+        self.storing = [there[device] for device in self.storing]
+        if self.several and len(set(self.storing)) > 1:
+            self.storing = [CPU]
+
+    def batch(self, shares: Sequence[Request], bodies: Sequence[Any]) -> Any:
+        """One batch of the bodies of its shares: `[*B, T]` of one, `[W, *B, T]` or joined along a dimension of all."""
+        if not self.several:
+            return self.part(shares[0], bodies[0])
+        if self.dim is not None:
+            return torch.cat([self.part(share, body) for share, body in zip(shares, bodies, strict=True)], self.dim)
+        return self._placed(_stacked(bodies, self.described[shares[0].worker].layout), 0)
+
+    def part(self, share: Request, body: Any) -> Any:
+        """The batch `[*B, T]` of one share; where they are joined in time without the steps that were not made."""
+        if isinstance(body, Fragment):
+            fragment, layout = body if self.own else side_by_side([body]), self.described[share.worker].layout
+            batch: Any = fragment.to_tensordict(layout)
+        else:
+            batch = body if self.own else body.clone()
+        batch = self._placed(batch, share.worker)
+        return batch[..., : head_of(share).steps] if self.dim == -1 else batch
+
+    def _placed(self, batch: Any, worker: int) -> Any:
+        """Where it lives; what workers made that were added, as of the first."""
+        device = self.storing[worker if worker < len(self.storing) else 0]
+        return batch if device is None else batch.to(device)
+
+
+def _stacked(bodies: Sequence[Any], layout: Layout) -> Any:
+    """The batch `[W, *B, T]` of one fragment per worker."""
+    if all(isinstance(body, Fragment) for body in bodies):
+        return side_by_side(bodies).to_tensordict(replace(layout, batch_shape=(len(bodies), *layout.batch_shape)))
+    batches = [body.to_tensordict(layout) if isinstance(body, Fragment) else body for body in bodies]
+    together = LazyStackedTensorDict.maybe_dense_stack(batches, dim=0)
+    if isinstance(together, LazyStackedTensorDict):
+        together = LazyStackedTensorDict(*[batch.clone() for batch in batches], stack_dim=0)
+    together.refine_names(..., TIME)
+    return together
+
+
+def side_by_side(fragments: Sequence[Fragment]) -> Fragment:
+    """One fragment `[ΣB, T]` in fresh arrays, the fragments' envs one after another."""
+    first, rows = fragments[0], [fragment.rows for fragment in fragments]
+    leaves: dict[str, Any] = {
+        name: [_joined(column) for column in zip(*[getattr(one, name) for one in rows], strict=True)]
+        for name in ("observation", "outputs", "next_observation")
+    }
+    flags = {name: _joined([getattr(one, name) for one in rows]) for name in ("reward", "terminated", "truncated")}
+    valid, version = None, first.version
+    if any([one.valid is not None for one in rows]):  # noqa: C419  faster than a generator
+        valid = _joined([np.ones(one.reward.shape, np.bool_) if one.valid is None else one.valid for one in rows])
+    if len({one.version for one in fragments}) > 1:
+        version = np.concatenate([np.full(len(one.ids), one.version, dtype=np.int64) for one in fragments])
+    ids = _joined([one.ids for one in fragments])
+    counts = None if first.counts is None else _joined([one.counts for one in fragments])
+    return Fragment(Rows(**leaves, **flags, valid=valid), ids, counts, version)
+
+
+def _joined(arrays: Sequence[Any]) -> Any:
+    return torch.cat(list(arrays)) if isinstance(arrays[0], torch.Tensor) else np.concatenate(arrays)
+
+
+def _available(device: torch.device | None) -> torch.device | None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):  # what torch raises if it does not have it, or was not built for it
+        warn(f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU")
+        return CPU
+    return device

@@ -7,57 +7,22 @@ counted, and so is what is lost or too old.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from swath.collectors.messages import Broken, FragmentRequest, Head, Tally
+from swath.collectors.options import Automatic
 from swath.group.group import Request, WorkerGroup
 from swath.group.local import LocalFleet
 from swath.group.stats import Counters
-from swath.options import count
 from swath.weights.channel import Channel, Life
 from swath.workers.base import Watched
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import thawed
 from swath.workers.tickets import Name
-
-
-def nothing() -> None:
-    """Nothing is to be done."""
-
-
-@dataclass(frozen=True)
-class Automatic:
-    """When a collector publishes its policy by itself.
-
-    Attributes:
-        each_draw: when the user draws again.
-        first_draw: also at the first draw.
-        most_fragments: of a worker on one version, before it picks up a newer one; `None` for no limit.
-    """
-
-    each_draw: bool = False
-    first_draw: bool = False
-    most_fragments: int | None = None
-
-    @classmethod
-    def asked(cls, *, after_each_batch: bool, interval: object = -1, before_first: bool = False) -> Automatic:
-        """From the faces' arguments, where an interval of -1 is off and 0 is after each batch, as the flag.
-
-        Raises:
-            ValueError: the interval is no integer, or below -1.
-        """
-        most = count("max_weight_update_interval", interval, least=-1)
-        each = after_each_batch or most == 0
-        return cls(each, each and before_first, most if most > 0 and not each else None)
-
-    @property
-    def off(self) -> bool:
-        """Whether only the user publishes."""
-        return not self.each_draw and self.most_fragments is None
 
 
 class Share(NamedTuple):
@@ -97,14 +62,12 @@ class LifeRecord:
     Attributes:
         tally: what went wrong in it; it only grows.
         sent: frames that it has sent.
-        known: how many of these have arrived, or are counted as missing.
         waiting: frames that wait in it to be written by it.
         over: what it was working on is lost.
     """
 
     tally: Tally = field(default_factory=Tally)
     sent: int = 0
-    known: int = 0
     waiting: int = 0
     over: bool = False
 
@@ -122,6 +85,7 @@ class Fragments(WorkerGroup):
         fleet: the workers.
         channel: their weights.
         total: frames after which the run ends; `None` for no end.
+        max_staleness: most versions that a fragment may be behind; `None` for any.
 
     Attributes:
         automatic: when the policy's weights are published.
@@ -129,7 +93,6 @@ class Fragments(WorkerGroup):
         frames: asked of one worker at a time, by worker; the rows of synchronous batches.
         bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
             number has reached that of the request. `None` where nobody can end them.
-        max_staleness: most versions that a fragment may be behind; `None` for any.
         random_batches: how many of the batches that are asked for next are random.
         receive: takes the newest weights from elsewhere, if there are any.
         counters: totals.
@@ -139,12 +102,13 @@ class Fragments(WorkerGroup):
         fragments_lost: with workers that died, or by their stores.
     """
 
-    def __init__(self, fleet: Fleet | LocalFleet, channel: Channel, total: int | None) -> None:
+    def __init__(
+        self, fleet: Fleet | LocalFleet, channel: Channel, total: int | None, max_staleness: int | None = None
+    ) -> None:
         super().__init__(fleet, channel)
         self.frames: Mapping[int, int] = {}
-        self.total = total
-        self.max_staleness: int | None = None
-        self.automatic, self.publish, self.receive = Automatic(), nothing, nothing
+        self.total, self.max_staleness, self.automatic = total, max_staleness, Automatic()
+        self.publish = self.receive = cast("Callable[[], Any]", lambda: None)
         self.bell: Watched | None = None
         self.counters, self.random_batches, self.fragments_lost = Counters(), 0, 0
         self.workers = defaultdict[int, WorkerRecord](WorkerRecord)
@@ -255,10 +219,13 @@ class Fragments(WorkerGroup):
             self.replace(request.name, broken.error)
             return False
         head, record, life = head_of(request), self.workers[request.worker], self.lives[request.name]
-        record.frames += max(0, head.sent - life.sent)  # with those of requests that Ctrl-C has broken off
-        life.sent = max(head.sent, life.sent)
-        life.known += head.frames
-        self._count_missing(request, life)
+        made, life.sent = head.sent - life.sent, head.sent
+        record.frames += made
+        if (missing := made - head.frames) > 0:  # it belongs to no request: Ctrl-C came while that was asked for
+            if head.written is None:
+                self.counters.discard(missing)
+            else:
+                self.counters.deliver(missing, batches=0)
         record.next_id, record.version, record.life = head.next_id, head.version, head.life
         record.fragments += 1
         record.lag = max(0, self.channel.version_for(request.worker) - max(0, head.version))
@@ -272,17 +239,6 @@ class Fragments(WorkerGroup):
                 self.fragments_lost += not request.dropped
                 raise thawed(written.error)
         return True
-
-    def _count_missing(self, request: Request, life: LifeRecord) -> None:
-        """Count what came before this and belongs to no request: Ctrl-C came while it was asked for."""
-        name, number = request.name, request.number
-        if any(one.name == name and one.number < number and one.reply is None for one in self.out):
-            return  # one that is on its way may be what is missing
-        missing, life.known = max(0, life.sent - life.known), max(life.sent, life.known)
-        if missing and head_of(request).written is not None:
-            self.counters.deliver(missing, batches=0)  # the worker has written it
-        else:
-            self.counters.discard(missing)
 
     def lost(self, request: Request) -> None:
         """A life has ended; what it was working on is lost, what it would have begun later is not."""

@@ -11,15 +11,14 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import torch
-
 from swath.collectors.fragments import WorkerRecord
 from swath.collectors.messages import Description
 from swath.collectors.options import Hooks
-from swath.collectors.remote import PUBLIC, build_remote
-from swath.collectors.replay import WriteRequest
-from swath.collectors.worker_request import Frozen, Seeding, WorkerRequest
-from swath.rollout.policies.binding import RandomPolicy
+from swath.collectors.remote import build_remote
+from swath.collectors.replay import WriteRequest, client_of
+from swath.collectors.responding import PUBLIC
+from swath.collectors.worker_request import Seeding, WorkerRequest
+from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.workers.base import Job
 from swath.workers.tickets import Name
 
@@ -33,7 +32,6 @@ class WorkerJobs:
         before: runs first in each worker.
         writing: how they write for themselves, if they do.
         buffer: what they write to; each life of a worker gets a client of its own.
-        clients: that were made before.
         in_threads: they live in threads of this process.
         here: the only one lives in the thread of the user.
         hooks: called around fragments.
@@ -49,7 +47,6 @@ class WorkerJobs:
     before: Callable[[], Any] | None = None
     writing: WriteRequest | None = None
     buffer: Any = None
-    clients: list[Any] = field(default_factory=list)
     in_threads: bool = False
     here: bool = False
     hooks: Hooks = field(default_factory=Hooks)
@@ -71,7 +68,11 @@ class WorkerJobs:
         self.seeding = Seeding(root, static, envs, envs_only=self.in_threads)
 
     def job(self, name: Name) -> Job:
-        """How to bring up this life of this worker."""
+        """How to bring up this life of this worker.
+
+        Raises:
+            TypeError: its client of the replay buffer cannot be extended.
+        """
         core = self.requests[name.worker]
         life = self.lives[name.worker] = max(name.life, self.last_life(name.worker) + 1)
         request = replace(
@@ -81,41 +82,29 @@ class WorkerJobs:
             seed=self.seeding,
             hooks=Hooks() if self.here else self.hooks,
             model=self.described.get(name.worker),
-            writing=self._writing(core.options.devices.storing),
+            writing=self._with_client(),
             built_by=self.key,
-            here=self.here,
         )
-        return Job(
-            partial(build_remote, request),
-            name,
-            threads=core.threads,
-            before=self.before,
-            resources=core.resources,
-            public=PUBLIC,
-        )
+        build = partial(build_remote, request)
+        return Job(build, name, core.threads, self.before, core.resources, PUBLIC)
 
-    def _writing(self, device: torch.device | None) -> WriteRequest | None:
-        """How one life of a worker writes, whose batches live there.
-
-        Raises:
-            TypeError: its client cannot be extended.
-        """
-        if self.writing is None:
+    def _with_client(self) -> WriteRequest | None:
+        """How the next life writes: with the client that is there, or one of its own."""
+        if (given := self.writing) is None:
             return None
-        client = self.clients.pop() if self.clients else self.buffer.client()
-        if not callable(getattr(client, "extend", None)):
-            raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
-        return replace(self.writing, client=client, device=device)
+        self.writing = replace(given, client=None)
+        return given if given.client is not None else replace(given, client=client_of(self.buffer))
 
 
-def frozen_request(request: WorkerRequest, policies: dict[int, Frozen]) -> WorkerRequest:
-    """The same with policy and env instances as they are now, each frozen once."""
-    policy, env = request.policy, request.source.env
-    if policy is not None and not isinstance(policy, RandomPolicy | Frozen):
-        instead = "policy_factory, which builds it in the worker,"
-        held = policies.setdefault(id(policy), Frozen.of(policy, "policy", instead))
-        request = replace(request, policy=held)
-    if request.source.is_instance:
-        held = Frozen.of(env, "an env", "a callable that builds it")
-        request = replace(request, source=replace(request.source, env=held), twin=True)
-    return request
+def first_worker(index: int, n: int) -> int:
+    """The index of the first worker of collection `index`, each having `n`.
+
+    Raises:
+        ValueError: trajectory ids would stop being unique.
+    """
+    if (index + 1) * n > MOST_WORKERS:
+        raise ValueError(
+            f"worker_idx={index} with {n} workers: there may be {MOST_WORKERS} workers in all, so that trajectory ids "
+            "stay unique"
+        )
+    return index * n

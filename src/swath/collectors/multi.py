@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,12 +13,11 @@ import torch
 from swath.collectors.background import Background
 from swath.collectors.base import BaseCollector, LocalCollector, end_quietly
 from swath.collectors.collector import Collector
-from swath.collectors.fragments import Automatic
-from swath.collectors.options import MultiOptions
+from swath.collectors.options import AnyOptions, MultiOptions
 from swath.collectors.paths import paired
-from swath.collectors.remote import TRAJ_POOL, require_state
-from swath.collectors.request import CollectorRequest, requests_of, settings_of, sources_of
+from swath.collectors.remote import TRAJ_POOL
 from swath.collectors.state import OWN, load_fleet
+from swath.collectors.worker_request import rows_of, sources_of, worker_requests
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
 from swath.options import count
@@ -78,16 +76,8 @@ class ManyWorkers(BaseCollector):
         if len(rows) != len(workers):
             raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(rows)}")
         each = zip(workers, rows, strict=True)
-        calls = {worker: ("invoke", method_name, args, kwargs) for worker, (args, kwargs) in each}
-        return list(self.collection.open_group.call_each(calls).values())
-
-    def get_model(self, model_id: str) -> Any:
-        """A copy of the model of an id, as the first worker has it.
-
-        Raises:
-            AttributeError: a path that leads nowhere.
-        """
-        return self.collection.open_group.call_first("get_model", model_id)
+        calls = {worker: ("map_fn", method_name, [args], [kwargs]) for worker, (args, kwargs) in each}
+        return [answer for (answer,) in self.collection.open_group.call_each(calls).values()]
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
         """Frames asked of one worker at a time.
@@ -219,17 +209,10 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
         if count("num_sub_threads", options.num_sub_threads) != 1 and options.backend == "thread":
             warn_of_no_effect("num_sub_threads", "threads share torch's with this process; set num_threads")
         envs = sources_of(options.create_env_fn, options.num_workers, "num_workers")
-        workers = requests_of(
-            options,
-            envs,
-            options.policy,
-            settings_of(vars(options), len(envs)),
-            _shares(options.frames_per_batch, len(envs), sync=self._sync),
-            threads=options.num_sub_threads,
-            masked=options.preemptive_threshold is not None,
-        )
-        automatic = Automatic.asked(after_each_batch=options.update_at_each_batch, before_first=self._sync)
-        self._begin(CollectorRequest(replace(options, sync=self._sync), workers, automatic, name, options.backend))
+        rows, shares = rows_of(vars(options), len(envs)), _shares(options.frames_per_batch, len(envs), sync=self._sync)
+        of_all = {"threads": options.num_sub_threads, "masked": options.preemptive_threshold is not None}
+        own = AnyOptions(**{**vars(options), "sync": self._sync})
+        self._begin(own, worker_requests(own, envs, options.policy, rows, shares, **of_all))
         if threads is not None:
             self._at_end.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(threads)
@@ -259,7 +242,8 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
             WorkerLate: a worker did not answer in time.
         """
         self.collection.gate.require_open()
-        require_state(state_dict)
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"the state dict is of type {type(state_dict).__name__}; give what state_dict() gave")
         names = {f"worker{worker}": worker for worker in sorted(self.collection.jobs.described)}
         missing = [part for part in (*names, *OWN) if part not in state_dict]
         if missing and strict:

@@ -18,9 +18,8 @@ from typing import Any, Protocol, TypeAlias, get_args
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.options import RESTARTS, OnEnvError, Restarts, Survival, TrajFormat, count, one_of
-from swath.rollout.hosts.base import HostSpec
-from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
+from swath.options import RESTARTS, OnEnvError, Restarts, Survival, TrajFormat, count
+from swath.rollout.policies.calling import ExplorationType
 
 Device: TypeAlias = torch.device | str | int | None
 
@@ -39,36 +38,6 @@ class Env(Protocol):
 EnvSource: TypeAlias = str | Callable[..., Any] | Env
 # A module or a callable; `None` for random actions.
 Policy: TypeAlias = Callable[..., Any] | None
-
-
-@dataclass(frozen=True)
-class Devices:
-    """The devices as resolved from a collector's arguments.
-
-    Attributes:
-        env: where the env runs; `None` leaves it where it is.
-        policy: where the policy runs; `None` leaves it where it is.
-        storing: where batches live; `None` sets no device on them.
-        common: the device given for all.
-    """
-
-    env: torch.device | None = None
-    policy: torch.device | None = None
-    storing: torch.device | None = None
-    common: torch.device | None = None
-
-    @property
-    def movable_env(self) -> torch.device | None:
-        """Where an env that can go anywhere runs; `None` leaves it where it is."""
-        return self.env or self.common
-
-    def require_env(self, spec: HostSpec) -> None:
-        """Raise `ValueError` for a device that gymnasium's and PettingZoo's envs cannot go to."""
-        if self.env is not None and spec.device is not None and self.env.type != spec.device.type:
-            raise ValueError(
-                f"env_device={str(self.env)!r}: gymnasium envs run on the CPU, and so do PettingZoo's; leave it out or "
-                "give 'cpu'"
-            )
 
 
 @dataclass(frozen=True)
@@ -162,56 +131,6 @@ class LocalWorker:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerOptions(EveryWorker, LocalWorker):
-    """What can be set for every worker alone: single values, checked."""
-
-    def __post_init__(self) -> None:
-        one_of("on_env_error", self.on_env_error, OnEnvError)
-        if self.policy_factory is not None:
-            self.factory()
-        _ = self.devices, self.exploration, self.max_frames, self.env_kwargs
-
-    @property
-    def devices(self) -> Devices:
-        """Where things are; `device` is not for envs, unless they can go there: `movable_env`."""
-        names = ("device", "env_device", "policy_device", "storing_device")
-        common, env, policy, storing = (as_device(name, getattr(self, name)) for name in names)
-        policy = policy or common
-        return Devices(env, policy, storing or common or (env if env == policy else None), common)
-
-    @property
-    def exploration(self) -> ExplorationType:
-        """How the policy picks actions."""
-        return as_exploration(self.exploration_type)
-
-    @property
-    def max_frames(self) -> int | None:
-        """Most steps of an episode; `None` for no limit."""
-        return _limit("max_frames_per_traj", self.max_frames_per_traj)
-
-    @property
-    def env_kwargs(self) -> Mapping[str, Any]:
-        """Keywords for the env source; `TypeError` for anything but a dict with names as keys."""
-        kwargs = self.create_env_kwargs or {}
-        if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-            raise TypeError(f"create_env_kwargs is {kwargs!r}; it must be a dict of keywords for the env source")
-        return kwargs
-
-    def factory(self) -> Any:
-        """What builds the policy; `ValueError` for a list of several, `TypeError` for what cannot be called."""
-        factory = self.policy_factory
-        if isinstance(factory, Sequence):
-            if len(factory) != 1:
-                raise ValueError(f"policy_factory has {len(factory)} entries for 1 worker; give one per worker")
-            (factory,) = factory
-        if callable(factory):
-            return factory
-        raise TypeError(
-            f"policy_factory is of type {type(factory).__name__}; it must be a callable that builds the policy"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class SharedOptions(EveryWorker):
     """What all collectors take."""
 
@@ -296,7 +215,7 @@ class LocalOptions(LocalWorker, SharedOptions):
     @property
     def random_frames(self) -> int:
         """Frames to collect with random actions first."""
-        return _limit("init_random_frames", self.init_random_frames) or 0
+        return limit("init_random_frames", self.init_random_frames) or 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,9 +282,72 @@ class RayOptions(FleetOptions):
     use_env_creator: bool = False
 
 
+@dataclass(frozen=True)
+class Automatic:
+    """When a collector publishes its policy by itself.
+
+    Attributes:
+        each_draw: when the user draws again.
+        first_draw: also at the first draw.
+        most_fragments: of a worker on one version, before it picks up a newer one; `None` for no limit.
+    """
+
+    each_draw: bool = False
+    first_draw: bool = False
+    most_fragments: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
-    """What `Collector(backend=…)` takes: the options of the class that it builds."""
+    """What `Collector(backend=…)` takes, and the one value that services get, whatever their face: its own options.
+
+    Those that the face does not take are at their defaults.
+    """
+
+    def require_consistent(self, n_workers: int) -> None:
+        """Raise `ValueError` for options that contradict each other, or do not go with so many workers."""
+        _ = self.survival
+        for name in ("prefetch", "max_staleness"):
+            if (value := getattr(self, name)) is not None:
+                count(name, value, least=0)
+        if self.in_order and self.max_staleness is not None:
+            raise ValueError("max_staleness is for asynchronous collection; synchronous batches are never stale")
+        for name in ("preemptive_threshold", "cat_results"):
+            if (value := getattr(self, name)) not in (None, "stack") and not self.in_order:
+                raise ValueError(f"{name}={value!r} is for synchronous collection; leave it out")
+        if self.preemptive_threshold is not None and not 0 <= self.preemptive_threshold <= 1:
+            raise ValueError(f"preemptive_threshold={self.preemptive_threshold!r} must be between 0 and 1")
+        if not (self.cat_results in (None, "stack") or type(self.cat_results) is int):
+            raise ValueError(f"cat_results={self.cat_results!r} must be None, 'stack' or an int")
+        if self.min_workers is not None and self.min_workers > n_workers:
+            raise ValueError(f"min_workers={self.min_workers} must be between 1 and the number of workers, {n_workers}")
+
+    @property
+    def here(self) -> bool:
+        """Whether the one worker lives in this process, in the thread that draws."""
+        return self.backend in (None, "direct")
+
+    @property
+    def in_order(self) -> bool:
+        """Whether every batch has a share of every worker; else every batch is of one worker."""
+        return self.sync is not False
+
+    @property
+    def ahead(self) -> int:
+        """How far ahead workers are asked."""
+        return int(not self.in_order) if self.prefetch is None else self.prefetch
+
+    @property
+    def cat_dim(self) -> int | None:
+        """The dimension along which shares are concatenated; `None` stacks them."""
+        return self.cat_results if isinstance(self.cat_results, int) else None
+
+    @property
+    def automatic(self) -> Automatic:
+        """When weights are published without being told to; `ValueError` for an interval below -1."""
+        most = count("max_weight_update_interval", self.max_weight_update_interval, least=-1)
+        each = self.update_at_each_batch or self.update_after_each_batch or most == 0
+        return Automatic(each, self.in_order and self.update_at_each_batch, None if each or most < 0 else most)
 
 
 def whole_number(name: str, value: Any) -> int:
@@ -382,7 +364,7 @@ def with_method(name: str, value: Any, method: str) -> Any:
     return value
 
 
-def _limit(name: str, value: object) -> int | None:
+def limit(name: str, value: object) -> int | None:
     """`None`, 0 and negative numbers mean no limit."""
     number = 0 if value is None else count(name, value, least=None)
     return number if number > 0 else None

@@ -7,7 +7,7 @@ weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ published, as 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -39,18 +39,14 @@ class Publication:
     also: list[Callable[[], None]] = field(default_factory=list)
     newest: dict[str, Snapshot] = field(default_factory=dict)
 
-    def add(self, items: Items, workers: Sequence[int | None]) -> None:
-        """Publish these, too, instead of what was to be published of the same models for the same workers."""
-        for model_id, given in items.items():
-            item, before = given, self.newest.get(model_id)
-            if given is not None:
-                item = self.newest[model_id] = before if before is not None and before.equals(given) else given
-            for own in self.models.values() if None in workers else ():
-                own.pop(model_id, None)
-            for worker in workers:
-                self.models.setdefault(worker, {})[model_id] = item
-        if not items:
-            self.models.setdefault(None, {})
+    def add(self, model_id: str, worker: int | None, item: Snapshot | None) -> None:
+        """Publish this, too, instead of what was to be published of the same model for the same workers."""
+        if item is not None:
+            before = self.newest.get(model_id)
+            item = self.newest[model_id] = before if before is not None and before.equals(item) else item
+        for own in self.models.values() if worker is None else ():
+            own.pop(model_id, None)
+        self.models.setdefault(worker, {})[model_id] = item
 
 
 class WeightOutlet:
@@ -145,25 +141,28 @@ class WeightOutlet:
         """
         self._gate.require_open()
         workers, kept = self.addressed(worker_ids), getattr(self._mine, "kept", None)
-        silent = {model_id for model_id, scheme in self.schemes.items() if not scheme.sends}
-        sources = {model_id: source for model_id, source in given.items() if model_id not in silent}
+        sources = {model_id: given[model_id] for model_id in given if self._sends(model_id)}
         if given and not sources:
             return self._group.channel.version
-        publication = Publication() if kept is None else kept
-        if not any(map(_by_worker, sources.values())):
-            items = {model_id: self._item(model_id, source) for model_id, source in sources.items()}
-            publication.add(items, [None] if workers is None else workers)
-        elif len(given) > 1 or worker_ids is not None or kept is not None:
-            raise ValueError(
-                "{worker: weights} is one version of one model: publish it without worker_ids, without other "
-                "models, and not within a push of an updater"
-            )
-        else:
-            ((model_id, each),) = sources.items()
-            if unknown := sorted(set(each) - set(self._workers)):
+        items: list[tuple[str, int | None, Snapshot | None]] = []
+        for model_id, source in sources.items():
+            if not _by_worker(source):
+                item = self._item(model_id, source)
+                items += [(model_id, worker, item) for worker in workers or (None,)]
+            elif len(given) > 1 or worker_ids is not None or kept is not None:
+                raise ValueError(
+                    "{worker: weights} is one version of one model: publish it without worker_ids, without other "
+                    "models, and not within a push of an updater"
+                )
+            elif unknown := sorted(set(source) - set(self._workers)):
                 raise ValueError(f"weights are for the workers {unknown}; this collector has {self._workers} only")
-            for worker, own in each.items():
-                publication.add({model_id: self._item(model_id, own)}, [worker])
+            else:
+                items += [(model_id, worker, self._item(model_id, own)) for worker, own in source.items()]
+        publication = Publication() if kept is None else kept
+        if not items:  # another version of the same weights
+            publication.models.setdefault(None, {})
+        for one in items:
+            publication.add(*one)
         if also is not None:
             publication.also.append(also)
         return self._put(publication) if kept is None else self._group.channel.version + 1
@@ -286,6 +285,10 @@ class WeightOutlet:
             self._gate.soon(change)
         return version
 
+    def _sends(self, model_id: str) -> bool:
+        scheme = self.schemes.get(model_id)
+        return scheme is None or scheme.sends
+
     def _source(self, model_id: str) -> Any:
         scheme = self.schemes.get(model_id)
         source = None if scheme is None else scheme.source
@@ -294,7 +297,7 @@ class WeightOutlet:
     def _item(self, model_id: str, given: Any) -> Snapshot | None:
         """A copy; of the policy that acts itself there is nothing to copy."""
         scheme, source = self.schemes.get(model_id), self.fetched(model_id) if given is None else given
-        if self._here is not None and source is self._here.acting.module:
+        if self._here is not None and source is self._here.module:
             return None
         if scheme is not None:
             source = scheme.prepare_weights(source, model_id, scheme.strategy, scheme.context)

@@ -11,14 +11,11 @@ from typing import Any
 from swath.collectors.assembly import add_workers
 from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.collector import Collector
-from swath.collectors.fragments import Automatic
-from swath.collectors.jobs import frozen_request
 from swath.collectors.multi import ManyWorkers
 from swath.collectors.options import AnyOptions, LocalOptions, RayOptions, SharedOptions, defaults
 from swath.collectors.remote_collector import SUB_PROCESSES, kind_of, nested
-from swath.collectors.request import SETTINGS, CollectorRequest, requests_of, settings_of, sources_of, spread
 from swath.collectors.state import load_fleet
-from swath.collectors.worker_request import WorkerRequest
+from swath.collectors.worker_request import SETTINGS, WorkerRequest, rows_of, sources_of, spread, worker_requests
 from swath.extras import need
 from swath.nearest import with_options
 from swath.options import count, seconds
@@ -122,20 +119,18 @@ class RayCollector(ManyWorkers):
         given = {name for name in own.keys() & at_default if own[name] != at_default[name]}
         rows = _rows(own, given, options.collector_kwargs, len(envs), kind)
         settings = {name: value for name, value in rows[0].items() if name in OWN}
-        local = AnyOptions(**{**vars(options), **settings, "sync": bool(options.sync)})
+        local = AnyOptions(**{**vars(options), **settings, "sync": bool(options.sync), "backend": "ray"})
         share = _whole_share(frames, len(envs)) if options.sync else frames
-        workers = requests_of(local, envs, options.policy, rows, [share] * len(envs))
+        workers = worker_requests(local, envs, options.policy, rows, [share] * len(envs))
         workers = _with_resources(workers, options.remote_configs)
         if kind is not Collector:
-            if local.trajectories.per_batch is not None:
-                self._require_plain("trajs_per_batch")
+            for name in ("trajs_per_batch", "init_random_frames"):
+                if getattr(local, name) != at_default[name]:
+                    self._require_plain(name)
             further = [{name: row[name] for name in row.keys() - OWN} for row in rows]
             each = zip(workers, further, strict=True)
-            workers = tuple(nested(kind, one, more, per_actor, options.survival) for one, more in each)
-        self._settings, each_batch = workers[0].options, options.update_after_each_batch
-        automatic = Automatic.asked(after_each_batch=each_batch, interval=options.max_weight_update_interval)
-        place = {"init_config": options.ray_init_config, "workers": len(envs)}
-        self._begin(CollectorRequest(local, workers, automatic, "RayCollector", "ray", place))
+            workers = [nested(kind, one, more, per_actor, options.survival) for one, more in each]
+        self._begin(local, workers)
 
     @property
     def remote_collectors(self) -> list[Any]:
@@ -175,17 +170,17 @@ class RayCollector(ManyWorkers):
         self.collection.gate.require_open()
         self._require_plain("add_collectors()")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
-        own, model = vars(self._settings) | {"envs_per_worker": num_envs}, self.collection.jobs.requests[0]
+        options, model = self.collection.options, self.collection.jobs.requests[0]
+        own = vars(model.options) | {"envs_per_worker": num_envs}
         if policy is not None:
             own["policy_factory"] = None
         rows, acts = _rows(own, (), collector_kwargs, len(envs), Collector), model.policy if policy is None else policy
         if once := [name for row in rows for name in ONCE if name in row]:
             raise ValueError(f"collector_kwargs has {once[0]!r}, which is the same for all workers; leave it out")
-        workers = requests_of(self._request.options, envs, acts, rows, [model.frames] * len(envs))
-        new = [frozen_request(one, {}) for one in _with_resources(workers, remote_configs)]
+        new = worker_requests(options, envs, acts, rows, [model.frames] * len(envs))
         frames = self.frames_per_batch
-        share = (lambda total: _whole_share(frames, total)) if self._request.sync else None
-        add_workers(self.collection, new, share, own_weights=policy is not None)
+        share = (lambda total: _whole_share(frames, total)) if options.in_order else None
+        add_workers(self.collection, _with_resources(new, remote_configs), share, own_weights=policy is not None)
 
     def _require_plain(self, what: str) -> None:
         if self._kind is not Collector:
@@ -289,7 +284,7 @@ def _rows(
         ValueError: what the collector decides; an option given twice with different values; workers that differ in
             what a collector has only once.
     """
-    rows = settings_of(own, n_workers)
+    rows = rows_of(own, n_workers)
     for row, keywords in zip(rows, spread("collector_kwargs", collector_kwargs or {}, n_workers), strict=True):
         if not isinstance(keywords, Mapping):
             raise TypeError(f"collector_kwargs has {type(keywords).__name__}; give a dict of keywords of Collector")
@@ -315,7 +310,7 @@ def _require_known(name: str, kind: type[Any]) -> None:
         raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
 
 
-def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> tuple[WorkerRequest, ...]:
+def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> list[WorkerRequest]:
     """These workers with what each asks of the cluster; torch has as many threads as there are whole CPUs, at least 1.
 
     Raises:
@@ -326,10 +321,8 @@ def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> tu
     for row in rows:
         if not isinstance(row, Mapping):
             raise TypeError(f"remote_configs has {type(row).__name__}; give a dict of options of ray.remote()")
-    return tuple(
-        replace(core, resources=row, threads=max(1, int(row.get("num_cpus") or 1)))
-        for core, row in zip(workers, rows, strict=True)
-    )
+    each = zip(workers, rows, strict=True)
+    return [replace(core, resources=row, threads=max(1, int(row.get("num_cpus") or 1))) for core, row in each]
 
 
 def _whole_share(frames_per_batch: int, n_workers: int) -> int:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
-from swath.collectors.options import Hooks
 from swath.collectors.paths import follow
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.responding import Responder
@@ -33,25 +32,18 @@ from swath.workers.packing import Parcel, travels
 WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
 PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
 """What a worker saves, beside weights."""
-_PUBLIC = (
-    "next update_policy_weights_ receive_weights register_scheme_receiver cascade_execute get_distant_attr map_fn "
-    "set_seed state_dict load_state_dict stats shutdown"
-)
-PUBLIC = tuple(_PUBLIC.split())
-"""What others may call on a worker by its handle."""
 
 travels(*CREATOR, creator_apart)
 
 
 class RemoteWorker(Worker, Responder):
-    """One worker of a fleet.
+    """One worker of a fleet, or the one in this process.
 
     Args:
         request: what it is made of.
 
     Attributes:
-        pre_collect_hook: called before each fragment.
-        post_collect_hook: called with each fragment, as a batch `[*B, T]`.
+        hooks: called around fragments: before each, and with each as a batch `[*B, T]`.
         outside: gives the collector in whose process it lives; paths begin there.
     """
 
@@ -59,14 +51,12 @@ class RemoteWorker(Worker, Responder):
 
     def __init__(self, request: WorkerRequest) -> None:
         Responder.__init__(self, request)
-        self._ask = FragmentRequest()
+        self._ask, self._number, self._interrupted = FragmentRequest(), 0, request.stopped
         self._bell: Any = None
-        Worker.__init__(self, request if self._here else replace(request, stopped=self._is_stopped))
-        self._number = 0
-        self.pre_collect_hook, self.post_collect_hook = request.hooks.before, request.hooks.after
+        Worker.__init__(self, request)
         if request.writing is not None:
-            where = f"worker {self.index} (life {self.life})"
-            self._writer = ReplayWriter(request.writing, self.layout, request.hooks, where)
+            device, where = self.options.devices.storing, f"worker {self.index} (life {self.life})"
+            self._writer = ReplayWriter(request.writing, self.layout, self.hooks, device, where)
 
     @property
     def _root(self) -> Any:
@@ -79,17 +69,11 @@ class RemoteWorker(Worker, Responder):
             host.spec.num_envs,
             self.n_steps,
             layout,
-            Manifest.of(self.acting.policy),
+            Manifest.of(self.policy),
             {} if self._here else signature_of(self.zero_batch(), len(layout.batch_shape) + 1),
             getattr(first_of(host.env), "device", None),
-            self.acting.device,
+            self.device,
         )
-
-    def set_hooks(self, hooks: Hooks) -> None:
-        """Set the functions that are called around fragments."""
-        self.pre_collect_hook, self.post_collect_hook = hooks.before, hooks.after
-        if self._writer is not None:
-            self._writer.delivery.hooks = hooks
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
@@ -103,15 +87,16 @@ class RemoteWorker(Worker, Responder):
         known = {"frames": self._frames, "life": self.life, "policy_version": self.version}
         return known | asdict(self.tally)
 
+    def stopped(self) -> bool:
+        """Whether the fragment ends with this step: the collection, or the user's own interruptor, says so."""
+        if self._bell is not None and self._bell[self._ask.entry] >= self._ask.number:
+            return True
+        return self._interrupted is not None and self._interrupted()
+
     @property
     def env(self) -> Any:
         """The live env, vector env, or list of envs."""
         return self.host.env
-
-    @property
-    def policy(self) -> Any:
-        """The policy that acts here."""
-        return self.acting.policy
 
     @property
     def worker_idx(self) -> int:
@@ -120,19 +105,35 @@ class RemoteWorker(Worker, Responder):
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id: the policy, or what a path leads to."""
-        return self.acting.policy if model_id == POLICY else follow(self._root, model_id)
+        return self.policy if model_id == POLICY else follow(self._root, model_id)
+
+    def getattr_env(self, name: str) -> Any:
+        """An attribute of the first env."""
+        return follow(first_of(self.host.env), name)
+
+    def getattr_policy(self, name: str) -> Any:
+        """An attribute of the policy."""
+        return follow(self.policy, name)
 
     def touch(self) -> int:
         """The version of its weights."""
         return self.version
 
+    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+        """Copy weights into the models, into all of them or none, and run this version."""
+        modules = {one: self.module if one == POLICY else self.get_model(one) for one in models}
+        changes = [fitting(models[one], module) for one, module in modules.items() if module is not None]
+        for change in changes:
+            change()
+        self.version = version
+
     def state_dict(self) -> OrderedDict[str, Any]:
         """Weights, transforms, counters, version, seed and life."""
-        saved, module, stateful = OrderedDict[str, Any](), self.acting.module, getattr(self.host, "stateful", None)
-        if module is not None:
+        saved, stateful = OrderedDict[str, Any](), getattr(self.host, "stateful", None)
+        if self.module is not None:
             saved[WEIGHTS] = OrderedDict(
                 (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
-                for name, value in module.state_dict().items()
+                for name, value in self.module.state_dict().items()
             )
         saved["env_state_dict"] = OrderedDict() if stateful is None else stateful.state_dict()
         saved["frames"], saved["iter"] = self._frames, self._batches - 1
@@ -150,19 +151,22 @@ class RemoteWorker(Worker, Responder):
             KeyError: parts are missing, unless `strict` is false.
             ValueError: weights, for a policy that has none; also only if `strict`. In all cases nothing has changed.
         """
-        acting, stateful = self.acting, getattr(self.host, "stateful", None)
-        require_parts(state_dict, has_weights=acting.module is not None, strict=strict)
-        weights, changes = state_dict.get(WEIGHTS), []
-        if acting.module is not None and weights is not None:
-            changes = [plan(module, weights) for module in acting.modules()]
+        require_parts(state_dict, has_weights=self.module is not None, strict=strict)
+        stateful, weights, changes = getattr(self.host, "stateful", None), state_dict.get(WEIGHTS), []
+        if self.module is not None and weights is not None:
+            modules = [self.policy] if self.acts is self.policy else [self.policy, self.acts]
+            changes = [plan(module, weights) for module in modules]
         life = max(self.life, last_life_of(state_dict)) + 1
         version = int(state_dict.get("policy_version", self.version))
         for change in changes:
             change()
-        self.version = version
+        self.version, seeding = version, self.seeding
         if stateful is not None and state_dict.get("env_state_dict"):
             stateful.load_state_dict(state_dict["env_state_dict"])
-        self.go_on(life, state_dict.get("seed", None if self.seeding is None else self.seeding.root))
+        if "seed" in state_dict:
+            seed = state_dict["seed"]
+            seeding = None if seed is None else replace(seeding or Seeding(seed), root=seed, static=False)
+        self.begin_life(life, seeding)
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
         """As `load_state_dict` without weights, which come by the channel; with these seeds, from this seed."""
@@ -170,18 +174,10 @@ class RemoteWorker(Worker, Responder):
             self.seeding = seeding
         self.load_state_dict(saved, strict=False)
 
-    def getattr_env(self, name: str) -> Any:
-        """An attribute of the first env."""
-        return follow(first_of(self.host.env), name)
-
-    def getattr_policy(self, name: str) -> Any:
-        """An attribute of the policy."""
-        return follow(self.acting.policy, name)
-
     def _make(self, ask: FragmentRequest) -> Parcel:
-        if self.pre_collect_hook is not None:
+        if self.hooks.before is not None:
             with noted(f"pre_collect_hook in {self.who}"):
-                self.pre_collect_hook()
+                self.hooks.before()
         if ask.frames is not None and (n_steps := -(-ask.frames // self.host.spec.num_envs)) != self.n_steps:
             self.make_steps(n_steps)
         since, fragment = self.next_id, self._asked(ask)
@@ -204,7 +200,7 @@ class RemoteWorker(Worker, Responder):
         """
         if self.options.set_truncated:
             fragment.rows.cut_last()
-        hook = self.post_collect_hook if self._writer is None else None
+        hook = self.hooks.after if self._writer is None else None
         if hook is None and not isinstance(fragment.rows, TensorDictRows):
             return fragment
         batch = fragment.to_tensordict(self.layout)
@@ -219,17 +215,6 @@ class RemoteWorker(Worker, Responder):
 
     def _tally(self) -> Tally:
         return self.tally
-
-    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
-        """Copy weights into the models, into all of them or none, and run this version."""
-        modules = {one: self.acting.module if one == POLICY else self.get_model(one) for one in models}
-        changes = [fitting(models[one], module) for one, module in modules.items() if module is not None]
-        for change in changes:
-            change()
-        self.version = version
-
-    def _is_stopped(self) -> bool:
-        return self._bell is not None and self._bell[self._ask.entry] >= self._ask.number
 
 
 def build_remote(request: WorkerRequest) -> Responder:
@@ -254,29 +239,18 @@ def last_life_of(saved: Mapping[str, Any]) -> int:
     return max(int(saved.get(LIFE, 0)), 0 if pool is None else life_of(int(pool["traj_id"]))[1])
 
 
-def require_state(saved: Any) -> Mapping[str, Any]:
-    """The state itself.
-
-    Raises:
-        TypeError: no state dict.
-    """
-    if not isinstance(saved, Mapping):
-        raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
-    return saved
-
-
-def require_parts(saved: Mapping[str, Any], *, has_weights: bool, strict: bool) -> None:
+def require_parts(saved: Any, *, has_weights: bool, strict: bool) -> None:
     """What a worker saves must be there, if `strict`, and nothing that does not fit it.
 
     Raises:
+        TypeError: no state dict.
         KeyError: parts are missing.
         ValueError: weights, for a policy that has none.
     """
-    if not strict:
-        require_state(saved)
-        return
-    missing = [part for part in ((WEIGHTS, *PARTS) if has_weights else PARTS) if part not in saved]
+    if not isinstance(saved, Mapping):
+        raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
+    missing = [part for part in (*PARTS, *[WEIGHTS] * has_weights) if strict and part not in saved]
     if missing:
         raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
-    if not has_weights and WEIGHTS in saved:
+    if strict and not has_weights and WEIGHTS in saved:
         raise ValueError("the state dict has weights, but this policy has none; pass strict=False to leave them out")

@@ -16,20 +16,17 @@ from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
 from swath.collectors.delivery import valid_frames
-from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
+from swath.collectors.messages import Description, FragmentRequest, Head, Tally
 from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiSyncCollector
-from swath.collectors.options import Hooks, WorkerOptions, defaults
-from swath.collectors.paths import follow
+from swath.collectors.options import Hooks, defaults
 from swath.collectors.remote import LIFE, WEIGHTS
-from swath.collectors.replay import ReplayWriter
-from swath.collectors.request import SETTINGS
 from swath.collectors.responding import Responder
-from swath.collectors.worker_request import Seeding, WorkerRequest
+from swath.collectors.worker_request import SETTINGS, Seeding, WorkerOptions, WorkerRequest
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Survival
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined, life_of
 from swath.seeds import fresh_root
-from swath.weights.snapshot import POLICY, Snapshot
+from swath.weights.snapshot import Snapshot
 from swath.workers.packing import Parcel
 
 FAREWELL_S = 24 * 3600.0
@@ -68,19 +65,14 @@ class RemoteCollector(Responder):
         self._collection = self._collector.collection
         self._ends_with_env &= isinstance(self._collector, Collector)  # others replace workers of their own
         self._collection.counters.on_episodes = self._note
-        self._episodes = NO_EPISODES
-        self._handed = 0
-        self._life, seed = request.life, request.seed
+        self._episodes, self._handed, self._life = NO_EPISODES, 0, request.life
         try:
             if self._life:
                 self._go_on_from(self._life - 1, {})
-            if seed is not None:
-                self.seed_with(seed)
-            elif request.twin:  # copies of one env do not share a random state
+            if request.seed is not None:
+                self.seed_with(request.seed)
+            elif request.copies_env:
                 self._collector.set_seed(fresh_root())
-            if request.writing is not None:
-                hooks = Hooks(postproc=request.hooks.postproc)  # the others are called in the collector
-                self._writer = ReplayWriter(request.writing, self.describe().layout, hooks, f"worker {request.worker}")
         except BaseException:
             self.close()
             raise
@@ -98,9 +90,6 @@ class RemoteCollector(Responder):
         """What its batches and weights are like."""
         cores = self._collection.jobs.described
         one = cores[0]
-        if isinstance(self._collector, Collector):
-            zeros = self._collector.fake_tensordict()
-            return replace(one, signature=signature_of(zeros, len(one.layout.batch_shape) + 1))
         if not isinstance(self._collector, MultiSyncCollector):
             return one
         layout = replace(one.layout, batch_shape=(len(cores), *one.layout.batch_shape))
@@ -151,37 +140,11 @@ class RemoteCollector(Responder):
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id; of a collector of several a copy of it."""
-        if model_id != POLICY and isinstance(self._collector, Collector):
-            return follow(self._collector, model_id)  # whatever models it declares itself
         return self._collector.get_model(model_id)
 
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
         self._collection.group.channel.publish(models, version=version)
-
-    def _go_on_from(self, life: int, saved: Mapping[str, Any]) -> None:
-        """Load what was saved; in the life after this one, where nothing was saved of a worker."""
-        lives = {f"worker{number}": {LIFE: life} for number in range(self._collector.num_workers)}
-        self.load_state_dict({LIFE: life, **lives, **saved}, strict=False)
-
-    def _make(self, ask: FragmentRequest) -> Parcel:
-        self._collection.be_random(ask.randomly)
-        batch = self.next()
-        ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
-        next_id = 0 if ids is None else int(ids.max()) + 1
-        if ids is not None:
-            self._life = max(self._life, *(life_of(each)[1] for each in ids[ids >= 0].unique().tolist()))
-        head = Head(
-            self.worker_idx,
-            self._life,
-            self._collection.version if versions is None else int(versions.min()),
-            valid_frames(batch),
-            batch.shape[-1],
-            self._tally(),
-            self._episodes.tobytes(),
-            next_id,
-        )
-        return Parcel(head, batch)
 
     def next(self) -> TensorDictBase:
         """What the collector's own `next` gives, on the CPU; for others by the handle, too.
@@ -196,6 +159,22 @@ class RemoteCollector(Responder):
             raise TypeError(f"next() of {kind} gave {type(batch).__name__}; it must give a TensorDict [*B, T]")
         self._handed += valid_frames(batch)
         return batch if batch.device is None else batch.cpu().clear_device_()
+
+    def _make(self, ask: FragmentRequest) -> Parcel:  # noqa: ARG002  its frames were set at construction
+        batch = self.next()
+        ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
+        next_id = 0 if ids is None else int(ids.max()) + 1
+        if ids is not None:
+            self._life = max(self._life, *(life_of(each)[1] for each in ids[ids >= 0].unique().tolist()))
+        version = self._collection.version if versions is None else int(versions.min())
+        frames, steps, episodes = valid_frames(batch), batch.shape[-1], self._episodes.tobytes()
+        head = Head(self.worker_idx, self._life, version, frames, steps, self._tally(), episodes, next_id)
+        return Parcel(head, batch)
+
+    def _go_on_from(self, life: int, saved: Mapping[str, Any]) -> None:
+        """Load what was saved; in the life after this one, where nothing was saved of a worker."""
+        lives = {f"worker{number}": {LIFE: life} for number in range(self._collector.num_workers)}
+        self.load_state_dict({LIFE: life, **lives, **saved}, strict=False)
 
     def _tally(self) -> Tally:
         """What the collector counts; what it gave to a derived `next` that raised is discarded, too."""

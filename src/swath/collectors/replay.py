@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from swath.collectors.delivery import Delivery, Part, WholeEpisodes
 from swath.collectors.messages import Head, Written
 from swath.collectors.options import Hooks, Trajectories
@@ -29,14 +27,12 @@ class WriteRequest:
         client: its own, of the replay buffer.
         trajectories: how batches are made of episodes.
         keep_ids: whether trajectory ids are written.
-        device: where batches live; `None` leaves them without a device.
         cut: leave out the steps of a fragment that were not made.
     """
 
     client: Any
     trajectories: Trajectories
     keep_ids: bool = True
-    device: torch.device | None = None
     cut: bool = False
 
 
@@ -47,11 +43,12 @@ class ReplayWriter:
         request: with what.
         layout: names and extras of its fragments.
         hooks: the user's functions that are called with what is written.
+        device: where batches live; `None` leaves them without a device.
         where: which worker this is, for notes.
     """
 
-    def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks, where: str) -> None:
-        wanted, self._asked, self._counters = request.trajectories, request, Counters()
+    def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks, device: Any, where: str) -> None:
+        wanted, self._asked, self._device, self._counters = request.trajectories, request, device, Counters()
         of_its_own = request.keep_ids, request.client, f" in {where}"
         # Whoever asks a worker sees to it that nobody does after shutdown.
         self.delivery = Delivery(layout, wanted, hooks, self._counters, lambda: None, *of_its_own)
@@ -84,11 +81,11 @@ class ReplayWriter:
 
     def _parts(self, head: Head, body: Any) -> Iterator[Part]:
         """What is written at a time."""
-        layout, device = self.delivery.layout, self._asked.device
+        layout = self.delivery.layout
         batch = body.to_tensordict(layout) if isinstance(body, Fragment) else body
         if head.steps < batch.shape[-1] and not layout.masked:
             return  # a shutdown has ended the fragment
-        batch = batch if device is None else batch.to(device)
+        batch = batch if self._device is None else batch.to(self._device)
         made = Part(batch[..., : head.steps] if self._asked.cut else batch, head.episodes)
         if self._whole is None:
             yield made
@@ -98,7 +95,15 @@ class ReplayWriter:
             yield part
 
 
-def first_client(buffer: Any) -> Any:
-    """A client of a replay buffer; `None` if it has none, or is its own, which only its own process can write to."""
+def client_of(buffer: Any) -> Any:
+    """A client of a replay buffer; `None` if it has none, or is its own, which only its own process can write to.
+
+    Raises:
+        TypeError: it cannot be extended.
+    """
     client = buffer.client() if callable(getattr(buffer, "client", None)) else None
-    return None if client is buffer else client
+    if client is buffer or client is None:
+        return None
+    if not callable(getattr(client, "extend", None)):
+        raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
+    return client

@@ -1,4 +1,4 @@
-"""What a collection asks of whatever makes its fragments elsewhere.
+"""What a collection asks of whatever makes its fragments: one worker, or a whole collector.
 
     describe()       ─▶ Description
     collect(ask)     ─▶ fragment ─▶ Parcel(Head, arrays) | Broken
@@ -6,7 +6,7 @@
     other methods    between two fragments
     close()
 
-Behind it is one worker core, or a whole collector. Runs in the worker, in one thread.
+Runs in the worker, in one thread.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from swath.collectors.messages import Broken, Description, FragmentRequest, Head, Tally
+from swath.collectors.options import Hooks
 from swath.collectors.paths import call_at, follow, paired
 from swath.collectors.replay import ReplayWriter
 from swath.collectors.worker_request import Seeding, WorkerRequest
@@ -28,6 +29,12 @@ from swath.weights.channel import Update
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import POLICY
 from swath.workers.packing import Parcel
+
+PUBLIC = (
+    *("next", "update_policy_weights_", "receive_weights", "register_scheme_receiver", "cascade_execute", "map_fn"),
+    *("get_distant_attr", "set_seed", "state_dict", "load_state_dict", "stats", "shutdown"),
+)
+"""What others may call on a worker by its handle."""
 
 BEGINNING_ANEW = ("reset", "seed_with", "set_seed", "restore", "load_state_dict", "move_to")
 """Control calls after which episodes begin anew: what waits to be written is dropped then."""
@@ -44,10 +51,9 @@ class Responder(Member):
     """
 
     def __init__(self, request: WorkerRequest) -> None:
-        self._built_by, self._here = request.built_by, request.here
+        self._built_by, self._here, self.hooks = request.built_by, request.here, request.hooks
         self._ends_with_env = request.options.on_env_error == "restart" and not request.here
-        self._own_versions = 0
-        self._frames = self._batches = 0
+        self._own_versions = self._frames = self._batches = 0
         self._writer: ReplayWriter | None = None
 
     @abstractmethod
@@ -107,6 +113,12 @@ class Responder(Member):
         if difference:
             self._unfit = ValueError(f"its fragments cannot be joined with those of others: {difference}")
 
+    def set_hooks(self, hooks: Hooks) -> None:
+        """Set the functions that are called around fragments."""
+        self.hooks = hooks
+        if self._writer is not None:
+            self._writer.delivery.hooks = hooks
+
     def shutdown(self) -> None:
         """Close the envs."""
         self.close()
@@ -120,10 +132,6 @@ class Responder(Member):
         """Follow a path from here and call what is found, or return it."""
         return call_at(self._root, attr_path, args, kwargs)
 
-    def invoke(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """As `cascade_execute`, whatever the names of the arguments."""
-        return call_at(self._root, path, args, kwargs)
-
     def get_distant_attr(self, path: str) -> Any:
         """What a path from here leads to."""
         return follow(self._root, path)
@@ -135,8 +143,8 @@ class Responder(Member):
         list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Any]:
         """Call a method once per entry; see the collector's `map_fn`."""
-        method = follow(self._root, method_name)
-        return [method(*args, **kwargs) for args, kwargs in paired(list_of_args, list_of_kwargs, 1)]
+        rows = paired(list_of_args, list_of_kwargs, 1)
+        return [call_at(self._root, method_name, args, kwargs) for args, kwargs in rows]
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed this worker alone; see the collector's `set_seed`."""
@@ -165,7 +173,7 @@ class Responder(Member):
             ValueError: none or several are given, or `model_id` beside `weights_dict`.
             KeyError, ValueError, TypeError: they do not fit.
         """
-        by_model = sources_of(model_id, {"policy_or_weights": policy_or_weights, **forms})
+        by_model = weights_of(model_id, {"policy_or_weights": policy_or_weights, **forms})
         if any(source is None for source in by_model.values()):
             raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
         taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
@@ -208,7 +216,7 @@ FORMS = ("policy_or_weights", "policy_weights", "weights", "policy", "weights_di
 """How weights may be given."""
 
 
-def sources_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
+def weights_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
     """The weights that were given in one of several forms, by model; `None` for those that are to be fetched.
 
     Args:

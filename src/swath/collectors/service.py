@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from swath.collectors.delivery import Delivery, Drawn, Part, WholeEpisodes
+from swath.collectors.delivery import Delivery, Drawn, Joiner, Part, WholeEpisodes
 from swath.collectors.fragments import Fragments, head_of
 from swath.collectors.gather import AsReady, InOrder
-from swath.collectors.jobs import WorkerJobs
-from swath.collectors.joining import Joiner
+from swath.collectors.jobs import WorkerJobs, first_worker
+from swath.collectors.options import AnyOptions
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
 from swath.group.local import Gate
@@ -31,6 +31,7 @@ class CollectorService:
     """Draws batches from workers until the total is reached. Any thread may call; one draws at a time.
 
     Attributes:
+        options: of the face.
         group: the workers, what they are to be asked for, and what is known of them.
         jobs: how they are brought up.
         gather: decides who is asked next.
@@ -38,9 +39,9 @@ class CollectorService:
         delivery: what happens to batches on their way out.
         batch_frames: frames of a batch.
         gate: who may draw; whether it is open.
-        random_frames: how many are collected with random actions first.
     """
 
+    options: AnyOptions
     group: Fragments
     jobs: WorkerJobs
     gather: InOrder | AsReady
@@ -48,7 +49,6 @@ class CollectorService:
     delivery: Delivery
     batch_frames: int
     gate: Gate
-    random_frames: int = 0
 
     def __post_init__(self) -> None:
         wanted, self.buffer = self.delivery.trajectories, self.delivery.buffer
@@ -133,7 +133,7 @@ class CollectorService:
 
     def begin_randomly(self) -> None:
         """Let so many batches be random as are left of the random beginning."""
-        batches = -(-self.random_frames // self.batch_frames) - self.counters.frames // self.batch_frames
+        batches = -(-self.options.random_frames // self.batch_frames) - self.counters.frames // self.batch_frames
         self.group.random_batches = max(0, batches)
 
     def set_hooks(self, **changed: Any) -> None:
@@ -145,11 +145,20 @@ class CollectorService:
         else:
             group.call("set_hooks", jobs.hooks)
 
-    def be_random(self, randomly: bool) -> None:
-        """Let batches be random from now on, or no more; what is in flight is dropped if it is not so."""
-        if randomly != (self.group.random_batches > 0):
-            self.forget()
-            self.group.random_batches = sys.maxsize if randomly else 0
+    def seed(self, root: int, *, static: bool = False) -> None:
+        """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
+        with self.forgetting() as calls:
+            self.jobs.seed_with(root, static=static)
+            calls.update(self.group.to_all("seed_with", self.jobs.seeding))
+
+    def move_to(self, index: int) -> None:
+        """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
+        jobs = self.jobs
+        with self.forgetting() as calls:
+            jobs.first = first_worker(index, len(jobs.described))
+            for worker in jobs.described:
+                jobs.lives[worker] = jobs.last_life(worker) + 1
+                calls[worker] = "move_to", jobs.first + worker
 
     def close(self, timeout: float, *, close_env: bool = True) -> None:
         """End the collection, its workers and their places.

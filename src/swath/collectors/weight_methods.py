@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar, TypeAlias
 
 from swath.collectors.background import Background
+from swath.collectors.options import AnyOptions, Automatic
 from swath.collectors.outlet import WeightOutlet
-from swath.collectors.request import CollectorRequest
-from swath.collectors.responding import sources_of
+from swath.collectors.responding import weights_of
 from swath.collectors.service import CollectorService
+from swath.collectors.worker_request import WorkerRequest
 from swath.errors import warn
 from swath.options import deadline
 from swath.weights.schemes import OUTLETS, WeightSyncScheme, require_schemes
@@ -43,7 +44,6 @@ class TakesWeights:
     """Methods that publish weights, from any thread, before, during and between draws. After shutdown: `Closed`."""
 
     collection: CollectorService
-    _request: CollectorRequest
     _outlet: WeightOutlet
     _background: Background
     # What is done after shutdown, whatever that raises.
@@ -95,7 +95,7 @@ class TakesWeights:
         if policy_weights is not None:
             warn("policy_weights= is now policy_or_weights=", DeprecationWarning)
         forms = {"policy_or_weights": policy_or_weights, "policy_weights": policy_weights, "weights": weights}
-        given = sources_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
+        given = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
         patience = deadline("timeout_s", timeout_s)
         self._require_ready()
         updater = self._outlet.updater
@@ -146,7 +146,7 @@ class TakesWeights:
             RuntimeError: a sender cannot be reached.
         """
         self.collection.gate.require_open()
-        given = sources_of(None, {"policy_or_weights": policy_or_weights, "weights": weights, "policy": policy})[POLICY]
+        given = weights_of(None, {"policy_or_weights": policy_or_weights, "weights": weights, "policy": policy})[POLICY]
         if self._outlet.receivers:
             if given is not None:
                 raise ValueError("weights are given, but this collector takes its weights from registered receivers")
@@ -205,22 +205,23 @@ class TakesWeights:
         """The same as `policy_version`."""
         return self.collection.version
 
-    def _weight_sources(self, request: CollectorRequest) -> tuple[WeightUpdaterBase | None, Schemes, Schemes]:
+    def _weight_sources(
+        self, options: AnyOptions, workers: Sequence[WorkerRequest]
+    ) -> tuple[WeightUpdaterBase | None, Schemes, Schemes]:
         """The updater, and by model the schemes that send and those that receive.
 
         Raises:
             TypeError: updater and schemes, or something that is neither.
             ValueError: automatic updates have nothing to publish.
         """
-        options, declared = request.options, request.options.weight_sync_schemes
+        declared, automatic = options.weight_sync_schemes, options.automatic
         if options.weight_updater is not None and declared is not None:
             raise TypeError("weight_updater and weight_sync_schemes are both given; give one or the other")
-        updater, senders = made_updater(options.weight_updater, options.policy), {}
-        if declared is not None:
-            senders = require_schemes("weight_sync_schemes", declared)
-        elif updater is None and self._scheme is not None:
+        updater = made_updater(options.weight_updater, options.policy)
+        senders = require_schemes("weight_sync_schemes", declared)
+        if declared is None and updater is None and self._scheme is not None:
             senders = {POLICY: self._scheme()}
-        if not request.automatic.off and request.workers[0].options.policy_factory is not None:
+        if automatic != Automatic() and workers[0].options.policy_factory is not None:
             scheme = senders.get(POLICY)
             supplied = options.policy is not None or (
                 scheme is not None and not (scheme.sends and scheme.source is None)
@@ -234,13 +235,13 @@ class TakesWeights:
 
     def _begin_weights(self, updater: WeightUpdaterBase | None, senders: Schemes, receivers: Schemes) -> None:
         """Set these up, and what workers begin with."""
-        options, workers = self._request.options, self._request.workers
+        options, jobs = self.collection.options, self.collection.jobs
         self._outlet = OUTLETS[self] = WeightOutlet(self.collection, options.policy)
         self._at_end.callback(self._outlet.close)
         self.weight_updater = updater
         for model_id, scheme in senders.items():
             scheme.init_on_sender(model_id=model_id, context=self)
-        self._outlet.begin(built_there=workers[0].options.policy_factory is not None)
+        self._outlet.begin(built_there=jobs.requests[0].options.policy_factory is not None)
         if receivers:
             self.register_scheme_receiver(receivers)
 

@@ -1,22 +1,25 @@
 """The worker: a host, a policy and the loop, which together make fragments.
 
 draw ──▶ begin episodes where needed ──▶ T × steps() ──▶ Rows ──▶ ids ──▶ Fragment(version)
+
+In the process of the user, the user's own policy acts within draws, and a snapshot of it in the background: training in
+the user's thread never reaches the background thread unless it is published.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from swath.collectors.acting import Acting
 from swath.collectors.messages import Tally
-from swath.collectors.worker_request import Seeding, WorkerRequest, first_reset, require_possible
+from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
 from swath.rollout.buffer import Rows, TensorDictRows
@@ -27,11 +30,19 @@ from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failur
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.loop import Actor, Rules, Stage, StepLimit, go_on, steps
-from swath.rollout.policies.binding import RandomPolicy, buffer_for, from_factory, randomly
-from swath.rollout.policies.calling import BoundPolicy, Finite, require_finite
-from swath.rollout.seeding import PrivateStreams
+from swath.rollout.policies.binding import RandomPolicy, bind, buffer_for, from_factory, randomly
+from swath.rollout.policies.calling import (
+    Binding,
+    BoundPolicy,
+    ExplorationType,
+    Finite,
+    compiled,
+    device_of,
+    require_finite,
+)
+from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Leaves
-from swath.seeds import derive
+from swath.seeds import derive, fresh_root
 
 MOST_FAILURES_IN_A_ROW = 3
 _log = logging.getLogger("swath")
@@ -45,7 +56,9 @@ class Worker:
 
     Attributes:
         host: the envs.
-        acting: which module acts.
+        policy: what acts within draws: as given, or a copy where its device is another.
+        device: where its inputs go; `None` for the CPU.
+        acts: what acts now.
         options: when episodes begin and end, and what to do when envs fail.
         layout: names and extras of its fragments.
         index: which worker it is.
@@ -62,17 +75,25 @@ class Worker:
 
     def __init__(self, request: WorkerRequest) -> None:
         options, source = request.options, request.source
-        self.options, self.index, self.life, self._stopped = options, request.worker, request.life, request.stopped
+        self.options, self.index, self.life = options, request.worker, request.life
         host = self.host = build(source, Fitting(options.max_frames, options.devices.movable_env))
         copies = host.env[1:] if isinstance(host.env, list) else []  # an instance of the user's stays open
         with closed_on_failure(copies if source.is_instance else [host]):
-            require_possible(host, request)
-            self._observation = first_reset(host, request)
+            self._require_possible(request)
+            self.version, self.beside_others, self.tally = 0, False, Tally()
+            self._observation = self._first_reset(request.copies_env)
             policy = RandomPolicy() if request.policy is None else request.policy
-            if options.policy_factory is not None:
-                policy = from_factory(options.factory(), first_of(host.env))
-            self.acting = Acting(options, policy, host.spec)
-            self._act_with(self.acting.bound(self._observation))
+            if callable(options.policy_factory):
+                policy = from_factory(options.policy_factory, first_of(host.env))
+            self.policy = self.acts = placed(policy, options.devices.policy)
+            self.device = options.devices.policy or device_of(self.policy)
+            self._own = self._bound(self.policy, self._observation)
+            if not self._own.explores and options.exploration is not ExplorationType.RANDOM:
+                warn_of_no_effect(
+                    f"exploration_type={options.exploration.name}",
+                    "the policy does not take it; give it a parameter of that name, or use a TensorDict module",
+                )
+            self._act_with(self._own)
             self.layout = Layout(
                 batch_shape=host.spec.batch_shape,
                 observation=host.spec.observed,
@@ -83,7 +104,6 @@ class Worker:
                 masked=host.spec.skips or request.masked,
                 open=isinstance(host.spec, TensorDictSpec),
             )
-            self.version, self.beside_others, self.tally = 0, False, Tally()
             self.seeding: Seeding | None = None
             self._stage = Stage(self._observation)
             self._stale = False
@@ -106,15 +126,29 @@ class Worker:
         """Above every trajectory id given."""
         return self._ids.next_id
 
+    @property
+    def who(self) -> str:
+        """Which worker this is, in words."""
+        return f"worker {self.index} (life {self.life}, policy version {self.version})"
+
+    @property
+    def module(self) -> nn.Module | None:
+        """What holds the weights that act now; `None` if there are none."""
+        return self.acts if isinstance(self.acts, nn.Module) and self.acts.state_dict() else None
+
     def enter_background(self) -> None:
         """From the next fragment on a copy of the policy acts, beside threads that draw from the same generators."""
         self.beside_others = True
-        self._go_on_with(self.acting.copied(self._stage.observation))
+        if isinstance(self.policy, nn.Module):
+            self.acts = copy.deepcopy(self.policy)
+            self._go_on_with(self._bound(self.acts, self._stage.observation))
 
     def leave_background(self) -> None:
         """From the next fragment on the user's own policy acts again."""
         self.beside_others = False
-        self._go_on_with(self.acting.restored())
+        if self.acts is not self.policy:
+            self.acts = self.policy
+            self._go_on_with(self._own)
 
     def make_fragment(self, *, randomly: bool = False) -> Fragment:
         """Collect one fragment.
@@ -134,6 +168,10 @@ class Worker:
                 self._broken = raised.cause if self._rebuilds else None
                 if self._broken is None or failures == MOST_FAILURES_IN_A_ROW:
                     raise self._noted(raised) from raised.cause.__cause__
+
+    def stopped(self) -> bool:
+        """Whether the fragment ends with this step. To be overridden."""
+        return False
 
     def reset(self, index: list[int] | None = None) -> None:
         """Begin fresh episodes with the next fragment, in all envs or in these."""
@@ -156,38 +194,32 @@ class Worker:
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
         self.seeding, self._stale = seeding, True
         if not seeding.envs_only:
-            self._streams = PrivateStreams(derive(root, "policy", self.index, self.life), self.acting.device)
+            self._streams = PrivateStreams(derive(root, "policy", self.index, self.life), self.device)
         try:
             with self._random_states():
                 self._reset(seeds)
         except EnvRaised as raised:
             raise self._noted(raised) from raised.cause.__cause__
 
-    def next_life(self, life: int) -> None:
-        """Go on under another life number, so that ids exceed all before; fresh episodes begin."""
-        self.life = life
-        self._ids = self._new_ids()
-        self._stale = True
-        if self.seeding is not None:
-            self.seed_with(self.seeding)
+    def begin_life(self, life: int, seeding: Seeding | None) -> None:
+        """Go on under another life number, so that ids exceed all before; fresh episodes begin.
 
-    def go_on(self, life: int, seed: int | None) -> None:
-        """Begin a life with the seed of a collection that was saved; without one the process's generators are used."""
-        if seed is None:
-            self.seeding = self._streams = None
+        Args:
+            life: the number.
+            seeding: where seeds come from; without it the process's generators are used.
+        """
+        self.life, self.seeding, self._stale = life, seeding, True
+        self._ids = self._new_ids()
+        if seeding is None:
+            self._streams = None
         else:
-            self.seeding = replace(self.seeding or Seeding(seed), root=seed, static=False)
-        self.next_life(life)
+            self.seed_with(seeding)
 
     def move_to(self, index: int) -> None:
         """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
         if index != self.index:
             self.index = index
-            self.next_life(self.life + (self._ids.given > 0))
-
-    def _new_ids(self) -> TrajectoryIds:
-        counted = self.options.max_frames is not None
-        return TrajectoryIds(self.host.spec.num_envs, worker=self.index, life=self.life, counted=counted)
+            self.begin_life(self.life + (self._ids.given > 0), self.seeding)
 
     def make_steps(self, n_steps: int) -> None:
         """Make fragments of so many steps from the next one on."""
@@ -210,14 +242,69 @@ class Worker:
         self.tally.fragments_lost += 1
         self.tally.frames_discarded += frames
 
-    @property
-    def who(self) -> str:
-        """Which worker this is, in words."""
-        return f"worker {self.index} (life {self.life}, policy version {self.version})"
-
     def close(self) -> None:
         """Close the envs."""
         self.host.close()
+
+    def _require_possible(self, request: WorkerRequest) -> None:
+        """Check that the envs can do what is asked of them.
+
+        Raises:
+            RuntimeError: no entry says that an episode was truncated, and the last step of a fragment must be marked.
+            ValueError: a device that they cannot go to; or they step only as a whole, and cannot follow the rules for
+                single ones.
+        """
+        spec, options, device = self.host.spec, self.options, self.options.devices.env
+        if device is not None and spec.device is not None and device.type != spec.device.type:
+            raise ValueError(
+                f"env_device={str(device)!r}: gymnasium's and PettingZoo's envs run on the CPU; leave it out"
+            )
+        if options.set_truncated and not spec.truncates:
+            raise RuntimeError(
+                "set_truncated=True, but no truncated key could be found in the environment; "
+                "call env.add_truncated_keys() before handing it in"
+            )
+        if options.max_frames is not None and not spec.resettable:
+            raise ValueError(
+                f"max_frames_per_traj={options.max_frames} must reset single envs of a vector env that cannot; "
+                "use one with autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
+            )
+        if options.on_env_error == "reset" and not spec.alone and request.source.is_instance:
+            kind = type(request.source.env).__name__
+            raise ValueError(f"on_env_error='reset' builds {kind} anew: pass a callable that returns it")
+
+    def _first_reset(self, copies: bool) -> Leaves:
+        """The reset with which the first episodes begin; copies of one instance get seeds of their own."""
+        n, root = self.host.spec.num_envs, fresh_root()
+        try:
+            observation = self.host.reset_all([derive(root, "env", env) for env in range(n)] if copies else None)
+        except EnvRaised as raised:
+            raised.cause.add_note(f"raised by the first reset of env {raised.env}")
+            raise raised.cause from raised.cause.__cause__
+        if self.options.check_finite:
+            require_finite("observation", self.host.spec.observed, observation)
+        return observation
+
+    def _bound(self, policy: Any, observation: Leaves) -> BoundPolicy:
+        """A policy bound to the envs by one call on this observation."""
+        options = self.options
+        called = compiled(policy, options.compile_policy, options.cudagraph_policy)
+        recurrent = options.auto_register_policy_transforms is not False
+        binding = Binding(self.device, options.exploration, options.trust_policy, recurrent)
+        with preserved(self.device), torch.no_grad():
+            return bind(called, self.host.spec, observation, binding)
+
+    def _act_with(self, policy: BoundPolicy) -> None:
+        self.bound = policy
+        self._acting, self._randomly = self._checked(policy), self._checked(randomly(self.host.spec, policy))
+
+    def _go_on_with(self, policy: BoundPolicy) -> None:
+        """Act with another policy of the same kind, which takes over what was remembered."""
+        policy.take_over(self.bound)
+        self._act_with(policy)
+
+    def _checked(self, policy: BoundPolicy) -> Actor:
+        return Finite(policy, self.host.spec.observed) if self.options.check_finite else policy
 
     def _collect(self, *, randomly: bool) -> Fragment:
         rows, made = self._buffer.open(), 0
@@ -225,7 +312,7 @@ class Worker:
             with torch.no_grad(), self._random_states():
                 if self._stale or self.options.reset_at_each_iter:
                     self._reset(None)
-                write, stopped = self._buffer.write, self._stopped
+                write, stopped = self._buffer.write, self.stopped
                 source = steps(self.host, self._randomly if randomly else self._acting, self._stage, self._rules)
                 for step in islice(source, self.n_steps):
                     write(rows, made, step)
@@ -257,16 +344,6 @@ class Worker:
             counts = None if counts is None else np.pad(counts, behind)
         return Fragment(rows, ids, counts, self.version, made)
 
-    def _act_with(self, policy: BoundPolicy) -> None:
-        self.bound = policy
-        self._acting, self._randomly = self._checked(policy), self._checked(randomly(self.host.spec, policy))
-
-    def _go_on_with(self, policy: BoundPolicy | None) -> None:
-        """Act with another policy of the same kind, if there is one; it takes over what was remembered."""
-        if policy is not None:
-            policy.take_over(self.bound)
-            self._act_with(policy)
-
     def _reset(self, seeds: list[int] | None) -> None:
         self._begin_with(self._rules.failures.begin_all(self.host, seeds))
 
@@ -288,12 +365,13 @@ class Worker:
         _log.warning("%s: %r; its envs are built anew, in life %d", self.who, self._broken, self.life + 1)
         observation = self.host.rebuild()
         self._broken = None
-        self.next_life(self.life + 1)
+        self.begin_life(self.life + 1, self.seeding)
         if self.seeding is None:
             self._begin_with(observation)
 
-    def _checked(self, policy: BoundPolicy) -> Actor:
-        return Finite(policy, self.host.spec.observed) if self.options.check_finite else policy
+    def _new_ids(self) -> TrajectoryIds:
+        counted = self.options.max_frames is not None
+        return TrajectoryIds(self.host.spec.num_envs, worker=self.index, life=self.life, counted=counted)
 
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
@@ -305,3 +383,13 @@ class Worker:
         seed = self.host.seed_of(raised.env)
         raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self.who}")
         return raised.cause
+
+
+def placed(policy: Any, device: torch.device | None) -> Any:
+    """The policy itself, or a copy on `device` if its weights are elsewhere."""
+    if device is None or not isinstance(policy, nn.Module):
+        return policy
+    tensors = [value for value in policy.state_dict().values() if isinstance(value, torch.Tensor)]
+    if all(tensor.device.type == device.type and device.index in (None, tensor.device.index) for tensor in tensors):
+        return policy
+    return copy.deepcopy(policy).to(device)
