@@ -56,25 +56,33 @@ class Held:
 
 
 def test_what_is_left_in_the_last_moment_is_done_all_the_same(gate):
-    class Lock:
-        """Somebody comes between the last look and the release."""
+    """Somebody comes while the turn is being given back, and leaves it to whoever had the turn."""
 
-        def __init__(self, lock):
-            self.lock, self.come = lock, [lambda: gate.soon(lambda: done.append(1))]
-
-        def acquire(self, **how):
-            return self.lock.acquire(**how)
-
-        def release(self):
-            if self.come:
-                Thread(self.come.pop()).join()
+    class Changed(threading.Condition):
+        def __enter__(self):
+            entered.append(True)
+            if len(entered) == 2:
+                Thread(lambda: gate.soon(lambda: done.append(1))).join()
                 assert done == []
-            self.lock.release()
+            return super().__enter__()
 
-    done, gate._lock = [], Lock(gate._lock)
+    done, entered, gate._changed = [], [], Changed()
     with gate.collecting():
         pass
     assert done == [1]
+
+
+def test_ctrl_c_in_the_moment_in_which_a_turn_is_taken_leaves_the_gate_free(gate):
+    class Interrupted(threading.Condition):
+        def wait_for(self, *args):
+            assert super().wait_for(*args)
+            raise KeyboardInterrupt
+
+    gate._changed = Interrupted()
+    with pytest.raises(KeyboardInterrupt), gate.collecting():
+        pass
+    gate._changed = threading.Condition()
+    assert Thread(lambda: pass_through(gate, 60.0)).join().error is None
 
 
 def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
@@ -93,7 +101,7 @@ def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
             stop.set()
 
     calling = Thread(control)
-    while not gate._turnstile.locked():
+    while len(gate._threads) < 2:
         pass
     collecting = Thread(collect)
     held.release()
@@ -105,7 +113,7 @@ def test_a_control_call_that_waits_comes_before_the_next_fragment(gate):
 def test_waiting_calls_hear_of_the_closing(gate):
     held = Held(gate)
     waiting = Thread(lambda: pass_through(gate, 60.0))
-    while not gate._turnstile.locked():
+    while len(gate._threads) < 2:
         pass
     closing = Thread(lambda: gate.close(10, lambda: None))
     while not gate.halted:

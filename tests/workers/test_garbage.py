@@ -24,8 +24,10 @@ def test_what_is_collected_is_closed_in_another_thread():
 
 
 def test_an_error_is_logged(caplog):
-    watch = GarbageWatch(Owner(), lambda: 1 / 0, at_exit=False)
-    watch.end()
+    closed = threading.Event()
+    GarbageWatch(Owner(), lambda: 1 / 0, at_exit=False)
+    GarbageWatch(Owner(), closed.set, at_exit=False)
+    assert closed.wait(LIMIT_S)
     assert "ZeroDivisionError" in caplog.text
 
 

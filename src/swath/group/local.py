@@ -28,7 +28,7 @@ CONTROL_DEADLINE_S = 600.0
 
 
 class Gate:
-    """Order among threads.
+    """Order among threads: one at a time has its turn, in the order in which they came.
 
     A fragment is made inside `collecting()`, a control call runs inside `control()`: never both at once, and a control
     call that waits comes before the next fragment. What must not wait is left with `soon()` and done right after the
@@ -38,8 +38,8 @@ class Gate:
     def __init__(self, name: str) -> None:
         self.name = name
         self.halted = self.closed = False
-        self._turnstile = threading.Lock()  # whoever waits for the lock holds it, so that nobody overtakes
-        self._lock, self._drawing = threading.RLock(), threading.Lock()
+        self._changed, self._drawing = threading.Condition(), threading.Lock()
+        self._threads: deque[int] = deque()  # the first has its turn, the others wait
         self._maker: int | None = None  # the thread that makes a fragment now
         self._later: deque[Callable[[], None]] = deque()
 
@@ -58,9 +58,9 @@ class Gate:
     @contextmanager
     def collecting(self) -> Iterator[None]:
         """A fragment is being made; what was left is done before, what is left meanwhile right after it."""
-        with self._turn(CONTROL_DEADLINE_S, "the control call in progress did not end; draw again later"):
-            self._maker = threading.get_ident()
+        with self._open_turn(CONTROL_DEADLINE_S, "the control call in progress did not end; draw again later"):
             try:
+                self._maker = threading.get_ident()
                 yield
             finally:
                 self._maker = None
@@ -76,7 +76,7 @@ class Gate:
         """
         self.require_between()
         patience = CONTROL_DEADLINE_S if deadline is None else deadline
-        with self._turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
+        with self._open_turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
             yield
 
     def soon(self, action: Callable[[], None]) -> None:
@@ -109,43 +109,57 @@ class Gate:
                 action()
 
         self.halted = True
-        if self._lock.acquire(timeout=timeout):
-            try:
+        with self._turn(timeout) as mine:
+            if mine:
                 close()
-            finally:
-                self._lock.release()
-        else:
-            self._later.append(close)
-            self._do_later()
+            else:
+                self._later.append(close)
+        self._do_later()
         if not self.closed:
             why = f"a step of the env or the policy has not returned within {timeout} s"
             raise WorkerLate(f"{why}; envs are closed as soon as it does", workers=(0,), deadline=timeout)
 
     @contextmanager
-    def _turn(self, deadline: float, late: str) -> Iterator[None]:
-        acquired = self._turnstile.acquire(timeout=deadline)
-        if acquired:
-            try:
-                acquired = self._lock.acquire(timeout=deadline)
-            finally:
-                self._turnstile.release()
-        if not acquired:
-            raise WorkerLate(f"after {deadline} s: {late}", workers=(0,), deadline=deadline)
+    def _open_turn(self, deadline: float, late: str) -> Iterator[None]:
         try:
-            self.require_open()
-            self._do_later()
-            yield
+            with self._turn(deadline) as mine:
+                if not mine:
+                    raise WorkerLate(f"after {deadline} s: {late}", workers=(0,), deadline=deadline)
+                self.require_open()
+                self._do_later()
+                yield
         finally:
-            self._lock.release()
             self._do_later()
 
+    @contextmanager
+    def _turn(self, timeout: float) -> Iterator[bool]:
+        """Wait for a turn; whether it came in time. A thread that has its turn may take another one within it.
+
+        Ctrl-C may come between any two lines: whoever has left is not in the queue any more.
+        """
+        me = threading.get_ident()
+        if me in self._threads:
+            yield True
+            return
+        try:
+            with self._changed:
+                self._threads.append(me)
+                mine = self._changed.wait_for(lambda: self._threads[0] == me, timeout)
+            yield mine
+        finally:
+            with self._changed:
+                if me in self._threads:
+                    self._threads.remove(me)
+                self._changed.notify_all()
+
     def _do_later(self) -> None:
-        """Do what was left, unless a fragment is being made, or somebody has the lock, who does it afterwards."""
-        while self._later and self._maker != threading.get_ident() and self._lock.acquire(blocking=False):
-            try:
-                self._later.popleft()()
-            finally:
-                self._lock.release()
+        """Do what was left, unless a fragment is being made, or somebody has the turn, who does it afterwards."""
+        while self._later and self._maker != threading.get_ident():
+            with self._turn(0.0) as mine:
+                if not mine:
+                    return
+                if self._later:
+                    self._later.popleft()()
 
 
 class LocalFleet:
