@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -115,6 +116,8 @@ class Handle:
         with self._lock:
             self._open.pop(ticket.number, None)
             self.free_since = time.monotonic()
+        if ticket is self.ready or ticket is self.placed:
+            self._board.news.append(self)
         self._board.settle(ticket, outcome)
 
     def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
@@ -130,6 +133,7 @@ class Handle:
             self._loss = how, exit
             left = [ticket for ticket, _ in self._open.values()]
             self._open.clear()
+        self._board.news.append(self)
         self._board.settle(self.ended, self._lost())
         self.let_go(busy=bool(left))
         for ticket in left:
@@ -201,6 +205,11 @@ class Backend(ABC):
         self._handles: list[Any] = []
         self._closed = False
         self._driver = os.getpid()
+
+    @property
+    def news(self) -> deque[Any]:
+        """The handles of which something has become: placed, ready or ended; a fleet takes them out."""
+        return self._board.news
 
     @property
     def gone(self) -> str | None:

@@ -4,23 +4,111 @@
                                                     │ meanwhile: deaths noticed, late ones killed, next lives begun
                                                     └─ look (locked) ─▶ pause (unlocked) ─▶ look …
 
+    a look: news of lives, answers, clock ─▶ FleetState ─▶ what is due ─▶ spawn, kill, log
+
 Nobody polls: a pause ends with an answer, with news of workers, or when something is due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import inf
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from swath.errors import WorkerLate, WorkerLost, warn
-from swath.workers.base import Handle
-from swath.workers.lives import WorkerLives
+from swath.errors import Closed, FleetFailed, PlacementFailed, SwathError, WorkerLate, WorkerLost, warn
+from swath.options import Survival
+from swath.workers.base import Backend, Handle, Job
+from swath.workers.fleet_state import FleetState, Standing
+from swath.workers.garbage import GarbageWatch
+from swath.workers.hosting import described
 from swath.workers.tickets import Interrupted, Name, Ticket
 
+News: TypeAlias = Literal["ready", "died", "given up"]
 
-class Fleet(WorkerLives):
-    """Workers that are replaced when they die, by those who wait for them. Any thread may use it; see `WorkerLives`."""
+_log = logging.getLogger("swath")
+
+
+class Fleet:
+    """Workers that are replaced when they die, by those who wait for them. Any thread may use it.
+
+    Args:
+        backend: where they live; the fleet's own from now on, which is closed when the fleet is collected as garbage.
+        make_job: how a life is begun; called for each anew. It must be quick and leave the fleet alone.
+        n: how many workers.
+        survival: how often they are replaced, how long they may take, how many are needed.
+        clock: seconds, the same as of the backend's tickets.
+        first: the index of the first worker; the others follow.
+
+    Attributes:
+        survival: as it was given.
+        up: the workers that can be called, as far as is known, by index; a new mapping whenever that changes.
+        changes: counts news: workers that are begun or up, have died, were given up or added.
+        late: lives that were ended because they took too long.
+        place_gone: why no worker can live any more where these did, in words, if their whole place has gone.
+        listener: called with what becomes of which life, and the cause of a death, by whoever looks after the workers;
+            must leave the fleet alone.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        make_job: Callable[[Name], Job],
+        n: int,
+        survival: Survival,
+        clock: Callable[[], float] = time.monotonic,
+        first: int = 0,
+    ) -> None:
+        self.survival = survival
+        self.up: Mapping[int, Handle] = {}
+        self.changes = 0
+        self.late: set[Name] = set()
+        self.place_gone: str | None = None
+        self.listener: Callable[[News, Name, BaseException | None], None] | None = None
+        self._backend, self._make_job, self._clock = backend, make_job, clock
+        self._state = FleetState(n, survival, first)
+        self._late_at = inf  # when to look for late calls
+        self._handles: dict[int, Handle] = {}  # the last life of each worker that was begun
+        self._bringing_up = self._closed = False
+        self._refused: BaseException | None = None  # what building a first life has raised
+        self._lock, self._adding, self._closing = threading.RLock(), threading.RLock(), threading.RLock()
+        self._garbage = GarbageWatch(self, backend.close, at_exit=True)
+
+    @property
+    def restarts(self) -> int:
+        """Lives that replace others."""
+        return self._state.restarts
+
+    @property
+    def left_behind(self) -> tuple[str, ...]:
+        """What lives are called that are over but cannot be ended."""
+        return self._backend.left_behind
+
+    @property
+    def failure(self) -> FleetFailed | None:
+        """What ends the run, if too few are left."""
+        state, least = self._state, self.survival.min_workers
+        if state.causes is None:
+            return None
+        needed = "all" if least is None else f"min_workers={least}"
+        why = "; ".join(f"{type(cause).__name__}: {cause}" for cause in state.causes)
+        return FleetFailed(
+            f"{state.left} of {len(state.workers)} workers are left, and {needed} are needed; the others ended: {why}",
+            causes=state.causes,
+        )
+
+    def standings(self) -> dict[int, Standing]:
+        """Each worker's life and phase, as far as is known."""
+        return dict(self._state.workers)
+
+    def handle(self, worker: int) -> Handle:
+        """The last life of a worker that was begun; over, perhaps. `KeyError` if there was none."""
+        return self._handles[worker]
+
+    # ---- who lives
 
     def bring_up(self) -> tuple[int, ...]:
         """Begin all workers and wait until they can be called; those that join later.
@@ -32,34 +120,32 @@ class Fleet(WorkerLives):
             FleetFailed: too few are left.
             Exception: what building a worker raised. In all cases nothing is left of the fleet.
         """
+        state, patience, until = self._state, self.survival.start_timeout_s, self._until("placement_timeout_s")
+        missing: list[Handle] = []
+
+        def due() -> float:
+            placed = [handle.placed.settled for handle in missing]
+            return min([until if patience is None or at is None else at + patience for at in placed], default=until)
+
+        def all_up(_: Sequence[Ticket]) -> bool:
+            if (failure := self.failure if self._refused is None else self._refused) is not None:
+                raise failure
+            missing[:] = [self._handles[worker] for worker in state.workers if state.comes_back(worker)]
+            return not missing
+
         try:
-            missing = self._first_missing()
+            self._bringing_up = True
+            self._reached(all_up, (), due)
+            self._bringing_up = False
+            if missing:
+                late = self._not_ready(missing, len(state.workers))
+                if len(self.up) < state.required:
+                    raise late
+                warn(f"{late}; the others begin without them")
         except BaseException:
             self.close(0.0)
             raise
         return tuple(handle.name.worker for handle in missing)
-
-    def _first_missing(self) -> list[Handle]:
-        self._bringing_up, until = True, self._until(self.survival.placement_timeout_s)
-        state, patience = self._state, self.survival.start_timeout_s
-        while True:
-            self.look()
-            known = self._stirs
-            if (failure := self.failure if self._refused is None else self._refused) is not None:
-                raise failure
-            missing = [self._handles[worker] for worker in state.workers if state.comes_back(worker)]
-            placed = [handle.placed.settled for handle in missing]
-            due = min([until if patience is None or at is None else at + patience for at in placed], default=until)
-            if not missing or self._clock() >= due:
-                break
-            self._pause((), known, due)
-        self._bringing_up = False
-        if missing:
-            late = self._not_ready(missing, len(state.workers))
-            if len(self.up) < state.required:
-                raise late
-            warn(f"{late}; the others begin without them")
-        return missing
 
     def add(self, n: int, accept: Callable[[Sequence[Handle]], None] | None = None) -> tuple[int, ...]:
         """Bring up more workers and wait until they can be called; their indices, which go on counting.
@@ -74,10 +160,18 @@ class Fleet(WorkerLives):
         """
         with self._adding:
             handles: list[Handle] = []
+
+            def all_up(built: Sequence[Ticket]) -> bool:
+                for ticket in built:
+                    _ = ticket.value  # raises what building it raised
+                return len(built) == n
+
             try:
                 for worker in range(self._state.next_index, self._state.next_index + n):
                     handles.append(self._backend.spawn(self._make_job(Name(worker, 0))))  # noqa: PERF401
-                self._await_ready(handles)
+                until = self._until("placement_timeout_s")
+                if self._reached(all_up, [handle.ready for handle in handles], lambda: until) is None:
+                    raise self._not_ready([handle for handle in handles if not handle.ready.done], n)
                 if accept is not None:
                     accept(handles)
             except BaseException:
@@ -89,17 +183,75 @@ class Fleet(WorkerLives):
                     self._handles[handle.name.worker] = handle
                     self._state.added(self._clock())
                     self._changed()
+                    self._look_at(handle)
         return tuple(handle.name.worker for handle in handles)
 
-    def _await_ready(self, handles: Sequence[Handle]) -> None:
-        def ready(done: Sequence[Ticket]) -> bool:
-            for ticket in done:
-                _ = ticket.value  # raises what building it raised
-            return len(done) == len(handles)
+    def replace(self, handle: Handle, cause: BaseException) -> None:
+        """Kill one life of a worker, which counts as its death; nothing if it is over."""
+        with self._changing():
+            self._note_death(handle.name, cause)
 
-        until = self._until(self.survival.placement_timeout_s)
-        if self._reached(ready, [handle.ready for handle in handles], until) is None:
-            raise self._not_ready([handle for handle in handles if not handle.ready.done], len(handles))
+    def retire(self, worker: int) -> None:
+        """Kill a worker that is to have no further life; that counts against nobody. Twice is fine."""
+        with self._changing():
+            if (handle := self._handles.get(worker)) is not None:
+                self._backend.kill(handle)
+            self._state.retired(worker, self._clock())
+            self._changed()
+
+    def forgive(self) -> None:
+        """Restarts so far count no longer against `survival.restarts`; workers that were given up stay so."""
+        with self._changing():
+            self._state.forgiven()
+
+    def look(self, answered: Sequence[Ticket] = ()) -> None:
+        """Take note of what has happened and do what is due, without waiting; `Closed` after the end.
+
+        Args:
+            answered: calls that are; those of workers that have died say so.
+        """
+        with self._changing():
+            self._require_open()
+            while news := self._backend.news:
+                self._look_at(news[0])
+                news.popleft()  # afterwards, since Ctrl-C may come in between
+            for ticket in answered:
+                if isinstance(error := ticket.error, WorkerLost):
+                    self._note_death(ticket.name, error)
+            if self._clock() >= self._late_at:
+                self._end_late(self._clock())
+
+    def wake(self) -> None:
+        """Let those who wait look whether they are interrupted."""
+        self._backend.wake()
+
+    def close(self, timeout: float = 10.0, *, ask: bool = True) -> list[BaseException]:
+        """Have the workers close, kill what is left after `timeout` seconds; what closing them raised.
+
+        From then on all else raises `Closed`. Twice is fine; a second thread waits for the first.
+
+        Args:
+            timeout: in seconds.
+            ask: whether the workers' `close` is called.
+        """
+        with self._closing:
+            if self._closed:
+                return []
+            with self._changing():
+                self._closed = True
+                self.changes += 1
+            try:
+                until, handles = self._clock() + timeout, self.up.values() if ask and timeout > 0 else ()
+                tickets = [self._backend.call(handle, "close") for handle in handles]
+                while (missing := [ticket for ticket in tickets if not ticket.done]) and self._clock() < until:
+                    self._backend.wait(missing, until - self._clock())
+            finally:
+                self._backend.close()
+                self._garbage.end()
+        errors = [ticket.error for ticket in tickets]
+        return [error for error in errors if error is not None and not isinstance(error, WorkerLost)]
+
+    # ---- what they are asked
 
     def call(self, handle: Handle, method: str, *args: Any, late: bool = False) -> Ticket:
         """Send a call to one life of a worker and return at once; it answers one call after another.
@@ -117,9 +269,8 @@ class Fleet(WorkerLives):
             with self._lock:
                 ticket.timed, due_at = True, ticket.sent + (self.survival.fragment_timeout_s or inf)
                 if due_at < self._late_at:
-                    with self._changing():
-                        self._late_at = due_at
-                        self._stirs += 1
+                    self._late_at = due_at
+                    self._backend.wake()
         return ticket
 
     def wait(
@@ -144,14 +295,14 @@ class Fleet(WorkerLives):
         Raises:
             FleetFailed: too few are left, and nothing is answered.
         """
-        known = self.changes if seen is None else seen
+        known, until = self.changes if seen is None else seen, inf if timeout is None else self._clock() + timeout
 
         def news(done: Sequence[Ticket]) -> bool:
             if not done and (failure := self.failure) is not None:
                 raise failure
             return bool(done) or self.changes != known
 
-        return self._reached(news, tickets, self._until(timeout), interrupted) or []
+        return self._reached(news, tickets, lambda: until, interrupted) or []
 
     def answers(self, tickets: Sequence[Ticket], timeout: float | None = None) -> None:
         """Wait until all are answered, also when too few workers are left; of those that die, with `WorkerLost`.
@@ -159,8 +310,9 @@ class Fleet(WorkerLives):
         Raises:
             WorkerLate: some are not after `timeout` seconds, `fragment_timeout_s` by default.
         """
-        patience = self.survival.fragment_timeout_s if timeout is None else timeout
-        if self._reached(lambda done: len(done) == len(tickets), tickets, self._until(patience)) is None:
+        until = self._until("fragment_timeout_s") if timeout is None else self._clock() + timeout
+        if self._reached(lambda done: len(done) == len(tickets), tickets, lambda: until) is None:
+            patience = self.survival.fragment_timeout_s if timeout is None else timeout
             missing = [ticket for ticket in tickets if not ticket.done]
             workers = tuple(sorted({ticket.name.worker for ticket in missing}))
             why = f"have not answered {missing[0].method}() within {patience} s; they are left at it"
@@ -172,41 +324,11 @@ class Fleet(WorkerLives):
         Raises:
             WorkerLate: some are still coming back after `fragment_timeout_s`.
         """
-        patience, comes_back = self.survival.fragment_timeout_s, self._state.comes_back
-        if self._reached(lambda _: not any(map(comes_back, workers)), until=self._until(patience)) is None:
-            late = tuple(filter(comes_back, workers))
+        until, comes_back = self._until("fragment_timeout_s"), self._state.comes_back
+        if self._reached(lambda _: not any(map(comes_back, workers)), (), lambda: until) is None:
+            late, patience = tuple(filter(comes_back, workers)), self.survival.fragment_timeout_s
             why = f"did not come back within {patience} s; they are waited for no longer"
             raise WorkerLate(f"workers {list(late)} {why}", workers=late, deadline=patience)
-
-    def wake(self) -> None:
-        """Let those who wait look whether they are interrupted."""
-        self._backend.wake()
-
-    def close(self, timeout: float = 10.0, *, ask: bool = True) -> list[BaseException]:
-        """Have the workers close, kill what is left after `timeout` seconds; what closing them raised.
-
-        From then on all else raises `Closed`. Twice is fine; a second thread waits for the first.
-
-        Args:
-            timeout: in seconds.
-            ask: whether the workers' `close` is called.
-        """
-        with self._closing:
-            if self._closed:
-                return []
-            with self._changing():
-                self._closed = True
-                self._stirs += 1
-            try:
-                until, handles = self._until(timeout), self.up.values() if ask and timeout > 0 else ()
-                tickets = [self._backend.call(handle, "close") for handle in handles]
-                while (missing := [ticket for ticket in tickets if not ticket.done]) and self._clock() < until:
-                    self._backend.wait(missing, until - self._clock())
-            finally:
-                self._backend.close()
-                self._garbage.end()
-        errors = [ticket.error for ticket in tickets]
-        return [error for error in errors if error is not None and not isinstance(error, WorkerLost)]
 
     def __repr__(self) -> str:
         """A status line."""
@@ -216,22 +338,13 @@ class Fleet(WorkerLives):
         ]
         return f"<Fleet {len(phases)} workers: {'closed' if self._closed else ', '.join(counts)}>"
 
-    def _pause(
-        self, tickets: Sequence[Ticket], known: int, until: float = inf, interrupted: Interrupted | None = None
-    ) -> None:
-        """Wait until it is time for another look."""
-
-        def over() -> bool:
-            return self._stirs != known or (interrupted is not None and interrupted())
-
-        due = min(until, self._state.due_at, self._late_at)
-        self._backend.wait([*tickets, *self._watched], max(0.0, due - self._clock()), over)
+    # ---- waiting
 
     def _reached(
         self,
         goal: Callable[[Sequence[Ticket]], bool],
-        tickets: Sequence[Ticket] = (),
-        until: float = inf,
+        tickets: Sequence[Ticket],
+        until: Callable[[], float],
         interrupted: Interrupted | None = None,
     ) -> list[Ticket] | None:
         """Look and wait until the goal is reached; the tickets that are answered then, `None` if it is too late.
@@ -239,21 +352,155 @@ class Fleet(WorkerLives):
         Args:
             goal: asked after each look with the tickets that are answered; what it raises is raised.
             tickets: of calls; whatever is answered is a reason to look again.
-            until: a reading of the clock.
+            until: gives a reading of the clock.
             interrupted: true ends the wait.
         """
         while True:
             done = [ticket for ticket in tickets if ticket.done]
             self.look(done)
-            known = self._stirs
+            known = self.changes
             unanswered = [ticket for ticket in tickets if not ticket.done]
             if len(done) + len(unanswered) < len(tickets):
                 continue  # answered meanwhile, perhaps with a death
             if goal(done):
                 return done
-            if self._clock() >= until or (interrupted is not None and interrupted()):
+            now, latest = self._clock(), until()
+            if now >= latest or (interrupted is not None and interrupted()):
                 return None
-            self._pause(unanswered, known, until, interrupted)
+            due = min(latest, self._state.due_at, self._late_at)
 
-    def _until(self, timeout: float | None) -> float:
-        return inf if timeout is None else self._clock() + timeout
+            def over() -> bool:
+                stirred = bool(self._backend.news) or self.changes != known or self._late_at < due  # noqa: B023  within
+                return stirred or (interrupted is not None and interrupted())
+
+            self._backend.wait(unanswered, max(0.0, due - now), over)
+
+    def _until(self, setting: str) -> float:
+        patience: float | None = getattr(self.survival, setting)
+        return inf if patience is None else self._clock() + patience
+
+    # ---- what becomes of lives; all of it within `_changing`
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise Closed("the workers were shut down; build another collector or evaluator")
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One thread at a time; what is due is done, and if something has changed those who wait look again."""
+        with self._lock:
+            before = self.changes
+            try:
+                yield
+                if not self._closed:
+                    self._do_what_is_due()
+            finally:
+                if self.changes != before:
+                    self._backend.wake()
+
+    def _changed(self, news: News | None = None, name: Name | None = None, cause: BaseException | None = None) -> None:
+        """Other workers can be called than before; whoever listens is to know of news."""
+        if self.listener is not None and news is not None and name is not None:
+            self.listener(news, name, cause)
+        self.changes += 1
+        workers = self._state.workers
+        self.up = {worker: handle for worker, handle in self._handles.items() if workers[worker].phase == "up"}
+
+    def _look_at(self, handle: Handle) -> None:
+        """Note what has become of a life, unless it is known to be over."""
+        name = handle.name
+        if not self._state.lives(name) or self._handles[name.worker] is not handle:
+            return
+        standing, refusal = self._state.workers[name.worker], handle.ready.error
+        cause = handle.ended.error if refusal is None else refusal
+        if self._bringing_up and refusal is not None and not isinstance(refusal, WorkerLost):
+            self._refused = refusal
+        elif cause is not None:
+            self._note_death(name, cause)
+        elif handle.ready.done and standing.phase == "starting":
+            self._state.ready(name, self._clock())
+            self._changed("ready", name)
+            _log.info("%s is up", described(name))
+        elif handle.placed.done and standing.phase == "starting" and not standing.placed:
+            self._state.placed(name, self._clock())
+            self._changed()
+
+    def _note_death(self, name: Name, cause: BaseException) -> None:
+        state = self._state
+        if not state.lives(name):
+            return
+        handle = self._handles.get(name.worker)
+        if handle is not None and handle.name == name:
+            self._backend.kill(handle)
+        state.died(name, cause, self._clock())
+        self._changed("died", name, cause)
+        ends = [name] if state.workers[name.worker].phase == "gone" else []
+        if (gone := self._backend.gone) is not None:
+            self.place_gone = gone
+            for handle in [one for one in self._handles.values() if state.lives(one.name)]:
+                self._backend.kill(handle)
+            ends += [Name(worker, one.life) for worker, one in state.workers.items() if one.phase != "gone"]
+            state.place_gone(WorkerLost(f"the workers are lost: {gone}"), self._clock())
+        for end in ends:
+            self._changed("given up", end)
+        failed = f"{described(name)} failed: {type(cause).__name__}: {cause}"
+        _log.warning("%s; %s", cause if isinstance(cause, SwathError) else failed, self._what_next(name.worker))
+
+    def _end_late(self, now: float) -> None:
+        """Kill who has taken too long with a call, counted from when its turn came."""
+        busy = [(handle, *call) for handle in self.up.values() if (call := handle.busy_with()) is not None]
+        patience = self.survival.fragment_timeout_s or inf
+        self._late_at = min((since for _, _, since in busy), default=inf) + patience
+        for handle, method, since in busy:
+            if since + patience <= now:
+                self.late.add(name := handle.name)
+                why = f"{method}() took longer than {self.survival.said('fragment_timeout_s')}"
+                error = WorkerLost(f"{described(name)} was killed: {why}", worker=name.worker, life=name.life)
+                self._note_death(name, error)
+
+    def _do_what_is_due(self) -> None:
+        """What an interrupt leaves undone is due the next time, too."""
+        state, now = self._state, self._clock
+        for name in state.overdue(now()):
+            self._note_death(name, self._not_ready([self._handles[name.worker]], len(state.workers)))
+        while names := state.to_begin(now()):
+            for name in names:
+                self._begin(name)
+        if waiting := state.to_report(now()):
+            asked, free = self._backend.room(self._handles[waiting[0].worker])
+            workers = ", ".join(str(name.worker) for name in waiting)
+            _log.warning("workers %s wait for room: each asks for %s; there is %s", workers, asked, free)
+
+    def _begin(self, name: Name) -> None:
+        try:
+            self._handles[name.worker] = self._backend.spawn(self._make_job(name))
+        except Exception as error:
+            if self._bringing_up:
+                raise
+            self._state.begun(name, self._clock())
+            self._note_death(name, error)
+        else:
+            self._state.begun(name, self._clock())
+            self._changed()
+            self._look_at(self._handles[name.worker])  # it may be placed at once
+
+    def _not_ready(self, handles: Sequence[Handle], n: int) -> SwathError:
+        """Of `n` lives these were not ready in time: there was no room, or building them takes too long."""
+        patience, said = self.survival.start_timeout_s, self.survival.said
+        late = [handle for handle in handles if patience is None or not handle.placed.done] or handles
+        workers = tuple(handle.name.worker for handle in late)
+        who = f"{len(late)} of {n} workers ({', '.join(map(str, workers))}) were not ready"
+        if patience is not None and late[0].placed.done:
+            why = f"{who} {said('start_timeout_s')} after they were placed, and were ended"
+            return WorkerLate(why, workers=workers, deadline=patience)
+        asked, free = self._backend.room(late[0])
+        why = f"{who} after {said('placement_timeout_s')}: each asks for {asked}; there is {free}"
+        return PlacementFailed(f"{why}; use fewer workers, or make room", asked=asked, available=free)
+
+    def _what_next(self, worker: int) -> str:
+        standing, most = self._state.workers[worker], self.survival.restarts
+        if standing.phase == "gone":
+            return f"it is given up after {standing.restarts} restarts; {self._state.left} workers are left"
+        delay = most.delay(standing.restarts)
+        when = f"in {delay:g} s" if delay else "at once"
+        return f"life {standing.life} begins {when} (restart {standing.restarts} of {most.max_per_worker})"

@@ -21,9 +21,8 @@ from swath.options import Survival
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
-from swath.workers.fleet import Fleet
+from swath.workers.fleet import Fleet, News
 from swath.workers.hosting import described
-from swath.workers.lives import News
 from swath.workers.local import InlineBackend
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
