@@ -46,7 +46,7 @@ class Fleet:
     Attributes:
         survival: as it was given.
         up: the workers that can be called, as far as is known, by index; a new mapping whenever that changes.
-        changes: counts news: workers that are begun or up, have died, were given up or added.
+        changes: counts news: workers that are up, have died, were given up or added.
         late: lives that were ended because they took too long.
         place_gone: why no worker can live any more where these did, in words, if their whole place has gone.
         listener: called with what becomes of which life, and the cause of a death, by whoever looks after the workers;
@@ -423,7 +423,6 @@ class Fleet:
             _log.info("%s is up", described(name))
         elif handle.placed.done and standing.phase == "starting" and not standing.placed:
             self._state.placed(name, self._clock())
-            self._changed()
 
     def _note_death(self, name: Name, cause: BaseException) -> None:
         state = self._state
@@ -481,8 +480,7 @@ class Fleet:
             self._note_death(name, error)
         else:
             self._state.begun(name, self._clock())
-            self._changed()
-            self._look_at(self._handles[name.worker])  # it may be placed at once
+            self._backend.news.append(self._handles[name.worker])  # it may be placed already
 
     def _not_ready(self, handles: Sequence[Handle], n: int) -> SwathError:
         """Of `n` lives these were not ready in time: there was no room, or building them takes too long."""
