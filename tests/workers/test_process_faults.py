@@ -155,12 +155,6 @@ def test_descriptors_do_not_add_up(backend, worker):
     assert count() <= before
 
 
-def test_a_shared_value_travels_only_in_calls(backend):
-    shared = backend.share({"array": np.ones(3)})
-    with pytest.raises(TypeError, match="only as an argument of a call"):
-        backend.spawn(job(partial(ToyWorker, shared)))
-
-
 def test_what_was_shared_is_gone_with_the_backend(backend, worker):
     shared = backend.share({"array": np.ones(LARGE)})
     backend.close()

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import inf
 from typing import Any, Literal, TypeAlias
 
@@ -133,7 +133,8 @@ class Fleet:
             missing[:] = [self._handles[worker] for worker in state.workers if state.comes_back(worker)]
             return not missing
 
-        try:
+        with ExitStack() as undo:
+            undo.callback(self.close, 0.0)
             self._bringing_up = True
             self._reached(all_up, (), due)
             self._bringing_up = False
@@ -142,9 +143,7 @@ class Fleet:
                 if len(self.up) < state.required:
                     raise late
                 warn(f"{late}; the others begin without them")
-        except BaseException:
-            self.close(0.0)
-            raise
+            undo.pop_all()
         return tuple(handle.name.worker for handle in missing)
 
     def add(self, n: int, accept: Callable[[Sequence[Handle]], None] | None = None) -> tuple[int, ...]:
@@ -158,26 +157,23 @@ class Fleet:
             PlacementFailed, WorkerLate: they were not ready in time.
             Exception: what building them raised, or `WorkerLost`. In all cases none is added.
         """
-        with self._adding:
-            handles: list[Handle] = []
+        handles: list[Handle] = []
 
-            def all_up(built: Sequence[Ticket]) -> bool:
-                for ticket in built:
-                    _ = ticket.value  # raises what building it raised
-                return len(built) == n
+        def all_up(built: Sequence[Ticket]) -> bool:
+            for ticket in built:
+                _ = ticket.value  # raises what building it raised
+            return len(built) == n
 
-            try:
-                for worker in range(self._state.next_index, self._state.next_index + n):
-                    handles.append(self._backend.spawn(self._make_job(Name(worker, 0))))  # noqa: PERF401
-                until = self._until("placement_timeout_s")
-                if self._reached(all_up, [handle.ready for handle in handles], lambda: until) is None:
-                    raise self._not_ready([handle for handle in handles if not handle.ready.done], n)
-                if accept is not None:
-                    accept(handles)
-            except BaseException:
-                for handle in handles:
-                    self._backend.kill(handle)
-                raise
+        with self._adding, ExitStack() as undo:
+            for worker in range(self._state.next_index, self._state.next_index + n):
+                handles.append(self._backend.spawn(self._make_job(Name(worker, 0))))
+                undo.callback(self._backend.kill, handles[-1])
+            until = self._until("placement_timeout_s")
+            if self._reached(all_up, [handle.ready for handle in handles], lambda: until) is None:
+                raise self._not_ready([handle for handle in handles if not handle.ready.done], n)
+            if accept is not None:
+                accept(handles)
+            undo.pop_all()
             with self._changing():
                 for handle in handles:
                     self._handles[handle.name.worker] = handle

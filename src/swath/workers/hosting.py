@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -100,8 +100,15 @@ def travelling(function: Callable[[], Any] | None) -> bytes:
     """
     if function is None:
         return b""
-    with sending(f"before={function!r}", "a worker"), _by_value(_home(function)):
-        data: bytes = cloudpickle.dumps(function)
+    home = _home(function)
+    with sending(f"before={function!r}", "a worker"):
+        if home is not None:
+            cloudpickle.register_pickle_by_value(home)
+        try:
+            data: bytes = cloudpickle.dumps(function)
+        finally:
+            if home is not None:
+                cloudpickle.unregister_pickle_by_value(home)
     return data
 
 
@@ -115,21 +122,9 @@ def _run(function: bytes) -> None:
 
 
 def _home(function: Any) -> ModuleType | None:
-    """The module that is to be left out of it; none for what every interpreter has."""
-    while isinstance(function, partial | MethodType):
-        function = function.func if isinstance(function, partial) else function.__func__
-    named = function if isinstance(function, FunctionType | type) else type(function)
-    top = named.__module__.partition(".")[0]
-    return None if top in sys.stdlib_module_names else sys.modules.get(named.__module__)
-
-
-@contextmanager
-def _by_value(module: ModuleType | None) -> Iterator[None]:
-    if module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
-        yield
-        return
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+    """The module that is to be left out of it; none for what every interpreter has, or travels so already."""
+    while isinstance(function, partial):
+        function = function.func
+    home: str = function.__module__
+    left = home.partition(".")[0] in sys.stdlib_module_names or home in cloudpickle.list_registry_pickle_by_value()
+    return None if left else sys.modules.get(home)

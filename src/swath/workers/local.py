@@ -42,10 +42,7 @@ class LocalHandle(Handle):
         super().__init__(job, board)
         self._hosted = Hosted(job.name)
         self._queue = queue
-
-    def begin(self) -> None:
-        """Have the object made."""
-        self._queue(partial(self._carry_out, self.ready, self._build))
+        queue(partial(self._carry_out, self.ready, self._build))
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
         """Queue a call; its arguments are copied."""
@@ -152,9 +149,7 @@ class InlineBackend(LocalBackend):
         return "this process", "this process"
 
     def _begin(self, job: Job) -> LocalHandle:
-        handle = LocalHandle(job, self._board, self._enqueue)
-        handle.begin()
-        return handle
+        return LocalHandle(job, self._board, self._enqueue)
 
     def _enqueue(self, call: Queued) -> None:
         self._queue.append(call)
@@ -186,7 +181,6 @@ class ThreadHandle(LocalHandle):
         super().__init__(job, board, self._calls.put)
         self.thread = threading.Thread(target=self._serve, name=f"swath {described(job.name)}", daemon=True)
         self.abandoned = False
-        self.begin()
         self.thread.start()
 
     @property

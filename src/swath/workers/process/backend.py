@@ -26,10 +26,10 @@ from typing import Any
 
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import THREAD_SETTINGS, described, sending, travelling
-from swath.workers.packing import Pickler, outcome_of, pack
+from swath.workers.packing import outcome_of, pack
 from swath.workers.process import fork_server
-from swath.workers.process.memory import Arena, Lease, ProcessShared, ProcessWatched, Window
-from swath.workers.process.worker import LONGEST, Answer, Lent, Request
+from swath.workers.process.memory import Arena, ProcessShared, ProcessWatched, Window
+from swath.workers.process.worker import LONGEST, Answer, Request
 from swath.workers.tickets import Board, Ticket
 
 PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
@@ -82,10 +82,9 @@ class ProcessHandle(Handle):
         if self.ended.done:  # there may be no arena any more
             self.opened(ticket)
             return
-        pickler = _CallPickler()
-        payload, own = self._arena.sent(pickler.pack(args))
+        payload, lease = self._arena.sent(pack(args))
         with self._sending:
-            if self.opened(ticket, [*pickler.leases, *own]):
+            if self.opened(ticket, (lease, args)):  # shared values among them are needed until it is answered
                 returned = self._window.returned
                 given = [returned.popleft() for _ in range(min(len(returned), _MOST_RETURNED))]
                 request: Request = (ticket.number, ticket.method, payload, given)
@@ -192,26 +191,6 @@ class ProcessBackend(Backend):
             self._server.end()
             super()._await_ends()
         self._arena.close()
-
-
-class _CallPickler(Pickler):
-    """Pickles the arguments of a call; shared values among them become `Lent`.
-
-    Attributes:
-        leases: of these.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.leases: list[Lease] = []
-
-    def reducer_override(self, obj: Any) -> Any:
-        """How an object is taken apart; a persistent id would be asked for of every number, too."""
-        if not isinstance(obj, ProcessShared):
-            return super().reducer_override(obj)
-        payload, lease = obj.sent()
-        self.leases.append(lease)
-        return Lent, (payload,)
 
 
 def _setup(job: Job) -> bytes:

@@ -109,12 +109,11 @@ class Arena:
             np.copyto(block.view[start : start + part.nbytes], np.frombuffer(part, dtype=np.uint8))
         return Payload(b"", [], block.start, block.view.nbytes, len(parts)), Lease(block, self._free)
 
-    def sent(self, packed: Packed) -> tuple[Payload, list[Lease]]:
+    def sent(self, packed: Packed) -> tuple[Payload, Lease | None]:
         """A value as it travels, and the block that it lies in, if it is large."""
         if packed.size + len(packed.head) <= _INLINE_BYTES:
-            return Payload(packed.head, packed.copies()), []
-        payload, lease = self.lend(packed)
-        return payload, [lease]
+            return Payload(packed.head, packed.copies()), None
+        return self.lend(packed)
 
     def close(self) -> None:
         """Let go of the file; its memory goes with the last that has it."""
@@ -206,8 +205,22 @@ def viewed(payload: Payload, view: Bytes) -> Any:
     return unpack(head, buffers)
 
 
+of_driver: list[Window] = []
+"""In a worker: what its driver writes."""
+
+
+class Lent(NamedTuple):
+    """A shared value in a worker; good while it answers the call that brought it."""
+
+    payload: Payload
+
+    def open(self) -> Any:
+        """The value; its arrays are views that cannot be written."""
+        return of_driver[0].view(self.payload)
+
+
 class ProcessShared:
-    """A value in a block of the driver; travels only in calls.
+    """A value in a block of the driver; travels only in calls, which keep it until they are answered.
 
     Args:
         value: arrays in it may change afterwards.
@@ -219,19 +232,15 @@ class ProcessShared:
         self._payload, self._lease = arena.lend(pack(value))
 
     def __reduce__(self) -> Any:
-        raise TypeError("a shared value travels only as an argument of a call to a worker")
-
-    def sent(self) -> tuple[Payload, Lease]:
-        """Where the value is; `Closed` if that is gone."""
         self._arena.require_open()
-        return self._payload, self._lease
+        return Lent, (self._payload,)
 
     def open(self) -> Any:
         """The value; its arrays are views that must not be written."""
-        payload, lease = self.sent()
-        view = lease.block.view[:]
+        self._arena.require_open()
+        view = self._lease.block.view[:]
         view.flags.writeable = False
-        return viewed(payload, view)
+        return viewed(self._payload, view)
 
 
 class ProcessWatched(ProcessShared):

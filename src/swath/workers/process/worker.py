@@ -6,12 +6,12 @@ import mmap
 import pickle
 import socket
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from swath.workers.hosting import Hosted
 from swath.workers.outcome import Outcome
 from swath.workers.packing import pack, reply_to, unpack
-from swath.workers.process.memory import Arena, Lease, Payload, Window
+from swath.workers.process.memory import Arena, Lease, Payload, Window, of_driver
 from swath.workers.tickets import Name
 
 LONGEST = 1 << 16
@@ -22,19 +22,6 @@ Request: TypeAlias = tuple[int, str, Payload, list[int]]
 
 Answer: TypeAlias = tuple[int, Payload, Payload | None]
 """The number of the request, and two parts, see `reply_to`."""
-
-_of_driver: list[Window] = []
-"""In a worker: what its driver writes."""
-
-
-class Lent(NamedTuple):
-    """A shared value in a worker; good while it answers the call that brought it."""
-
-    payload: Payload
-
-    def open(self) -> Any:
-        """The value; its arrays are views that cannot be written."""
-        return _of_driver[0].view(self.payload)
 
 
 class WorkerServer:
@@ -47,7 +34,7 @@ class WorkerServer:
     """
 
     def __init__(self, sock: socket.socket, arenas: tuple[int, int], name: Name) -> None:
-        _of_driver[:] = [Window(arenas[0], mmap.ACCESS_READ)]
+        of_driver[:] = [Window(arenas[0], mmap.ACCESS_READ)]
         self._sock = sock
         self._arena = Arena(arenas[1])
         self._lent: dict[int, Lease] = {}
@@ -70,12 +57,13 @@ class WorkerServer:
             number, method, args, returned = request
             for start in returned:
                 self._lent.pop(start, None)
-            self._answer(number, self._hosted.answer(method, partial(_of_driver[0].own, args)))
+            self._answer(number, self._hosted.answer(method, partial(of_driver[0].own, args)))
 
     def _answer(self, number: int, outcome: Outcome) -> None:
         def carry(value: Any) -> Payload:
-            payload, leases = self._arena.sent(pack(value))
-            self._lent.update((lease.block.start, lease) for lease in leases)
+            payload, lease = self._arena.sent(pack(value))
+            if lease is not None:
+                self._lent[payload.start] = lease
             return payload
 
         head, body = reply_to(outcome, carry)
