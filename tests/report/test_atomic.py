@@ -1,3 +1,5 @@
+"""What people look at and keep: files that are whole or not there, sinks, datasets, films, curves, one live view."""
+
 import pytest
 
 from swath.report.atomic import replacing, sweep_drafts

@@ -47,13 +47,6 @@ def test_any_tree_of_tensors_and_plain_values_comes_back_as_it_was(state, tmp_pa
     assert same(load_checkpoint(path), state)
 
 
-def test_places_that_are_spelled_alike_keep_tensors_of_their_own(tmp_path):
-    path, (one, two, three, four) = tmp_path / "checkpoint.safetensors", torch.arange(8.0).split(2)
-    state = {"a/b": one, "a": {"b": two}, "c": {1: three, "1": four}}
-    save_checkpoint(path, state)
-    assert same(load_checkpoint(path), state)
-
-
 def test_any_reader_of_safetensors_finds_the_tensors_by_name(tmp_path):
     save_checkpoint(tmp_path / "c.safetensors", {"policy": {"weight": torch.ones(2)}, "frames": 3})
     with safe_open(tmp_path / "c.safetensors", framework="np") as content:
@@ -73,7 +66,6 @@ def test_tensors_that_share_memory_are_saved_apart(tmp_path):
     ("state", "message"),
     [
         ({"a": {"b": [1, object()]}}, "a/b/1 is of type object"),
-        ({"a": {None: 1}}, "a has the key None"),
         ({"a": {True: 1}}, "a has the key True"),
     ],
 )
@@ -83,26 +75,10 @@ def test_what_a_checkpoint_cannot_hold_is_named_with_its_place(state, message, t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_may_not_be_read_is_not_said_to_be_missing(tmp_path, monkeypatch):
-    path = tmp_path / "c.safetensors"
-    save_checkpoint(path, {"a": 1})
-
-    def forbidden(file, mode="r"):
-        raise PermissionError(13, "Permission denied", str(file))
-
-    monkeypatch.setattr("pathlib.Path.open", forbidden)
-    with pytest.raises(PermissionError, match=f"Permission denied: '{path}'"):
-        load_checkpoint(path)
-
-
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"version": "1"}, "is damaged: its state cannot be read"),
         ({"version": "1", "state": "{"}, "is damaged: its state cannot be read"),
-        ({"version": "1", "state": '{"a": {"$tensor": "b"}}'}, "is damaged: its state cannot be read"),
-        ({"version": "one", "state": "{}"}, "has checkpoint format one, this Swath reads 1"),
-        ({"state": "{}"}, "has checkpoint format , this Swath reads 1"),
         ({"version": "99", "state": "{}"}, "has checkpoint format 99, this Swath reads 1; upgrade Swath"),
         ({"format": "theirs"}, "was not written by Swath"),
     ],

@@ -4,7 +4,6 @@ from contextlib import nullcontext
 import matplotlib as mpl
 import numpy as np
 import pytest
-from matplotlib.axes import Axes
 
 from swath.report.sinks import CsvSink, draw_curve
 
@@ -36,18 +35,6 @@ def test_the_picture_shows_the_evaluation_and_leaves_global_settings_alone(metri
     assert mpl.image.imread(tmp_path / "curve.png").shape == (675, 1200, 4)
     assert has_green(tmp_path / "curve.png")
     assert dict(mpl.rcParams) == before
-
-
-def test_the_curve_holds_the_rows_where_something_was_measured(metrics, tmp_path, monkeypatch):
-    drawn, plot = [], Axes.plot
-
-    def watched(axes, *points, **options):
-        drawn.append([list(one) for one in points[:2]])
-        return plot(axes, *points, **options)
-
-    monkeypatch.setattr(Axes, "plot", watched)
-    draw_curve(tmp_path / "curve.png", metrics, *COLUMNS)
-    assert drawn == [[[20.0, 30.0], [5.0, 6.0]], [[30.0, 40.0], [7.0, 9.0]]]
 
 
 def test_a_run_stopped_before_the_first_episode_still_has_a_picture(tmp_path):

@@ -3,7 +3,6 @@ import io
 import logging
 import sys
 import threading
-import weakref
 
 import pytest
 from rich.console import Console
@@ -73,16 +72,6 @@ def test_a_view_follows_its_collector_until_it_is_closed(make, terminal):
     assert collector.asked == asked
 
 
-def test_the_last_picture_is_the_newest(make, terminal):
-    collector = Collecting(of_fleet())
-    view = make(every_s=1000).watch(collector)
-    terminal.await_text("100 ")
-    collector.facts = of_fleet(frames=4321)
-    view.close()
-    view.close()
-    assert "4,321" in terminal.getvalue()
-
-
 def test_the_terminal_is_given_back(make, terminal):
     out, err = sys.stdout, sys.stderr
     collector = Collecting(of_fleet())
@@ -92,14 +81,6 @@ def test_the_terminal_is_given_back(make, terminal):
     view.close()
     assert (sys.stdout, sys.stderr) == (out, err)
     assert terminal.getvalue().endswith("\x1b[?25h")
-
-
-def test_what_is_printed_meanwhile_stays_above_the_picture(make, terminal):
-    collector = Collecting(of_fleet())
-    with make().watch(collector):
-        terminal.await_text("100 ")
-        print("a remark")  # noqa: T201  as users do
-    assert "a remark\n" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("lines", [False, True])
@@ -177,18 +158,6 @@ def test_the_newest_evaluation_is_read_from_the_evaluator_with_its_interval(make
         terminal.await_text("480 [451, 498]")
 
 
-def test_an_evaluator_is_not_kept_alive(make, terminal):
-    collector, evaluator = Collecting(of_fleet()), Judging(**RESULT)
-    with make(evaluator=evaluator).watch(collector):
-        terminal.await_text("475.3")
-        gone = weakref.ref(evaluator)
-        del evaluator
-        gc.collect()
-        assert gone() is None
-        collector.facts = of_fleet(frames=4321)
-        terminal.await_text("4,321")
-
-
 def test_the_argument_of_collectors_is_a_bool_or_a_view():
     assert as_progress(None) is as_progress(False) is None
     assert isinstance(as_progress(True), Progress)
@@ -196,9 +165,3 @@ def test_the_argument_of_collectors_is_a_bool_or_a_view():
     assert as_progress(view) is view
     with pytest.raises(TypeError, match=r"progress=3 must be True, False or a swath\.Progress"):
         as_progress(3)
-
-
-def test_a_pace_that_is_no_pace_is_refused():
-    with pytest.raises(ValueError, match="every_s=0 must be greater than 0"):
-        Progress(every_s=0)
-    assert module.EVERY_S > 0

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from swath.report.services import MOST_METRICS, MlflowSink, PrometheusSink, WandbSink
+from swath.report.services import MlflowSink, PrometheusSink, WandbSink
 
 
 class Refused(Exception):
@@ -108,13 +108,6 @@ def test_a_run_of_wandb_holds_a_row_per_call_and_goes_on_under_its_id(wandb, tmp
     assert "id" not in wandb.runs[2].given
 
 
-def test_the_project_of_wandb_is_what_was_given_or_what_the_environment_says(wandb, tmp_path, monkeypatch):
-    monkeypatch.setenv("WANDB_PROJECT", "theirs")
-    WandbSink(tmp_path / "a", mode="offline")
-    WandbSink(tmp_path / "b", mode="offline", project="mine")
-    assert [run.given["project"] for run in wandb.runs] == ["theirs", "mine"]
-
-
 def test_without_a_login_wandb_says_what_to_do(wandb, tmp_path):
     with pytest.raises(OSError, match=r"W&B begins no run: .*wandb login.* WANDB_MODE=offline"):
         WandbSink(tmp_path, mode="online")
@@ -132,25 +125,6 @@ def test_a_run_of_mlflow_holds_metrics_at_their_frames_and_goes_on_under_its_id(
     assert mlflow.rows == [("run0", *row) for row in (*values, (30, "train/return", 2.0))]
     logged(MlflowSink(tmp_path / "other", tracking_uri="sqlite:///a.db"))
     assert mlflow.runs["run1"].experiment == "swath"
-
-
-def test_a_row_of_any_width_is_taken_by_mlflow(mlflow, tmp_path):
-    logged(MlflowSink(tmp_path), (10, {f"m{number}": 1.0 for number in range(MOST_METRICS + 1)}))
-    assert len(mlflow.rows) == MOST_METRICS + 1
-
-
-def test_a_run_that_mlflow_does_not_know_is_said(mlflow, tmp_path):
-    (tmp_path / "mlflow-run-id").write_text("gone")
-    with pytest.raises(OSError, match=r"MLflow at file:mlruns does not do its part: Run 'gone' not found"):
-        MlflowSink(tmp_path, resume_at=10)
-
-
-@pytest.mark.usefixtures("wandb", "mlflow")
-@pytest.mark.parametrize("kind", [WandbSink, MlflowSink])
-def test_the_run_of_another_is_not_gone_on_with(kind, tmp_path):
-    kind(tmp_path, **({"mode": "offline"} if kind is WandbSink else {})).close()
-    with pytest.raises(FileExistsError, match="-run-id names another run; resume it or choose a new folder"):
-        kind(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -192,11 +166,6 @@ def test_prometheus_scrapes_the_newest_values_with_a_label_per_worker(prometheus
         'swath_per_worker_frames{worker="12"}': 4,
         "swath_workers": 2,
     }
-
-
-def test_two_metrics_that_prometheus_cannot_tell_apart_are_refused(prometheus):
-    with pytest.raises(ValueError, match=r"Duplicated timeseries.*swath_a_b"):
-        prometheus.log(1, {"a/b": 1.0, "a b": 2.0})
 
 
 def test_a_port_that_is_taken_is_said_and_closing_frees_it(prometheus):
