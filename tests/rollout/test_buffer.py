@@ -83,15 +83,6 @@ def test_a_cut_truncates_the_row_before_unless_its_episode_had_ended_there():
     assert list(rows.restarted) == []
 
 
-def test_rows_that_were_never_made_are_zero_and_masked():
-    rows = written(step(0), step(1, void=[1]), step(2), step(3))
-    rows.blank_from(2)
-    assert rows.valid.tolist() == [[True, True, False, False], [True, False, False, False]]
-    for array in (*rows.observation, *rows.outputs, *rows.next_observation, rows.reward):
-        assert not array[:, 2:].any()
-        assert array[:, :2].any()
-
-
 @pytest.mark.parametrize("void", [(), (1,)])
 def test_the_last_transition_of_each_env_is_cut_where_asked(void):
     rows = written(step(0), step(1), step(2), step(3, void=void, ended=[(0, True, False)]))

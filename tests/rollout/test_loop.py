@@ -5,7 +5,6 @@ import itertools
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import TimeLimit
 from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
@@ -110,13 +109,6 @@ def test_a_step_that_is_made_again_counts_for_the_limit_of_its_env():
     assert [list(step.ended) for step in played] == [[], [], [(0, False, True)], []]
 
 
-def test_a_retired_env_does_not_reach_its_limit():
-    host = EnvListHost([limited(CountingEnv(i, LONG), 2 + i) for i in range(2)])
-    rules = rules_of(host, begin=lambda envs: ([env for env in envs if env], None))
-    ends = [[env for env, *_ in step.ended] for step in drawn(host, Constant(host.spec), 7, rules=rules)]
-    assert ends == [[], [0], [1], [], [], [1], []]
-
-
 # ---- faults
 
 
@@ -130,15 +122,6 @@ def test_a_forgiven_env_begins_anew_and_makes_its_row_the_failed_step_leaves_non
     assert told(played[3]) == ([(0, 3), (1, 1), (0, 3)], [(0, 4), (1, 2), (0, 4)])
     assert forgiving.raised == [(1, "env 1 raised at step 3 of episode 0")]
     assert (policy.rewound, policy.begun) == (1, [[1]])
-
-
-def test_several_envs_may_fail_in_one_step():
-    faults = {0: [Fault("raise", step=2)], 2: [Fault("raise", step=2), Fault("raise", episode=1, step=1)]}
-    host, forgiving = listed(faults), Forgiving()
-    played = drawn(host, Constant(host.spec), 2, rules=rules_of(host, forgive=forgiving))
-    assert list(played[1].cut) == [0, 2]
-    assert told(played[1]) == ([(1, 0), (0, 1), (2, 0)], [(1, 1), (0, 2), (2, 1)])
-    assert [env for env, _ in forgiving.raised] == [0, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -205,22 +188,6 @@ def test_a_policy_may_answer_every_call_in_the_same_arrays():
     assert rows.outputs[0][0].tolist() == [2, 0, 1, 2]
 
 
-def test_outputs_of_the_others_stay_those_that_they_acted_on():
-    host = listed({1: [Fault("raise", step=2)]})
-    source = steps(host, Reusing(host.spec), stage_of(host), rules_of(host, forgive=Forgiving()))
-    next(source)
-    step = next(source)
-    assert step.outputs[1][:, 0].tolist() == [2, 3, 2]
-    assert step.outputs[0].tolist() == [2, 0, 2]
-
-
-def test_outputs_that_are_tensors_are_merged_too():
-    host = listed({1: [Fault("raise", step=2)]})
-    policy = Constant(host.spec, [torch.ones(3, dtype=torch.bfloat16)])
-    step = drawn(host, policy, 2, rules=rules_of(host, forgive=Forgiving()))[1]
-    assert step.outputs[1].tolist() == [1, 1, 1]
-
-
 # ---- vector envs that fail
 
 
@@ -241,15 +208,6 @@ class Broken:
         return VectorHost(self(), lambda: [self()])
 
 
-def test_a_vector_env_that_cannot_be_reset_after_it_failed_is_built_once_more():
-    maker = Broken(MODES[0], {1: [Fault("raise", step=2)]}, {0: [Fault("raise_at_reset")]})
-    host, forgiving = maker.host(), Forgiving()
-    played = drawn(host, Constant(host.spec), 3, rules=rules_of(host, forgive=forgiving))
-    assert told(played[1]) == ([(0, 0)] * 2, [(0, 1)] * 2)
-    assert len(maker.made) == 3
-    assert len(forgiving.raised) == 2
-
-
 def test_a_vector_env_whose_reset_between_episodes_fails_is_built_anew_and_the_other_episodes_are_cut():
     counting = Counting(script=Script((2, 5), ("terminated",)))
     maker = Broken(AutoresetMode.DISABLED, {0: [Fault("raise_at_reset", episode=1)]}, counting=counting)
@@ -261,12 +219,3 @@ def test_a_vector_env_whose_reset_between_episodes_fails_is_built_anew_and_the_o
     assert told(played[2]) == ([(0, 0)] * 2, [(0, 1)] * 2)
     assert len(maker.made) == 2
     assert policy.begun == [[0, 1]]
-
-
-def test_an_error_while_the_broken_vector_env_is_closed_is_logged_only(caplog):
-    maker = Broken(MODES[0], {1: [Fault("raise", step=2), Fault("raise_at_close")]})
-    host = maker.host()
-    played = drawn(host, Constant(host.spec), 3, rules=rules_of(host, forgive=Forgiving()))
-    assert len(played) == 3
-    assert [record.name for record in caplog.records] == ["swath"]
-    assert "raised when it was closed" in caplog.text

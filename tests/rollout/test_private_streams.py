@@ -50,36 +50,6 @@ def test_private_streams_go_on_where_they_were_and_leave_the_process_alone():
     assert first != second
 
 
-@pytest.mark.parametrize("way", ["swapped", "in_force"])
-def test_the_process_s_own_generators_are_put_back_also_after_an_exception(way):
-    def interrupted():
-        with getattr(PrivateStreams(1), way)():
-            draw()
-            raise ZeroDivisionError
-
-    seed_all()
-    expected = torch.rand(2).tolist(), np.random.rand(), random.random()
-    seed_all()
-    with pytest.raises(ZeroDivisionError):
-        interrupted()
-    assert (torch.rand(2).tolist(), np.random.rand(), random.random()) == expected
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("way", ["swapped", "in_force"])
-def test_a_gpu_draws_from_the_streams_too(way):
-    device = torch.device("cuda")
-    torch.rand(1, device=device)
-    before = torch.cuda.get_rng_state(device)
-    drawn = []
-    for _ in range(2):
-        with getattr(PrivateStreams(5, device), way)():
-            drawn.append(torch.rand(3, device=device).tolist())
-    assert drawn[0] == drawn[1]
-    assert torch.equal(torch.cuda.get_rng_state(device), before)
-
-
 def test_threads_may_draw_while_others_preserve_the_generators():
     def draw():
         for _ in range(300):

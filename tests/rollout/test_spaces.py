@@ -1,10 +1,9 @@
 """Spaces as leaves: keys, dtypes, what cannot be served, and actions on their way to the envs."""
 
-import numpy as np
 import pytest
 from gymnasium import spaces
 
-from swath.rollout.spaces import action_leaves, observation_leaves, splitter
+from swath.rollout.spaces import action_leaves, observation_leaves
 
 BOX = spaces.Box(-1, 1, (2,))
 
@@ -48,32 +47,3 @@ def test_an_observation_key_that_a_batch_needs_for_itself_is_a_value_error(key):
         observation_leaves(spaces.Dict({key: BOX, "fine": BOX}))
     with pytest.raises(ValueError, match="clash"):
         observation_leaves(spaces.Dict({key: spaces.Dict({"inner": BOX})}))
-
-
-def test_two_observations_of_one_name_are_a_value_error():
-    with pytest.raises(ValueError, match=r"\['b_0'\]"):
-        observation_leaves(spaces.Dict({"b": spaces.Tuple((BOX,)), "b_0": BOX}))
-
-
-WITH_ARRAYS = {
-    "box": BOX,
-    "a number": spaces.Box(-1, 1, ()),
-    "multi-discrete": spaces.MultiDiscrete([2, 3]),
-    "nested": spaces.Dict({"a": spaces.Tuple((BOX, spaces.Discrete(2))), "b": spaces.Box(-1, 1, (), np.float64)}),
-}
-
-
-@pytest.mark.parametrize("writable", [True, False])
-@pytest.mark.parametrize("name", WITH_ARRAYS)
-def test_envs_may_write_into_their_actions_only_if_they_may(name, writable):
-    space = WITH_ARRAYS[name]
-    leaves = [np.stack([leaf.space.sample()] * 3) for leaf in action_leaves(space)]
-    kept = [leaf.copy() for leaf in leaves]
-    rows = splitter(space, writable=writable)(leaves)
-    assert [row in space for row in rows] == [True] * 3
-    first = rows[0] if not isinstance(space, spaces.Dict) else rows[0]["a"][0]
-    assert first.flags.writeable == writable
-    if writable:
-        first[...] = 0
-    np.testing.assert_equal(leaves, kept)
-    assert all(leaf.flags.writeable for leaf in leaves)

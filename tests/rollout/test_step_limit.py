@@ -47,13 +47,6 @@ def test_it_names_who_reaches_the_limit_as_counting_does(data):
             getattr(slow, action)(chosen)
 
 
-def test_without_limits_nobody_is_ever_named():
-    limit = StepLimit([None, None])
-    limit.restart([0, 1])
-    limit.stop([1])
-    assert [list(limit.tick()) for _ in range(5)] == [[]] * 5
-
-
 def test_the_limits_of_envs_hold_where_they_are_less_than_what_is_asked_for():
     envs = [gym.make("CartPole-v1", max_episode_steps=most) for most in (2, 5)]
     limit = StepLimit.of(EnvListHost([*envs, CartPoleEnv()]).spec, 3)

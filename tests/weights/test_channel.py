@@ -67,12 +67,6 @@ def not_sent(channel):
     return opened(update)
 
 
-def test_the_same_snapshot_for_many_is_shared_once(channel, store):
-    snapshot = "s"
-    channel.publish_each({worker: {"policy": snapshot} for worker in range(8)})
-    assert store.live == ["s"]
-
-
 def test_a_version_can_be_set_back_and_is_sent_all_the_same(channel):
     for _ in range(5):
         channel.publish({"policy": "new"})
@@ -105,16 +99,6 @@ def test_what_could_not_be_sent_is_sent_again(channel):
     assert sent(channel) is None, "it had arrived before"
 
 
-def test_what_is_being_sent_is_held_until_it_is_sent(channel, store):
-    channel.publish({"policy": "a"})
-    with channel.update_for((0, 0)) as update:
-        channel.publish({"policy": "b"})
-        assert opened(update) == (1, {"policy": "a"})
-        assert store.live == ["a", "b"]
-    del update
-    assert store.live == ["b"]
-
-
 def test_no_request_overtakes_the_one_that_brings_the_weights(channel):
     channel.publish({"policy": "a"})
     overtaken, order = threading.Event(), []
@@ -132,13 +116,6 @@ def test_no_request_overtakes_the_one_that_brings_the_weights(channel):
         order.append(opened(update))
     thread.join()
     assert order == [(1, {"policy": "a"}), None]
-
-
-def test_a_worker_that_is_gone_leaves_nothing(channel, store):
-    channel.publish({"policy": "a"})
-    channel.publish({"policy": "own"}, [1])
-    channel.left(1)
-    assert store.live == ["a"]
 
 
 def test_when_one_of_several_snapshots_finds_no_room_none_is_published(channel):
@@ -197,13 +174,3 @@ def test_some_workers_and_all_others_get_theirs_in_one_version(channel):
     channel.publish({"policy": "old"})
     assert channel.publish_each({1: {"policy": "own"}, None: {"policy": "all"}}) == 2
     assert [sent(channel, worker) for worker in (0, 1, 2)] == [(2, {"policy": one}) for one in ("all", "own", "all")]
-
-
-def test_models_that_are_withdrawn_are_sent_to_nobody_and_released(store, channel):
-    channel.publish({"a": 1, "b": 2})
-    channel.publish({"a": 3}, workers=[1])
-    channel.withdraw(["a", "never published"])
-    assert store.live == [2]
-    assert sent(channel, 1) == (2, {"b": 2})
-    channel.publish({"a": 4})
-    assert sent(channel, 1) == (3, {"a": 4})

@@ -153,9 +153,6 @@ class ChannelContract:
         with visiting(make_backend, request.node) as backend:
             yield Readers(backend)
 
-    def test_a_worker_keeps_the_weights_it_is_built_with_until_some_are_published(self, readers):
-        assert readers.read(0) == Seen(0, {0.0})
-
     def test_a_request_brings_the_newest_weights_whole(self, readers):
         source = Filled(3.0, dtype=torch.float64)
         manifest = readers.answer(readers.backend.call(readers.handles[0], "manifest"))
@@ -190,18 +187,6 @@ class ChannelContract:
         assert (readers.read(0), readers.read(1)) == (Seen(22, {21.0}), Seen(20, {19.0}))
         readers.publish(22.0)
         assert readers.share.open == 1
-
-    def test_the_newest_can_be_read_where_it_was_published(self, readers):
-        assert readers.channel.newest(0, "policy") is None
-        readers.publish(1.0)
-        readers.publish(2.0, [0])
-        for worker, value in ((0, 2.0), (1, 1.0)):
-            model = Filled()
-            newest = readers.channel.newest(worker, "policy")
-            assert newest is not None
-            fitting(newest[1], model)()
-            assert model.values() == {value}
-        assert readers.share.open == 2
 
     def test_publishers_in_several_threads_come_one_after_the_other(self, readers):
         published: dict[int, float] = {0: 0.0}

@@ -47,28 +47,10 @@ def test_an_unknown_backend_is_refused():
         WeightSyncScheme.from_backend("rpc")
 
 
-def test_the_arguments_are_kept():
-    assert MultiProcessWeightSyncScheme().sync is SharedMemWeightSyncScheme().sync is True
-    assert MultiProcessWeightSyncScheme(sync=False).sync is False
-    shared = SharedMemWeightSyncScheme("state_dict", sync=False, per_worker_weights=True)
-    assert (shared.strategy.extract_as, shared.sync, shared.per_worker_weights) == ("state_dict", False, True)
-    assert RayWeightSyncScheme().sync is WeightSyncScheme().sync is False
-    with pytest.raises(ValueError, match="strategy='other' must be one of"):
-        WeightSyncScheme("other")
-
-
 def test_a_backend_of_process_groups_has_no_effect_and_that_is_said():
     RayWeightSyncScheme(backend="gloo")
     with pytest.warns(NoEffectWarning, match="backend='nccl' has no effect"):
         RayWeightSyncScheme(backend="nccl")
-
-
-@pytest.mark.parametrize("arguments", [{"devices": ["cpu", "cpu"]}, {"num_workers": 2}], ids=str)
-def test_where_workers_are_has_no_effect_and_that_is_said(arguments):
-    scheme = SharedMemWeightSyncScheme()
-    with pytest.warns(NoEffectWarning, match="a collector knows where its workers are"):
-        scheme.init_on_sender(model=Plain(), **arguments)
-    assert scheme.initialized_on_sender
 
 
 def test_properties_say_what_it_is_fetched_from():

@@ -106,29 +106,8 @@ def test_an_episode_whose_rest_is_lost_is_dropped_and_counted():
     assert assembler.drop(complete=False) == 1
 
 
-def test_open_episodes_can_be_dropped_by_worker_and_row():
-    td, assembler = batch([[F, F], [F, F], [F, T]]), EpisodeAssembler()
-    for worker in range(3):
-        assembler.add({worker: td})
-    assert assembler.drop(worker=0, rows=[1, 2], complete=False) == 2
-    assert assembler.drop(worker=0, complete=False) == 2
-    assert assembler.drop(rows=[0], complete=False) == 4
-    assert assembler.drop(complete=False) == 4
-    assert assembler.ready == 3
-
-
 def test_without_ids_everything_up_to_a_done_is_one_episode():
     td, assembler = batch([[F, F, T, F, T]], with_ids=False), EpisodeAssembler()
     for fragment in td.split(2, 1):
         assembler.add({0: fragment})
     assert actions(assembler.take(2)) == [[1, 2, 3], [4, 5, 0]]
-
-
-def test_an_episode_that_a_preempted_fragment_broke_off_goes_on_in_the_next_one():
-    assembler = EpisodeAssembler()
-    first = batch([[F, F, F]], valid=[[T, T, F]])
-    second = batch([[F, T, F]])
-    second["collector", "traj_ids"][:, :2] = first["collector", "traj_ids"][0, 0]
-    assembler.add({0: first})
-    assembler.add({0: second})
-    assert actions(assembler.take(1)) == [[1, 2, 1, 2]]

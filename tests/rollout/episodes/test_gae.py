@@ -8,7 +8,7 @@ from made_batches import batch, batches
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.rollout.episodes.gae import GAE, discounted_sum, generalized_advantage
+from swath.rollout.episodes.gae import GAE
 from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
 
@@ -75,14 +75,6 @@ def test_padded_and_flat_batches_give_the_same_numbers(td):
         assert not split[key][~split["collector", "mask"]].any()
 
 
-def test_a_flat_batch_of_episodes_is_taken_episode_by_episode():
-    episodes = [batch([[F, F, T]])[0], batch([[F, T]])[0]]
-    module = GAE(gamma=0.9, lmbda=0.8, value_network=Value())
-    flat = module(torch.cat(episodes))
-    apart = torch.cat([module(episode)["advantage"] for episode in episodes])
-    torch.testing.assert_close(flat["advantage"], apart)
-
-
 def test_a_termination_is_worth_nothing_and_a_truncation_its_true_last_state():
     td = batch([[T, T]])
     assert td["next", "terminated"].flatten().tolist() == [F, T]
@@ -136,55 +128,15 @@ def test_the_network_may_be_a_tensordict_module_or_read_named_entries():
         assert torch.equal(out["advantage"], expected["advantage"])
 
 
-def test_is_init_is_false_in_the_state_reached():
-    seen = []
-
-    def value(observation, is_init):
-        seen.append(is_init.flatten().tolist())
-        return observation[..., :1]
-
-    td = batch([[F, T, F]])
-    td["is_init"] = torch.tensor([[[T], [F], [T]]])
-    run_with(TensorDictModule(value, in_keys=["observation", "is_init"], out_keys=["state_value"]), td)
-    assert seen == [[T, F, T, F, F]]
-
-
 @pytest.mark.parametrize(("gamma", "lmbda"), [(1.1, 0.9), (-0.1, 0.9), (0.9, 2), (0.9, float("nan"))])
 def test_factors_out_of_range_are_refused(gamma, lmbda):
     with pytest.raises(ValueError, match=r"is not in \[0, 1\]"):
         GAE(gamma=gamma, lmbda=lmbda, value_network=Value())
 
 
-def test_a_tensordict_module_that_writes_no_state_value_is_refused():
-    with pytest.raises(ValueError, match=r"writes \['v'\]; it must write 'state_value'"):
-        GAE(gamma=0.9, lmbda=0.8, value_network=TensorDictModule(Value(), in_keys=["observation"], out_keys=["v"]))
-
-
-def test_values_that_are_not_one_number_per_state_are_refused():
-    with pytest.raises(RuntimeError, match=r"gave shape \[4, 2\] for 4 states"):
-        run_with(nn.Linear(2, 2), batch([[F, F, T]]))
-
-
 def test_a_batch_without_next_observations_is_refused():
     with pytest.raises(KeyError, match="compact_obs=False"):
         run_with(Value(), batch([[F, T]]).exclude(("next", "observation")))
-
-
-@given(st.integers(0, 3), st.integers(0, 40), st.integers(0, 9))
-def test_discounted_sum_equals_a_loop_from_behind(n_rows, length, seed):
-    rng = torch.Generator().manual_seed(seed)
-    summand = torch.rand(n_rows, length, generator=rng, dtype=torch.float64)
-    carry = torch.rand(n_rows, length, generator=rng, dtype=torch.float64) * (
-        torch.rand(n_rows, length, generator=rng) > 0.2
-    )
-    expected, total = torch.zeros_like(summand), torch.zeros(n_rows, dtype=torch.float64)
-    for t in reversed(range(length)):
-        total = summand[:, t] + carry[:, t] * total
-        expected[:, t] = total
-    before = summand.clone(), carry.clone()
-    torch.testing.assert_close(discounted_sum(summand, carry), expected)
-    assert torch.equal(summand, before[0])
-    assert torch.equal(carry, before[1])
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
@@ -199,17 +151,3 @@ def test_what_is_not_finite_stays_in_its_episode(wrong, lmbda):
     others = [at for at in range(8) if at not in spoilt]
     torch.testing.assert_close(odd[others], right[others])
     assert not odd[spoilt].isfinite().any()
-
-
-def test_the_value_of_an_end_state_is_never_read():
-    ones = torch.ones(1, 2)
-    out = generalized_advantage(
-        ones,
-        ones,
-        torch.tensor([[1.0, float("nan")]]),
-        torch.tensor([[F, T]]),
-        torch.tensor([[F, T]]),
-        gamma=1.0,
-        lmbda=1.0,
-    )
-    assert out.tolist() == [[1.0, 0.0]]

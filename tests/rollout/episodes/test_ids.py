@@ -69,21 +69,3 @@ def test_ids_of_another_worker_or_life_are_others():
     given_ids, counts = ids.label(np.ones((2, 1)), np.zeros((2, 1), dtype=bool))
     first = 3 * 2**WORKER_BITS + 5 * 2**LIFE_BITS
     assert (given_ids.tolist(), counts) == ([[first], [first + 1]], None)
-
-
-def test_what_was_given_is_not_written_again():
-    ids, reward = TrajectoryIds(2, counted=True), np.ones((2, 3))
-    given = *ids.label(reward, np.ones((2, 3), dtype=bool)), ids.ended
-    kept = [each.copy() for each in given]
-    ids.label(reward, np.ones((2, 3), dtype=bool))
-    ids.begin()
-    ids.label(reward, np.zeros((2, 3), dtype=bool))
-    for each, before in zip(given, kept, strict=True):
-        np.testing.assert_array_equal(each, before)
-
-
-def test_what_is_not_finite_stays_in_its_episode():
-    ids = TrajectoryIds(1)
-    reward, last = np.array([[np.nan, 1, 1, np.inf, 1, 1]]), np.array([[False, True, True, False, True, False]])
-    ids.label(reward, last)
-    np.testing.assert_array_equal(ids.ended["total"], [np.nan, 1, np.inf])

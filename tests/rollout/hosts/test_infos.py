@@ -6,7 +6,6 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
 
-from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.vector import VectorHost
 
@@ -52,11 +51,6 @@ def test_what_a_wrapper_of_the_whole_vector_env_says_is_found_too(mode):
     told, counted = lengths_told_at_the_ends(VectorHost(RecordVectorStatistics(envs)))
     assert told == counted
     assert len(told) > 6
-
-
-def test_a_list_of_envs_has_one_info_each():
-    told, counted = lengths_told_at_the_ends(EnvListHost([monitored() for _ in range(3)]))
-    assert told == counted
 
 
 def test_an_env_that_said_nothing_has_an_empty_info_and_unmasked_entries_are_from_everybody():

@@ -86,28 +86,6 @@ def test_an_env_that_raises_keeps_no_other_from_stepping():
     assert host.env[0].mark.step == 0
 
 
-class Paying(CountingEnv):
-    """An env whose reward is what its class says."""
-
-    reward = 0.0
-
-    def step(self, action):
-        observation, _, *rest = super().step(action)
-        return observation, self.reward, *rest
-
-
-@pytest.mark.parametrize("reward", [np.array([2.5]), np.array(2.5), np.float32(2.5), [2.5], np.array([[2.5]])])
-@pytest.mark.parametrize("n_envs", [1, 2])
-def test_a_reward_may_come_as_an_array_of_one_element(reward, n_envs):
-    envs = [CountingEnv(0, LONG), CountingEnv(1, LONG)][: n_envs - 1]
-    paying = type("PayingSo", (Paying,), {"reward": reward})(1, LONG)
-    host = EnvListHost([*envs, paying])
-    host.reset_all()
-    moved = host.step([np.zeros(n_envs, dtype=np.int64)])
-    assert moved.reward.shape == (n_envs,)
-    assert moved.reward[-1] == 2.5
-
-
 # ---- resets, seeds, retirement
 
 

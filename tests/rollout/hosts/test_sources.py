@@ -20,35 +20,6 @@ def test_an_id_is_one_bare_env():
     host.close()
 
 
-def test_an_id_with_copies_is_a_batch():
-    host = build(Source("CartPole-v1", copies=3))
-    assert host.spec.batch_shape == (3,)
-    assert len({id(env) for env in host.env}) == 3
-    host.close()
-
-
-def test_an_id_may_name_the_module_that_registers_it(tmp_path, monkeypatch):
-    module = """
-import gymnasium
-gymnasium.register(
-    "Registered-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=9
-)
-"""
-    (tmp_path / "module_that_registers.py").write_text(module)
-    monkeypatch.syspath_prepend(tmp_path)
-    host = build(Source("module_that_registers:Registered-v0"))
-    assert host.env.spec.max_episode_steps == 9
-    host.close()
-    del gym.registry["Registered-v0"]
-
-
-def test_atari_registers_itself():
-    pytest.importorskip("ale_py")
-    host = build(Source("ALE/Pong-v5", {"frameskip": 4}))
-    assert host.reset_all([1])[0].shape == (1, 210, 160, 3)
-    host.close()
-
-
 def test_atari_without_its_extra_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(ImportError, match=r'ale_py is needed for ALE/Pong-v5: pip install "swath\[atari\]"'):
@@ -81,13 +52,6 @@ def test_an_instance_is_used_itself_and_its_copies_are_others():
     assert host.env[0] is env
     assert len({id(each) for each in host.env}) == 3
     assert [each.mark.env for each in host.env] == [4, 4, 4]
-
-
-def test_an_instance_that_cannot_be_copied_is_a_type_error_with_the_way_out():
-    env = CountingEnv()
-    env.handle = (value for value in ())
-    with pytest.raises(TypeError, match=r"cannot be copied .* pass a callable that builds it"):
-        build(Source(env, copies=2))
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,12 @@ from torchrl.envs import (
     ObservationNorm,
     RewardSum,
     SerialEnv,
-    StepCounter,
     TransformedEnv,
 )
 from torchrl.modules.tensordict_module.exploration import RandomPolicy as RandomOfTorchRL
 
 from swath import Collector, RandomPolicy
 from swath.errors import NonFinite
-from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 
@@ -124,23 +122,11 @@ def test_a_limit_of_steps_truncates_and_counts(env):
     assert not batch["next", "terminated"].any()
 
 
-def test_a_limit_of_steps_for_an_env_that_counts_itself_is_refused():
-    with pytest.raises(ValueError, match="already present"):
-        drawn(lambda: TransformedEnv(Clock(), StepCounter()), max_frames_per_traj=2)
-
-
 def test_envs_per_worker_makes_a_batch_of_copies():
     assert drawn(Clock, envs_per_worker=2).batch_size == (2, 4)
     assert drawn(Clock(), envs_per_worker=2).batch_size == (2, 4)
     with pytest.raises(ValueError, match="batched already"):
         drawn(lambda: Clock(batch=(2,)), envs_per_worker=2)
-
-
-def test_an_instance_with_copies_is_itself_stepped_and_closed():
-    env = Clock()
-    drawn(env, envs_per_worker=2)
-    assert env.made == 4
-    assert env.is_closed
 
 
 def test_random_actions_come_from_the_spec_and_zeros_stand_for_what_the_policy_would_write():
@@ -167,10 +153,6 @@ def test_random_policies_take_the_action_spec_of_the_env(policy):
     assert action.unique().numel() == 50
 
 
-def test_a_random_policy_draws_from_its_own_spec():
-    assert (drawn(Clock, RandomPolicy(Bounded(0.5, 0.6, (1,))))["action"] >= 0.5).all()
-
-
 def test_plain_policies_get_the_only_observation():
     batch = drawn(Clock, lambda clock: (clock / 10, clock * 2))
     assert torch.equal(batch["action"], batch["clock"] / 10)
@@ -189,28 +171,6 @@ def test_the_state_of_transforms_is_saved_and_restored():
         assert next(iter(second))["clock"].flatten().tolist() == [7, 8, 9, 7]
 
 
-def test_seeds_reach_the_env_and_repeat_the_data():
-    env = Clock()
-    with Collector(env, frames_per_batch=4, seed=5) as collector:
-        assert len(env.seeds) == 1
-        first = next(iter(collector))
-        collector.set_seed(5)
-        assert torch.equal(next(iter(collector))["action"], first["action"])
-
-
-def test_an_error_of_a_reset_names_its_env():
-    class Broken(Clock):
-        def _reset(self, tensordict=None, **_):
-            raise ArithmeticError("no clock")
-
-    with pytest.raises(EnvRaised):
-        host_of(Broken).reset_all()
-
-
 def test_values_that_are_not_finite_are_found():
     with pytest.raises(NonFinite, match="action"):
         drawn(Clock, lambda clock: clock * float("nan"), check_finite=True)
-
-
-def test_no_observations_under_next_if_compact():
-    assert ("next", "clock") not in drawn(Clock, compact_obs=True).keys(include_nested=True)

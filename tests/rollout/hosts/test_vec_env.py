@@ -120,18 +120,6 @@ class VecNormalize(VecEnv):
         return self.venv.step(actions)
 
 
-@of_the_package("SubprocVecEnv")
-class SubprocVecEnv(DummyVecEnv):
-    """Its envs are out of reach."""
-
-    def __init__(self, makers):
-        super().__init__(makers)
-        self.remotes = self.__dict__.pop("envs")
-
-    def __getattr__(self, name):
-        return self.__dict__["remotes"] if name == "envs" else super().__getattribute__(name)
-
-
 class Two:
     def predict(self, observation, state=None, episode_start=None, deterministic=True):
         assert observation["left"].shape[1:] == (1,)
@@ -216,10 +204,3 @@ def test_only_monitors_end_episodes():
     )
     assert returns == [2.0 * length for length in lengths]
     assert max(lengths) > 2
-
-
-def test_envs_in_other_processes_are_believed_where_their_monitors_speak():
-    env = SubprocVecEnv([lambda: Monitor(Count())] * 2)
-    assert not is_monitored(env)
-    returns, lengths = evaluate_policy(Two(), env, 4, return_episode_rewards=True)
-    assert returns == [2.0 * length for length in lengths]

@@ -111,24 +111,6 @@ def test_a_list_of_seeds_goes_to_the_envs_of_gymnasium():
     assert [host.seed_of(0), host.seed_of(1)] == [5, 11]
 
 
-def test_the_first_seed_is_that_of_all_where_there_is_only_one():
-    host = own(DISABLED)
-    onto = host.reset_all([5, 77])
-    host.reset([1], onto, [8])
-    assert [env.seeds for env in host.env.envs] == [[5], [6, 9]]
-    assert host.seed_of(0) is None
-
-
-def test_seeds_of_some_envs_of_ale():
-    ale = pytest.importorskip("ale_py.vector_env")
-    host = VectorHost(ale.AtariVectorEnv("pong", 2, noop_max=30, num_threads=1))
-    first = host.reset_all([3, 4])
-    again = host.reset([0, 1], first, [3, None])
-    np.testing.assert_array_equal(again[0][0], first[0][0])
-    assert [host.seed_of(0), host.seed_of(1)] == [3, 4]
-    host.close()
-
-
 # ---- episodes
 
 
@@ -156,22 +138,7 @@ def test_in_next_step_mode_a_seed_makes_the_reset_come_at_once():
     assert marks(following.observation[0]) == [(1, 1), (1, 0)]
 
 
-def test_in_next_step_mode_a_void_row_has_no_reward_and_no_end():
-    counting = Counting(script=Script((1,), ("terminated",)))
-    for step in list(play(sync(NEXT_STEP, counting), 6)):
-        assert not step.void or not step.ended
-        assert all(step.reward[env] == 0 for env in step.void)
-
-
 # ---- last observations
-
-
-def test_the_last_observation_is_found_in_a_list_of_infos():
-    fns = [lambda i=i: CountingEnv(i, SHORT) for i in range(2)]
-    host = VectorHost(DictInfoToList(SyncVectorEnv(fns, autoreset_mode=SAME_STEP)))
-    host.reset_all()
-    host.step(ZERO)
-    assert marks(host.step(ZERO).observation[0]) == [(0, 2), (0, 2)]
 
 
 def test_a_vector_env_that_does_not_tell_its_last_observation_is_an_error_with_a_way_out():
@@ -223,31 +190,6 @@ def test_rewards_that_are_no_number_for_each_env_are_an_error(pay):
     (_, error), _ = paid(pay).failed
     assert type(error) is BadAnswer
     assert re.search("Paying.*: the env returned the reward .*; it must be one number for each env; ", str(error))
-
-
-class Ending(CountingVectorEnv):
-    """Its episodes end as it is told."""
-
-    said = None
-
-    def step(self, actions):
-        observation, reward, _, _, info = super().step(actions)
-        return observation, reward, self.said, np.zeros_like(self.said), info
-
-
-def told(said):
-    """What a step of two envs tells that say this of their ends."""
-    host = VectorHost(Ending(2, Counting(script=Script((ENDLESS,))), autoreset_mode=DISABLED))
-    host.env.said = said
-    host.reset_all()
-    return host.step(ZERO)
-
-
-@pytest.mark.parametrize("said", [None, np.zeros(3, np.bool_), np.array([0.0, 0.5]), np.array(["no", "no"])], ids=str)
-def test_ends_that_are_not_yes_or_no_for_each_env_are_an_error(said):
-    (_, error), _ = told(said).failed
-    assert type(error) is BadAnswer
-    assert re.search("Ending.*: the env returned terminated=.*; it must be True or False for each env; ", str(error))
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR:UserWarning")  # gymnasium tells errors of its workers as warnings too
@@ -303,44 +245,3 @@ def test_rows_of_envpools_cartpole_are_steps_of_cartpole():
     envpool = pytest.importorskip("envpool")
     env = envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=5)
     require_physics_of_cartpole(play(VectorHost(env), 80), 3)
-
-
-def pong(mode):
-    ale = pytest.importorskip("ale_py.vector_env")
-    plain = {"noop_max": 0, "use_fire_reset": False, "num_threads": 1}
-    return VectorHost(ale.AtariVectorEnv("pong", 2, autoreset_mode=mode, max_num_frames_per_episode=40, **plain))
-
-
-class ByStep:
-    """Actions that follow from how far each env's episode is, so that rows do not depend on how envs are reset."""
-
-    def __init__(self):
-        self.step = np.zeros(2, dtype=np.int64)
-
-    def __call__(self, observation):
-        self.step += 1
-        return [(self.step * 7 + np.arange(2)) % 6]
-
-    def begin(self, envs):
-        self.step[list(envs)] = 0
-
-    def rewind(self):
-        raise AssertionError("nothing fails here")
-
-
-def test_pong_makes_the_same_transitions_in_both_autoreset_modes():
-    told = []
-    for mode in (NEXT_STEP, SAME_STEP):
-        host, rows = pong(mode), [[], []]
-        for step in play(host, 34, [3, 4], ByStep()):
-            flags = {env: flags for env, *flags in step.ended}
-            for env in set(range(2)).difference(step.void):
-                images = (leaf[0][env].tobytes() for leaf in (step.observation, step.next_observation))
-                rows[env].append((*images, int(step.outputs[0][env]), float(step.reward[env]), flags.get(env)))
-        host.close()
-        told.append(rows)
-    for by_next, by_same in zip(*told, strict=True):
-        n = min(len(by_next), len(by_same))
-        assert n >= 30
-        assert sum(row[4] is not None for row in by_next[:n]) >= 2
-        assert by_next[:n] == by_same[:n]

@@ -81,17 +81,6 @@ def test_parameters_named_after_entries_get_these_by_keyword_also_optional_ones(
         answered(policy, spec)
 
 
-def test_a_compiled_module_is_called_as_the_module_inside_it():
-    class Named(nn.Module):
-        def forward(self, position, task):
-            return {"action": task, "seen": position}
-
-    spec = spec_of(SEVERAL, spaces.Discrete(2))
-    result = answered(torch.compile(Named(), backend="eager"), spec)
-    by_key = dict(zip([leaf.key for leaf in spec.observation], observed(spec, 1), strict=True))
-    np.testing.assert_array_equal(result["seen"], by_key["position"])
-
-
 def test_in_keys_are_given_in_order():
     class Ordered(nn.Module):
         in_keys = ["task", ("in", "side")]
@@ -182,13 +171,6 @@ def test_a_policy_that_fits_nowhere_is_a_type_error_with_its_parameters_and_the_
         bound(policy)
 
 
-def test_what_cannot_be_called_or_read_is_a_type_error():
-    with pytest.raises(TypeError, match="policy is of type int; it must be None, a callable"):
-        bound(3)
-    with pytest.raises(TypeError, match="no readable signature; wrap it in a function"):
-        bound(max)
-
-
 def test_a_key_that_the_env_does_not_write_is_a_key_error():
     class Reads(nn.Module):
         in_keys = ["observation", "goal"]
@@ -224,12 +206,6 @@ def test_an_action_may_be(form, bare):
     action = answered(ANSWERS[form], spec)["action"]
     assert action.shape == (spec.num_envs,)
     np.testing.assert_array_equal(action, expected)
-
-
-def test_a_number_is_the_action_of_one_bare_env():
-    assert answered(lambda observation: 1, spec_of(bare=True))["action"].tolist() == [1]
-    box = spec_of(action=spaces.Box(-1, 1, ()), bare=True)
-    assert answered(lambda observation: 0.5, box)["action"].tolist() == [0.5]
 
 
 def test_a_tuple_goes_to_out_keys_or_is_numbered():
@@ -323,13 +299,6 @@ def test_another_output_without_a_row_per_env_is_an_error(value, error, message)
 
 
 # ---- memory and gradients
-
-
-def test_bfloat16_actions_become_float32_for_env_and_batch():
-    spec = spec_of(action=BOX)
-    action = answered(lambda x: x[..., :2].bfloat16(), spec)["action"]
-    assert action.dtype == np.float32
-    np.testing.assert_array_equal(action, torch.from_numpy(observed(spec, 1)[0][:, :2]).bfloat16().float())
 
 
 def test_a_policy_that_writes_into_its_observation_changes_neither_the_recorded_one_nor_what_it_sees_next():

@@ -123,16 +123,6 @@ def test_a_state_that_the_policy_does_not_write_is_a_key_error():
         Played(silent)
 
 
-def test_a_policy_that_cannot_begin_without_state_is_told_why():
-    def policy(observation, h):
-        return {"action": observation[..., 0].long(), ("next", "h"): h + 1}
-
-    policy.in_keys = ["observation", "h"]
-    with pytest.raises(TypeError) as caught:
-        Played(policy)
-    assert "does not write ['h']; a recurrent policy gets None for them in its first call" in caught.value.__notes__[0]
-
-
 def test_random_steps_in_its_place_leave_its_outputs_zero_and_its_memory_true():
     played = Played(Counter())
     randomly = RandomActions(RandomPolicy(), played.spec, like=played.policy)
