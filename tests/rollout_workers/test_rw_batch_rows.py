@@ -37,10 +37,9 @@ class TestSlices:
         assert plain(part["obs"]["y"][1]) == plain(batch["obs"]["y"][1])[start:stop]
         assert len(part) == len(range(5)[start:stop])
 
-    @pytest.mark.parametrize("cut", [lambda b: b[1:3], lambda b: b.slice(1, 3)])
-    def test_are_views_and_keep_what_is_known_of_the_batch(self, cut):
+    def test_are_views_and_keep_what_is_known_of_the_batch(self):
         batch = of_all_kinds()
-        part = cut(batch)
+        part = batch[1:3]
         part["rewards"][0], part["obs"]["y"][1][0], part["tensor"][0] = 100, 200, 300
         assert (batch["rewards"][1], plain(batch["obs"]["y"][1][1]), batch["tensor"][1]) == (100, [200, 200], 300)
         for made in (part, batch[0:0], *batch.timeslices(2), *batch.split_by_episode()):
@@ -54,11 +53,7 @@ class TestSlices:
             (slice(None, 3), [10, 11], [0.0]),  # the cut falls into the second sequence
             (slice(0, 5), [10, 11, 12, 13, 14], [0.0, 2.0]),
             (slice(3, 6), [12, 13, 14, 15], [2.0, 5.0]),
-            (slice(None, 50), [10, 11, 12, 13, 14, 15], [0.0, 2.0, 5.0]),
-            (slice(-1, None), [15], [5.0]),
             (slice(-2, None), [12, 13, 14, 15], [2.0, 5.0]),
-            (slice(0, 1), [], []),
-            (slice(4, 2), [], []),
         ],
     )
     @pytest.mark.parametrize("padded", [False, True])
@@ -108,35 +103,14 @@ class TestExactSlices:
         assert plain(part["objects"]) == [None if row is None else "abcde"[row] for row in rows]
         assert part["rewards"].dtype == np.float32
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ((0, 3, 0, None), r"rows 0 to 3 are from sequences 0 to 2, not \(0, None\)"),
-            ((0, 4, 0, 1), r"rows 0 to 4 are from sequences 0 to 2, not \(0, 1\)"),
-            ((-3, -1), r"end=-1 must be at least 0"),
-            ((0.5, 2), r"start=0.5 is of type float"),
-        ],
-    )
-    def test_that_make_no_sense_are_refused(self, arguments, message):
-        with pytest.raises(ValueError, match=message):
-            sequences().slice(*arguments)
-        padded = numbered([2, 3, 1], 4)
-        padded["eps_id"] = np.zeros(12, dtype=int)
-        for cut in (lambda: padded.slice(0, 2), padded.split_by_episode):
-            with pytest.raises(ValueError, match=r"of padded sequences only whole ones can be taken"):
-                cut()
-
-    @given(lengths=LENGTHS, start=st.integers(-3, 20), end=st.integers(0, 20))
-    def test_have_these_rows_whatever_the_sequences(self, lengths, start, end):
-        part = numbered(lengths).slice(start, end)
-        assert plain(part["a"]) == [0] * max(-start, 0) + list(range(sum(lengths)))[max(start, 0) : end]
-        assert part.count == len(part["a"])
-        if start >= 0:
-            firsts = np.cumsum([0, *plain(part["seq_lens"])])[:-1]
-            assert plain(part["state_in_0"]) == plain(part["a"][firsts])
+    def test_that_make_no_sense_are_refused(self):
+        with pytest.raises(ValueError, match=r"rows 0 to 4 are from sequences 0 to 2, not \(0, 1\)"):
+            sequences().slice(0, 4, 0, 1)
+        with pytest.raises(ValueError, match=r"of padded sequences only whole ones can be taken"):
+            numbered([2, 3, 1], 4).slice(0, 2)
 
 
-def test_rows_are_dicts():
+def test_rows_are_dicts_and_sequences_of_one_row():
     batch = episodes()
     batch["c"] = 5
     rows = list(batch.rows())
@@ -146,12 +120,10 @@ def test_rows_are_dicts():
         "infos": {"row": 2}, "c": 5,
     }  # fmt: skip
 
-
-@pytest.mark.parametrize("padded_to", [None, 4])
-def test_rows_of_sequences_are_sequences_of_one_row(padded_to):
-    rows = [plain(row) for row in numbered([2, 3, 1], padded_to).rows()]
-    assert [row["a"] for row in rows] == [row["state_in_0"] for row in rows] == [0, 1, 2, 3, 4, 5]
-    assert {row["seq_lens"] for row in rows} == {1}
+    for padded_to in (None, 4):
+        rows = [plain(row) for row in numbered([2, 3, 1], padded_to).rows()]
+        assert [row["a"] for row in rows] == [row["state_in_0"] for row in rows] == [0, 1, 2, 3, 4, 5]
+        assert {row["seq_lens"] for row in rows} == {1}
 
 
 class TestTimeSlices:
@@ -179,18 +151,9 @@ class TestTimeSlices:
         assert [int(row["a"]) for part in parts for row in part.rows()] == list(range(sum(lengths)))
         assert all(part.count for part in parts)
 
-    @pytest.mark.parametrize(
-        ("how", "message"),
-        [
-            ({}, r"takes one of size=None, num_slices=None, k=None"),
-            ({"size": 2, "num_slices": 2}, r"takes one of size=2, num_slices=2, k=None"),
-            ({"k": -1}, r"size=-1 must be at least 1"),
-            ({"num_slices": 0}, r"num_slices=0 must be at least 1"),
-            ({"size": 1.5}, r"size=1.5 is of type float"),
-        ],
-    )
-    def test_that_make_no_sense_are_refused(self, how, message):
-        with pytest.raises(ValueError, match=message):
+    @pytest.mark.parametrize("how", [{}, {"size": 2, "num_slices": 2}, {"k": -1}, {"num_slices": 0}])
+    def test_that_make_no_sense_are_refused(self, how):
+        with pytest.raises(ValueError, match=r"takes one of|must be at least 1"):
             episodes().timeslices(**how)
 
 
@@ -211,12 +174,10 @@ class TestEpisodes:
         assert [plain(part["seq_lens"]) for part in parts] == [[2, 1], [2, 1]]
         assert [plain(part["state_in_0"]) for part in parts] == [[0, 2], [3, 5]]
 
-    def test_need_a_column(self):
-        for columns, key in (({"eps_id": [0, 1]}, "dones"), ({}, None), ({}, "eps_id")):
-            with pytest.raises(KeyError, match=key or "dones"):
-                SampleBatch(a=[1, 2], **columns).split_by_episode(key)
-        with pytest.raises(ValueError, match="splits by one of"):
-            SampleBatch(t=[1, 2]).split_by_episode("t")
+    @pytest.mark.parametrize(("key", "error"), [(None, KeyError), ("eps_id", KeyError), ("t", ValueError)])
+    def test_need_a_column(self, key, error):
+        with pytest.raises(error, match=key or "dones"):
+            SampleBatch(t=[1, 2]).split_by_episode(key)
 
 
 class TestShuffling:
@@ -232,14 +193,6 @@ class TestShuffling:
         assert batch["c"] == 3
         assert (plain(view["rewards"]), plain(shallow["rewards"])) == ([1, 2, 3, 4], [0, 1, 2, 3, 4])
         assert len(SampleBatch(a=np.zeros(0)).shuffle()) == 0
-
-    def test_draws_from_the_state_that_users_seed_unless_it_is_given_a_generator(self):
-        np.random.seed(3)
-        order = plain(episodes().shuffle()["rewards"])
-        assert order == [float(row) for row in np.random.RandomState(3).permutation(5)]
-        state = np.random.get_state()[2]
-        episodes().shuffle(np.random.default_rng(1))
-        assert np.random.get_state()[2] == state
 
     def test_keeps_padded_sequences_together_and_refuses_others(self):
         batch = sequences().right_zero_pad(4)
@@ -274,25 +227,17 @@ class TestPadding:
         assert batch["half"].dtype in (np.float16, torch.float16)
         assert (batch.zero_padded, batch.max_seq_len, batch.count, len(given)) == (True, 4, 6, 6)
 
-    def test_once_done_changes_nothing(self):
-        batch = sequences().right_zero_pad(4)
-        assert plain(batch.right_zero_pad(4)["a"]) == plain(sequences().right_zero_pad(4)["a"])
-        with pytest.raises(ValueError, match=r"padded to 4 already; pad the batch they are from to 5"):
-            batch.right_zero_pad(5)
-
     @pytest.mark.parametrize(
         ("batch", "width", "message"),
         [
-            (SampleBatch(a=[1]), 4, r"right_zero_pad\(\) needs 'seq_lens'; this batch has only \['a'\]"),
-            (sequences(), 2, r"max_seq_len=2, but there is a sequence of 3 rows; use at least that"),
-            (sequences(), 0, r"max_seq_len=0 must be at least 1"),
+            (SampleBatch(a=[1]), 4, r"right_zero_pad\(\) needs 'seq_lens'"),
+            (sequences(), 2, r"there is a sequence of 3 rows"),
+            (sequences().right_zero_pad(4), 5, r"padded to 4 already"),
         ],
     )
-    def test_that_cannot_be_done_is_refused_and_changes_nothing(self, batch, width, message):
-        before = plain(batch)
+    def test_that_cannot_be_done_is_refused(self, batch, width, message):
         with pytest.raises(ValueError, match=message):
             batch.right_zero_pad(width)
-        assert (plain(batch), batch.zero_padded) == (before, False)
 
 
 def trajectory(**more):
@@ -331,26 +276,6 @@ def test_an_input_is_what_a_policy_saw_before_acting(views, index, padded):
     step = STEPS[index % 3 if index != "last" else index]
     assert plain(made) == {**step, "seq_lens": [1]}
     assert (type(made), len(made), made.zero_padded) == (SampleBatch, 1, False)
-
-
-@pytest.mark.parametrize(
-    ("views", "index", "expected"),
-    [
-        ({"prev_rewards": {}}, 0, {"prev_rewards": [7]}),  # a column that is there is preferred to a shifted one
-        ({"prev_rewards": {}}, "last", {"prev_rewards": [2.5]}),
-        ({"infos": {}, "new_obs": {}}, "last", {"infos": [{"row": 2}], "new_obs": {"x": [[3]]}}),
-        ({"obs": {}, "rewards": {"used_for_compute_actions": False}}, 0, {"obs": {"x": [[0]]}}),
-    ],
-)
-def test_other_columns_are_given_where_they_are_wanted(views, index, expected):
-    batch = trajectory(prev_rewards=[7.0, 8.0, 9.0], infos=[{"row": i} for i in range(3)])
-    made = batch.get_single_step_input_dict({name: ViewRequirement(**said) for name, said in views.items()}, index)
-    assert plain(made) == {**expected, "seq_lens": [1]}
-
-
-def test_what_a_batch_has_not_is_left_out_by_default():
-    batch = SampleBatch(obs=[1, 2], new_obs=[2, 3], rewards=[0.5, 1.5])
-    assert plain(batch.get_single_step_input_dict()) == {"obs": [3], "prev_rewards": [1.5], "seq_lens": [1]}
 
 
 @pytest.mark.parametrize(

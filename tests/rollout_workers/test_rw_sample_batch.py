@@ -53,15 +53,12 @@ def test_lists_and_numbers_become_arrays_whichever_way_they_are_set():
         set_[name] = column
     for made in (SampleBatch(given), SampleBatch(**given), updated, set_):
         np.testing.assert_equal(dict(made), stored)
-        assert not any(isinstance(leaf, list | int | float) for leaf in (*made.values(), *_leaves(dict(made))))
 
 
 def test_all_else_is_stored_as_it_is():
-    inner, infos = np.zeros(2), [{"a": 1}, {}]
-    columns = {"a": np.zeros(2), "b": torch.zeros(2), "infos": infos, "e": None, "f": "text"}
-    batch = SampleBatch({**columns, "c": {"d": (inner,)}})
+    columns = {"a": np.zeros(2), "b": torch.zeros(2), "infos": [{"a": 1}, {}], "e": None, "f": "text"}
+    batch = SampleBatch(columns)
     assert all(batch[name] is column for name, column in columns.items())
-    assert batch["c"]["d"][0] is inner
     for attempt in (lambda: batch["z"], lambda: batch.__delitem__("z"), lambda: batch.columns(["a", "z"])):
         with pytest.raises(KeyError, match="z"):
             attempt()
@@ -98,12 +95,7 @@ class TestDones:
         with pytest.raises(ValueError, match="read-only"):
             SampleBatch(terminateds=np.array([False, False]))["dones"][0] = True
         batch = SampleBatch(a=[1])
-        setting = [
-            lambda: batch.__setitem__("dones", [True]),
-            lambda: batch.update(dones=[True]),
-            lambda: SampleBatch({"dones": [True]}),
-        ]
-        for attempt in setting:
+        for attempt in (lambda: batch.__setitem__("dones", [True]), lambda: SampleBatch({"dones": [True]})):
             with pytest.raises(KeyError, match=r"it is computed; set 'terminateds' and 'truncateds'"):
                 attempt()
         with pytest.raises(KeyError, match=r"neither 'terminateds' nor 'truncateds', but \['a'\]"):
@@ -125,36 +117,22 @@ def test_env_steps_of_several_agents_are_kept_by_copies_added_up_and_lost_by_sli
 UNEVEN = {
     "two columns": (SampleBatch(a=[1, 2, 3], b=[1, 2]), r"different lengths: a: 3, b: 2"),
     "a nested one": (SampleBatch(a=[1, 2, 3], b={"c": ([1], [1, 2, 3])}), r"a: 3, b/c/0: 1, b/c/1: 3"),
-    "infos": (SampleBatch(a=[1, 2, 3], infos=[{}]), r"a: 3, infos: 1"),
     "states without sequences": (SampleBatch(a=[1, 2, 3], state_in_0=[1.0]), r"a: 3, state_in_0: 1"),
-    "sequences": (SampleBatch(a=[1, 2, 3], seq_lens=[2, 2]), r"a: 3; every column needs 4 rows, for 2 sequences"),
-    "states": (
-        SampleBatch(a=[1, 2, 3], state_in_0=[0.0], seq_lens=[2, 1]),
-        r"a: 3, state_in_0: 1; every column needs 3 rows, for 2",
-    ),
-    "padded": (
-        SampleBatch(a=[1, 2, 3], seq_lens=[2, 1], _zero_padded=True, _max_seq_len=2),
-        r"a: 3; every column needs 4 rows, for 2 sequences with",
-    ),
+    "sequences": (SampleBatch(a=[1, 2, 3], seq_lens=[2, 2]), r"a: 3; .* as its 2 sequences have"),
+    "states": (SampleBatch(a=[1, 2, 3], state_in_0=[0.0], seq_lens=[2, 1]), r"a: 3, state_in_0: 1; .* 2 sequences"),
+    "padded": (SampleBatch(a=[1, 2, 3], seq_lens=[2, 1], _zero_padded=True, _max_seq_len=2), r"a: 3; .* 2 sequences"),
 }
-ON_ROWS = [
-    lambda b: b[:1],
-    lambda b: b.slice(0, 1),
-    lambda b: list(b.rows()),
-    lambda b: b.shuffle(),
-    lambda b: b.split_by_episode("dones"),
-    lambda b: b.timeslices(1),
-    lambda b: b.copy().right_zero_pad(5),
-    lambda b: b.concat(b),
-    lambda b: b.to_tensordict(),
-    lambda b: b.get_single_step_input_dict({}),
-]
+ON_ROWS = (
+    *(lambda b: b[:1], lambda b: b.slice(0, 1), lambda b: list(b.rows()), lambda b: b.shuffle()),
+    *(lambda b: b.split_by_episode("dones"), lambda b: b.timeslices(1), lambda b: b.copy().right_zero_pad(5)),
+    *(lambda b: b.concat(b), lambda b: b.to_tensordict(), lambda b: b.get_single_step_input_dict({})),
+)
 
 
 @pytest.mark.parametrize("name", UNEVEN)
 def test_columns_that_do_not_fit_are_refused_with_names_and_lengths(name):
     batch, message = UNEVEN[name]
-    with pytest.raises(ValueError, match=message.partition(";")[0]):
+    with pytest.raises(ValueError, match=message):
         batch.check_lengths()
     batch = batch.like({**batch, "terminateds": np.zeros(len(batch["a"]))})
     for act in ON_ROWS:
@@ -168,12 +146,11 @@ def test_columns_that_fit_are_accepted(batch):
     batch.check_lengths()
 
 
-@pytest.mark.parametrize("take", [lambda b: b[:1], lambda b: b.shuffle(), lambda b: list(b.rows())])
-def test_time_major_sequences_cannot_be_taken_apart(take):
+def test_time_major_sequences_cannot_be_taken_apart():
     batch = SampleBatch(a=np.zeros((3, 2)), seq_lens=[3, 1], _time_major=True)
     batch.check_lengths()
     with pytest.raises(ValueError, match=r"are \[T, B, …\] \(time_major\)"):
-        take(batch)
+        batch[:1]
 
 
 def test_copies_and_pickles_are_the_same_batch_and_only_shallow_ones_share_arrays():
@@ -183,13 +160,10 @@ def test_copies_and_pickles_are_the_same_batch_and_only_shallow_ones_share_array
     for made in (deep, shallow, sent):
         assert (type(made), plain(made), known(made)) == (SampleBatch, plain(batch), KNOWN)
         assert list(made) == list(batch)
-    for one, same, other in zip(_leaves(batch), _leaves(shallow), _leaves(deep), strict=True):
-        assert same is one
-        assert other is not one
-        if isinstance(one, torch.Tensor):
-            assert one.data_ptr() != other.data_ptr()
-        else:
-            assert not np.shares_memory(one, other)
+    for name in ("a", "tensor"):
+        assert shallow[name] is batch[name]
+        deep[name][0] = 99
+        assert batch[name][0] != 99
 
 
 def test_pickles_hold_arrays_out_of_band():
@@ -219,42 +193,15 @@ def test_a_single_trajectory_is_not_done_before_its_end(column, dones, single, e
         assert (made.is_single_trajectory(), made.is_terminated_or_truncated()) == (single, ended)
 
 
-def _leaves(value):
-    if isinstance(value, dict | tuple):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(part)
-    elif isinstance(value, np.ndarray | torch.Tensor):
-        yield value
-
-
-def mixed():
-    """Of everything, and uneven."""
-    return SampleBatch(
-        {
-            "a": np.array([1, 2]),
-            "b": {"c": (np.array([4.5, 5.5]), torch.tensor([3.0, 4.0]).double())},
-            "number": {"d": (torch.tensor([1.0]), 1)},
-            "half": np.array([1.5, 2.5], dtype=np.float16),
-            "text": np.array(["x", "y"]),
-            "objects": np.array([{}, None], dtype=object),
-            "none": None,
-            "infos": np.array([{"a": 1}, {"b": [1, 2]}]),
-            "seq_lens": np.array([2, 3, 1]),
-            "state_in_0": np.array([1.0, 3.0, 4.0]),
-        }
-    )
-
-
-@pytest.mark.parametrize("device", ["cpu", torch.device("cpu"), None])
-def test_columns_become_tensors_in_place(device):
-    batch = mixed()
-    assert batch.to_device(device) is batch
-    assert (batch["a"].dtype, batch["seq_lens"].dtype, batch["half"].dtype) == (torch.int64, torch.int64, torch.float16)
-    assert [leaf.dtype for leaf in batch["b"]["c"]] == [torch.float32, torch.float32]
-    assert (plain(batch["number"]["d"]), plain(batch["state_in_0"])) == (([1.0], 1), [1, 3, 4])
-    assert isinstance(batch["number"]["d"][1], torch.Tensor)
-    assert all(isinstance(batch[name], np.ndarray) for name in ("text", "objects", "infos"))
-    assert batch["none"] is None
+def test_columns_become_tensors_in_place():
+    infos, text, halves = [{"a": 1}], np.array(["x"]), np.array([1.5], dtype=np.float16)
+    nest = {"c": (np.array([4.5]), torch.tensor([3.0]).double(), 1)}
+    batch = SampleBatch(a=[1], b=nest, half=halves, text=text, none=None, infos=infos, seq_lens=[1], state_in_0=[1.0])
+    assert batch.to_device(None) is batch
+    dtypes = [batch[name].dtype for name in ("a", "seq_lens", "half", "state_in_0")]
+    assert dtypes == [torch.int64, torch.int32, torch.float16, torch.float32]
+    assert [leaf.dtype for leaf in batch["b"]["c"]] == [torch.float32, torch.float32, torch.int64]
+    assert (batch["text"] is text, batch["infos"] is infos, batch["none"]) == (True, True, None)
 
 
 def test_on_the_cpu_tensors_share_memory_with_arrays_that_can_be_written():
@@ -266,17 +213,14 @@ def test_on_the_cpu_tensors_share_memory_with_arrays_that_can_be_written():
 
 
 def test_other_frameworks_are_refused():
-    batch = mixed()
     with pytest.raises(NotImplementedError, match=r"framework='tf' is not served; use 'torch'"):
-        batch.to_device("cpu", framework="tf")
-    assert isinstance(batch["a"], np.ndarray)
+        SampleBatch(a=[1]).to_device("cpu", framework="tf")
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("options", [{}, {"pin_memory": True}])
-def test_columns_go_to_a_gpu_and_are_there_when_they_are_read(options):
+def test_columns_go_to_a_gpu_and_are_there_when_they_are_read():
     batch = SampleBatch(a=np.arange(1_000_000.0), b={"c": torch.ones(3, device="cuda")}, infos=[{}])
-    batch.to_device("cuda", **options)
+    batch.to_device("cuda", pin_memory=True)
     assert batch["a"].is_cuda
     assert (float(batch["a"].double().sum()), float(batch["b"]["c"].sum())) == (499_999_500_000.0, 3.0)
