@@ -112,9 +112,8 @@ class LearningMethods(PolicyMethods):
             FloatingPointError: gradients that are not finite; nothing is applied.
         """
         given = grads if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
-        steps = [
-            (self._policy(policy_id), list(found)) for policy_id, found in given.items() if self._learns(policy_id)
-        ]
+        policies = {policy_id: self._policy(policy_id) for policy_id in given}
+        steps = [(policies[policy_id], list(found)) for policy_id, found in given.items() if self._learns(policy_id)]
         with self._working():
             for policy, own in steps:
                 policy.check_gradients(own)
