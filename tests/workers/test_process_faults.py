@@ -186,7 +186,7 @@ def test_an_interrupt_anywhere_in_a_call_leaves_the_worker_in_step(backend):
         assert ask(backend, worker, "read", shared[1]) == (LARGE, False)
         assert ask(backend, worker, "read", shared[0]) == (0.0, False)
         assert ask(backend, worker, "echo", at) == at
-    assert at > 30
+    assert at > 10
 
 
 def test_bodies_that_are_held_stay_as_they_were_and_memory_of_others_is_used_again(backend, worker):
