@@ -1,0 +1,120 @@
+"""Modules are called in inference mode, where that cannot be noticed: what they keep can still be part of a loss."""
+
+import pytest
+import torch
+from torch import nn
+
+from swath import Collector
+
+FRAMES = 8
+
+
+class Plain(nn.Module):
+    """Keeps nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 2)
+        self.seen = []  # of strings only, written when asked to
+
+    def forward(self, observation):
+        return self.act(self.net(observation))
+
+    def act(self, logits):
+        return logits.argmax(-1)
+
+
+class Noting(Plain):
+    """Notes the mode in which it is called, in a list that is not its own."""
+
+    def __init__(self, modes):
+        super().__init__()
+        self.note = lambda: modes.append(torch.is_inference_mode_enabled())
+
+    def act(self, logits):
+        self.note()
+        return super().act(logits)
+
+
+class KeepsOutput(Plain):
+    def act(self, logits):
+        self.kept = logits
+        return super().act(logits)
+
+
+class KeepsInList(Plain):
+    def act(self, logits):
+        self.seen.append(logits)
+        self.kept = self.seen[-1]
+        return super().act(logits)
+
+
+class Normalises(Plain):
+    """A running mean that each call replaces."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("kept", torch.zeros(2))
+
+    def act(self, logits):
+        self.kept = 0.9 * self.kept + 0.1 * logits.mean(0)
+        return super().act(logits)
+
+
+class Lazy(Plain):
+    """Its layer is made in its first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.LazyLinear(2)
+
+
+class Plans(Plain):
+    """Follows a gradient to its action."""
+
+    def act(self, logits):
+        with torch.enable_grad():
+            shift = torch.zeros_like(logits, requires_grad=True)
+            (slope,) = torch.autograd.grad((logits.detach() + shift).square().sum(), shift)
+        return super().act(logits - slope)
+
+
+def collected(policy, batches=3):
+    with Collector("CartPole-v1", policy, envs_per_worker=2, frames_per_batch=FRAMES) as collector:
+        return [batch for batch, _ in zip(collector, range(batches), strict=False)][-1]
+
+
+def test_a_module_that_keeps_nothing_is_called_in_inference_mode():
+    modes = []
+    collected(Noting(modes))
+    assert modes == [False] + [True] * (len(modes) - 1), "the first call may make what stays"
+    assert len(modes) > FRAMES
+
+
+def test_a_function_is_not():
+    modes, net = [], Plain()
+
+    def policy(observation):
+        modes.append(torch.is_inference_mode_enabled())
+        return net(observation)
+
+    collected(policy)
+    assert modes
+    assert not any(modes)
+
+
+@pytest.mark.parametrize("kind", [KeepsOutput, KeepsInList, Normalises])
+def test_what_a_module_keeps_can_be_part_of_a_loss(kind):
+    policy = kind()
+    collected(policy)
+    weight = torch.ones(2, requires_grad=True)
+    (policy.kept * weight).sum().backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize("kind", [Plain, Lazy, Plans, Normalises])
+def test_a_policy_learns_from_the_batch_it_has_made(kind):
+    policy = kind()
+    batch = collected(policy)
+    policy.net(batch["observation"]).square().mean().backward()
+    assert policy.net.weight.grad.abs().sum() > 0
