@@ -5,38 +5,15 @@ from pathlib import Path
 import pytest
 from cli_toys import TINY
 
-from swath.cli.failure import BrokenOffError, broken_off, optional
-from swath.errors import FleetFailed
 from swath.evaluators import Evaluator
 
 
-@pytest.mark.parametrize("error", [OSError, MemoryError, FloatingPointError, FleetFailed])
-def test_what_ends_a_run_from_outside_is_one_line_with_the_way_to_go_on(error):
-    with pytest.raises(BrokenOffError, match=r"^no room; that goes on$"), broken_off("Env-v0", lambda: "that goes on"):
-        raise error("no\n room")
-
-
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (ImportError("matplotlib is needed"), "no curve: matplotlib is needed"),
-        (TypeError("Descriptors cannot\nbe created directly"), "no curve: Descriptors cannot be created directly"),
-        (RuntimeError(), "no curve: RuntimeError"),
-    ],
-)
-def test_what_an_extra_brings_is_left_out_after_one_line_where_it_is_missing_or_broken(error, said):
-    told = []
-    with optional(told.append, "curve"):
-        raise error
-    assert told == [said]
-
-
 def train(swath, name, *place):
-    return swath("train", f"mistaken_env:{name}", *TINY, *place, "--no-video", "--eval-backend=none", "--out=run")
+    return swath("train", f"told_env:{name}", *TINY, *place, "--no-video", "--eval-backend=none", "--out=run")
 
 
 def collect(swath, name, *place):
-    return swath("collect", f"mistaken_env:{name}", "--frames=100", "--batch=20", *place, "--out=data")
+    return swath("collect", f"told_env:{name}", "--frames=100", "--batch=20", *place, "--out=data")
 
 
 @pytest.mark.usefixtures("warm_processes")
@@ -48,7 +25,7 @@ def test_an_env_that_raises_is_told_with_its_seed_its_worker_and_its_lines(place
     assert err[0].startswith("swath: ValueError: the door is locked; raised by env ")
     assert "(seed " in err[0]
     assert " of worker " in err[0]
-    assert err[0].endswith("`swath doctor mistaken_env:Mistaken` looks at the env alone")
+    assert err[0].endswith("`swath doctor told_env:Mistaken` looks at the env alone")
     assert any('raise ValueError("the door is locked")' in line for line in err[1:])
 
 

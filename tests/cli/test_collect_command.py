@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import deadly_env
 import gymnasium as gym
 import pytest
 import torch
@@ -67,17 +66,6 @@ def test_the_same_command_once_more_leaves_everything_as_it_is(collect):
     assert files_of(OUT) == before
 
 
-def test_more_frames_go_on_with_what_is_there(collect):
-    collect(40)
-    before = files_of(OUT / "part-000000")
-    code, lines, _ = collect(90)
-    assert code == 0
-    assert lines[1] == "goes on at 40 frames; simulators are not saved, so episodes begin anew"
-    assert lines[-3].startswith("collected 50 frames in")
-    require_whole(OUT, 90)
-    assert files_of(OUT / "part-000000") == before
-
-
 @pytest.mark.parametrize("place", [[], ["--workers=2", "--backend=thread"]])
 def test_however_often_a_collection_is_broken_off_nothing_comes_twice(place, collect, told):
     steps = iter(range(1000))
@@ -101,15 +89,6 @@ def test_whenever_it_is_killed_only_whole_batches_are_left_and_it_goes_on_from_t
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=110, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 3
-
-
-@pytest.mark.usefixtures("warm_processes")
-def test_a_worker_that_is_killed_costs_no_frame(swath):
-    code, lines, _ = swath("collect", deadly_env.ID, *SMALL, "--workers", "2", "--out", OUT)
-    assert code == 0
-    assert lines[0] == f"{deadly_env.ID}: random actions, 2 process workers of 4 envs, seed 0"
-    assert deadly_env.MARK.exists()
-    require_whole(OUT, 160)
 
 
 def test_a_trained_policy_acts_greedily_if_asked(trained):
@@ -219,21 +198,3 @@ def test_what_the_user_can_put_right_is_one_line_and_leaves_nothing(arguments, m
     assert (code, out, len(err)) == (2, [], 1)
     assert err[0].startswith("swath: " + message)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_there_already_and_is_no_dataset_is_left_alone(collect):
-    OUT.mkdir()
-    (OUT / ".notes.tmp").touch()
-    code, _, err = collect(40)
-    assert (code, err) == (2, ["swath: data has files in it, but no dataset; choose a folder that is new or empty"])
-    assert [file.name for file in OUT.iterdir()] == [".notes.tmp"]
-
-
-def test_a_policy_for_other_spaces_does_not_fit(swath, collect):
-    swath("train", "CartPole-v1", *TINY, "--no-video")
-    code, _, err = collect(40, "--policy", "runs/CartPole-v1-seed0")
-    assert (code, len(err)) == (2, 1)
-    assert "/checkpoint.safetensors does not fit Told-v0 as it is here (" in err[0]
-    assert "it was trained on CartPole-v1" in err[0]
-    assert "size mismatch" in err[0]
-    assert not OUT.exists()

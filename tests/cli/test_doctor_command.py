@@ -11,12 +11,10 @@ import pytest
 from swath.cli import doctor as machine
 from swath.cli.doctor import (
     Finding,
-    carried_out,
     look_at_interface,
     look_at_memory,
     look_at_pickling,
     look_at_ray,
-    look_at_use,
     look_at_versions,
 )
 
@@ -54,17 +52,6 @@ def test_everything_is_looked_at_and_an_error_fails(swath, monkeypatch):
     assert any(line.endswith(" frames/s") for line in out)
 
 
-def test_a_policy_that_answers_wrongly_is_an_error(swath):
-    code, out, _ = swath("doctor", "named_things:plain", "--policy", "named_things:acts_twice")
-    assert code == 1
-    assert any(line.startswith("error: policy: ValueError: the policy's 'action' has shape") for line in out)
-
-
-class Gone(named_things.Plain):
-    def step(self, action):
-        raise SystemExit("enough")
-
-
 def test_what_cannot_travel_is_found():
     door = threading.Lock()
     assert only(look_at_pickling(lambda: door, None), "error").startswith(
@@ -81,19 +68,6 @@ def test_the_autoreset_mode_of_a_vector_env_is_looked_at(mode, levels):
         return env
 
     assert [finding.level for finding in look_at_interface(make)] == levels
-
-
-def test_numbers_that_are_not_finite_are_found_in_use():
-    class Diverging(named_things.Plain):
-        def step(self, action):
-            return *super().step(action)[:1], float("nan"), False, False, {}
-
-    value = only(carried_out("collecting", lambda: look_at_use(Diverging, None, {})), "error")
-    assert "nan" in value.lower() or "finite" in value.lower()
-
-
-def test_an_env_that_ends_the_process_ends_its_look_alone():
-    assert only(carried_out("collecting", lambda: look_at_use(Gone, None, {})), "error") == "SystemExit: enough"
 
 
 def test_packages_that_are_too_old_are_found(monkeypatch):
@@ -140,17 +114,14 @@ def at_ray(environment, *, workers=1, wanted=True) -> list[Finding]:
 NOWHERE = "ConnectionError: Could not find any running Ray instance. Please specify"
 
 
-def test_a_cluster_that_lets_us_in_or_will_be_begun_is_well(cluster):
-    cluster(cpus=4.0)
-    assert at_ray({"RAY_ADDRESS": "10.0.0.1:6379"}, workers=4) == []
-    cluster(said=NOWHERE)
-    assert at_ray({}) == []
-
-
 def test_a_cluster_that_does_not_answer_or_has_no_room_is_found(cluster):
+    there = {"RAY_ADDRESS": "10.0.0.1:6379"}
     cluster(said=NOWHERE)
-    assert only(at_ray({"RAY_ADDRESS": "10.0.0.1:6379"}), "error") == NOWHERE
-    assert only(at_ray({"RAY_ADDRESS": "10.0.0.1:6379"}, wanted=False), "warning") == NOWHERE
+    assert at_ray({}) == [], "it will be begun"
+    assert only(at_ray(there), "error") == NOWHERE
+    assert only(at_ray(there, wanted=False), "warning") == NOWHERE
+    cluster(cpus=4.0)
+    assert at_ray(there, workers=4) == []
     cluster(cpus=1.0)
     assert only(at_ray({}, workers=3), "error") == "3 on 1 CPUs"
     assert only(at_ray({"RAY_ADDRESS": "ray://here:10001"}), "error") == "ray://here:10001"

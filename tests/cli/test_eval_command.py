@@ -28,12 +28,6 @@ def test_the_evaluation_of_a_run_is_repeated_number_by_number(trained):
         assert now == stored
 
 
-def test_ctrl_c_in_an_evaluation_is_one_line(swath, scripted, interrupting):
-    swath("train", "Scripted-v0", *TINY, "--no-video")
-    interrupting(scripted.steps + 5)
-    assert swath("eval", "runs/Scripted-v0-seed0") == (130, [], ["swath: interrupted"])
-
-
 def test_a_policy_that_differs_from_the_stored_one_is_noticed(trained):
     state = load_checkpoint(RUN / "checkpoint.safetensors")
     state["policy"] = {name: torch.zeros_like(value) for name, value in state["policy"].items()}
@@ -69,11 +63,6 @@ def test_two_checkpoints_are_compared_on_the_same_episodes(swath):
     a, b = (float(swath("eval", run, "--episodes=6", "--seed=3")[1][4].split()[-1]) for run in (RUN, OTHER))
     assert float(table["mean difference in return"][0]) == pytest.approx(b - a, abs=0.06)
     assert out[-1].split(":")[0] in {"A is better than B", "B is better than A", "Neither is shown to be better"}
-
-
-def test_a_checkpoint_compared_with_itself_is_equal(trained):
-    _, out, _ = trained("eval", RUN, RUN / "checkpoint.safetensors")
-    assert out[-1] == "A and B have the same return in every episode."
 
 
 @pytest.mark.parametrize(

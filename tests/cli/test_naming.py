@@ -6,7 +6,6 @@ import pytest
 from cli_toys import TINY
 
 from swath.cli.naming import env_named
-from swath.report.sinks import read_rows
 
 COMMANDS = {
     "train": TINY,
@@ -30,17 +29,6 @@ def test_every_command_finds_modules_of_the_current_folder(command, name, swath)
     code, out, err = swath(command, f"lonely_here:{name}", *COMMANDS[command])
     assert (code, err) == (0, [])
     assert out
-
-
-@pytest.mark.usefixtures("lonely")
-def test_a_run_keeps_the_name_of_its_env(swath):
-    run = Path("runs/lonely_here-Lonely-seed0")
-    swath("train", "lonely_here:Lonely", *TINY)
-    assert swath("eval", run)[1][-1] == "every episode as stored"
-    assert swath("train", "--resume", run, "--frames", "384", "--no-video")[0] == 0
-    assert [row["frames"] for row in read_rows(run / "metrics.csv")[1]] == ["0", "128", "256", "384"]
-    code, out, _ = swath("collect", "lonely_here:Lonely", "--frames", "16", "--policy", run, "--out", "data")
-    assert (code, out[-2]) == (0, "data: 16 frames, 0 ended episodes, 1 part")
 
 
 @pytest.mark.usefixtures("lonely", "warm_processes")

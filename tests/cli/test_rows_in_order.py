@@ -90,12 +90,6 @@ def test_an_evaluation_that_lost_its_workers_is_a_line_and_the_run_goes_on(train
     assert written[0][:2] == ("checkpoint", 0)
 
 
-def test_what_the_user_s_code_raised_in_an_evaluation_ends_the_run_and_costs_no_row(train):
-    _, _, (code, _, err) = train(ZeroDivisionError("by the env"), patience=5)
-    assert (code, err[0].partition(";")[0]) == (1, "swath: ZeroDivisionError: by the env")
-    assert frames() == [128, 256]
-
-
 def test_by_default_evaluations_take_at_most_a_quarter_of_the_frames_or_of_the_time(train):
     judge, _, _ = train(*(result_of(1.0, seconds=1e6) for _ in range(2)), every=None)
     assert judge.asked == [0, 640]

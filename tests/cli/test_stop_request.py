@@ -16,22 +16,6 @@ def test_the_first_signal_only_asks_and_the_exit_code_tells_which(number, code, 
     assert signal.getsignal(signal.SIGTERM) == before
 
 
-def test_the_second_ctrl_c_interrupts():
-    with StopRequest(print):
-        signal.raise_signal(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-
-
-def test_an_answer_that_cannot_be_shown_just_now_is_left_out():
-    def busy(text):
-        raise RuntimeError("reentrant call inside a writer")
-
-    with StopRequest(busy) as stop:
-        signal.raise_signal(signal.SIGINT)
-    assert stop.requested == signal.SIGINT
-
-
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_that_the_process_was_told_to_ignore_stays_ignored(ignored):
     before = signal.signal(ignored, signal.SIG_IGN)

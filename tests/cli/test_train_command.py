@@ -12,7 +12,7 @@ from cli_toys import EVALUATED, SMALL, TINY
 
 from swath.cli import main
 from swath.cli import run as module
-from swath.cli.naming import RunFolder, held
+from swath.cli.naming import RunFolder
 from swath.report.checkpoint import load_checkpoint
 from swath.report.sinks import read_rows
 
@@ -49,23 +49,6 @@ def test_what_is_no_terminal_gets_plain_lines(swath):
     steps = [f"], at step {step}, 2 episodes" for step in (0, 128, 256)]
     assert all(line.endswith(step) for line, step in zip(evaluations, steps, strict=True))
     assert not any("\x1b" in line for line in out)
-
-
-@pytest.mark.parametrize("place", ["thread", "none"])
-def test_the_last_line_is_the_next_command(place, swath):
-    folder = Path("my runs/a")
-    _, out, _ = swath("train", "CartPole-v1", *TINY, "--no-video", "--eval-backend", place, "--out", folder)
-    assert out[-1] == "to evaluate it: swath eval 'my runs/a'"
-    assert swath("eval", folder)[0] == 0
-
-
-def test_every_number_of_the_learner_and_of_the_evaluation_is_in_the_metrics(swath):
-    swath("train", "CartPole-v1", *TINY, "--no-video", "--ppo.learning-rate", "2e-3", "--eval-every", "0")
-    columns, rows = read_rows(RUN / "metrics.csv")
-    assert {"time/seconds", "train/return", "ppo/policy_loss", "ppo/entropy", "eval/reward_ci_high"} <= set(columns)
-    assert float(rows[0]["ppo/learning_rate"]) == 2e-3
-    assert float(rows[1]["ppo/learning_rate"]) == 1e-3
-    assert [row["eval/reward"] != "" for row in rows] == [False, True]
 
 
 def test_runs_never_share_a_folder(trained):
@@ -120,17 +103,11 @@ def test_the_second_ctrl_c_ends_at_once(swath, interrupting):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_error_of_the_env_costs_nothing_that_was_measured(swath, scripted):
-    scripted.on_step = staticmethod(lambda n: 1 / (200 - n))
-    assert swath("train", "Scripted-v0", *TINY, "--eval-every=0")[0] == 1
-    assert frames_of(Path("runs/Scripted-v0-seed0")) == [128]
-
-
 class Death(BaseException):
     """Nobody is told of it."""
 
 
-@pytest.mark.parametrize("died_after", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("died_after", [1, 3, 4])
 def test_wherever_a_run_dies_its_files_agree_and_it_can_be_resumed(died_after, swath, scripted, monkeypatch):
     step = scripted.step
 
@@ -160,41 +137,11 @@ def test_wherever_a_run_dies_its_files_agree_and_it_can_be_resumed(died_after, s
         assert frames_of(folder.path) == [0, 128, 256, 384]
 
 
-def test_a_full_disk_ends_the_run_in_one_line_that_says_how_to_go_on(swath, scripted, monkeypatch):
-    save = module.parts.save_run
-
-    def full(path, state, progress):
-        if progress.frames == 256:
-            raise OSError("No space left on device")
-        save(path, state, progress)
-
-    monkeypatch.setattr(module.parts, "save_run", full)
-    arguments = ["train", "Scripted-v0", *SMALL, "--frames=384", "--eval-every=128", "--no-video"]
-    code, _, err = swath(*arguments)
-    folder = Path("runs/Scripted-v0-seed0")
-    assert code == 1
-    assert err == [
-        f"swath: No space left on device; swath train --resume {folder} goes on from what was saved",
-    ]
-    monkeypatch.setattr(module.parts, "save_run", save)
-    assert swath("train", "--resume", folder)[0] == 0
-    assert frames_of(folder) == [0, 128, 256, 384]
-
-
 def test_numbers_that_diverge_end_the_run_in_one_line(swath):
     code, _, err = swath("train", "CartPole-v1", *TINY, "--eval-every=0", "--ppo.learning-rate", "1e9")
     assert (code, len(err)) == (1, 1)
     assert "lower learning_rate" in err[0]
     assert err[0].endswith("; nothing was saved to go on with: start again")
-
-
-def test_a_run_that_is_still_going_cannot_be_resumed(swath, scripted):
-    swath("train", "Scripted-v0", *TINY, "--no-video")
-    folder = RunFolder(Path("runs/Scripted-v0-seed0"))
-    with held(folder.path, "swath train"):
-        code, _, err = swath("train", "--resume", folder.path, "--frames", "512")
-    assert (code, len(err)) == (2, 1)
-    assert "another `swath train` is at work in" in err[0]
 
 
 def test_a_checkpoint_does_not_fit_an_env_that_has_changed(swath, scripted):
@@ -228,21 +175,6 @@ def test_missing_extras_cost_one_line_each_and_not_the_run(swath, monkeypatch):
     for what, extra in zip(missing.values(), ("tensorboard", "plot", "video"), strict=True):
         assert [text for text in out if text.startswith(f"no {what}: ") and f'pip install "swath[{extra}]"' in text]
     assert not {"tensorboard", "curve.png", "video.mp4"} & {path.name for path in RUN.iterdir()}
-
-
-def test_an_env_that_does_not_render_costs_one_line_and_not_the_run(swath, scripted):
-    code, out, _ = swath("train", "Scripted-v0", *TINY)
-    assert code == 0
-    assert any(text.startswith("no film: Scripted-v0 has no render mode 'rgb_array'") for text in out)
-
-
-def test_the_end_that_is_shown_is_that_of_the_last_batch(swath, scripted):
-    folder = Path("runs/Scripted-v0-seed0")
-    small = ("--eval-backend=none", "--no-video")
-    out = swath("train", "Scripted-v0", "--frames=200", "--batch=64", "--envs=2", *small)[1]
-    on = swath("train", "--resume", folder, "--frames=300", *small)[1]
-    shown = [line.split(": ")[1].split(" frames")[0] for line in (*out, *on) if "frames (" in line]
-    assert shown == ["64 of 256", "128 of 256", "192 of 256", "256 of 256", "256 of 320", "320 of 320"]
 
 
 @pytest.mark.parametrize(

@@ -65,16 +65,6 @@ def test_every_log_gets_every_row_and_is_closed(swath, noted):
     assert not (RUN / "tensorboard").exists()
 
 
-def test_a_resumed_run_goes_on_with_its_logs(swath, noted):
-    swath("train", "CartPole-v1", *QUICK, "--log", "wandb")
-    first = noted.pop("WandbSink")
-    code, _, err = swath("train", "--resume", RUN, "--frames", 512)
-    assert (code, err) == (0, [])
-    folder, resume_at = noted["WandbSink"].given
-    assert (folder, resume_at) == (first.given[0], 256)
-    assert list(noted["WandbSink"].rows) == [384, 512]
-
-
 def test_a_log_that_fails_on_the_way_costs_the_run_nothing_and_is_said_once(swath, noted, monkeypatch):
     class Gone(Noted):
         def __init__(self, *given, **settings):

@@ -32,11 +32,6 @@ def test_keywords_go_to_what_makes_the_env_in_every_command(swath):
     assert said.startswith("swath: --env-kwargs {'width': 4} is {'width': 3} in the run that --resume names")
 
 
-def test_ids_take_keywords_too():
-    env = make_env(Source(env_named("FrozenLake-v1", {"map_name": "8x8", "is_slippery": False})))
-    assert env.observation_space.n == 64
-
-
 def test_an_evaluation_is_filmed_if_asked_and_a_run_s_policy_is_one_line(swath):
     swath("train", "named_things:Drawn", *TINY, "--no-video")
     assert swath("eval", RUN, "--video", "film.mp4")[0] == 0
@@ -54,9 +49,3 @@ def test_atari_games_are_preprocessed_as_agents_are_used_to():
     env = make_env(Source(env_named("ALE/Pong-v5", {})))
     assert env.observation_space.shape == (4, 84, 84)
     assert env.reset(seed=0)[0].dtype == np.uint8
-
-
-def test_without_opencv_an_atari_game_names_the_extra(swath, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "cv2", None)
-    (said,) = swath("train", "ALE/Pong-v5")[2]
-    assert said == 'swath: cv2 is needed for ALE/Pong-v5: pip install "swath[atari]"'

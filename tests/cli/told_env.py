@@ -1,4 +1,9 @@
-"""An env whose observations tell episodes and steps apart, and what a dataset of it must be like."""
+"""Envs whose observations tell episodes and steps apart, that die or raise; and what a dataset of them is like."""
+
+import os
+import signal
+import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -41,3 +46,48 @@ def require_whole(path, frames):
         assert steps.tolist() == list(range(len(steps)))
     ends = rows["next", "done"].squeeze(-1)
     assert torch.equal(ends, rows["next", "observation"][:, STEP] == LENGTH)
+
+
+DEADLY = "told_env:Deadly-v0"
+MARK = Path("somebody-died")
+AT = 5
+"""The step at which mistaken envs raise."""
+
+
+class Deadly(Told):
+    """The first of these to reach the third step takes its process with it."""
+
+    def step(self, action):
+        if self._at[STEP] == 2 and not MARK.exists():
+            MARK.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+if "Deadly-v0" not in gym.registry:
+    gym.register("Deadly-v0", Deadly)
+
+
+class Mistaken(Told):
+    def step(self, action):
+        if self._at[STEP] == AT:
+            self.open()
+        return super().step(action)
+
+    def open(self):
+        raise ValueError("the door is locked")
+
+
+class Leaving(Mistaken):
+    def open(self):
+        sys.exit("enough")
+
+
+class Unready(Told):
+    def reset(self, *, seed=None, options=None):
+        raise ValueError("no maze")
+
+
+class Unbuilt(Told):
+    def __init__(self):
+        raise TypeError("no level")
