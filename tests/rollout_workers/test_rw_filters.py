@@ -18,6 +18,7 @@ from swath.rollout_workers import (
     RunningStat,
     get_filter,
 )
+from swath.rollout_workers.filters import copies_of, rebase_all
 
 SHAPES = [(), (3,), (3, 4, 4)]
 
@@ -127,7 +128,6 @@ COPIES = {
     "as_serializable": lambda filt: filt.as_serializable(),
     "pickle": lambda filt: pickle.loads(pickle.dumps(filt)),
     "deepcopy": copy.deepcopy,
-    "flushed": lambda filt: filt.flushed(),
 }
 
 
@@ -145,7 +145,7 @@ def test_a_copy_has_the_same_state_and_shares_nothing(kind, way):
     made(drawn(9, (2,)))
     made.rs.mean_array[...] = 0
     made.buffer.mean_array[...] = 0
-    assert (filt.rs.n, filt.buffer.n) == (7, 0 if way == "flushed" else 2)
+    assert (filt.rs.n, filt.buffer.n) == (7, 2)
     assert filt.rs.mean.all()
 
 
@@ -160,8 +160,8 @@ def test_threads_that_share_a_concurrent_filter_lose_nothing():
 
     def share():
         while not done.is_set():
-            shared.apply_changes(filt.flushed())
-            filt.rebase(filt.copy())
+            shared.apply_changes(copies_of({"": filt}, flush_after=True)[""])
+            rebase_all({"": filt}, {"": filt.copy()})
 
     pushing = [threading.Thread(target=push, args=(part,)) for part in np.split(values, 4)]
     sharing = threading.Thread(target=share)
@@ -171,7 +171,7 @@ def test_threads_that_share_a_concurrent_filter_lose_nothing():
         thread.join()
     done.set()
     sharing.join()
-    shared.apply_changes(filt.flushed())
+    shared.apply_changes(copies_of({"": filt}, flush_after=True)[""])
     assert shared.rs.n == 400
     np.testing.assert_allclose(shared.rs.mean, values.mean(0), rtol=1e-6)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from swath.rollout_workers import AlgorithmConfig, MeanStdFilter, SampleBatch
+from swath.rollout_workers.filters import copies_of, rebase_all
 from swath.rollout_workers.worker_set.worker_set import WorkerSet
 from toys import Gate
 
@@ -131,11 +132,10 @@ class ToyWorker:
         self.global_vars.update(global_vars)
 
     def get_filters(self, flush_after=False):
-        return {pid: own.flushed() if flush_after else own.copy() for pid, own in self.filters.items()}
+        return copies_of(self.filters, flush_after=flush_after)
 
     def sync_filters(self, new):
-        for pid, own in self.filters.items():
-            own.rebase(new[pid])
+        rebase_all(self.filters, new)
 
     def add_policy(self, policy_id, policy_cls=None, policy=None, *, policy_state=None, **said):
         self.policy_map[policy_id] = policy_cls() if policy is None else policy

@@ -57,20 +57,6 @@ class Filter(ABC):
         """A copy, which can be pickled."""
         return self.copy()
 
-    def flushed(self) -> Filter:
-        """A copy that can be pickled; the buffer here is emptied. What other threads push meanwhile is not lost."""
-        with _LOCK:
-            copy = self.as_serializable()
-            self.reset_buffer()
-        return copy
-
-    def rebase(self, new: Any) -> None:
-        """Take the statistics of the other one, not its buffer, and learn what is in the own buffer, which stays."""
-        with _LOCK:
-            unshared = self.copy()
-            self.sync(new)
-            self.apply_changes(unshared, with_buffer=True)
-
 
 class NoFilter(Filter):
     """Hands observations on as they are; lists and numbers become arrays."""
@@ -309,12 +295,21 @@ Filters = Mapping[str, Filter]
 
 
 def copies_of(filters: Filters, *, flush_after: bool = False) -> dict[str, Filter]:
-    """Copies, with their buffers; the buffers here are emptied afterwards if asked for, statistics never."""
-    return {policy_id: own.flushed() if flush_after else own.as_serializable() for policy_id, own in filters.items()}
+    """Copies, with their buffers; the buffers here are emptied afterwards if asked for, statistics never.
+
+    What other threads push meanwhile is not lost.
+    """
+    with _LOCK:
+        copies = {policy_id: own.as_serializable() for policy_id, own in filters.items()}
+        for own in filters.values() if flush_after else ():
+            own.reset_buffer()
+    return copies
 
 
 def rebase_all(filters: Filters, new: Filters) -> None:
     """Give each filter the statistics of the new one of its policy, and what it has seen since it was last asked.
+
+    Buffers stay, those of the new ones are not used.
 
     Raises:
         AssertionError: there is no new one for some of them, by whose ids it names them; nothing was changed.
@@ -323,10 +318,12 @@ def rebase_all(filters: Filters, new: Filters) -> None:
     missing = [policy_id for policy_id in filters if policy_id not in new]
     if missing:
         raise AssertionError(f"no new filters for the policies {missing}; there are those of {list(new)}")
-    for policy_id, own in filters.items():
-        own.copy().rebase(new[policy_id])  # raises what would leave some of them changed
-    for policy_id, own in filters.items():
-        own.rebase(new[policy_id])
+    with _LOCK:
+        rebased = {policy_id: new[policy_id].copy() for policy_id in filters}
+        for policy_id, own in filters.items():
+            rebased[policy_id].apply_changes(own, with_buffer=True)
+        for policy_id, own in filters.items():
+            own.sync(rebased[policy_id])
 
 
 class FilterManager:

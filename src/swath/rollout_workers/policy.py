@@ -164,32 +164,12 @@ class Policy(ABC):
         actions, states_out, extra = self.compute_actions_from_input_dict(rows, explore, timestep, episodes)
         return _first(actions), [_first(part) for part in states_out], {name: _first(extra[name]) for name in extra}
 
-    def compute_log_likelihoods(
-        self,
-        actions: Any,
-        obs_batch: Any,
-        state_batches: Sequence[Any] | None = None,
-        prev_action_batch: Any = None,
-        prev_reward_batch: Any = None,
-        actions_normalized: bool = True,
-    ) -> Any:
-        """Log-probabilities `[n]` of actions.
-
-        Args:
-            actions: `[n, …]`.
-            obs_batch: processed and filtered observations `[n, …]`.
-            state_batches: states `[n, …]`.
-            prev_action_batch: actions before `[n, …]`.
-            prev_reward_batch: rewards before `[n]`.
-            actions_normalized: the actions are as the policy answers them; False: as envs get them.
-        """
+    def compute_log_likelihoods(self, *args: Any, **kwargs: Any) -> Any:
+        """Log-probabilities `[n]` of actions; see `TorchPolicy.compute_log_likelihoods` for the arguments."""
         raise NotImplementedError(f"{type(self).__name__} has no compute_log_likelihoods")
 
     def postprocess_trajectory(
-        self,
-        sample_batch: SampleBatch,
-        other_agent_batches: Mapping[Any, tuple[str, Policy, SampleBatch]] | None = None,  # noqa: ARG002  for those who override it
-        episode: Any = None,  # noqa: ARG002
+        self, sample_batch: SampleBatch, other_agent_batches: Any = None, episode: Any = None
     ) -> SampleBatch:
         """What becomes of a chunk of one agent's trajectory: the batch, same or new, as it is here.
 
@@ -200,6 +180,7 @@ class Policy(ABC):
             other_agent_batches: `(policy id, policy, rows)` of the other agents by their ids.
             episode: the episode.
         """
+        del other_agent_batches, episode  # for those who override it
         return sample_batch
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:

@@ -119,15 +119,13 @@ R = TypeVar("R", bound=MutableMapping[str, Any])
 
 
 def compute_gae_for_sample_batch(
-    policy: Any,
-    sample_batch: SampleBatch,
-    other_agent_batches: Any = None,  # noqa: ARG001  part of the signature of `postprocess_trajectory`
-    episode: Any = None,  # noqa: ARG001
+    policy: Any, sample_batch: SampleBatch, other_agent_batches: Any = None, episode: Any = None
 ) -> SampleBatch:
     """Add `values_bootstrapped`, `advantages` and `value_targets`, all in the shape of `vf_preds`, `[n]` or `[n, 1]`.
 
     Which estimate is made is read from the policy's `gamma`, `lambda`, `use_gae` and `use_critic`.
     """
+    del other_agent_batches, episode  # they are part of the signature of `postprocess_trajectory`
     compute_bootstrap_value(sample_batch, policy)
     last, how = np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1], Estimator.of(policy.config)
     return compute_advantages(sample_batch, last, how.gamma, how.lambda_, how.use_gae, how.use_critic)

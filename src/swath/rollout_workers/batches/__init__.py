@@ -1,5 +1,5 @@
 """What rollout workers hand out: columns of transitions, for one policy or several.
 
 names         how columns are called              sample_batch  the classes, with all that is done to rows
-tensordicts   columns as TensorDicts and back     joining       batches one behind another
+tensordicts   columns as TensorDicts and back
 """

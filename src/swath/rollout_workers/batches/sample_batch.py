@@ -713,3 +713,48 @@ class MultiAgentBatch(_Refusing):
     def __repr__(self) -> str:
         rows = ", ".join(f"{pid}: {batch.count} rows" for pid, batch in self.policy_batches.items())
         return f"MultiAgentBatch({self.count} env steps; {rows or 'no rows'})"
+
+
+def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBatch | MultiAgentBatch:
+    """Batches as a new one: a `SampleBatch` if all are, else a `MultiAgentBatch`. Empty ones are passed over.
+
+    Raises:
+        ValueError: columns of different lengths, names or shapes; batches that differ in `zero_padded`, `time_major` or
+            `max_seq_len`; or something that is no batch.
+    """
+    samples = list(samples)
+    single = [sample for sample in samples if isinstance(sample, SampleBatch)]
+    return concat(single) if len(single) == len(samples) else concat_samples_into_ma_batch(samples)
+
+
+def concat_samples_into_ma_batch(samples: Iterable[SampleBatch | MultiAgentBatch]) -> MultiAgentBatch:
+    """Batches as a new `MultiAgentBatch`; a `SampleBatch` counts as the default policy's.
+
+    Raises:
+        ValueError: as `concat_samples`.
+    """
+    parts: dict[str, list[SampleBatch]] = {}
+    env_steps = 0
+    for sample in samples:
+        if not isinstance(sample, SampleBatch | MultiAgentBatch):
+            raise ValueError(f"{type(sample).__name__} is no SampleBatch or MultiAgentBatch")  # noqa: TRY004  as the peer
+        if isinstance(sample, SampleBatch) and not sample.count:
+            continue
+        several = sample.as_multi_agent()
+        env_steps += several.count
+        for policy_id, batch in several.policy_batches.items():
+            parts.setdefault(policy_id, []).append(batch)
+    return MultiAgentBatch({policy_id: concat(batches) for policy_id, batches in parts.items()}, env_steps)
+
+
+def convert_ma_batch_to_sample_batch(batch: SampleBatch | MultiAgentBatch) -> SampleBatch:
+    """The batch itself, or that of the default policy, which then has the env steps of all.
+
+    Raises:
+        ValueError: a `MultiAgentBatch` of any other policies.
+    """
+    if not isinstance(batch, MultiAgentBatch):
+        return batch
+    if set(batch.policy_batches) != {DEFAULT_POLICY_ID}:
+        raise ValueError(f"rows of {sorted(batch.policy_batches)} are no single SampleBatch: take batch[policy_id]")
+    return batch.alone()

@@ -207,7 +207,16 @@ class TorchPolicy(Policy):
         prev_reward_batch: Any = None,  # noqa: ARG002
         actions_normalized: bool = True,
     ) -> np.ndarray[Any, Any]:
-        """Log-probabilities `[n]` of actions; `actions_normalized=False`: they are as envs get them."""
+        """Log-probabilities `[n]` of actions.
+
+        Args:
+            actions: `[n, …]`.
+            obs_batch: processed and filtered observations `[n, …]`.
+            state_batches: states `[n, …]`.
+            prev_action_batch: actions before `[n, …]`, for those who override this.
+            prev_reward_batch: rewards before `[n]`, likewise.
+            actions_normalized: the actions are as the policy answers them; False: as envs get them.
+        """
         if not actions_normalized and self.config["normalize_actions"]:
             actions = as_answered(self.action_space, np.asarray(actions))
         with torch.inference_mode():
