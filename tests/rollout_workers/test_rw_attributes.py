@@ -8,8 +8,6 @@ from swath.rollout_workers import (
     DefaultCallbacks,
     EnvContext,
     PPOTorchPolicy,
-    RolloutWorker,
-    SampleBatch,
 )
 
 COUNTERS = {
@@ -46,8 +44,6 @@ ATTRIBUTES = {
     "global_vars": lambda worker: worker.global_vars == {"timestep": 0, "num_grad_updates_per_policy": {}},
     "last_batch": lambda worker: worker.last_batch is None,
 }
-OWN = {"is_stopped"}
-"""Which `get_global_worker` reads."""
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +53,6 @@ def worker():
         yield made
 
 
-def test_the_list_has_every_property():
-    found = {name for name in dir(RolloutWorker) if isinstance(getattr(RolloutWorker, name), property)}
-    assert {name for name in found if not name.startswith("_")} - OWN <= set(ATTRIBUTES)
-
-
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_it_is_what_is_written(name, worker):
     assert ATTRIBUTES[name](worker)
-
-
-def test_the_last_batch_is_kept_only_where_it_is_copied():
-    with learner(fake_sampler=True) as faking:
-        batch = faking.sample()
-        assert isinstance(faking.last_batch, SampleBatch)
-        assert batch is not faking.last_batch

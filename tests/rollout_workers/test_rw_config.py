@@ -101,20 +101,6 @@ def test_a_key_that_is_no_setting_is_kept_for_policies_and_warned_of_once():
     )[0]["default_policy"].config["my_key"] == [2]  # fmt: skip
 
 
-def test_settings_that_a_subclass_declares_are_its_own():
-    class Mine(AlgorithmConfig):
-        my_key: int
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.my_key = 3
-            self.lr = 0.5
-
-    config = Mine().training(gamma=0.5)
-    assert (config.my_key, config["lr"], config.to_dict()["my_key"], config.copy().my_key) == (3, 0.5, 3, 3)
-    assert type(config.copy()) is Mine
-
-
 def test_an_attribute_that_there_is_not_is_told_with_the_nearest_name():
     with pytest.raises(AttributeError, match="is no setting of AlgorithmConfig; did you mean 'num_env_runners'"):
         AlgorithmConfig().num_env_runers  # noqa: B018

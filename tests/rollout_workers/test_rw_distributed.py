@@ -14,7 +14,6 @@ from policy_batches import batch_for, ppo
 
 from swath.errors import WorkerLate
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker
-from swath.rollout_workers.policies.learning import learn_in_passes
 from swath.rollout_workers.worker.learning import join_ranks, leave_ranks, require_same
 
 HERE = Path(__file__).parent
@@ -46,7 +45,6 @@ import sys
 sys.path.insert(0, {str(HERE)!r})
 import test_rw_distributed as these
 rank = int(sys.argv[1])
-these.learn(rank, {urls[0]!r}, {str(folder)!r})
 these.average(rank, {urls[1]!r}, {urls[4]!r}, {str(folder)!r})
 these.work(rank, {urls[2]!r}, {str(folder)!r})
 these.be_late(rank, {urls[3]!r}, {str(folder)!r})
@@ -67,43 +65,13 @@ these.be_late(rank, {urls[3]!r}, {str(folder)!r})
     return folder, told
 
 
-def learn(rank, url, folder):
-    policies = {"p": ppo(seed=rank), "q": ppo(seed=10 + rank)}
+def average(rank, url, other_url, folder):
+    policies = {"free": ppo(seed=rank), "bounded": ppo(seed=rank, grad_clip=0.05)}
     join_ranks(policies, url, rank, 2, "gloo", 60)
-    begun = policies["p"].get_weights()
-    batches = [batch_for(ppo(), seed=10 * rank + i, n=30 + 20 * rank) for i in range(3)]
-    for batch in batches:
-        for policy in policies.values():
-            policy.learn_on_batch(batch)
-    learn_in_passes(policies["p"], batches[0], 2, 20, generator=np.random.default_rng(rank))
     try:
         require_same(["p", "q"][: rank + 1], "policies in the batch")
     except ValueError as error:
         sys.stdout.write(str(error))
-    assert policies["p"].distributed_world_size == 2
-    leave_ranks(policies)
-    leave_ranks(policies)
-    assert policies["p"].distributed_world_size == 1
-    np.savez(f"{folder}/begun{rank}.npz", **begun)
-    np.savez(f"{folder}/p{rank}.npz", **policies["p"].get_weights())
-    np.savez(f"{folder}/q{rank}.npz", **policies["q"].get_weights())
-
-
-def test_two_ranks_end_with_equal_weights(done):
-    folder, told = done
-    for policy_id in ("begun", "p", "q"):
-        first, second = (np.load(folder / f"{policy_id}{rank}.npz") for rank in range(2))
-        assert all(np.array_equal(first[name], second[name]) for name in first.files)
-    begun, ended = np.load(folder / "begun0.npz"), np.load(folder / "p0.npz")
-    assert all(np.array_equal(begun[name], weight) for name, weight in ppo(seed=0).get_weights().items())
-    assert not all(np.array_equal(begun[name], ended[name]) for name in begun.files)
-    expected = r"different policies in the batch, none of them goes on: rank 0: ['p']; rank 1: ['p', 'q']"
-    assert [expected in text for text in told] == [True, True]
-
-
-def average(rank, url, other_url, folder):
-    policies = {"free": ppo(), "bounded": ppo(grad_clip=0.05)}
-    join_ranks(policies, url, rank, 2, "gloo", 60)
     for name, policy in policies.items():
         gradients, _ = policy.compute_gradients(batch_for(ppo(), seed=rank))
         np.savez(f"{folder}/{name}{rank}.npz", *[gradient.numpy() for gradient in gradients])
@@ -117,6 +85,8 @@ def average(rank, url, other_url, folder):
 def test_gradients_are_the_mean_and_bounded_after_that(done):
     folder, told = done
     assert ["other shapes" in text for text in told] == [True, True]
+    expected = r"different policies in the batch, none of them goes on: rank 0: ['p']; rank 1: ['p', 'q']"
+    assert [expected in text for text in told] == [True, True]
     policy = ppo()
     alone = [policy.compute_gradients(batch_for(ppo(), seed=rank))[0] for rank in range(2)]
     mean = [(one + other).numpy() / 2 for one, other in zip(*alone, strict=True)]

@@ -8,21 +8,17 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from checklist_toys import DEFAULT, SMALL, bare, cartpole, learner, mock, two
-from sampling_toys import counting_worker
 
 import ray_cluster
 from swath.errors import Closed
 from swath.rollout_workers import (
     AlgorithmConfig,
-    MultiAgentBatch,
-    PGTorchPolicy,
     PPOTorchPolicy,
-    RandomPolicy,
     RolloutWorker,
     SampleBatch,
 )
 from swath.testing.counting import CountingEnvs
-from swath.testing.envs import BasicMultiAgent, MockEnv
+from swath.testing.envs import MockEnv
 from swath.testing.faults import Fault
 
 SHARDS = {"input_": "dataset"}
@@ -49,18 +45,6 @@ REFUSED = [
 def test_an_argument_that_cannot_be_is_refused(make, wrong, error, words):
     with pytest.raises(error, match=words):
         make(**wrong)
-
-
-def test_a_creator_may_make_no_env_and_its_worker_says_what_it_has():
-    space = gym.spaces.Discrete(2)
-    with mock(env_creator=lambda _: None, spaces={DEFAULT: (space, space)}) as worker:
-        assert (worker.env, worker.async_env, worker.foreach_env(print)) == (None, None, [])
-        assert repr(worker) == "<RolloutWorker 0/0: 0 envs, 1 policies; 0 env steps, version 0>"
-
-
-def test_without_envs():
-    with bare(tf_session_creator=None) as worker:
-        assert worker.foreach_env(lambda env: 1) == worker.foreach_env_with_context(lambda env, context: 1) == []
 
 
 def test_apply_and_health():
@@ -107,26 +91,6 @@ def test_spaces():
         both = (env.observation_space, env.action_space)
         assert worker.get_spaces() == {DEFAULT: both, "__env__": both}
         assert worker.get_policy().observation_space != env.observation_space, "which is preprocessed"
-
-
-def test_default_policy_class():
-    config = {"policies": {"own": (PGTorchPolicy, None, None, {}), "plain": (None, None, None, {})}}
-    config |= {"policy_mapping_fn": lambda *_, **__: "own"}
-    with mock(env_creator=lambda _: BasicMultiAgent(1), config=config) as worker:
-        kinds = {pid: type(policy) for pid, policy in worker.policy_map.items()}
-        assert kinds == {"own": PGTorchPolicy, "plain": RandomPolicy}
-        assert worker.default_policy_class is RandomPolicy
-
-
-def test_sample():
-    worker, _ = counting_worker(explore=False)
-    with worker:
-        first, second = worker.sample(), worker.sample(explore=True, force_reset=True)
-        assert [type(first), first.count] == [SampleBatch, 12]
-        assert worker.get_policy().explored == [False] * 4 + [True] * 4
-        assert second["t"].tolist() == [0, 1, 2, 3] * 3
-    with two() as worker:
-        assert isinstance(worker.sample(), MultiAgentBatch)
 
 
 def test_sample_refuses():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from checklist_toys import DEFAULT, alike, learner, same
 
-from swath.rollout_workers import MeanStdFilter, PPOTorchPolicy, SampleBatch
+from swath.rollout_workers import MeanStdFilter, PPOTorchPolicy
 
 
 @pytest.fixture(scope="module")
@@ -74,32 +74,9 @@ def test_a_state_that_does_not_fit_in_one_part_changes_no_other():
             assert same(own.get_weights(policy_id)[policy_id], before["policy_states"][policy_id]["weights"])
 
 
-def test_gradients_of_nobody_who_learns_make_no_version(worker):
-    gradients, _ = worker.compute_gradients(worker.sample())
-    version = worker.policy_version
-    worker.set_is_policy_to_train([])
-    worker.apply_gradients(gradients)
-    worker.set_is_policy_to_train([DEFAULT])
-    worker.apply_gradients({})
-    assert worker.policy_version == version
-    worker.apply_gradients(gradients)
-    assert worker.policy_version == version + 1
-
-
 def test_exploring_is_yes_or_no(worker):
     with pytest.raises(ValueError, match="explore='no' is of type str; it must be True or False"):
         worker.sample(explore="no")
-
-
-def test_a_column_that_is_missing_is_named_with_those_that_are_there(worker):
-    batch = worker.sample()
-    del batch["advantages"]
-    with pytest.raises(KeyError, match="no column 'advantages'; there are obs, new_obs, actions"):
-        worker.learn_on_batch(batch)
-    with pytest.raises(KeyError, match="no column 'obs'; there are none"):
-        SampleBatch()["obs"]
-    assert batch.get("advantages", 3) == 3
-    assert worker.learn_on_batch(worker.sample())[DEFAULT]["num_agent_steps_trained"] == 10
 
 
 @pytest.mark.parametrize("flushed", [True, False])

@@ -108,12 +108,6 @@ def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_o
     assert workers.num_remote_worker_restarts() == 0
 
 
-def test_the_first_exception_by_id_is_raised(workers):
-    with pytest.raises(ZeroDivisionError) as raised:
-        workers.foreach_worker(lambda worker: 1 / worker.worker_index if worker.worker_index < 1 else worker.nothing)
-    assert [type(entry).__name__ for _, entry in raised.value.results] == ["Error"] * 4
-
-
 def test_errors_are_entries_if_asked_for(workers):
     one, two, three = workers.foreach_worker(fail_in_2, local_worker=False, on_error="return")
     assert (one, three) == (1, 3)
@@ -123,12 +117,6 @@ def test_errors_are_entries_if_asked_for(workers):
 def test_no_time_sends_only(workers):
     assert workers.foreach_worker(lambda worker: worker.calls.append("sent"), timeout_seconds=0) == []
     assert workers.foreach_worker(lambda worker: worker.calls[-1]) == ["sent"] * 4
-
-
-def test_other_names_do_the_same(workers):
-    assert workers.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2]) == [2]
-    assert workers.foreach_env_runner_async(index, "tag", remote_worker_ids=[2]) == 1
-    assert workers.foreach_env_runner_async_fetch_ready(index, tag="tag", timeout_seconds=None) == [2]
 
 
 REFUSED = (
@@ -156,18 +144,8 @@ def test_functions_are_called_with_sub_envs_and_where_they_are(workers):
     assert seen == [[(0, worker), (1, worker)] for worker in range(4)]
 
 
-def test_an_answer_that_ctrl_c_has_broken_off_is_wanted_by_nobody(workers):
-    def interrupt(worker):
-        if worker.worker_index == 0:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        workers.foreach_worker(interrupt)
-    assert workers.foreach_worker(index) == [0, 1, 2, 3]
-    assert workers.fetch_ready_async_reqs(tags="late", timeout_seconds=None) == []
-
-
 def test_fetching_and_sending_takes_and_gives_what_rllibs_does(workers):
+    assert workers.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2]) == [2]
     fetch = workers.foreach_env_runner_async_fetch_ready
     assert fetch(add, {"number": 10}, "tag", None, remote_worker_ids=[2, 3]) == []
     assert fetch(add, {"number": 20}, "tag", None, return_actor_ids=True) == [(2, 12), (3, 13)]
@@ -214,20 +192,6 @@ def test_an_exception_leaves_the_other_answers_for_the_next_fetch(workers):
     with pytest.raises(Broken):
         workers.fetch_ready_async_reqs(timeout_seconds=None)
     assert pairs(workers.fetch_ready_async_reqs(timeout_seconds=None)) == [(1, 1), (3, 3)]
-
-
-def test_exceptions_are_in_replies_if_asked_for(workers):
-    workers.foreach_worker_async(fail_in_2)
-    replies = workers.fetch_ready_async_reqs(timeout_seconds=None, on_error="return")
-    assert [type(reply.error) for reply in replies] == [type(None), Broken, type(None)]
-    assert replies[1].result is None
-
-
-def test_a_set_without_remote_workers_calls_the_local_one():
-    with ToySet(env_creator=Play(), config=config()) as workers:
-        assert workers.foreach_worker(index, with_ids=True) == [(0, 0)]
-        assert workers.foreach_worker_async(index) == 0
-        assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
 
 
 def test_after_the_end_everything_is_closed(workers):

@@ -4,7 +4,6 @@ import os
 import random
 import sys
 from itertools import product
-from types import SimpleNamespace
 
 import pytest
 from toy_rollout_worker import STEPS, Broken, Play, ToySet, config, rows, workers_of
@@ -78,14 +77,6 @@ def test_a_place_that_is_not_installed_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RuntimeError, match="cannot be used: "):
         ToySet(env_creator=Play(), config=config(), num_workers=1, backend="ray")
-
-
-def test_where_it_is_up_it_is_the_place(monkeypatch):
-    from swath.rollout_workers.worker_set.workers import place
-
-    for up, expected in ((True, "ray"), (False, "process")):
-        monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda up=up: up))
-        assert place(None, config()) == expected
 
 
 def test_envs_may_come_from_the_config():
@@ -254,20 +245,6 @@ def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(war
 def test_its_repr_says_how_it_stands():
     with inline() as workers:
         assert repr(workers) == "<ToySet: a local worker; <Fleet 2 workers: 2 up>, version 1>"
-
-
-def test_a_set_that_waits_for_nobody_waits_for_the_first_if_it_needs_it(warm_processes, tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    own = {"validate_env_runners_after_construction": False, "create_local_env_runner": False}
-    with pytest.raises(WorkerLate, match="worker 1 was not asked: it has not been free"):
-        in_processes(Play(builds={(1, 0): gate}), n=1, env_runner_restore_timeout_s=0.5, **own)
-
-
-def test_what_closing_a_worker_raises_is_warned_of():
-    workers = inline()
-    workers.foreach_worker(lambda worker: setattr(worker, "stop", None), local_worker=False)
-    with pytest.warns(UserWarning, match="raised when it was closed"):
-        workers.stop()
 
 
 @pytest.mark.parametrize("seed", range(2))

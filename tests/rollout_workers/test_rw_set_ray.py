@@ -5,7 +5,6 @@ from itertools import product
 
 import cloudpickle
 import gymnasium as gym
-import numpy as np
 import pytest
 from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, rows
 
@@ -63,24 +62,6 @@ def test_where_ray_is_up_it_is_the_place_and_a_set_there_is_like_any_other(worke
     workers.foreach_worker_async(index, tag="x")
     replies = workers.fetch_ready_async_reqs(tags="x", timeout_seconds=None)
     assert [(reply.worker, reply.result) for reply in replies] == [(1, 1), (2, 2)]
-
-
-def test_arrays_in_infos_from_ray_can_be_written(workers):
-    def with_infos(worker):
-        sample = worker.sample
-
-        def sampled():
-            batch = sample()
-            batch["infos"] = np.array([{"seen": np.arange(100_000.0)} for _ in range(STEPS)], dtype=object)
-            return batch
-
-        worker.sample = sampled
-
-    workers.foreach_worker(with_infos)
-    for batch in (workers.sample(), *workers.sample(concat=False)):
-        for info in batch["infos"]:
-            info["seen"] += 1.0
-            assert info["seen"][-1] == 100_000.0
 
 
 @pytest.mark.usefixtures("lent_actors")

@@ -42,34 +42,8 @@ def same(one, other):
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_two_remote_workers_and_the_local_one_are_asked():
-    with made() as workers:
-        assert workers.foreach_worker(lambda worker: worker.total_rollout_fragment_length) == [10, 10, 10]
-        assert workers.foreach_env(lambda env: 1) == [[1, 1]] * 3
-        policies = workers.foreach_worker(lambda worker: worker.get_policy())
-        assert [type(policy) for policy in policies] == [PPOTorchPolicy] * 3
-
-
 def lakes(_):
     return make_multi_agent(lambda _: gym.make("FrozenLake-v1"))({"num_agents": 2})
-
-
-@pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
-def test_workers_that_are_added_know_nothing_of_a_policy_that_had_the_id_of_another(local_worker):
-    own = {"env_creator": lakes, "default_policy_class": PPOTorchPolicy, "local_worker": local_worker}
-    with WorkerSet(
-        **own, config=settings(observation_filter="MeanStdFilter"), num_workers=1, backend="inline"
-    ) as workers:
-        seen = lambda: workers.foreach_worker(lambda worker: worker.filters["twin"].rs.n)
-        workers.add_policy("twin", PPOTorchPolicy, policy_mapping_fn=lambda *_, **__: "twin")
-        for _ in range(2):
-            workers.sample()
-        workers.sync_filters()
-        assert min(seen()) > 0
-        workers.remove_policy(policy_id="twin", policy_mapping_fn=lambda *_, **__: "default_policy")
-        workers.add_policy("twin", PPOTorchPolicy)
-        workers.add_workers(1)
-        assert set(seen()) == {0}
 
 
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
@@ -93,21 +67,6 @@ def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processe
     with made() as here, made(backend="process") as there:
         for _ in range(3):
             assert same(here.sample(), there.sample())
-
-
-def test_a_policy_object_is_the_like_of_itself_in_all_workers(warm_processes):
-    with made(backend="process") as workers:
-        first = workers.local_worker().get_policy()
-        other = PPOTorchPolicy(first.observation_space, first.action_space, {**first.config, "lr": 0.5})
-        workers.add_policy("other", policy=other)
-        wanted = other.get_weights()
-        for weights in workers.foreach_worker(lambda worker: worker.get_policy("other").get_weights()):
-            assert same(weights, wanted)
-        configs = workers.foreach_worker(lambda worker: worker.get_policy("other").config, local_worker=False)
-        assert [(each["lr"], each["worker_index"], each["__policy_id"]) for each in configs] == [
-            (0.5, 1, "other"),
-            (0.5, 2, "other"),
-        ]
 
 
 def test_every_life_of_a_worker_is_seeded_anew(warm_processes):

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, rows, workers_of
+from toy_rollout_worker import STEPS, Broken, Play, ToySet, config, rows, workers_of
 
-from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.rollout_workers import MultiAgentBatch, SampleBatch, synchronous_parallel_sample
+from swath.errors import FleetFailed, WorkerLate
+from swath.rollout_workers import SampleBatch, synchronous_parallel_sample
 from toys import Gate
 
 
@@ -53,21 +53,6 @@ def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch
         assert {(worker, 0, 0) for worker in ((1, 2) if n else (0,))} <= set(made), "the first fragments, too"
 
 
-def test_a_set_without_any_worker_says_so_and_goes_on_with_those_that_come():
-    with ToySet(env_creator=Play(), config=config(), num_workers=1, backend="inline", local_worker=False) as workers:
-        workers.remove_workers([1])
-        with pytest.raises(ValueError, match="this set has no worker"):
-            workers.sample()
-        workers.add_workers(1)
-        assert workers_of(workers.sample()) == [2]
-
-
-@pytest.mark.parametrize("steps", [0, -1, 1.5])
-def test_a_number_of_steps_that_is_none_is_refused(steps):
-    with inline() as workers, pytest.raises(ValueError, match="min_env_steps"):
-        workers.sample(min_env_steps=steps)
-
-
 @pytest.mark.parametrize("backend", ["inline", "process"])
 def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, backend):
     def with_infos(worker):
@@ -103,15 +88,6 @@ def test_the_peers_function_is_a_face_of_it():
             synchronous_parallel_sample(worker_set=workers, max_env_steps=1, max_agent_steps=1)
 
 
-def test_multi_agent_batches_are_joined_by_policy(monkeypatch):
-    sample = ToyWorker.sample
-    monkeypatch.setattr(ToyWorker, "sample", lambda self: sample(self).as_multi_agent("a"))
-    with inline() as workers:
-        batch = workers.sample()
-        assert isinstance(batch, MultiAgentBatch)
-        assert (batch.env_steps(), workers_of(batch["a"])) == (2 * STEPS, [1, 2])
-
-
 def test_what_an_env_raises_is_raised_and_the_other_fragments_stay():
     with inline(Play({(1, 0, 2): "raise"})) as workers:
         workers.sample()
@@ -132,15 +108,6 @@ def test_a_lost_share_is_collected_by_others(warm_processes, settings):
         kinds = [event.kind for event in workers.events()]
         assert kinds[0] == "died"
         assert "discarded" in kinds
-
-
-def test_a_loss_that_is_not_borne_is_raised_once(warm_processes):
-    with in_processes(Play({(1, 0, 1): "kill"}), restart_failed_env_runners=False) as workers:
-        with pytest.raises(WorkerLost, match="worker 1") as raised:
-            workers.sample()
-        assert (raised.value.worker, raised.value.life, raised.value.exit) == (1, 0, -9)
-        assert workers_of(workers.sample()) == [2]
-        assert workers.worker_ids() == [2]
 
 
 def test_with_nobody_left_the_set_has_failed(warm_processes):

@@ -1,13 +1,10 @@
 """What a set says of itself while it works: frames that were handed out, lives, versions."""
 
-import io
 import threading
 
 import pytest
-from rich.console import Console
-from toy_rollout_worker import STEPS, Broken, Play, ToySet, config
+from toy_rollout_worker import STEPS, Play, ToySet, config
 
-from swath import Progress
 from toys import Gate
 
 
@@ -62,27 +59,6 @@ def test_a_worker_that_is_killed_lives_again_and_its_fragment_is_lost(warm_proce
         assert said(workers, "frames") == [4 * STEPS]
 
 
-def test_what_an_env_raised_costs_no_count_of_the_others():
-    with inline(Play(acts={(1, 0, 1): "raise"})) as workers:
-        with pytest.raises(Broken):
-            workers.sample()
-        assert said(workers, "frames", "batches", "fragments_lost") == [0, 0, 0]
-        workers.sample()
-        assert said(workers, "frames", "batches") == [2 * STEPS, 1]
-
-
-def test_a_worker_that_was_removed_is_not_lost():
-    with inline() as workers:
-        workers.remove_workers([2])
-        assert said(workers, "workers", "workers_alive", "workers_lost", "worker_2/state") == [1, 1, 0, None]
-
-
-def test_without_remote_workers_frames_are_those_of_the_local_one():
-    with inline(n=0) as workers:
-        workers.sample()
-        assert said(workers, "frames", "policy_version", "workers") == [STEPS, 0, None]
-
-
 def test_any_thread_may_ask_while_another_one_waits_for_workers(tmp_path):
     gate = Gate.at(tmp_path / "gate")
     with inline(Play(acts={(1, 0, 1): gate})) as workers:
@@ -95,13 +71,3 @@ def test_any_thread_may_ask_while_another_one_waits_for_workers(tmp_path):
             gate.open()
             sampling.join()
         assert said(workers, "frames") == [2 * STEPS]
-
-
-def test_a_view_shows_a_set_as_it_shows_a_collector():
-    file = io.StringIO()
-    with inline() as workers, Progress(Console(file=file, width=200)).watch(workers):
-        workers.sample()
-    line = file.getvalue().splitlines()[-1]
-    assert line.startswith(f"ToySet: {2 * STEPS} frames, ")
-    assert "version 1, " in line
-    assert "2 of 2 workers" in line

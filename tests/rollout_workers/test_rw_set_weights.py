@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from toy_rollout_worker import STEPS, Play, ToySet, config
 
-from swath.errors import NoEffectWarning, WorkerLate
+from swath.errors import WorkerLate
 from swath.rollout_workers import FilterManager
 from swath.rollout_workers.worker_set.actor import SharedWeights
 from swath.workers.local import InlineBackend
@@ -64,14 +64,6 @@ def test_a_version_is_above_the_local_workers_own():
         assert workers.sync_weights() == 43
 
 
-def test_waiting_for_them_has_all_apply_them():
-    with inline() as workers:
-        assert workers.sync_weights(timeout_seconds=60.0) == 2
-        assert workers.applied_versions() == {1: 2, 2: 2}
-        assert workers.sync_weights(timeout_seconds=None) == 3
-        assert workers.applied_versions() == {1: 3, 2: 3}
-
-
 def test_some_workers_may_get_them_and_the_others_keep_theirs():
     with inline() as workers:
         set_to(workers, 5.0)
@@ -121,11 +113,6 @@ def test_weights_that_do_not_fit_are_raised_and_nothing_is_collected_with_the_ol
         workers._local_env_runner = local
         version = workers.sync_weights()
         assert set(workers.sample()["policy_version"]) == {version}
-
-
-def test_inference_only_has_no_effect_and_says_so_once():
-    with inline() as workers, pytest.warns(NoEffectWarning, match="inference_only"):
-        workers.sync_weights(inference_only=True)
 
 
 def test_global_variables_are_told_with_the_weights_and_to_later_workers():
@@ -227,14 +214,3 @@ def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, 
         assert workers.foreach_worker(counts) == [3 * STEPS] * 3
         SYNCHRONISE[way](workers, None)
         assert workers.foreach_worker(counts) == [3 * STEPS] * 3, "and only once"
-
-
-@pytest.mark.parametrize("way", SYNCHRONISE)
-def test_a_synchronisation_that_waits_for_nobody_loses_nothing(warm_processes, way):
-    counts = lambda worker: worker.filters["default_policy"].rs.n
-    with ToySet(env_creator=Play(), config=config(), num_workers=2, backend="process") as workers:
-        workers.sample()
-        SYNCHRONISE[way](workers, 0)
-        SYNCHRONISE[way](workers, None)
-        SYNCHRONISE[way](workers, None)
-        assert workers.foreach_worker(counts) == [2 * STEPS] * 3

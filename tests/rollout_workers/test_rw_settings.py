@@ -4,10 +4,7 @@
 refuses, and where its effect is to be seen once workers are there.
 """
 
-import inspect
-from collections.abc import Callable
 from math import inf, nan
-from typing import Any, NamedTuple
 
 import gymnasium as gym
 import pytest
@@ -19,14 +16,6 @@ from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default
 from swath.rollout_workers.config.settings import REFUSED, SETTINGS, WITHOUT_EFFECT
 from swath.testing.envs import MockEnv
-
-
-class Acts(NamedTuple):
-    method: str
-    default: Any
-    good: list[Any]
-    bad: list[Any]
-    effect: str
 
 
 def maker(context):
@@ -47,59 +36,48 @@ SECONDS = [-1, "soon", inf, nan, None]
 UNIT = [-0.1, 1.1, "half", True, None, nan]
 AT_LEAST_0 = [-0.1, "some", True, None, nan]
 DELAY = [0.0, 2.5]
-ACTS = {
-    "env": Acts("environment", None, ["CartPole-v1", maker, Some], [3, BOX], "WorkerSet() makes these envs"),
-    "env_config": Acts("environment", {}, [{"a": 1}], [3, {1: 2}, "a"], "EnvContext's content"),
-    "observation_space": Acts("environment", None, [BOX], ["Box", 3], "policies without env"),
-    "action_space": Acts("environment", None, [BOX], ["Box", 3], "policies without env"),
-    "clip_rewards": Acts("environment", None, [True, False, 2.5], [-1, 0, "sign", nan], "rewards of batches"),
-    "normalize_actions": Acts("environment", True, [False], FLAGS, "actions that reach the env"),
-    "clip_actions": Acts("environment", False, [True], FLAGS, "actions that reach the env"),
-    "num_env_runners": Acts("env_runners", 0, [3], [-1, 1.5, "2", True, None], "workers of a set"),
-    "num_envs_per_env_runner": Acts("env_runners", 1, [4], [0, 1.5, None], "sub-envs of a worker"),
-    "rollout_fragment_length": Acts("env_runners", 200, [10, "auto"], [0, "long", 1.5, None], "rows of a batch"),
-    "batch_mode": Acts("env_runners", "truncate_episodes", ["complete_episodes"], ["whole", None], "whole episodes"),
-    "explore": Acts("env_runners", True, [False], FLAGS, "actions are the mode"),
-    "observation_filter": Acts(
-        "env_runners", "NoFilter", ["MeanStdFilter", "ConcurrentMeanStdFilter", some], ["Mean", None, 3], "observations"
-    ),
-    "create_local_env_runner": Acts("env_runners", True, [False], FLAGS, "WorkerSet.local_worker()"),
-    "create_env_on_local_worker": Acts("env_runners", False, [True], FLAGS, "env of worker 0 in a set"),
-    "num_cpus_per_env_runner": Acts("env_runners", 1.0, [0.0, 2.0], AT_LEAST_0, "torch threads, Ray's CPUs"),
-    "num_gpus_per_env_runner": Acts("env_runners", 0.0, [0.5], AT_LEAST_0, "device, Ray's GPUs"),
-    "custom_resources_per_env_runner": Acts("env_runners", {}, [{"tpu": 1.0}], [{"tpu": -1}, {1: 1}, 3], "Ray places"),
-    "validate_env_runners_after_construction": Acts("env_runners", True, [False], FLAGS, "the set waits for all"),
-    "sample_timeout_s": Acts("env_runners", 60.0, DELAY, SECONDS, "WorkerLate"),
-    "max_requests_in_flight_per_env_runner": Acts("env_runners", 1, [2], [0, 1.5, None], "foreach_worker_async"),
-    "use_worker_filter_stats": Acts("env_runners", True, [False], FLAGS, "sync_filters"),
-    "update_worker_filter_stats": Acts("env_runners", True, [False], FLAGS, "sync_filters"),
-    "policies": Acts(
-        "multi_agent",
+SETTINGS_THAT_ACT = {
+    "env": (None, ["CartPole-v1", maker, Some], [3, BOX]),
+    "env_config": ({}, [{"a": 1}], [3, {1: 2}, "a"]),
+    "observation_space": (None, [BOX], ["Box", 3]),
+    "action_space": (None, [BOX], ["Box", 3]),
+    "clip_rewards": (None, [True, False, 2.5], [-1, 0, "sign", nan]),
+    "normalize_actions": (True, [False], FLAGS),
+    "clip_actions": (False, [True], FLAGS),
+    "num_env_runners": (0, [3], [-1, 1.5, "2", True, None]),
+    "num_envs_per_env_runner": (1, [4], [0, 1.5, None]),
+    "rollout_fragment_length": (200, [10, "auto"], [0, "long", 1.5, None]),
+    "batch_mode": ("truncate_episodes", ["complete_episodes"], ["whole", None]),
+    "explore": (True, [False], FLAGS),
+    "observation_filter": ("NoFilter", ["MeanStdFilter", "ConcurrentMeanStdFilter", some], ["Mean", None, 3]),
+    "create_local_env_runner": (True, [False], FLAGS),
+    "create_env_on_local_worker": (False, [True], FLAGS),
+    "num_cpus_per_env_runner": (1.0, [0.0, 2.0], AT_LEAST_0),
+    "num_gpus_per_env_runner": (0.0, [0.5], AT_LEAST_0),
+    "custom_resources_per_env_runner": ({}, [{"tpu": 1.0}], [{"tpu": -1}, {1: 1}, 3]),
+    "validate_env_runners_after_construction": (True, [False], FLAGS),
+    "sample_timeout_s": (60.0, DELAY, SECONDS),
+    "max_requests_in_flight_per_env_runner": (1, [2], [0, 1.5, None]),
+    "use_worker_filter_stats": (True, [False], FLAGS),
+    "update_worker_filter_stats": (True, [False], FLAGS),
+    "policies": (
         {"default_policy": PolicySpec()},
         [{"a": PolicySpec(config={"lr": 0.1})}],
         [{}, [], 3, "a", {1: PolicySpec()}, {"a": 3}, {"a": (1, 2, 3, 4, 5)}, {""}, None],
-        "policy_map",
     ),
-    "policy_mapping_fn": Acts("multi_agent", everything_to_default, [some], [None, "a", 3], "policy_for(agent)"),
-    "policies_to_train": Acts("multi_agent", None, [["a"], {"a"}, ("a",), some], ["a", 3, [3]], "what learns"),
-    "count_steps_by": Acts("multi_agent", "env_steps", ["agent_steps"], ["steps", None], "when a call ends"),
-    "gamma": Acts("training", 0.99, [0.0, 1.0], UNIT, "advantages"),
-    "lr": Acts("training", 0.001, [0.0, 1.0], [-1, "x", None, [[0, 1.0]]], "the optimiser"),
-    "lr_schedule": Acts(
-        "training",
-        None,
-        [[[0.0, 0.1], [100.0, 0.01]]],
-        [[[1, 0.1]], [[0, 1], [0, 2]], [], 3, "ab", [3], [[0, 1, 2]]],
-        "cur_lr",
-    ),
-    "grad_clip": Acts("training", None, [0.5], [0, -1, "x"], "gradients"),
-    "grad_clip_by": Acts("training", "global_norm", ["norm", "value"], ["l1", None], "gradients"),
-    "train_batch_size": Acts("training", 32, [100], [0, 1.5, None], 'rollout_fragment_length="auto"'),
-    "num_epochs": Acts("training", 1, [3], [0, 1.5, None], "sample_and_learn"),
-    "minibatch_size": Acts("training", None, [0, 16], [-1, 1.5], "sample_and_learn"),
-    "shuffle_batch_per_epoch": Acts("training", True, [True], [False, None], "minibatches are always shuffled"),
-    "model": Acts(
-        "training",
+    "policy_mapping_fn": (everything_to_default, [some], [None, "a", 3]),
+    "policies_to_train": (None, [["a"], {"a"}, ("a",), some], ["a", 3, [3]]),
+    "count_steps_by": ("env_steps", ["agent_steps"], ["steps", None]),
+    "gamma": (0.99, [0.0, 1.0], UNIT),
+    "lr": (0.001, [0.0, 1.0], [-1, "x", None, [[0, 1.0]]]),
+    "lr_schedule": (None, [[[0.0, 0.1], [100.0, 0.01]]], [[[1, 0.1]], [[0, 1], [0, 2]], [], 3, "ab", [3], [[0, 1, 2]]]),
+    "grad_clip": (None, [0.5], [0, -1, "x"]),
+    "grad_clip_by": ("global_norm", ["norm", "value"], ["l1", None]),
+    "train_batch_size": (32, [100], [0, 1.5, None]),
+    "num_epochs": (1, [3], [0, 1.5, None]),
+    "minibatch_size": (None, [0, 16], [-1, 1.5]),
+    "shuffle_batch_per_epoch": (True, [True], [False, None]),
+    "model": (
         MODEL_DEFAULTS,
         [{**MODEL_DEFAULTS, "fcnet_hiddens": [8]}],
         [
@@ -111,47 +89,47 @@ ACTS = {
             {"max_seq_len": 0},
             None,
         ],
-        "the default network",
     ),
-    "optimizer": Acts("training", {}, [{"eps": 1e-5}], [3, None, {1: 2}], "Adam"),
-    "lambda_": Acts("training", 1.0, [0.95], UNIT, "advantages"),
-    "use_gae": Acts("training", True, [False], FLAGS, "advantages"),
-    "use_critic": Acts("training", True, [False], FLAGS, "advantages"),
-    "clip_param": Acts("training", 0.3, [0.1, inf], AT_LEAST_0, "PPO's loss"),
-    "vf_clip_param": Acts("training", 10.0, [1.0, inf], AT_LEAST_0, "PPO's loss"),
-    "vf_loss_coeff": Acts("training", 1.0, [0.5], AT_LEAST_0, "PPO's loss"),
-    "entropy_coeff": Acts("training", 0.0, [0.01], AT_LEAST_0, "PPO's loss"),
-    "entropy_coeff_schedule": Acts("training", None, [[[0.0, 0.1], [10.0, 0.0]]], [[[5, 1]], 3], "entropy_coeff"),
-    "use_kl_loss": Acts("training", True, [False], FLAGS, "PPO's loss"),
-    "kl_coeff": Acts("training", 0.2, [0.0], AT_LEAST_0, "cur_kl_coeff"),
-    "kl_target": Acts("training", 0.01, [0.1], AT_LEAST_0, "update_kl"),
-    "ignore_action_bounds": Acts("training", False, [True], FLAGS, "actions of RandomPolicy"),
-    "callbacks_class": Acts("callbacks", None, [Some, [Some, Some]], ["Some", 3, [3]], "they are called"),
-    "restart_failed_env_runners": Acts("fault_tolerance", True, [False], FLAGS, "a next life"),
-    "ignore_env_runner_failures": Acts("fault_tolerance", False, [True], FLAGS, "left out"),
-    "max_num_env_runner_restarts": Acts("fault_tolerance", 1000, [0, 3], [-1, 1.5, None], "lives of a worker"),
-    "delay_between_env_runner_restarts_s": Acts("fault_tolerance", 1.0, DELAY, SECONDS, "Restarts.backoff_s"),
-    "num_consecutive_env_runner_failures_tolerance": Acts("fault_tolerance", 100, [0], [-1, None], "FleetFailed"),
-    "restart_failed_sub_environments": Acts("fault_tolerance", False, [True], FLAGS, "a sub-env is rebuilt"),
-    "env_runner_health_probe_timeout_s": Acts("fault_tolerance", 30.0, DELAY, SECONDS, "probe_unhealthy_workers"),
-    "env_runner_restore_timeout_s": Acts("fault_tolerance", 120.0, [2.5], [*SECONDS, 0], "start-up deadline"),
-    "env_runner_hang_timeout_s": Acts("fault_tolerance", 300.0, [2.5, None], [-1, 0, inf, "x"], "a hang is a death"),
-    "max_num_sub_environment_restarts": Acts("fault_tolerance", 5, [0], [-1, None], "failures in a row"),
-    "delay_between_sub_environment_restarts_s": Acts("fault_tolerance", 0.1, DELAY, SECONDS, "delay of a rebuild"),
-    "seed": Acts("debugging", None, [0, 7], [-1, 1.5, "x", True], "env resets, weights, actions"),
-    "fake_sampler": Acts("debugging", False, [True], FLAGS, "one batch for ever"),
-    "log_level": Acts("debugging", "WARN", ["DEBUG"], ["LOUD", 10, None], "logger swath"),
-    "extra_python_environs_for_driver": Acts("python_environment", {}, [{"A": "1"}], [3, {1: "1"}], "os.environ"),
-    "extra_python_environs_for_worker": Acts("python_environment", {}, [{"A": 1}], [3, None], "os.environ"),
-    "num_gpus": Acts("resources", 0.0, [1.0], AT_LEAST_0, "device of worker 0"),
-    "_fake_gpus": Acts("resources", False, [True], FLAGS, "device of worker 0"),
-    "framework_str": Acts("framework", "torch", ["torch"], ["tf", "tf2", None], "there is only torch"),
-    "evaluation_config": Acts("evaluation", None, [{"explore": False}], [3, "x"], "get_evaluation_config_object"),
-    "in_evaluation": Acts("evaluation", False, [True], FLAGS, "seeds"),
-    "keep_per_episode_custom_metrics": Acts("reporting", False, [True], FLAGS, "collect_metrics"),
-    "_disable_preprocessor_api": Acts("experimental", False, [True], FLAGS, "observations of policies"),
-    "input_": Acts("offline_data", "sampler", ["dataset"], ["/tmp/batches", None, some], "sample()"),
+    "optimizer": ({}, [{"eps": 1e-05}], [3, None, {1: 2}]),
+    "lambda_": (1.0, [0.95], UNIT),
+    "use_gae": (True, [False], FLAGS),
+    "use_critic": (True, [False], FLAGS),
+    "clip_param": (0.3, [0.1, inf], AT_LEAST_0),
+    "vf_clip_param": (10.0, [1.0, inf], AT_LEAST_0),
+    "vf_loss_coeff": (1.0, [0.5], AT_LEAST_0),
+    "entropy_coeff": (0.0, [0.01], AT_LEAST_0),
+    "entropy_coeff_schedule": (None, [[[0.0, 0.1], [10.0, 0.0]]], [[[5, 1]], 3]),
+    "use_kl_loss": (True, [False], FLAGS),
+    "kl_coeff": (0.2, [0.0], AT_LEAST_0),
+    "kl_target": (0.01, [0.1], AT_LEAST_0),
+    "ignore_action_bounds": (False, [True], FLAGS),
+    "callbacks_class": (None, [Some, [Some, Some]], ["Some", 3, [3]]),
+    "restart_failed_env_runners": (True, [False], FLAGS),
+    "ignore_env_runner_failures": (False, [True], FLAGS),
+    "max_num_env_runner_restarts": (1000, [0, 3], [-1, 1.5, None]),
+    "delay_between_env_runner_restarts_s": (1.0, DELAY, SECONDS),
+    "num_consecutive_env_runner_failures_tolerance": (100, [0], [-1, None]),
+    "restart_failed_sub_environments": (False, [True], FLAGS),
+    "env_runner_health_probe_timeout_s": (30.0, DELAY, SECONDS),
+    "env_runner_restore_timeout_s": (120.0, [2.5], [*SECONDS, 0]),
+    "env_runner_hang_timeout_s": (300.0, [2.5, None], [-1, 0, inf, "x"]),
+    "max_num_sub_environment_restarts": (5, [0], [-1, None]),
+    "delay_between_sub_environment_restarts_s": (0.1, DELAY, SECONDS),
+    "seed": (None, [0, 7], [-1, 1.5, "x", True]),
+    "fake_sampler": (False, [True], FLAGS),
+    "log_level": ("WARN", ["DEBUG"], ["LOUD", 10, None]),
+    "extra_python_environs_for_driver": ({}, [{"A": "1"}], [3, {1: "1"}]),
+    "extra_python_environs_for_worker": ({}, [{"A": 1}], [3, None]),
+    "num_gpus": (0.0, [1.0], AT_LEAST_0),
+    "_fake_gpus": (False, [True], FLAGS),
+    "framework_str": ("torch", ["torch"], ["tf", "tf2", None]),
+    "evaluation_config": (None, [{"explore": False}], [3, "x"]),
+    "in_evaluation": (False, [True], FLAGS),
+    "keep_per_episode_custom_metrics": (False, [True], FLAGS),
+    "_disable_preprocessor_api": (False, [True], FLAGS),
+    "input_": ("sampler", ["dataset"], ["/tmp/batches", None, some]),
 }
+"""By name: the default, values it takes, values it refuses."""
 
 NO_EFFECT = (
     "disable_env_checking preprocessor_pref remote_env_batch_wait_ms use_env_runner_state_server policy_map_capacity "
@@ -188,55 +166,27 @@ def keyword(name: str) -> str:
     return {"framework_str": "framework"}.get(name, name)
 
 
-def given(acts_or_method: Acts | str, name: str, value: object) -> AlgorithmConfig:
-    method = acts_or_method if isinstance(acts_or_method, str) else acts_or_method.method
-    return getattr(AlgorithmConfig(), method)(**{keyword(name): value})
-
-
-@pytest.mark.parametrize("name", ACTS)
-def test_a_setting_has_the_default_of_the_table_and_takes_it(name):
-    config, acts = AlgorithmConfig(), ACTS[name]
-    assert getattr(config, name) == config[name] == acts.default
-    assert type(getattr(config, name)) is type(acts.default)
-    assert getattr(given(acts, name, acts.default), name) == acts.default
-
-
-@pytest.mark.parametrize("name", ACTS)
-def test_a_setting_is_kept_however_it_is_given(name):
-    for value in ACTS[name].good:
-        fluent, attribute = given(ACTS[name], name, value), AlgorithmConfig()
-        setattr(attribute, name, value)
-        kept = getattr(fluent, name)
-        assert kept == getattr(value, "value", value)
-        assert getattr(attribute, name) == AlgorithmConfig.from_dict({name: value})[name] == kept
-        assert AlgorithmConfig.from_dict(fluent.to_dict())[name] == kept
-
-
-WAYS: list[Callable[[str, object], object]] = [
-    lambda name, value: given(ACTS[name], name, value),
-    lambda name, value: setattr(AlgorithmConfig(), name, value),
-    lambda name, value: AlgorithmConfig.from_dict({name: value}),
-    lambda name, value: AlgorithmConfig.overrides(**{name: value}),
-]
-
-
-@pytest.mark.parametrize("name", ACTS)
-def test_a_value_out_of_range_is_refused_at_once_by_name(name):
-    for value in ACTS[name].bad:
-        for way in WAYS:
+@pytest.mark.parametrize("name", SETTINGS_THAT_ACT)
+def test_a_setting_has_its_default_takes_values_however_they_are_given_and_refuses_others_by_name(name):
+    default, good, bad = SETTINGS_THAT_ACT[name]
+    new = AlgorithmConfig()
+    assert (new[name], type(getattr(new, name))) == (default, type(default))
+    for value in (default, *good):
+        config = AlgorithmConfig().training(**{keyword(name): value})
+        assert config[name] == AlgorithmConfig.from_dict({name: value})[name] == value
+        setattr(new, name, value)
+        assert new[name] == value
+    for value in bad:
+        for way in (AlgorithmConfig.overrides, AlgorithmConfig().training):
             with pytest.raises(ValueError, match=rf"{name}.* must "):
-                way(name, value)
+                way(**{keyword(name): value})
 
 
-def test_these_tables_have_every_setting():
-    assert {*ACTS, "callback_functions"} == set(SETTINGS)
+def test_these_tables_have_every_setting_and_some_method_says_what_each_is():
+    assert {*SETTINGS_THAT_ACT, "callback_functions"} == set(SETTINGS)
     assert set(NO_EFFECT.split()) == set(WITHOUT_EFFECT)
-
-
-@pytest.mark.parametrize("name", ACTS)
-def test_the_method_that_sets_a_setting_says_what_it_is(name):
-    method = getattr(AlgorithmConfig, ACTS[name].method)
-    assert f"`{keyword(name)}`" in method.__doc__ or len(inspect.signature(method).parameters) == 3
+    said = "".join(method.__doc__ or "" for method in vars(AlgorithmConfig).values())
+    assert [name for name in SETTINGS_THAT_ACT if f"`{name}`" not in said] == ["framework_str"]
 
 
 def test_the_first_argument_may_be_given_by_position():
@@ -296,19 +246,6 @@ def test_a_call_that_is_refused_changes_nothing():
     assert config.to_dict() == AlgorithmConfig().to_dict()
 
 
-def test_methods_of_what_there_is_not_refuse_by_name_and_exploring_is_yes_or_no():
-    with pytest.raises(ValueError, match="rl_module_spec='x' is not served"):
-        AlgorithmConfig().rl_module(rl_module_spec="x")
-    with pytest.raises(ValueError, match="num_learners=1 is not served"):
-        AlgorithmConfig().learners(num_learners=1)
-    assert AlgorithmConfig().exploration(False).explore is False
-
-
-def test_what_is_not_given_stays_as_it_is():
-    config = AlgorithmConfig().training(lr=0.5).training(gamma=0.5).training()
-    assert (config.lr, config.gamma) == (0.5, 0.5)
-
-
 def test_dicts_are_added_to():
     config = AlgorithmConfig().environment(env_config={"a": {"b": 1}, "c": 2}).environment(env_config={"a": {"d": 3}})
     assert config.env_config == {"a": {"b": 1, "d": 3}, "c": 2}
@@ -335,12 +272,6 @@ def test_networks_with_memory_are_refused_by_key(key):
     with pytest.raises(ValueError, match=rf"model\['{key}'\]=True is not served: write make_model"):
         AlgorithmConfig().training(model={key: True})
     assert AlgorithmConfig().training(model={key: False}).model["fcnet_hiddens"] == [256, 256]
-
-
-def test_a_key_of_model_that_nothing_reads_is_warned_of_once_and_kept_for_a_model_of_ones_own(recwarn):
-    config = AlgorithmConfig().training(model={"dim": 84}).training(model={"dim": 42})
-    assert config.model["dim"] == 42
-    assert [str(w.message).split(" has")[0] for w in recwarn] == ["model['dim']"]
 
 
 @pytest.mark.parametrize(

@@ -42,34 +42,6 @@ def test_gradients_from_one_applied_on_another_are_learning_on_one():
     assert (one.num_grad_updates, other.num_grad_updates) == (3, 3)
 
 
-def test_gradients_of_another_number_or_shape_are_refused_and_none_is_applied():
-    policy = ppo()
-    before, (gradients, _) = policy.get_weights(), policy.compute_gradients(batch_for(policy))
-    with pytest.raises(ValueError, match="7 gradients for 8 parameters"):
-        policy.apply_gradients(gradients[1:])
-    with pytest.raises(ValueError, match=r"gradient 7 has shape \[2\], its parameter \[1\]"):
-        policy.apply_gradients([*gradients[:-1], np.zeros(2)])
-    with pytest.raises(ValueError, match="7 gradients for 8 parameters"):
-        policy.check_gradients(gradients[1:])
-    policy.check_gradients(gradients)
-    assert equal(policy.get_weights(), before)
-    assert policy.num_grad_updates == 0
-
-
-def test_where_the_loss_does_not_depend_on_a_parameter_there_is_no_gradient():
-    class Half(Bare):
-        def loss(self, model, dist_class, train_batch):
-            return model.policy.layers.bias_1.sum()
-
-    policy = ppo(cls=Half)
-    gradients, _ = policy.compute_gradients(batch_for(policy))
-    assert [gradient is None for gradient in gradients] == [True] * 3 + [False] + [True] * 4
-    before = policy.get_weights()
-    policy.apply_gradients(gradients)
-    changed = [name for name, weight in policy.get_weights().items() if not np.array_equal(weight, before[name])]
-    assert changed == ["policy.layers.bias_1"]
-
-
 @pytest.mark.parametrize("by", ["global_norm", "norm", "value"])
 def test_gradients_are_bounded_as_the_config_says(by):
     free, bounded = ppo(cls=Bare), ppo(cls=Bare, grad_clip=0.3, grad_clip_by=by)
@@ -85,26 +57,6 @@ def test_gradients_are_bounded_as_the_config_says(by):
             length = total if by == "global_norm" else gradient.norm().item()
             expected = gradient * min(1.0, 0.3 / max(length, 1e-12))
         torch.testing.assert_close(short, expected)
-
-
-def test_gradients_that_are_not_finite_change_nothing():
-    policy = ppo()
-    batch, before = batch_for(policy), policy.get_weights()
-    batch["advantages"][3] = np.nan
-    with pytest.raises(FloatingPointError, match="weights were left as they are"):
-        policy.learn_on_batch(batch)
-    assert equal(policy.get_weights(), before)
-    assert not policy.model.training
-
-
-def test_learning_leaves_the_batch_as_it_is():
-    policy = ppo()
-    batch = batch_for(policy)
-    kept = {name: column.copy() for name, column in batch.items()}
-    policy.learn_on_batch(batch)
-    assert all(type(column) is np.ndarray for column in batch.values())
-    assert equal(dict(batch), kept)
-    assert not batch.is_training
 
 
 def test_the_info_of_an_update():
@@ -147,19 +99,6 @@ def test_the_optimiser_is_adam_with_its_keywords_and_the_learning_rate():
     assert (type(policy.optimizer), group["lr"], group["eps"], group["betas"]) == (
         torch.optim.Adam, 0.5, 0.1, (0.5, 0.9),
     )  # fmt: skip
-
-
-def test_an_optimiser_of_ones_own_keeps_its_rate():
-    class Plain(Bare):
-        def make_optimizer(self):
-            return torch.optim.SGD(self.model.parameters(), lr=0.25)
-
-    policy = ppo(cls=Plain)
-    before = policy.get_weights()
-    info = policy.learn_on_batch(batch_for(policy))
-    assert info["learner_stats"]["cur_lr"] == 0.25
-    for name, weight in policy.get_weights().items():
-        np.testing.assert_allclose(weight, 0.75 * before[name], rtol=1e-6)
 
 
 def test_the_learning_rate_follows_its_schedule():
@@ -233,12 +172,6 @@ def test_each_epoch_has_each_row_once_in_another_order():
     assert info["learner_stats"]["n"] == 8
     assert info["learner_stats"]["rows"].tolist() == [pytest.approx(50 / 3), 8]
     assert (info["model"], info["words"]) == ({}, "9")
-
-
-def test_without_a_size_it_is_the_whole_batch_each_time():
-    policy = Noting()
-    learn_in_passes(policy, rows(), 2)
-    assert [len(part) for part in policy.seen] == [50, 50]
 
 
 def test_fields_are_standardised_on_a_copy():

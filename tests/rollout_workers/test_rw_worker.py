@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checklist_toys import SMALL, bare, learner
+from checklist_toys import SMALL, bare
 from sampling_toys import counting_worker
 
 from swath.rollout_workers import (
@@ -169,20 +169,6 @@ def test_another_policy_takes_over_with_new_episodes_and_no_id_twice():
     for name in ("eps_id", "unroll_id"):
         assert not set(first[name].tolist()) & set(second[name].tolist())
     assert "twice" not in second
-
-
-def test_batches_are_shown_when_they_are_complete():
-    seen: list[Any] = []
-
-    class Shown(DefaultCallbacks):
-        def on_sample_end(self, *, worker: Any, samples: Any, **kwargs: Any) -> None:
-            seen.append((worker, samples["obs"].dtype))
-            samples["mine"] = np.zeros(samples.count)
-
-    with learner(callbacks_class=Shown) as worker:
-        batch = worker.sample()
-    assert seen == [(worker, np.float32)]
-    assert "mine" in batch
 
 
 class TestTheMappingOfAnEnvWithOneAgent:

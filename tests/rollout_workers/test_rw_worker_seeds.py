@@ -18,14 +18,6 @@ from swath.testing.counting import Counting, Script
 from swath.testing.faults import Fault
 
 
-def test_without_a_seed_nothing_is_seeded():
-    worker, factory = counting_worker(Counting(script=Script((2,))))
-    with worker:
-        worker.sample()
-        assert worker.seed is None
-    assert {seed for env in factory.made for seed in env.seeds} == {None}
-
-
 def test_the_first_worker_seeds_its_envs_with_the_root_and_those_after_it_once():
     worker, factory = counting_worker(Counting(script=Script((2,))), seed=1)
     with worker:
@@ -59,13 +51,6 @@ def test_no_two_seeds_of_a_root_are_alike_over_roles_workers_envs_and_lives():
                 seen.update(found)
     assert len(seen) == 2 * 64 * 8 * 64
     assert set(range(12345, 12345 + 64)) <= seen
-
-
-def test_seeds_of_envs_made_anew_differ_for_ever():
-    seeds = Seeds(5)
-    renewed = [seeds.renewed(env, 8, time) for env in range(8) for time in range(1, 200)]
-    assert len(set(renewed)) == len(renewed)
-    assert not set(renewed) & set(seeds.first(8))
 
 
 def test_seeds_differ_in_as_many_lives_as_a_worker_may_have():

@@ -7,7 +7,6 @@ unless their value asks for nothing. Any other name is unknown: no setting is ig
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from inspect import get_annotations
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from swath.errors import warn_of_no_effect
@@ -340,8 +339,7 @@ class Settings(Mapping[str, Any]):
     def _warn_of_own(self, name: str) -> None:
         """Say once of a key that is no setting that it does nothing but for policies."""
         unknown = f"it is no setting{suggestion(name, NAMES)}; kept for policies as config[{name!r}]"
-        is_declared = any(name in get_annotations(base) for base in type(self).__mro__)
-        if not is_declared and (name not in WITHOUT_EFFECT or self._values[name]):
+        if name not in WITHOUT_EFFECT or self._values[name]:
             warn_of_no_effect(name, WITHOUT_EFFECT.get(name, unknown))
 
     def _require_thawed(self, name: str) -> None:

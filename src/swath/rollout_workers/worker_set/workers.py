@@ -208,8 +208,7 @@ class Workers(RolloutGroup):
         models: dict[str, Any] = {f"{WEIGHTS}{policy_id}": one for policy_id, one in shared.items()}
         if global_vars is not None:
             models[GLOBAL_VARS] = self.shared[GLOBAL_VARS] = {**self.shared.get(GLOBAL_VARS, {}), **global_vars}
-        if self._is_placed:
-            self.channel.publish(models, workers, self._version)
+        self.channel.publish(models, workers, self._version)
         return self._version
 
     def share(self, values: Mapping[str, Any]) -> None:
@@ -218,8 +217,7 @@ class Workers(RolloutGroup):
         Raises:
             TypeError: they cannot be pickled, where they have to be; nothing is taken.
         """
-        if self._is_placed:
-            self.channel.publish(values, version=self.channel.version)
+        self.channel.publish(values, version=self.channel.version)
         self.shared |= values
 
     def change(self, values: Mapping[str, Any], here: Callable[[Any], None] | None = None) -> None:
