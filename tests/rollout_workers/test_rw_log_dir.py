@@ -3,59 +3,36 @@
 import logging
 from typing import Any
 
-import gymnasium as gym
 import pytest
+from checklist_toys import mock
 
-from swath.rollout_workers import AlgorithmConfig, RolloutWorker
-from swath.rollout_workers.policy import RandomPolicy
-
-
-def worker(log_dir: Any = None, **settings: Any) -> RolloutWorker:
-    return RolloutWorker(
-        env_creator=lambda _: gym.make("CartPole-v1"),
-        default_policy_class=RandomPolicy,
-        config=AlgorithmConfig().update_from_dict(settings),
-        log_dir=log_dir,
-    )
+LOGGER = logging.getLogger("swath")
 
 
 @pytest.fixture(autouse=True)
 def _level() -> Any:
-    before = logging.getLogger("swath").level
+    before = LOGGER.level
     yield
-    logging.getLogger("swath").setLevel(before)
+    LOGGER.setLevel(before)
 
 
-def test_the_log_is_a_file(tmp_path: Any):
-    where = tmp_path / "new" / "dir"
-    with worker(str(where), log_level="INFO"):
-        logging.getLogger("swath").info("said")
-    logging.getLogger("swath").info("said later")
-    assert {path.name for path in where.iterdir()} == {"worker_0.log"}
-    said = (where / "worker_0.log").read_text()
-    assert "said" in said
-    assert "later" not in said
+def test_the_log_is_a_file_and_without_a_directory_nothing_is_written(tmp_path: Any):
+    where, handlers = tmp_path / "new" / "dir", list(LOGGER.handlers)
+    with mock(log_dir=str(where), config={"log_level": "INFO"}):
+        LOGGER.info("said")
+    LOGGER.info("said later")
+    assert [path.name for path in where.iterdir()] == ["worker_0.log"]
+    text = (where / "worker_0.log").read_text()
+    assert ("said" in text, "later" in text) == (True, False)
+    with mock():
+        assert LOGGER.handlers == handlers
 
 
-def test_without_a_directory_nothing_is_written():
-    handlers = list(logging.getLogger("swath").handlers)
-    with worker():
-        assert logging.getLogger("swath").handlers == handlers
-
-
-def test_the_logger_gets_its_level_back():
-    logger = logging.getLogger("swath")
-    logger.setLevel("ERROR")
-    with worker(log_level="DEBUG"):
-        assert logger.level == logging.DEBUG
-    assert logger.level == logging.ERROR
-    with pytest.raises(ValueError, match="dataset_shards"):
-        worker(log_level="DEBUG", input_="dataset")
-    assert logger.level == logging.ERROR
-
-
-def test_a_level_that_was_set_meanwhile_stays():
-    logger = logging.getLogger("swath")
-    with worker(log_level="DEBUG"):
-        logger.setLevel("INFO")
-    assert logger.level == logging.INFO
+def test_the_logger_gets_its_level_back_unless_another_was_set_meanwhile():
+    LOGGER.setLevel("ERROR")
+    with mock(config={"log_level": "DEBUG"}):
+        assert LOGGER.level == logging.DEBUG
+    assert LOGGER.level == logging.ERROR
+    with mock(config={"log_level": "DEBUG"}):
+        LOGGER.setLevel("INFO")
+    assert LOGGER.level == logging.INFO

@@ -35,12 +35,6 @@ class Alone(gym.Env):
         return np.ones(2), 3.0, False, False, {}
 
 
-class Narrow(Alone):
-    """Wants numbers near 0."""
-
-    action_space = spaces.Box(-0.01, 0.01, (1,))
-
-
 class Together(MultiAgentEnv):
     """The same for two agents."""
 
@@ -122,18 +116,3 @@ def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
     assert np.histogram(a, bins=5, range=(20, 30))[0].min() > 40
     assert np.bincount(b.ravel() - 250, minlength=6).min() > 30
     np.testing.assert_array_equal(np.sort(batch["actions"]["a"].ravel()), np.sort(a.ravel()))
-
-
-def test_what_a_call_says_of_exploring_holds_for_all_policies():
-    config = AlgorithmConfig().env_runners(rollout_fragment_length=F).debugging(seed=1)
-    config.multi_agent(policies={"default_policy": PolicySpec(config={"explore": False})})
-    with RolloutWorker(env_creator=lambda _: Alone([]), default_policy_class=PPOTorchPolicy, config=config) as worker:
-        explored, settled = worker.sample(explore=True), worker.sample()
-    assert (explored["actions"] != modes(explored)).any()
-    np.testing.assert_array_equal(settled["actions"], modes(settled))
-
-
-def test_clip_actions_decides_whether_actions_of_a_policy_are_brought_to_the_bounds():
-    drawn, got, _, _ = sampled(Narrow, {"clip_actions": True, "normalize_actions": False})
-    assert (np.abs(drawn["actions"]) > 0.01).any()
-    np.testing.assert_array_equal(got, np.clip(drawn["actions"], -0.01, 0.01).astype(np.float32))

@@ -11,10 +11,6 @@ from swath.rollout_workers import ParallelIteratorWorker
 HOUR_MS = 3_600_000
 
 
-class Refused(Exception):
-    pass
-
-
 @pytest.fixture(autouse=True)
 def _rays_iterators_are_not_in_use(monkeypatch):
     monkeypatch.delitem(sys.modules, "ray.util.iter", raising=False)
@@ -42,7 +38,7 @@ def failing_once(at):
     def check(item):
         seen.append(item)
         if item == at and seen.count(at) == 1:
-            raise Refused(item)
+            raise LookupError(item)
         return item
 
     return check
@@ -54,10 +50,9 @@ def test_items_come_in_order_and_the_end_is_stop_iteration_again_and_again():
     assert rest(source) == []
 
 
-@pytest.mark.parametrize("ask", [lambda it: it.par_iter_next(), lambda it: it.par_iter_slice(2, 0)])
-def test_before_init_the_call_says_what_is_missing(ask):
+def test_before_init_the_call_says_what_is_missing():
     with pytest.raises(AssertionError, match="par_iter_init"):
-        ask(ParallelIteratorWorker([1], False))
+        ParallelIteratorWorker([1], False).par_iter_slice(2, 0)
 
 
 def test_a_new_pass_begins_anew_where_the_source_has_a_beginning():
@@ -73,54 +68,45 @@ def test_repeated_items_come_without_end():
     assert [source.par_iter_next() for _ in range(5)] == list("ababa")
 
 
-def test_transforms_are_applied_in_order():
-    source = worker(range(8), lambda it: it.for_each(lambda n: n + 1), lambda it: it.filter(lambda n: n % 2 == 0))
-    assert rest(source) == [2, 4, 6, 8]
+TRANSFORMS = [
+    ([lambda it: it.for_each(lambda n: n + 1), lambda it: it.filter(lambda n: n % 2 == 0)], [2, 4, 6]),
+    ([lambda it: it.batch(2)], [[1, 2], [3, 4], [5]]),
+    ([lambda it: it.batch(2).flatten()], [1, 2, 3, 4, 5]),
+    ([lambda it: it.combine(lambda n: [n] * (n % 3))], [1, 2, 2, 4, 5, 5]),
+]
 
 
-@pytest.mark.parametrize(
-    ("transform", "expected"),
-    [
-        (lambda it: it.batch(2), [[1, 2], [3, 4], [5]]),
-        (lambda it: it.batch(2).flatten(), [1, 2, 3, 4, 5]),
-        (lambda it: it.combine(lambda n: [n] * (n % 3)), [1, 2, 2, 4, 5, 5]),
-        (lambda it: (n * n for n in it), [1, 4, 9, 16, 25]),
-    ],
-)
-def test_what_transforms_can_do(transform, expected):
-    assert rest(worker((1, 2, 3, 4, 5), transform)) == expected
+@pytest.mark.parametrize(("transforms", "expected"), TRANSFORMS)
+def test_transforms_are_applied_in_order(transforms, expected):
+    assert rest(worker((1, 2, 3, 4, 5), *transforms)) == expected
+    with pytest.raises(AssertionError, match="gave None"):
+        worker([1], *transforms, lambda it: None)
 
 
-TRANSFORMS = {
-    "for_each": lambda check: lambda it: it.for_each(check),
-    "a generator": lambda check: lambda it: (check(n) for n in it),
-}
-
-
-@pytest.mark.parametrize("how", TRANSFORMS)
-def test_a_transform_that_raises_loses_its_item_and_no_other(how):
-    source = worker((1, 2, 3), TRANSFORMS[how](failing_once(2)))
+@pytest.mark.parametrize("transform", [lambda it, check: it.for_each(check), lambda it, check: map(check, it)])
+def test_a_transform_that_raises_loses_its_item_and_no_other(transform):
+    check = failing_once(2)
+    source = worker((1, 2, 3), lambda it: transform(it, check))
     assert source.par_iter_next() == 1
-    with pytest.raises(Refused):
+    with pytest.raises(LookupError):
         source.par_iter_next()
     assert rest(source) == [3]
 
 
 def test_a_source_that_raises_goes_on():
-    numbers = itertools.count(1)
-    check = failing_once(2)
-
+    numbers, check = itertools.count(1), failing_once(2)
     source = worker(lambda: iter(lambda: check(next(numbers)), None))
     assert source.par_iter_next() == 1
-    with pytest.raises(Refused):
+    with pytest.raises(LookupError):
         source.par_iter_next()
     assert [source.par_iter_next(), source.par_iter_next()] == [3, 4]
 
 
-def test_no_time_is_time_for_one_item():
+def test_a_batch_is_one_item_or_what_the_time_is_enough_for():
     source = worker()
     assert source.par_iter_next_batch(0) == [1]
     assert source.par_iter_slice_batch(2, 0, 0) == [2]
+    assert source.par_iter_next_batch(HOUR_MS) == [3, 4, 5]
 
 
 def test_items_are_dealt_in_turn_whoever_asks_first():
@@ -130,7 +116,6 @@ def test_items_are_dealt_in_turn_whoever_asks_first():
 
 REFUSED = {
     "batch_ms=-1": lambda it: it.par_iter_next_batch(-1),
-    "batch_ms=-2": lambda it: it.par_iter_slice_batch(1, 0, -2),
     "start=-1": lambda it: it.par_iter_slice(2, -1),
     "start=2": lambda it: it.par_iter_slice(2, 2),
 }
