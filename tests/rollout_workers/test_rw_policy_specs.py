@@ -2,14 +2,20 @@
 
 import pickle
 from collections.abc import Hashable
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import pytest
 
+<<<<<<< HEAD
 from swath.rollout_workers import RandomPolicy
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default, is_policy_to_train, mapper
+=======
+from swath.rollout_workers import AlgorithmConfig, MultiAgentEnv, PolicySpec, RandomPolicy, RolloutWorker
+from swath.rollout_workers.config.policy_spec import everything_to_default, is_policy_to_train, mapper
+>>>>>>> 3bff8a3e (Test calls and policies of a worker set more briefly)
 
 SPEC, BY_ID, AGENTS, ENV, ELSEWHERE, CONFIG = (gym.spaces.Discrete(n) for n in range(2, 8))
 
@@ -18,42 +24,21 @@ class Act:
     pass
 
 
-class Other:
-    pass
-
-
-class OneAgent:
+def one_agent(space: gym.Space[Any]) -> Any:
     """Looks like a gymnasium env."""
-
-    def __init__(self, space: gym.Space[Any]) -> None:
-        self.observation_space = self.action_space = space
+    return SimpleNamespace(observation_space=space, action_space=space)
 
 
-class Agents:
-    """Looks like a multi-agent env; nothing of a base class was initialised."""
-
-    def __init__(self, spaces: dict[Hashable, gym.Space[Any]], told_by: str = "possible_agents") -> None:
-        self.spaces = spaces
-        self.told_by = told_by
-        if told_by != "get_agent_ids":
-            setattr(self, told_by, list(spaces))
-        else:
-            self.get_agent_ids = lambda: set(spaces)
-
-    def get_observation_space(self, agent):
-        return self.spaces[agent]
-
-    get_action_space = get_observation_space
-
-
-class Wrapped:
-    def __init__(self, env) -> None:
-        self.unwrapped = env
+def agents(spaces: dict[Hashable, gym.Space[Any]], told_by: str = "possible_agents") -> Any:
+    """Looks like a wrapped multi-agent env; nothing of a base class was initialised."""
+    ids = list(spaces)
+    own = SimpleNamespace(get_observation_space=spaces.__getitem__, get_action_space=spaces.__getitem__)
+    setattr(own, told_by, (lambda: set(ids)) if told_by == "get_agent_ids" else ids)
+    return SimpleNamespace(unwrapped=own)
 
 
 def setup(config=None, **around):
-    config = config or AlgorithmConfig()
-    return config.get_multi_agent_setup(**{"default_policy_class": Act, **around})[0]
+    return (config or AlgorithmConfig()).get_multi_agent_setup(**{"default_policy_class": Act, **around})[0]
 
 
 def spaces_of(spec: PolicySpec) -> tuple[Any, Any]:
@@ -73,79 +58,64 @@ PLACES = {
 @pytest.mark.parametrize("first", PLACES)
 def test_a_space_comes_from_the_first_place_that_has_one(first):
     there = list(PLACES)[list(PLACES).index(first) :]
-    config = AlgorithmConfig()
-    if "the config" in there:
-        config.environment(observation_space=CONFIG, action_space=CONFIG)
-    spaces = {}
-    if 'spaces["__env__"]' in there:
-        spaces["__env__"] = (ELSEWHERE, ELSEWHERE)
-    if "spaces[pid]" in there:
-        spaces["p"] = (BY_ID, BY_ID)
-    env = OneAgent(ENV) if first == "the env" else Agents({0: AGENTS}) if "the env's agents" in there else None
+    config = AlgorithmConfig().environment(observation_space=CONFIG, action_space=CONFIG)
+    given = {"__env__": 'spaces["__env__"]', "p": "spaces[pid]"}
+    spaces = {key: (PLACES[place], PLACES[place]) for key, place in given.items() if place in there}
+    env = one_agent(ENV) if first == "the env" else agents({0: AGENTS}) if "the env's agents" in there else None
     config.multi_agent({"p": PolicySpec(None, SPEC, SPEC) if "its spec" in there else PolicySpec()})
     assert spaces_of(setup(config, env=env, spaces=spaces)["p"]) == (PLACES[first], PLACES[first])
 
 
 @pytest.mark.parametrize("told_by", ["possible_agents", "agents", "get_agent_ids"])
 def test_agents_of_a_policy_lend_it_their_space(told_by):
-    env = Wrapped(Agents({0: SPEC, 1: ENV, "two": SPEC}, told_by))
+    env = agents({0: SPEC, 1: ENV, "two": SPEC}, told_by)
     config = AlgorithmConfig().multi_agent({"odd", "even"}, policy_mapping_fn=lambda a, _: "odd" if a == 1 else "even")
-    assert {pid: spaces_of(spec) for pid, spec in setup(config, env=env).items()} == {
-        "odd": (ENV, ENV),
-        "even": (SPEC, SPEC),
-    }
+    found = {pid: spaces_of(spec) for pid, spec in setup(config, env=env).items()}
+    assert found == {"odd": (ENV, ENV), "even": (SPEC, SPEC)}
 
 
-def test_agents_of_one_policy_with_different_spaces_are_refused_with_both_named():
-    with pytest.raises(
-        ValueError, match=r"agents 0 and 'b' both map to 'default_policy', but their observation spaces"
-    ):
-        setup(env=Agents({0: SPEC, "b": ENV}))
+REFUSED = [
+    ({}, {"env": agents({0: SPEC, "b": ENV})}, "agents 0 and 'b' both map to 'default_policy', but their observation"),
+    ({"p": (None, SPEC)}, {}, r"policy 'p' has no action_space: neither its PolicySpec, nor spaces\['p'\]"),
+    ({"p": ()}, {"env": one_agent(ENV), "default_policy_class": None}, "policy 'p' has no class"),
+]
 
 
+<<<<<<< HEAD
 def test_a_policy_for_which_nobody_has_a_space_is_refused_by_name():
     config = AlgorithmConfig().multi_agent({"p": (None, SPEC)})
     with pytest.raises(ValueError, match=r"policy 'p' has no action_space: neither its PolicySpec, nor spaces\['p'\]"):
         setup(config)
+=======
+@pytest.mark.parametrize(("policies", "around", "words"), REFUSED)
+def test_a_policy_without_class_or_one_space_is_refused_by_name(policies, around, words):
+    config = AlgorithmConfig().multi_agent(policies) if policies else None
+    with pytest.raises(ValueError, match=words):
+        setup(config, **around)
+>>>>>>> 3bff8a3e (Test calls and policies of a worker set more briefly)
 
 
-def test_a_class_comes_from_the_spec_or_is_the_default_one():
-    config = AlgorithmConfig().multi_agent({"a": PolicySpec(Other), "b": PolicySpec()})
-    made = setup(config, env=OneAgent(ENV))
-    assert (made["a"].policy_class, made["b"].policy_class) == (Other, Act)
-    with pytest.raises(ValueError, match="policy 'b' has no class"):
-        setup(config, env=OneAgent(ENV), default_policy_class=None)
-
-
-def test_a_specs_settings_are_overrides_or_whole():
+def test_classes_and_settings_of_a_spec_come_first_and_whole_configs_are_taken_as_they_are():
     whole = AlgorithmConfig().training(gamma=0.5)
     config = AlgorithmConfig().training(lr=0.5, gamma=0.1)
-    config.multi_agent(
-        {"a": (), "b": PolicySpec(config=AlgorithmConfig.overrides(lr=0.25)), "c": PolicySpec(config=whole)}
-    )
-    config.freeze()
-    made = setup(config, env=OneAgent(ENV))
+    own = {"a": (dict,), "b": PolicySpec(config=AlgorithmConfig.overrides(lr=0.25)), "c": PolicySpec(config=whole)}
+    config.multi_agent(own).freeze()
+    made = setup(config, env=one_agent(ENV))
+    assert [spec.policy_class for spec in made.values()] == [dict, Act, Act]
     assert [(spec.config.lr, spec.config.gamma) for spec in made.values()] == [(0.5, 0.1), (0.25, 0.1), (0.001, 0.5)]
-    assert made["c"].config is whole
-    assert not made["a"].config.is_frozen
-    assert made["a"].config is not config
+    assert (made["c"].config is whole, made["a"].config.is_frozen) == (True, False)
 
 
 @pytest.mark.parametrize("ids", [["a"], {"a"}, ("a",)])
 def test_ids_say_which_policies_learn(ids):
-    question = (
-        AlgorithmConfig()
-        .multi_agent({"a", "b"}, policies_to_train=ids)
-        .get_multi_agent_setup(env=OneAgent(ENV), default_policy_class=Act)[1]
-    )
-    assert [question("a"), question("b", {"a": 1})] == [True, False]
-    assert pickle.loads(pickle.dumps(question))("a")
+    config = AlgorithmConfig().multi_agent({"a", "b"}, policies_to_train=ids)
+    _, question = config.get_multi_agent_setup(env=one_agent(ENV), default_policy_class=Act)
+    assert [pickle.loads(pickle.dumps(question))("a"), question("b", {"a": 1})] == [True, False]
 
 
 def test_a_function_says_which_policies_learn_and_nothing_means_all():
     assert is_policy_to_train(everything_to_default) is everything_to_default
-    assert is_policy_to_train(None) is None
-    assert AlgorithmConfig().get_multi_agent_setup(env=OneAgent(ENV), default_policy_class=Act)[1] is None
+    assert AlgorithmConfig().get_multi_agent_setup(env=one_agent(ENV), default_policy_class=Act)[1] is None
     assert is_policy_to_train([])("a") is False
 
 
@@ -155,6 +125,7 @@ def test_what_does_not_say_which_policies_learn_is_a_type_error(wrong):
         is_policy_to_train(wrong)
 
 
+<<<<<<< HEAD
 TAKE_IT = (
     lambda agent_id, episode, worker: (agent_id, episode, worker),
     lambda agent_id, episode, *, worker: (agent_id, episode, worker),
@@ -168,6 +139,57 @@ DO_NOT = (lambda agent_id, episode: (agent_id, episode), lambda *args: args, lam
 def test_a_mapping_gets_the_worker_if_it_takes_one(function):
     given = ("agent", "episode") if function in DO_NOT else ("agent", "episode", "worker")
     assert mapper(function)("agent", "episode", worker="worker") == given
+=======
+class Method:
+    def __call__(self, agent_id, episode, worker):
+        return agent_id, episode, worker
+
+    def without(self, agent_id, episode, other=3):
+        return agent_id, episode
+
+
+WITH_WORKER = [
+    (lambda agent_id, episode, *, worker: (agent_id, episode, worker)),
+    (lambda *args, **kwargs: (*args, kwargs["worker"])),
+    Method(),
+]
+
+
+def test_a_mapping_gets_the_worker_if_it_takes_one():
+    for function in WITH_WORKER:
+        assert mapper(function)("agent", "episode", worker="worker") == ("agent", "episode", "worker")
+    for function in (lambda agent_id, episode: (agent_id, episode), lambda *args: args, Method().without):
+        assert mapper(function)("agent", "episode", worker="worker") == ("agent", "episode")
+    assert mapper(max)("agent", "episode", worker="worker") == "episode"
+
+
+class BySides(MultiAgentEnv):
+    """Two agents with a space each; maybe it says them as one."""
+
+    def __init__(self, **whole):
+        self.agents = ["left", "right"]
+        self.observation_spaces = {"left": BY_ID, "right": AGENTS}
+        self.action_spaces = {"left": BY_ID, "right": BY_ID}
+        for name, space in whole.items():
+            setattr(self, name, space)
+        super().__init__()
+
+    def reset(self, *, seed=None, options=None):
+        return {"left": BY_ID.sample()}, {}
+
+
+AS_ONE = gym.spaces.Dict(left=BY_ID, right=AGENTS)
+
+
+@pytest.mark.parametrize(("whole", "expected"), [({}, AS_ONE), ({"observation_space": ENV}, ENV)])
+def test_the_space_of_an_env_whose_agents_have_one_each_is_a_dict_by_agent(whole, expected):
+    config = AlgorithmConfig().multi_agent({"left", "right"}, policy_mapping_fn=lambda agent, *_, **__: agent)
+    with RolloutWorker(env_creator=lambda _: BySides(**whole), default_policy_class=RandomPolicy, config=config) as one:
+        spaces = pickle.loads(pickle.dumps(one.get_spaces()))
+        assert spaces["__env__"] == (expected, gym.spaces.Dict(left=BY_ID, right=BY_ID))
+        assert one.async_env.observation_space == expected
+        assert (spaces["left"], spaces["right"]) == ((BY_ID, BY_ID), (AGENTS, BY_ID))
+>>>>>>> 3bff8a3e (Test calls and policies of a worker set more briefly)
 
 
 def test_a_spec_is_serialized_and_made_again():

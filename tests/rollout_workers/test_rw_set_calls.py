@@ -9,16 +9,13 @@ from swath.workers.outcome import Error
 
 @pytest.fixture
 def workers():
-    with ToySet(env_creator=Play(), config=config(), num_workers=3, backend="inline") as made:
+    own = config(max_requests_in_flight_per_env_runner=2)
+    with ToySet(env_creator=Play(), config=own, num_workers=3, backend="inline") as made:
         yield made
 
 
 def index(worker):
     return worker.worker_index
-
-
-def pairs(replies):
-    return [(worker, result) for worker, result in replies]
 
 
 def add(worker, number=0):
@@ -31,6 +28,10 @@ def fail_in_2(worker):
     return worker.worker_index
 
 
+def fetched(workers, **options):
+    return [tuple(reply) for reply in workers.fetch_ready_async_reqs(timeout_seconds=None, **options)]
+
+
 TEN_EACH = [{"number": number} for number in (10, 20, 30, 40)]
 REACHED = [
     (index, {}, [0, 1, 2, 3]),
@@ -39,10 +40,8 @@ REACHED = [
     ("named", {}, ["hello 0", "hello 1", "hello 2", "hello 3"]),
     (index, {"worker_ids": []}, [0]),
     (index, {"worker_ids": [3, 1]}, [0, 1, 3]),
-    (index, {"worker_ids": (2,), "local_worker": False}, [2]),
     (add, {"kwargs": {"number": 10}}, [10, 11, 12, 13]),
     (add, {"kwargs": TEN_EACH}, [10, 21, 32, 43]),
-    ([index, "named", add, index], {}, [0, "hello 1", 2, 3]),
     (["named", index], {"local_worker": False, "worker_ids": [3, 1], "with_ids": True}, [(1, 1), (3, "hello 3")]),
 ]
 
@@ -52,49 +51,50 @@ def test_answers_come_from_those_who_are_asked_the_local_worker_first_then_by_id
     assert workers.foreach_worker(func, **options) == answers
 
 
-@pytest.mark.parametrize("ids", [[4], [0], [1, 9]])
-def test_an_unknown_id_is_refused(workers, ids):
-    with pytest.raises(ValueError, match="the remote workers are"):
-        workers.foreach_worker(index, worker_ids=ids)
+def untouched(worker):
+    return worker.sampled, worker.policy_version
 
 
-@pytest.mark.parametrize("given", [{"func": [index, index]}, {"func": index, "kwargs": [{}, {}]}])
-def test_lists_of_another_length_are_refused_before_anything_is_called(workers, given):
-    with pytest.raises(ValueError, match="4 workers are addressed"):
-        workers.foreach_worker(**given)
+REFUSED = [
+    (ValueError, "the remote workers are", lambda s: s.foreach_worker(index, worker_ids=[1, 9])),
+    (ValueError, "4 workers are addressed", lambda s: s.foreach_worker([index, index])),
+    (ValueError, "4 workers are addressed", lambda s: s.foreach_worker(index, kwargs=[{}, {}])),
+    (ValueError, "different lengths", lambda s: s.foreach_worker_async([index, index], kwargs=[{}])),
+    (ValueError, r"on_error='maybe' must be one of", lambda s: s.foreach_worker("sample", on_error="maybe")),
+    (ValueError, r"on_error=3 must be one of", lambda s: s.fetch_ready_async_reqs(on_error=3)),
+    (ValueError, "return_obj_refs=True is not", lambda s: s.foreach_worker(index, return_obj_refs=True)),
+    (ValueError, "mark_healthy=True is not", lambda s: s.foreach_worker_async(index, mark_healthy=True)),
+    (ValueError, "mark_healthy=True is not", lambda s: s.fetch_ready_async_reqs(mark_healthy=True)),
+    (TypeError, "did you mean 'mark_healthy'", lambda s: s.foreach_worker(index, mark_health=True)),
+    (NotImplementedError, "a set builds its own", lambda s: s.reset([])),
+]
 
 
-CALLS = {
-    "foreach_worker": lambda workers, wait: workers.foreach_worker("sample", timeout_seconds=wait),
-    "fetch_ready_async_reqs": lambda workers, wait: workers.fetch_ready_async_reqs(timeout_seconds=wait),
-    "sample": lambda workers, wait: workers.sample(timeout_seconds=wait),
-    "sync_weights": lambda workers, wait: workers.sync_weights(timeout_seconds=wait),
-    "sync_filters": lambda workers, wait: workers.sync_filters(timeout_seconds=wait),
-    "collect_filters": lambda workers, wait: workers.collect_filters(timeout_seconds=wait),
-    "probe_unhealthy_workers": lambda workers, wait: workers.probe_unhealthy_workers(timeout_seconds=wait),
-    "stop": lambda workers, wait: workers.stop(timeout_s=wait),
-}
+@pytest.mark.parametrize(("error", "words", "call"), REFUSED)
+def test_what_cannot_be_is_refused_before_anything_is_called(workers, error, words, call):
+    with pytest.raises(error, match=words):
+        call(workers)
+    assert workers.foreach_worker(untouched, local_worker=False, mark_healthy=False) == [(0, 1)] * 3
+    assert workers.num_in_flight_async_reqs() == 0
+
+
+CALLS = [
+    lambda workers, wait: workers.foreach_worker("sample", timeout_seconds=wait),
+    lambda workers, wait: workers.fetch_ready_async_reqs(timeout_seconds=wait),
+    lambda workers, wait: workers.sample(timeout_seconds=wait),
+    lambda workers, wait: workers.sync_weights(timeout_seconds=wait),
+    lambda workers, wait: workers.sync_filters(timeout_seconds=wait),
+    lambda workers, wait: workers.probe_unhealthy_workers(timeout_seconds=wait),
+    lambda workers, wait: workers.stop(timeout_s=wait),
+]
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("wait", [-1, "2", float("nan"), float("inf"), True])
-def test_a_time_that_is_none_is_refused_before_anything_is_done(workers, call, wait):
-    with pytest.raises(ValueError, match=r"timeout_s(econds)?=.* must be a finite number of seconds, 0 or more"):
-        CALLS[call](workers, wait)
-    assert (
-        workers.foreach_worker(lambda worker: (worker.sampled, worker.policy_version), local_worker=False)
-        == [(0, 1)] * 3
-    )
-
-
-@pytest.mark.parametrize("wrong", ["maybe", "RAISE", 3, False])
-def test_a_way_with_errors_that_there_is_not_is_refused(workers, wrong):
-    with pytest.raises(ValueError, match=r"on_error=.* must be one of 'raise', 'return'"):
-        workers.foreach_worker("sample", on_error=wrong)
-    with pytest.raises(ValueError, match=r"on_error=.* must be one of 'raise', 'return'"):
-        workers.foreach_worker_async_fetch_ready("sample", on_error=wrong)
-    assert workers.num_in_flight_async_reqs() == 0
-    assert workers.foreach_worker(lambda worker: worker.sampled) == [0] * 4
+def test_a_time_that_is_none_is_refused_before_anything_is_done(workers, call):
+    for wait in (-1, "2", float("nan"), float("inf"), True):
+        with pytest.raises(ValueError, match=r"timeout_s(econds)?=.* must be a finite number of seconds, 0 or more"):
+            call(workers, wait)
+    assert workers.foreach_worker(untouched, local_worker=False) == [(0, 1)] * 3
 
 
 def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_on(workers):
@@ -102,40 +102,15 @@ def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_o
         workers.foreach_worker(fail_in_2)
     assert "raised in worker 2 (life 0)" in raised.value.__notes__[0]
     results = dict(raised.value.results)
-    assert [results[worker] for worker in (0, 1, 3)] == [0, 1, 3]
-    assert isinstance(results[2], Error)
-    assert workers.foreach_worker(index) == [0, 1, 2, 3]
-    assert workers.num_remote_worker_restarts() == 0
-
-
-def test_errors_are_entries_if_asked_for(workers):
+    assert ([results[worker] for worker in (0, 1, 3)], type(results[2])) == ([0, 1, 3], Error)
     one, two, three = workers.foreach_worker(fail_in_2, local_worker=False, on_error="return")
-    assert (one, three) == (1, 3)
-    assert isinstance(two.exception, Broken)
+    assert (one, type(two.exception), three) == (1, Broken, 3)
+    assert workers.num_remote_worker_restarts() == 0
 
 
 def test_no_time_sends_only(workers):
     assert workers.foreach_worker(lambda worker: worker.calls.append("sent"), timeout_seconds=0) == []
     assert workers.foreach_worker(lambda worker: worker.calls[-1]) == ["sent"] * 4
-
-
-REFUSED = (
-    lambda workers, **given: workers.foreach_worker(index, **given),
-    lambda workers, **given: workers.foreach_worker_async(index, **given),
-    lambda workers, **given: workers.fetch_ready_async_reqs(**given),
-)
-
-
-@pytest.mark.parametrize("call", REFUSED)
-def test_what_rllib_takes_and_a_set_does_not_is_refused_by_name(workers, call):
-    for name in ("return_obj_refs", "mark_healthy"):
-        with pytest.raises(ValueError, match=f"{name}=True is not served: "):
-            call(workers, **{name: True})
-        call(workers, **{name: False})
-    with pytest.raises(TypeError, match="did you mean 'mark_healthy'"):
-        call(workers, mark_health=True)
-    with pytest.raises(NotImplementedError, match="a set builds its own"):
-        workers.reset([])
 
 
 def test_functions_are_called_with_sub_envs_and_where_they_are(workers):
@@ -144,69 +119,61 @@ def test_functions_are_called_with_sub_envs_and_where_they_are(workers):
     assert seen == [[(0, worker), (1, worker)] for worker in range(4)]
 
 
-def test_fetching_and_sending_takes_and_gives_what_rllibs_does(workers):
-    assert workers.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2]) == [2]
-    fetch = workers.foreach_env_runner_async_fetch_ready
-    assert fetch(add, {"number": 10}, "tag", None, remote_worker_ids=[2, 3]) == []
-    assert fetch(add, {"number": 20}, "tag", None, return_actor_ids=True) == [(2, 12), (3, 13)]
-    assert fetch(fail_in_2, None, "tag", None) == [21, 22, 23]
-    with pytest.raises(Broken, match="in worker 2"):
-        fetch(index, None, "tag", None)
-    assert fetch(index, None, "tag", None, on_error="return") == [1, 3]
-
-
 def test_asynchronous_answers_say_whose_they_are(workers):
     assert workers.foreach_worker_async(index, tag="mine") == 3
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
-    assert pairs(replies) == [(1, 1), (2, 2), (3, 3)]
+    assert [(reply[0], reply[1]) for reply in replies] == [(1, 1), (2, 2), (3, 3)]
     assert {(reply.life, reply.version, reply.tag, reply.error) for reply in replies} == {(0, 1, "mine", None)}
-    assert [(reply[0], reply[1]) for reply in replies] == [tuple(reply) for reply in replies]
-    assert workers.fetch_ready_async_reqs(timeout_seconds=None) == []
+    assert fetched(workers) == []
 
 
-def test_requests_are_limited_per_worker_and_tag_and_none_is_a_tag():
-    own = config(max_requests_in_flight_per_env_runner=2)
-    with ToySet(env_creator=Play(), config=own, num_workers=2, backend="inline") as workers:
-        assert [workers.foreach_worker_async(index) for _ in range(3)] == [2, 2, 0]
-        assert [workers.foreach_worker_async(index, tag="x") for _ in range(3)] == [2, 2, 0]
-        assert (workers.num_in_flight_async_reqs(), workers.num_in_flight_async_reqs("x")) == (8, 4)
-        assert len(workers.fetch_ready_async_reqs(tags="x", timeout_seconds=None)) == 4
-        assert workers.foreach_worker_async(index, tag="x") == 2
-        assert len(workers.fetch_ready_async_reqs(tags=[None], timeout_seconds=None)) == 4
+def test_requests_are_limited_per_worker_and_tag_and_none_is_a_tag(workers):
+    assert [workers.foreach_worker_async(index) for _ in range(3)] == [3, 3, 0]
+    assert [workers.foreach_worker_async(index, tag="x") for _ in range(3)] == [3, 3, 0]
+    assert (workers.num_in_flight_async_reqs(), workers.num_in_flight_async_reqs("x")) == (12, 6)
+    assert len(fetched(workers, tags="x")) == 6
+    assert workers.foreach_worker_async(index, tag="x") == 3
+    assert len(fetched(workers, tags=[None])) == 6
 
 
-def test_lists_are_dealt_in_turn():
-    own = config(max_requests_in_flight_per_env_runner=3)
-    with ToySet(env_creator=Play(), config=own, num_workers=2, backend="inline") as workers:
-        jobs = [{"number": number} for number in (10, 20, 30, 40, 50)]
-        assert workers.foreach_worker_async(add, kwargs=jobs) == 5
-        replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
-        assert sorted(result for _, result in replies) == [11, 22, 31, 42, 51]
-        assert workers.foreach_worker_async([index]) == 1
-        with pytest.raises(ValueError, match="different lengths"):
-            workers.foreach_worker_async([index, index], kwargs=[{}])
+def test_lists_are_dealt_in_turn(workers):
+    assert workers.foreach_worker_async(add, kwargs=[*TEN_EACH, {"number": 50}]) == 5
+    assert sorted(result for _, result in fetched(workers)) == [11, 22, 33, 41, 52]
 
 
-def test_an_exception_leaves_the_other_answers_for_the_next_fetch(workers):
+def test_an_exception_leaves_the_other_answers_for_the_next_fetch_or_is_in_its_reply(workers):
     workers.foreach_worker_async(fail_in_2)
     with pytest.raises(Broken):
-        workers.fetch_ready_async_reqs(timeout_seconds=None)
-    assert pairs(workers.fetch_ready_async_reqs(timeout_seconds=None)) == [(1, 1), (3, 3)]
+        fetched(workers)
+    assert fetched(workers) == [(1, 1), (3, 3)]
+    workers.foreach_worker_async(fail_in_2)
+    replies = workers.fetch_ready_async_reqs(timeout_seconds=None, on_error="return")
+    assert [(type(reply.error), reply.result) for reply in replies] == [
+        (type(None), 1),
+        (Broken, None),
+        (type(None), 3),
+    ]
+
+
+def test_the_names_and_answers_of_rllib(workers):
+    assert workers.foreach_env_runner(index, local_env_runner=False, remote_worker_ids=[2]) == [2]
+    fetch = workers.foreach_env_runner_async_fetch_ready
+    assert workers.foreach_env_runner_async(add, "tag", kwargs={"number": 10}, remote_worker_ids=[2, 3]) == 2
+    assert fetch(fail_in_2, None, "tag", None, return_actor_ids=True) == [(2, 12), (3, 13)]
+    assert fetch(index, None, "tag", None, on_error="return") == [1, 3]
 
 
 def test_after_the_end_everything_is_closed(workers):
     workers.stop()
     workers.stop()
-    calls = (
+    for call in (
         lambda: workers.foreach_worker(index),
         lambda: workers.foreach_worker_async(index),
         workers.fetch_ready_async_reqs,
         workers.sample,
         workers.sync_weights,
-        workers.sync_filters,
         workers.healthy_worker_ids,
-    )
-    for call in calls:
+    ):
         with pytest.raises(Closed, match="build another WorkerSet"):
             call()
     assert repr(workers) == "<ToySet: stopped>"

@@ -6,80 +6,76 @@ import pytest
 from toy_rollout_worker import Broken, Play, Refusing, ToyPolicy, ToySet, ToyWorker, config
 
 
+def made(n=2, backend="inline", play=None, **options):
+    return ToySet(env_creator=play or Play(), config=config(), num_workers=n, backend=backend, **options)
+
+
 @pytest.fixture(params=[True, False], ids=["with a local worker", "without"])
 def workers(request):
-    own = {"env_creator": Play(), "config": config(), "num_workers": 2, "backend": "inline"}
-    with ToySet(**own, local_worker=request.param) as made:
-        yield made
+    with made(local_worker=request.param) as made_:
+        yield made_
 
 
-def ids(worker):
-    return sorted(worker.policy_map)
-
-
-def everywhere(workers, func):
-    """What it gives in each worker, all the same."""
-    first, *others = workers.foreach_worker(func)
-    assert others
+def told(workers):
+    """Ids of policies, who acts, who learns: the same in all workers."""
+    first, *others = workers.foreach_worker(said)
     assert all(other == first for other in others)
     return first
+
+
+def said(worker):
+    mapping = worker.policy_mapping_fn and worker.policy_mapping_fn(0, None)
+    return sorted(worker.policy_map), mapping, sorted(worker.get_policies_to_train())
+
+
+def weights_of_a(workers):
+    return set(workers.foreach_worker(lambda worker: float(worker.policy_map["a"].weights["w"][0])))
 
 
 def to_a(agent_id, episode, **_):
     return "a"
 
 
+BOTH = ["a", "default_policy"]
+NOTHING_SAID = (["default_policy"], None, ["default_policy"])
+
+
 def test_a_policy_is_added_in_all_workers_and_in_later_ones(workers):
     workers.add_policy("a", ToyPolicy, policy_mapping_fn=to_a, policies_to_train=["a"])
     workers.add_workers(1)
-    assert everywhere(workers, ids) == ["a", "default_policy"]
-    assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
-    assert everywhere(workers, lambda worker: worker.get_policies_to_train()) == {"a"}
+    assert told(workers) == (BOTH, "a", ["a"])
     assert (workers.is_policy_to_train("a"), workers.is_policy_to_train("default_policy")) == (True, False)
 
 
-def test_a_policy_object_is_copied_to_the_others(workers):
-    policy = ToyPolicy(7.0)
+def test_a_policy_is_removed_and_may_be_added_anew_and_an_object_is_copied_to_the_others(workers):
+    workers.add_policy("a", ToyPolicy)
+    workers.remove_policy(policy_id="default_policy", policy_mapping_fn=to_a)
+    workers.remove_policy(policy_id="a")
+    policy = ToyPolicy(3.0)
     workers.add_policy("a", policy=policy)
-    assert everywhere(workers, lambda worker: worker.policy_map["a"].weights["w"].tolist()) == [7.0, 7.0]
+    workers.add_workers(1)
+    assert (told(workers), weights_of_a(workers)) == ((["a"], "a", ["a"]), {3.0})
     if workers.local_worker() is not None:
         assert workers.local_worker().policy_map["a"] is policy
 
 
-def test_a_policy_is_removed_and_may_be_added_anew(workers):
-    workers.add_policy("a", ToyPolicy)
-    workers.remove_policy(policy_id="default_policy", policy_mapping_fn=to_a)
-    assert everywhere(workers, ids) == ["a"]
-    workers.remove_policy(policy_id="a")
-    workers.add_policy("a", policy=ToyPolicy(3.0))
-    workers.add_workers(1)
-    assert everywhere(workers, ids) == ["a"]
-    assert everywhere(workers, lambda worker: float(worker.policy_map["a"].weights["w"][0])) == 3.0
-    assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
-
-
 def test_workers_that_come_to_a_set_without_any_know_its_policies():
-    with ToySet(env_creator=Play(), config=config(), num_workers=0, backend="inline") as workers:
+    with made(0) as workers:
         workers.add_policy("a", policy=ToyPolicy(5.0), policy_mapping_fn=to_a, policies_to_train=["a"])
         workers.add_policy("b", ToyPolicy)
         workers.remove_policy(policy_id="b")
         workers.remove_policy(policy_id="default_policy")
         workers.sync_weights(global_vars={"timestep": 3})
         workers.add_workers(1)
-        assert everywhere(workers, ids) == ["a"]
-        assert everywhere(workers, lambda worker: worker.policy_map["a"].weights["w"].tolist()) == [5.0, 5.0]
-        assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
-        assert everywhere(workers, lambda worker: worker.get_policies_to_train()) == {"a"}
-        assert everywhere(workers, lambda worker: worker.global_vars) == {"timestep": 3}
+        assert (told(workers), weights_of_a(workers)) == ((["a"], "a", ["a"]), {5.0})
+        assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 3}] * 2
 
 
 def test_mapping_and_training_are_set_in_all_workers(workers):
     workers.set_policy_mapping_fn(to_a)
     workers.set_is_policy_to_train([])
-    assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
-    assert everywhere(workers, lambda worker: worker.get_policies_to_train()) == set()
     workers.set_policy_mapping_fn(None)
-    assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
+    assert told(workers)[1:] == ("a", [])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +86,6 @@ def test_mapping_and_training_are_set_in_all_workers(workers):
         (lambda s: s.add_policy("a", ToyPolicy, ToyPolicy()), ValueError, "exactly one"),
         (lambda s: s.add_policy("a", ToyPolicy, module_spec=3), ValueError, "module_spec"),
         (lambda s: s.add_policy("a", ToyPolicy, policy_mapping_fn="a"), ValueError, "cannot be called"),
-        (lambda s: s.add_policy("a", ToyPolicy, policies_to_train="a"), TypeError, "is_policy_to_train"),
         (lambda s: s.remove_policy(policy_id="a"), ValueError, "is unknown"),
         (lambda s: s.set_policy_mapping_fn(3), ValueError, "cannot be called"),
         (lambda s: s.set_is_policy_to_train("a"), TypeError, "is_policy_to_train"),
@@ -101,8 +96,7 @@ def test_what_cannot_be_is_refused_and_nothing_changes(workers, call, error, wor
     with pytest.raises(error, match=words):
         call(workers)
     workers.add_workers(1)
-    assert everywhere(workers, ids) == ["default_policy"]
-    assert everywhere(workers, lambda worker: worker.policy_mapping_fn) is None
+    assert told(workers) == NOTHING_SAID
 
 
 def test_a_policy_that_one_worker_cannot_build_is_in_none_and_all_go_on(workers, monkeypatch):
@@ -114,12 +108,11 @@ def test_a_policy_that_one_worker_cannot_build_is_in_none_and_all_go_on(workers,
         patch.setattr(ToyWorker, "add_policy", add)
         with pytest.raises(Broken, match="a policy raised"):
             workers.add_policy("a", ToyPolicy, policy_mapping_fn=to_a, policies_to_train=["a"])
-    assert everywhere(workers, ids) == ["default_policy"]
-    assert everywhere(workers, lambda worker: worker.policy_mapping_fn) is None
+    assert told(workers) == NOTHING_SAID
     workers.sample()
     workers.add_workers(1)
     workers.add_policy("a", ToyPolicy)
-    assert everywhere(workers, ids) == ["a", "default_policy"]
+    assert told(workers)[0] == BOTH
 
 
 @pytest.mark.parametrize("with_local", [True, False], ids=["with a local worker", "without"])
@@ -129,45 +122,27 @@ def test_what_cannot_be_sent_is_refused_and_nothing_changes(warm_processes, with
     def mapping(agent_id, episode, lock=held, **_):
         return "a"
 
-    own = {"env_creator": Play(), "config": config(), "num_workers": 2, "backend": "process"}
-    with ToySet(**own, local_worker=with_local) as workers:
+    with made(backend="process", local_worker=with_local) as workers:
         for refused in (
             lambda: workers.set_policy_mapping_fn(mapping),
             lambda: workers.add_policy("a", ToyPolicy, policy_mapping_fn=mapping),
             lambda: workers.remove_policy(policy_mapping_fn=mapping),
-            lambda: workers.set_is_policy_to_train(lambda policy_id, batch=held: True),
         ):
             with pytest.raises(TypeError, match="pickle"):
                 refused()
-            assert everywhere(workers, ids) == ["default_policy"]
-            assert everywhere(workers, lambda worker: worker.policy_mapping_fn) is None
+            assert told(workers) == NOTHING_SAID
         workers.add_policy("a", ToyPolicy, policy_mapping_fn=to_a)
-        assert everywhere(workers, ids) == ["a", "default_policy"]
-        workers.sample()
+        assert told(workers) == (BOTH, "a", BOTH)
 
 
-def test_a_policy_that_is_added_anew_has_nothing_of_the_one_before(warm_processes):
-    play = Play({(1, 0, 1): "kill"})
-    with ToySet(env_creator=play, config=config(), num_workers=1, backend="process") as workers:
+def test_a_worker_that_comes_back_knows_what_was_said_and_nothing_of_a_policy_that_had_the_id_before(warm_processes):
+    with made(1, "process", Play({(1, 0, 1): "kill"})) as workers:
         workers.add_policy("a", policy=ToyPolicy(3.0))
         workers.sync_weights(timeout_seconds=60.0)
         workers.remove_policy(policy_id="a")
-        workers.add_policy("a", policy=ToyPolicy(4.0))
+        workers.add_policy("a", policy=ToyPolicy(4.0), policy_mapping_fn=to_a, policies_to_train=["a"])
+        workers.sync_weights("default_policy", global_vars={"timestep": 9})
         workers.sample()
         assert workers.foreach_worker(lambda worker: worker.whoami, local_worker=False) == [(1, 1)]
-        assert everywhere(workers, lambda worker: float(worker.policy_map["a"].weights["w"][0])) == 4.0
-
-
-def test_a_worker_that_comes_back_knows_what_was_said(warm_processes):
-    play = Play({(1, 0, 1): "kill"})
-    with ToySet(env_creator=play, config=config(), num_workers=1, backend="process") as workers:
-        workers.add_policy("a", policy=ToyPolicy(3.0), policy_mapping_fn=to_a, policies_to_train=["a"])
-        workers.sync_weights(global_vars={"timestep": 9})
-        workers.sample()
-        assert workers.foreach_worker(lambda worker: worker.whoami, local_worker=False) == [(1, 1)]
-        assert everywhere(workers, ids) == ["a", "default_policy"]
-        assert everywhere(workers, lambda worker: worker.policy_mapping_fn(0, None)) == "a"
-        assert everywhere(workers, lambda worker: worker.get_policies_to_train()) == {"a"}
-        assert everywhere(workers, lambda worker: worker.global_vars) == {"timestep": 9}
-        order = workers.foreach_worker(lambda worker: [call[1] for call in worker.calls], local_worker=False)
-        assert order == [[["a", "default_policy"]]], "weights come once, behind the policies"
+        assert (told(workers), weights_of_a(workers)) == ((BOTH, "a", ["a"]), {4.0})
+        assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 9}] * 2
