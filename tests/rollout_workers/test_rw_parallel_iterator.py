@@ -66,6 +66,7 @@ def test_a_new_pass_begins_anew_where_the_source_has_a_beginning():
 def test_repeated_items_come_without_end():
     source = worker(lambda: iter("ab"), repeat=True)
     assert [source.par_iter_next() for _ in range(5)] == list("ababa")
+    assert (rest(worker([], repeat=True)), rest(worker(iter([1]), repeat=True))) == ([], [1])
 
 
 TRANSFORMS = [

@@ -8,14 +8,8 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-<<<<<<< HEAD
-from swath.rollout_workers import RandomPolicy
-from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default, is_policy_to_train, mapper
-=======
 from swath.rollout_workers import AlgorithmConfig, MultiAgentEnv, PolicySpec, RandomPolicy, RolloutWorker
 from swath.rollout_workers.config.policy_spec import everything_to_default, is_policy_to_train, mapper
->>>>>>> 3bff8a3e (Test calls and policies of a worker set more briefly)
 
 SPEC, BY_ID, AGENTS, ENV, ELSEWHERE, CONFIG = (gym.spaces.Discrete(n) for n in range(2, 8))
 
@@ -81,18 +75,11 @@ REFUSED = [
 ]
 
 
-<<<<<<< HEAD
-def test_a_policy_for_which_nobody_has_a_space_is_refused_by_name():
-    config = AlgorithmConfig().multi_agent({"p": (None, SPEC)})
-    with pytest.raises(ValueError, match=r"policy 'p' has no action_space: neither its PolicySpec, nor spaces\['p'\]"):
-        setup(config)
-=======
 @pytest.mark.parametrize(("policies", "around", "words"), REFUSED)
 def test_a_policy_without_class_or_one_space_is_refused_by_name(policies, around, words):
     config = AlgorithmConfig().multi_agent(policies) if policies else None
     with pytest.raises(ValueError, match=words):
         setup(config, **around)
->>>>>>> 3bff8a3e (Test calls and policies of a worker set more briefly)
 
 
 def test_classes_and_settings_of_a_spec_come_first_and_whole_configs_are_taken_as_they_are():
@@ -125,21 +112,6 @@ def test_what_does_not_say_which_policies_learn_is_a_type_error(wrong):
         is_policy_to_train(wrong)
 
 
-<<<<<<< HEAD
-TAKE_IT = (
-    lambda agent_id, episode, worker: (agent_id, episode, worker),
-    lambda agent_id, episode, *, worker: (agent_id, episode, worker),
-    lambda agent_id, episode, **kwargs: (agent_id, episode, kwargs["worker"]),
-    lambda *args, **kwargs: (*args, kwargs["worker"]),
-)
-DO_NOT = (lambda agent_id, episode: (agent_id, episode), lambda *args: args, lambda a, e, other=3: (a, e))
-
-
-@pytest.mark.parametrize("function", [*TAKE_IT, *DO_NOT])
-def test_a_mapping_gets_the_worker_if_it_takes_one(function):
-    given = ("agent", "episode") if function in DO_NOT else ("agent", "episode", "worker")
-    assert mapper(function)("agent", "episode", worker="worker") == given
-=======
 class Method:
     def __call__(self, agent_id, episode, worker):
         return agent_id, episode, worker
@@ -189,7 +161,6 @@ def test_the_space_of_an_env_whose_agents_have_one_each_is_a_dict_by_agent(whole
         assert spaces["__env__"] == (expected, gym.spaces.Dict(left=BY_ID, right=BY_ID))
         assert one.async_env.observation_space == expected
         assert (spaces["left"], spaces["right"]) == ((BY_ID, BY_ID), (AGENTS, BY_ID))
->>>>>>> 3bff8a3e (Test calls and policies of a worker set more briefly)
 
 
 def test_a_spec_is_serialized_and_made_again():

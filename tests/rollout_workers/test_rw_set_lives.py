@@ -40,18 +40,16 @@ def test_workers_are_told_who_they_are_and_what_they_are_made_of(tmp_path):
     with inline(validate_env=check, default_policy_class=int, logdir=str(tmp_path)) as workers:
         facts = lambda worker: (worker.worker_index, worker.num_workers, worker.recreated_worker, worker.log_dir)
         assert workers.foreach_worker(facts) == [(n, 2, False, str(tmp_path / f"worker_{n}")) for n in range(3)]
-        own = workers.local_worker()
-        assert own.rest == {"validate_env": check, "default_policy_class": int}
-        assert own.spaces is None
+        assert workers.local_worker().rest == {"validate_env": check, "default_policy_class": int}
+        assert repr(workers) == "<ToySet: a local worker; <Fleet 2 workers: 2 up>, version 1>"
     assert sorted(path.parent.name for path in tmp_path.glob("*/stopped")) == ["worker_0", "worker_1", "worker_2"]
 
 
-def test_the_number_of_workers_is_the_configs_unless_it_is_given():
-    own = config(num_env_runners=2)
+def test_envs_and_the_number_of_workers_are_the_configs_unless_they_are_given():
+    own = config(num_env_runners=2, env=Play())
     for options, n in (({}, 2), ({"num_workers": 1}, 1), ({"num_env_runners": 3}, 3), ({"num_workers": 0}, 0)):
-        with ToySet(env_creator=Play(), config=own, backend="inline", **options) as workers:
-            assert workers.num_remote_workers() == n
-            assert workers.local_worker().config.num_env_runners == n
+        with ToySet(config=own, backend="inline", **options) as workers:
+            assert workers.num_remote_workers() == workers.local_worker().config.num_env_runners == n
     assert own.num_env_runners == 2, "the caller's config is as it was"
 
 
@@ -79,26 +77,13 @@ def test_a_place_that_is_not_installed_is_refused(monkeypatch):
         ToySet(env_creator=Play(), config=config(), num_workers=1, backend="ray")
 
 
-def test_envs_may_come_from_the_config():
-    with ToySet(config=config(env=Play()), num_workers=1, backend="inline") as workers:
-        assert workers.sample().count == STEPS
-
-
-def test_the_local_worker_is_wanted_or_not_but_there_is_one():
+def test_the_local_worker_is_wanted_or_not_but_there_is_one_and_without_env_its_spaces_are_worker_1s():
     with inline(local_worker=False) as without, inline(n=0, local_env_runner=False) as alone:
-        assert (without.local_worker(), without.local_env_runner) == (None, None)
-        assert without.num_healthy_workers() == 2
+        assert (without.local_worker(), without.num_healthy_workers()) == (None, 2)
         assert alone.local_worker() is alone.local_env_runner is not None
-        assert alone.num_healthy_workers() == 1
-
-
-def test_a_local_worker_without_env_gets_its_spaces_from_worker_1():
+        assert without.get_spaces()["default_policy"] == ("obs of 1", "act")
     with inline(own=config(create_local_env_runner=False)) as workers:
         assert workers.local_worker().spaces["default_policy"] == ("obs of 1", "act")
-    with inline(local_worker=False) as workers:
-        assert workers.get_spaces()["default_policy"] == ("obs of 1", "act")
-    with inline() as workers:
-        assert workers.get_spaces()["default_policy"] == ("obs of 0", "act")
 
 
 @pytest.mark.parametrize(
@@ -144,18 +129,11 @@ def test_workers_are_added_and_taken_out():
         assert workers.events() == [], "it was wanted"
         with pytest.raises(ValueError, match="remote workers"):
             workers.remove_workers([1])
-
-
-def test_their_number_may_have_rllibs_name():
-    with inline(n=1) as workers:
-        workers.add_workers(num_workers=2)
-        assert workers.worker_ids() == [1, 2, 3]
-        with pytest.raises(ValueError, match="two names"):
-            workers.add_workers(1, num_workers=2)
-        with pytest.raises(ValueError, match="num_workers"):
-            workers.add_workers(num_workers=0)
-        with pytest.raises(ValueError, match="n="):
-            workers.add_workers()
+        workers.add_workers(num_workers=1)
+        for wrong in ({"n": 1, "num_workers": 2}, {"num_workers": 0}, {}):
+            with pytest.raises(ValueError, match=r"num_workers|n="):
+                workers.add_workers(**wrong)
+        assert workers.worker_ids() == [2, 4, 5, 6]
 
 
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
@@ -240,11 +218,6 @@ def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(war
         assert "took longer than env_runner_hang_timeout_s=2" in events[0].text, "as users know it"
         assert "go_through" in (tmp_path / "worker_1" / "stacks_of_life_0.txt").read_text()
     assert not (tmp_path / "worker_1" / "stacks_of_life_1.txt").exists(), "it was never late"
-
-
-def test_its_repr_says_how_it_stands():
-    with inline() as workers:
-        assert repr(workers) == "<ToySet: a local worker; <Fleet 2 workers: 2 up>, version 1>"
 
 
 @pytest.mark.parametrize("seed", range(2))
