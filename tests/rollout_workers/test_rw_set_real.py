@@ -15,7 +15,6 @@ from swath.rollout_workers import (
     RolloutWorker,
     collect_metrics,
     make_multi_agent,
-    synchronous_parallel_sample,
 )
 from swath.testing.envs import BasicMultiAgent
 
@@ -24,43 +23,32 @@ def cartpole(_):
     return gym.make("CartPole-v1")
 
 
-def settings(**others):
-    own = AlgorithmConfig().env_runners(rollout_fragment_length=5, num_envs_per_env_runner=2)
-    return own.fault_tolerance(delay_between_env_runner_restarts_s=0.0).debugging(seed=7).update_from_dict(others)
-
-
-def made(n=2, backend="inline", policy=PPOTorchPolicy, **others):
-    options = {"env_creator": cartpole, "default_policy_class": policy, "config": settings(**others)}
-    return WorkerSet(**options, num_workers=n, backend=backend)
-
-
-def kill(worker):
-    os.kill(os.getpid(), 9)
+def made(n=2, backend="inline", policy=PPOTorchPolicy, creator=cartpole, local_worker=True, **others):
+    own = AlgorithmConfig().env_runners(rollout_fragment_length=5, num_envs_per_env_runner=2).debugging(seed=7)
+    own.fault_tolerance(delay_between_env_runner_restarts_s=0.0).update_from_dict(others)
+    options = {"env_creator": creator, "default_policy_class": policy, "config": own}
+    return WorkerSet(**options, num_workers=n, backend=backend, local_worker=local_worker)
 
 
 def same(one, other):
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def lakes(_):
-    return make_multi_agent(lambda _: gym.make("FrozenLake-v1"))({"num_agents": 2})
-
-
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
 def test_a_policy_object_acts_in_all_workers_on_observations_that_are_preprocessed(local_worker):
-    own = {"env_creator": lakes, "default_policy_class": PPOTorchPolicy, "config": settings()}
-    with WorkerSet(**own, num_workers=1, backend="inline", local_worker=local_worker) as workers:
-        one = RolloutWorker(**own).get_policy()
+    lakes = lambda _: make_multi_agent(lambda _: gym.make("FrozenLake-v1"))({"num_agents": 2})
+    with made(1, creator=lakes, local_worker=local_worker) as workers:
+        one = RolloutWorker(env_creator=lakes, default_policy_class=PPOTorchPolicy).get_policy()
         state = one.get_state()
         state["weights"] = {name: np.full_like(weight, 0.25) for name, weight in state["weights"].items()}
         told = {"policy_state": state, "config": {"gamma": 0.5}, "policy_mapping_fn": lambda *_, **__: "twin"}
         workers.add_policy("twin", policy=one, **told)
-        batch = workers.sample()
-        assert batch["twin"]["obs"].shape[1:] == (16,)
+        assert workers.sample()["twin"]["obs"].shape[1:] == (16,)
         weights = workers.foreach_worker(lambda worker: worker.get_weights("twin")["twin"])
         assert all((weight == 0.25).all() for each in weights for weight in each.values())
-        of_remote = workers.foreach_worker(lambda worker: worker.get_policy("twin").config, local_worker=False)
-        assert [config["gamma"] for config in of_remote] == [0.5]
+        config = lambda worker: worker.get_policy("twin").config
+        (own,) = workers.foreach_worker(config, local_worker=False)
+        assert (own["gamma"], own["worker_index"], own["__policy_id"]) == (0.5, 1, "twin")
 
 
 def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processes):
@@ -72,15 +60,14 @@ def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processe
 def test_every_life_of_a_worker_is_seeded_anew(warm_processes):
     with made(n=1, backend="process") as workers:
         seeds, starts = [], []
-        for _ in range(4):
-            starts.append(workers.sample()["obs"][0].tolist())
+        for _ in range(3):
+            starts.append(tuple(workers.sample()["obs"][0].tolist()))
             seeds += workers.foreach_worker(lambda worker: worker.seed, local_worker=False)
-            workers.foreach_worker(kill, local_worker=False)
+            workers.foreach_worker(lambda worker: os.kill(os.getpid(), 9), local_worker=False)
             assert workers.probe_unhealthy_workers() == [1]
-        assert len(set(seeds)) == 4
-        assert len(set(map(tuple, starts))) == 4
+        assert (len(set(seeds)), len(set(starts))) == (3, 3)
         lives = workers.foreach_worker(lambda worker: (worker.life, worker.recreated_worker), local_worker=False)
-        assert lives == [(4, True)]
+        assert lives == [(3, True)]
 
 
 def test_filters_equal_one_that_has_seen_each_observation_once():
@@ -89,22 +76,17 @@ def test_filters_equal_one_that_has_seen_each_observation_once():
             workers.sample()
             workers.sync_filters()
         filters = [each["default_policy"].rs for each in workers.foreach_worker("get_filters")]
-        pushed = workers.foreach_worker(lambda worker: worker.counters["env_steps_sampled"])
-        assert sum(pushed) == 3 * 3 * 10
-        assert len({own.n for own in filters}) == 1
-        assert filters[0].n >= sum(pushed)
+        assert {own.n for own in filters} == {filters[0].n}
+        assert filters[0].n >= 3 * 3 * 10
         for own in filters[1:]:
             np.testing.assert_allclose(own.mean, filters[0].mean, rtol=1e-6)
 
 
 def test_metrics_of_the_others_are_kept_when_a_worker_raises():
-    def break_1(worker):
-        worker.get_metrics = None
-
     with made(rollout_fragment_length=100) as workers:
         workers.sample()
         ended = workers.foreach_worker(lambda worker: worker.counters["episodes"])
-        workers.foreach_worker(break_1, worker_ids=[1], local_worker=False)
+        workers.foreach_worker(lambda worker: setattr(worker, "get_metrics", None), worker_ids=[1], local_worker=False)
         for _ in range(2):
             with pytest.raises(TypeError, match="not callable"):
                 collect_metrics(workers=workers)
@@ -139,38 +121,22 @@ def test_custom_metrics_are_told_one_by_one_where_the_config_says_so(keep):
     assert told["custom_metrics"] == (one_by_one if keep else {"one_min": 1, "one_mean": 1, "one_max": 1})
 
 
-def test_the_caller_gets_as_many_steps_as_asked_for():
-    with made() as workers:
-        assert synchronous_parallel_sample(worker_set=workers, max_env_steps=45).count == 50
-        whole = made(batch_mode="complete_episodes")
-        with whole:
-            batch = whole.sample()
-            assert batch.count >= 20
-            assert batch["terminateds"][-1]
-
-
 def test_policies_of_many_agents_are_sampled_by_all_workers():
-    own = settings().multi_agent(
-        policies={"a", "b"}, policy_mapping_fn=lambda agent_id, *args, **kwargs: "a" if agent_id < 2 else "b"
-    )
-    options = {"env_creator": lambda _: BasicMultiAgent(4), "default_policy_class": RandomPolicy, "config": own}
-    with WorkerSet(**options, num_workers=2, backend="inline") as workers:
+    mapping = lambda agent_id, *args, **kwargs: "a" if agent_id < 2 else "b"
+    own = {"policies": {"a", "b"}, "policy_mapping_fn": mapping}
+    with made(creator=lambda _: BasicMultiAgent(4), policy=RandomPolicy, **own) as workers:
         batch = workers.sample()
         assert (batch.env_steps(), batch["a"].count, batch["b"].count) == (20, 40, 40)
         workers.add_policy("c", RandomPolicy, observation_space=None, policy_mapping_fn=lambda *args, **kwargs: "c")
         workers.foreach_worker(lambda worker: worker.sample(force_reset=True))
         assert set(workers.sample().policy_batches) == {"c"}
-        with pytest.raises(ValueError, match="is unknown"):
-            workers.remove_policy(policy_id="d")
 
 
-@pytest.mark.parametrize("backend", ["inline", "process"])
-def test_auto_fragments_are_shared_among_as_many_workers_as_there_are(backend):
-    with made(1, backend, RandomPolicy, rollout_fragment_length="auto", train_batch_size=24) as workers:
+def test_auto_fragments_are_shared_among_as_many_workers_as_there_are():
+    with made(1, policy=RandomPolicy, rollout_fragment_length="auto", train_batch_size=24) as workers:
         assert workers.sample().count == 24
         workers.add_workers(2)
-        assert workers.sample().count == 24
-        assert workers.sample(min_env_steps=24).count == 24
+        assert workers.sample().count == workers.sample(min_env_steps=24).count == 24
         workers.remove_workers([1])
         assert workers.sample().count == 24
         assert workers.foreach_worker(lambda worker: worker.num_workers) == [2, 2, 2]

@@ -13,12 +13,19 @@ from swath.workers.local import InlineBackend
 from toys import Gate
 
 
-def inline(n=2, **options):
-    return ToySet(env_creator=Play(), config=config(), num_workers=n, backend="inline", **options)
+def inline(n=2, settings=(), **options):
+    own = config(**dict(settings))
+    return ToySet(env_creator=Play(), config=own, num_workers=n, backend="inline", **options)
 
 
-def weight(worker):
-    return float(worker.policy_map["default_policy"].weights["w"][0])
+def weights(workers, **options):
+    """The first weight of each policy, by worker."""
+    values = lambda worker: [float(policy.weights["w"][0]) for policy in worker.policy_map.values()]
+    return workers.foreach_worker(values, **options)
+
+
+def counts(worker):
+    return worker.filters["default_policy"].rs.n
 
 
 def set_to(workers, value):
@@ -28,67 +35,49 @@ def set_to(workers, value):
 class Learner:
     """Has weights, and is no worker."""
 
-    def __init__(self, **values):
-        self.weights = {pid: {"w": np.full(2, value, np.float32)} for pid, value in values.items()}
+    def __init__(self, size=2, **values):
+        self.weights = {pid: {"w": np.full(size, value, np.float32)} for pid, value in values.items()}
 
     def get_weights(self, policies=None):
         return {pid: own for pid, own in self.weights.items() if policies is None or pid in policies}
 
 
-def test_all_begin_with_the_weights_of_the_local_worker_as_version_1():
-    with inline() as workers:
-        assert workers.foreach_worker(weight) == [0.0, 0.0, 0.0]
-        assert workers.applied_versions() == {1: 1, 2: 1}
+def test_all_begin_with_the_weights_of_the_local_worker_else_of_worker_1_as_version_1():
+    for local_worker, wanted in ((True, [[0.0]] * 3), (False, [[1.0]] * 2)):
+        with inline(local_worker=local_worker) as workers:
+            assert (weights(workers), workers.applied_versions()) == (wanted, {1: 1, 2: 1})
 
 
-def test_without_a_local_worker_they_begin_with_those_of_worker_1():
-    with inline(local_worker=False) as workers:
-        assert workers.local_worker() is None
-        assert workers.foreach_worker(weight) == [1.0, 1.0]
-        assert workers.applied_versions() == {1: 1, 2: 1}
-
-
-def test_new_weights_are_applied_before_the_next_fragment():
+def test_new_weights_are_applied_before_the_next_fragment_or_waited_for():
     with inline() as workers:
         set_to(workers, 5.0)
         assert workers.sync_weights() == 2
         set_to(workers, 6.0)
         assert set(workers.sample()["policy_version"]) == {2}
-        assert workers.foreach_worker(weight, local_worker=False) == [5.0, 5.0], "a copy of that moment"
-
-
-def test_a_version_is_above_the_local_workers_own():
-    with inline() as workers:
+        assert weights(workers, local_worker=False) == [[5.0]] * 2, "a copy of that moment"
         workers.local_worker().policy_version = 41
-        assert workers.sync_weights() == 42
-        assert workers.sync_weights() == 43
+        assert workers.sync_weights(timeout_seconds=None) == 42, "above the local worker's own"
+        assert workers.applied_versions() == {1: 42, 2: 42}
 
 
 def test_some_workers_may_get_them_and_the_others_keep_theirs():
     with inline() as workers:
         set_to(workers, 5.0)
         workers.sync_weights(to_worker_indices=[2])
-        assert workers.foreach_worker(weight, local_worker=False) == [0.0, 5.0]
+        assert weights(workers, local_worker=False) == [[0.0], [5.0]]
         assert workers.applied_versions() == {1: 1, 2: 2}
         with pytest.raises(ValueError, match="remote workers"):
             workers.sync_weights(to_worker_indices=[3])
 
 
-def test_weights_may_come_from_elsewhere_and_the_local_worker_gets_them_too():
-    with inline() as workers:
-        version = workers.sync_weights(from_worker_or_learner_group=Learner(default_policy=8.0))
-        assert workers.foreach_worker(weight) == [8.0, 8.0, 8.0]
-        assert workers.local_worker().policy_version == version == 2
-
-
-def test_some_policies_may_get_them_and_the_others_keep_theirs():
+def test_weights_of_some_policies_may_come_from_elsewhere_and_the_local_worker_gets_them_too():
     with inline() as workers:
         workers.foreach_worker(lambda worker: worker.add_policy("b", type(worker.policy_map["default_policy"])))
         learner = Learner(default_policy=8.0, b=9.0)
-        workers.sync_weights(from_worker=learner, policies=["b"])
+        version = workers.sync_weights(from_worker_or_learner_group=learner, policies=["b"])
+        assert (weights(workers, worker_ids=[]), workers.local_worker().policy_version) == ([[0.0, 9.0]], version)
         workers.sync_weights(from_worker=learner, policies="default_policy")
-        both = lambda worker: [float(policy.weights["w"][0]) for policy in worker.policy_map.values()]
-        assert workers.foreach_worker(both) == [[8.0, 9.0]] * 3
+        assert weights(workers) == [[8.0, 9.0]] * 3
 
 
 def test_weights_without_a_source_are_refused():
@@ -96,16 +85,13 @@ def test_weights_without_a_source_are_refused():
         with pytest.raises(TypeError, match="no local worker"):
             workers.sync_weights()
         assert workers.sync_weights(from_worker=Learner(default_policy=3.0), timeout_seconds=60.0) == 2
-        assert workers.foreach_worker(weight) == [3.0, 3.0]
+        assert weights(workers) == [[3.0]] * 2
 
 
 def test_weights_that_do_not_fit_are_raised_and_nothing_is_collected_with_the_old_ones():
     with inline() as workers:
-        wrong = Learner(default_policy=1.0)
-        wrong.weights["default_policy"]["w"] = np.zeros(3, np.float32)
-        local = workers.local_worker()
-        workers._local_env_runner = None
-        workers.sync_weights(from_worker=wrong)
+        local, workers._local_env_runner = workers.local_worker(), None
+        workers.sync_weights(from_worker=Learner(3, default_policy=1.0))
         for _ in range(20):
             with pytest.raises(ValueError, match=r"shape \(3,\)") as raised:
                 workers.sample()
@@ -120,45 +106,7 @@ def test_global_variables_are_told_with_the_weights_and_to_later_workers():
         workers.sync_weights(global_vars={"timestep": 7})
         workers.sync_weights(global_vars={"more": 1})
         workers.add_workers(1)
-        told = lambda worker: dict(worker.global_vars)
-        assert workers.foreach_worker(told) == [{"timestep": 7, "more": 1}] * 4
-
-
-def test_filters_of_a_set_without_local_worker_come_to_equal_too():
-    with inline(local_worker=False) as workers:
-        counts = lambda worker: worker.filters["default_policy"].rs.n
-        for round_ in (1, 2, 3):
-            workers.sample()
-            workers.sync_filters()
-            assert workers.foreach_worker(counts) == [2 * STEPS * round_] * 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"use_worker_filter_stats": False}, [0, STEPS, STEPS]),
-        ({"update_worker_filter_stats": False}, [2 * STEPS, STEPS, STEPS]),
-        ({"use_worker_filter_stats": False, "update_worker_filter_stats": False}, [0, STEPS, STEPS]),
-    ],
-)
-def test_what_filters_tell_each_other_is_up_to_the_config(settings, expected):
-    with ToySet(env_creator=Play(), config=config(**settings), num_workers=2, backend="inline") as workers:
-        workers.sample()
-        workers.sync_filters()
-        assert workers.foreach_worker(lambda worker: worker.filters["default_policy"].rs.n) == expected
-
-
-def test_what_some_workers_saw_is_taken_in_though_another_raises():
-    def break_2(worker):
-        if worker.worker_index == 2:
-            worker.get_filters = None
-
-    with inline() as workers:
-        workers.sample()
-        workers.foreach_worker(break_2)
-        with pytest.raises(TypeError, match="not callable"):
-            workers.sync_filters()
-        assert workers.local_worker().filters["default_policy"].rs.n == STEPS
+        assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 7, "more": 1}] * 4
 
 
 class Counting(InlineBackend):
@@ -168,11 +116,10 @@ class Counting(InlineBackend):
 
     def share(self, value):
         shared = super().share(value)
-        if not isinstance(value, SharedWeights):
-            return shared
-        Counting.alive += 1
-        Counting.most = max(Counting.most, Counting.alive)
-        weakref.finalize(shared, Counting.let_go)
+        if isinstance(value, SharedWeights):
+            Counting.alive += 1
+            Counting.most = max(Counting.most, Counting.alive)
+            weakref.finalize(shared, Counting.let_go)
         return shared
 
     @classmethod
@@ -183,34 +130,53 @@ class Counting(InlineBackend):
 def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
     monkeypatch.setattr("swath.rollout_workers.worker_set.workers.backend", lambda name, **_: Counting())
     with inline() as workers:
-        for _ in range(12):
-            workers.sync_weights()
-        workers.sample()
-        for _ in range(12):
-            workers.sync_weights(timeout_seconds=60.0)
+        for timeout in [0.0] * 12 + [60.0] * 12:
+            workers.sync_weights(timeout_seconds=timeout)
         assert (Counting.most, Counting.alive) == (2, 1)
 
 
-SYNCHRONISE = {
-    "the set's method": lambda workers, timeout: workers.sync_filters(timeout),
-    "the peer's manager": lambda workers, timeout: FilterManager.synchronize(
-        workers.local_worker().filters, workers, timeout_seconds=timeout
-    ),
-}
+FILTERS = [
+    ({}, True, [2 * STEPS] * 3),
+    ({}, False, [2 * STEPS] * 2),
+    ({"use_worker_filter_stats": False}, True, [0, STEPS, STEPS]),
+    ({"update_worker_filter_stats": False}, True, [2 * STEPS, STEPS, STEPS]),
+]
 
 
-@pytest.mark.parametrize("way", SYNCHRONISE)
-def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, warm_processes, way):
+@pytest.mark.parametrize(("settings", "local_worker", "expected"), FILTERS)
+def test_what_filters_tell_each_other_is_up_to_the_config(settings, local_worker, expected):
+    with inline(settings=settings, local_worker=local_worker) as workers:
+        for round_ in (1, 2):
+            workers.sample()
+            workers.sync_filters()
+            assert workers.foreach_worker(counts) == [round_ * n for n in expected]
+
+
+def test_what_some_workers_saw_is_taken_in_though_another_raises():
+    with inline() as workers:
+        workers.sample()
+        workers.foreach_worker(lambda worker: setattr(worker, "get_filters", None), worker_ids=[2], local_worker=False)
+        with pytest.raises(TypeError, match="not callable"):
+            workers.sync_filters()
+        assert counts(workers.local_worker()) == STEPS
+
+
+SYNCHRONISE = [
+    lambda workers, wait: workers.sync_filters(wait),
+    lambda workers, wait: FilterManager.synchronize(workers.local_worker().filters, workers, timeout_seconds=wait),
+]
+
+
+@pytest.mark.parametrize("synchronise", SYNCHRONISE)
+def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, warm_processes, synchronise):
     gate = Gate.at(tmp_path / "gate")
-    counts = lambda worker: worker.filters["default_policy"].rs.n
     with ToySet(env_creator=Play({(1, 0, 2): gate}), config=config(), num_workers=2, backend="process") as workers:
         workers.sample()
         workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
         gate.await_arrival()
         with pytest.raises(WorkerLate):
-            SYNCHRONISE[way](workers, 0.01)
+            synchronise(workers, 0.01)
         gate.open()
-        SYNCHRONISE[way](workers, None)
-        assert workers.foreach_worker(counts) == [3 * STEPS] * 3
-        SYNCHRONISE[way](workers, None)
-        assert workers.foreach_worker(counts) == [3 * STEPS] * 3, "and only once"
+        for _ in range(2):
+            synchronise(workers, None)
+            assert workers.foreach_worker(counts) == [3 * STEPS] * 3, "and only once"
