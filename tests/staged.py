@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from swath.errors import Closed
 from swath.workers.base import Handle, Job
 from swath.workers.outcome import Error, Value
-from swath.workers.tickets import Board, Name, Ticket
+from swath.workers.tickets import Name, Ticket
 
 NEVER = float("inf")
 
@@ -27,7 +27,7 @@ class StagedHandle(Handle):
 
     def __init__(self, job, stage):
         self._stage = stage
-        super().__init__(job, stage.board)
+        super().__init__(job)
         self.ready.sent = self.placed.settled = stage.now
 
     def settle(self, ticket, outcome):
@@ -59,8 +59,6 @@ class Staged:
         self.crowded, self.gone, self.left_behind = (), None, ()
         self.closed = 0
         self.wakes = 0
-        self.board = Board()
-        self.news = self.board.news
         self._scenes = []
         self._order = itertools.count()
         self._free_at = {}

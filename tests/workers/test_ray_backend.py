@@ -156,14 +156,6 @@ def put_there():
     return ray.put(5)
 
 
-def test_a_shared_value_travels_with_calls_only(backend):
-    import cloudpickle
-
-    for shared in (backend.share(1), backend.share(np.ones(SIZE))):
-        with pytest.raises(TypeError, match="argument of a call"):
-            cloudpickle.dumps(shared)
-
-
 def test_however_many_values_are_shared_the_store_holds_those_in_use(backend, worker, stored, gate):
     backend.call(worker, "wait_at", gate)
     gate.await_arrival()

@@ -65,6 +65,7 @@ class Handle:
         ended: settled when this life is over, with `WorkerLost`; where idle deaths are not seen, with the next call.
         lasts: whether it lives on when its backend is closed.
         free_since: when it has answered last, in seconds of `time.monotonic`.
+        news: takes this handle when it is placed, ready or ended; whoever looks after it takes it out.
     """
 
     def __init__(self, job: Job, board: Board | None = None) -> None:
@@ -75,6 +76,7 @@ class Handle:
         self.ready = Ticket(job.name, "build")
         self.ended = Ticket(job.name, "live")
         self.free_since = -inf
+        self.news: deque[Handle] = deque()
         self._board = board or Board()
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Ticket, Any]] = {}
@@ -116,9 +118,9 @@ class Handle:
         with self._lock:
             self._open.pop(ticket.number, None)
             self.free_since = time.monotonic()
-        if ticket is self.ready or ticket is self.placed:
-            self._board.news.append(self)
         self._board.settle(ticket, outcome)
+        if ticket is self.ready or ticket is self.placed:
+            self._tell()
 
     def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
         """The worker has ended: answer what is open; whoever is answered so finds it ended. Twice is fine.
@@ -133,11 +135,16 @@ class Handle:
             self._loss = how, exit
             left = [ticket for ticket, _ in self._open.values()]
             self._open.clear()
-        self._board.news.append(self)
         self._board.settle(self.ended, self._lost())
+        self._tell()
         self.let_go(busy=bool(left))
         for ticket in left:
             self._board.settle(ticket, self._lost())
+
+    def _tell(self) -> None:
+        """Something has become of it; whoever waits is to look."""
+        self.news.append(self)
+        self._board.wake()
 
     @property
     def there(self) -> bool:
@@ -205,11 +212,6 @@ class Backend(ABC):
         self._handles: list[Any] = []
         self._closed = False
         self._driver = os.getpid()
-
-    @property
-    def news(self) -> deque[Any]:
-        """The handles of which something has become: placed, ready or ended; a fleet takes them out."""
-        return self._board.news
 
     @property
     def gone(self) -> str | None:

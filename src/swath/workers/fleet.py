@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
@@ -70,6 +71,7 @@ class Fleet:
         self.listener: Callable[[News, Name, BaseException | None], None] | None = None
         self._backend, self._make_job, self._clock = backend, make_job, clock
         self._state = FleetState(n, survival, first)
+        self._news: deque[Handle] = deque()  # lives of which something has become
         self._late_at = inf  # when to look for late calls
         self._handles: dict[int, Handle] = {}  # the last life of each worker that was begun
         self._bringing_up = self._closed = False
@@ -179,7 +181,7 @@ class Fleet:
                     self._handles[handle.name.worker] = handle
                     self._state.added(self._clock())
                     self._changed()
-                    self._look_at(handle)
+                    self._follow(handle)
         return tuple(handle.name.worker for handle in handles)
 
     def replace(self, handle: Handle, cause: BaseException) -> None:
@@ -208,9 +210,9 @@ class Fleet:
         """
         with self._changing():
             self._require_open()
-            while news := self._backend.news:
-                self._look_at(news[0])
-                news.popleft()  # afterwards, since Ctrl-C may come in between
+            while self._news:
+                self._look_at(self._news[0])
+                self._news.popleft()  # afterwards, since Ctrl-C may come in between
             for ticket in answered:
                 if isinstance(error := ticket.error, WorkerLost):
                     self._note_death(ticket.name, error)
@@ -366,7 +368,7 @@ class Fleet:
             due = min(latest, self._state.due_at, self._late_at)
 
             def over() -> bool:
-                stirred = bool(self._backend.news) or self.changes != known or self._late_at < due  # noqa: B023  within
+                stirred = bool(self._news) or self.changes != known or self._late_at < due  # noqa: B023  within
                 return stirred or (interrupted is not None and interrupted())
 
             self._backend.wait(unanswered, max(0.0, due - now), over)
@@ -401,6 +403,11 @@ class Fleet:
         self.changes += 1
         workers = self._state.workers
         self.up = {worker: handle for worker, handle in self._handles.items() if workers[worker].phase == "up"}
+
+    def _follow(self, handle: Handle) -> None:
+        """Hear from now on what becomes of a life; something may have already."""
+        handle.news = self._news
+        self._news.append(handle)
 
     def _look_at(self, handle: Handle) -> None:
         """Note what has become of a life, unless it is known to be over."""
@@ -476,7 +483,7 @@ class Fleet:
             self._note_death(name, error)
         else:
             self._state.begun(name, self._clock())
-            self._backend.news.append(self._handles[name.worker])  # it may be placed already
+            self._follow(self._handles[name.worker])
 
     def _not_ready(self, handles: Sequence[Handle], n: int) -> SwathError:
         """Of `n` lives these were not ready in time: there was no room, or building them takes too long."""

@@ -42,11 +42,15 @@ class Hosted:
 
     def build(self, before: Outcome, load: Callable[[], Callable[[], Any]]) -> Outcome:
         """Make the object with what `load` gives, if what comes before it went well; the value is `None`."""
-        return before if isinstance(before, Error) else attempted(self._build, load)
+
+        def make() -> None:
+            self._object, self._built = load()(), True
+
+        return before if isinstance(before, Error) else attempted(make)
 
     def answer(self, method: str, load: Callable[[], Sequence[Any]]) -> Outcome:
         """Call a method of the object with the arguments that `load` gives."""
-        return attempted(self._answer, method, load)
+        return attempted(lambda: self.method(method)(*load()))
 
     def method(self, name: str) -> Callable[..., Any]:
         """A method of the object.
@@ -58,14 +62,6 @@ class Hosted:
             raise SwathError(f"{described(self.name)} was not built, so {name}() cannot be called; spawn another")
         method: Callable[..., Any] = getattr(self._object, name)
         return method
-
-    def _answer(self, method: str, load: Callable[[], Sequence[Any]]) -> Any:
-        args = load()
-        return self.method(method)(*args)
-
-    def _build(self, load: Callable[[], Callable[[], Any]]) -> None:
-        self._object = load()()
-        self._built = True
 
 
 def attempted(function: Callable[..., Any], *args: Any) -> Outcome:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
@@ -121,14 +120,9 @@ class Received:
 
 
 class Board:
-    """Where tickets are settled and waited for, from any thread.
-
-    Attributes:
-        news: workers of whose lives something has become; whoever looks after them takes them out.
-    """
+    """Where tickets are settled and waited for, from any thread."""
 
     def __init__(self) -> None:
-        self.news: deque[Any] = deque()
         self._changed = threading.Condition()
 
     def settle(self, ticket: Ticket, outcome: Outcome) -> bool:

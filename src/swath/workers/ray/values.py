@@ -43,9 +43,6 @@ class RayShared:
     def __init__(self, sent: Any) -> None:
         self.sent = sent
 
-    def __reduce__(self) -> Any:
-        raise TypeError("a shared value travels only as an argument of a call to a worker")
-
     def open(self) -> Any:
         """The value; its arrays are views that must not be written."""
         if not isinstance(self.sent, bytes):
