@@ -61,8 +61,6 @@ def test_a_module_has_no_tricks(name):
     "trick",
     [
         "sys.modules['pandas'] = None",
-        "del sys.modules['torch']",
-        "sys.modules.update(torch=None)",
         "self.__class__ = Other",
         "self._given(locals())",
         "sys.meta_path.insert(0, finder)",
@@ -70,8 +68,6 @@ def test_a_module_has_no_tricks(name):
         "class Batch:\n    def __new__(cls):\n        return 1",
         "getattr(env, '_env')",
         "from torchrl.envs.libs._gym_utils import step",
-        "from ray import _private",
-        "import torch._dynamo",
         "env._step(td)  # noqa: SLF001",
     ],
 )

@@ -5,10 +5,7 @@ Lines that must be errors carry a `type: ignore`, which strict mode reports wher
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium
-import numpy as np
 import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
@@ -17,13 +14,11 @@ import swath
 from swath import (
     AlgorithmConfig,
     Collector,
-    EnvContext,
     EvalResult,
     Evaluator,
     ExplorationType,
     MultiAgentBatch,
     MultiSyncCollector,
-    Policy,
     PolicySpec,
     SampleBatch,
     SharedMemWeightSyncScheme,
@@ -34,15 +29,7 @@ from swath import (
 )
 from swath.errors import Closed
 from swath.rollout_workers import (
-    DefaultCallbacks,
-    Episode,
-    MeanStdFilter,
-    PPOTorchPolicy,
-    RolloutMetrics,
-    TorchPolicy,
-    ViewRequirement,
     concat_samples,
-    summarize_episodes,
 )
 
 
@@ -154,66 +141,9 @@ def configure() -> AlgorithmConfig:
     return config.copy(copy_frozen=False)
 
 
-class Lengths(DefaultCallbacks):
-    """Notes how long episodes are, once for each of its two ways to say what it takes."""
-
-    def on_episode_start(self, *, episode: Episode, **kwargs: object) -> None:
-        episode.user_data["env"] = kwargs["env_index"]
-
-    def on_episode_end(
-        self, *, worker: object, base_env: object, policies: object, episode: Episode, env_index: int, **kwargs: object
-    ) -> None:
-        episode.custom_metrics["length"] = episode.length + env_index
-
-
-def tell_of_episodes() -> float:
-    config = AlgorithmConfig().callbacks([Lengths, DefaultCallbacks])
-    context = EnvContext({"size": 3}, worker_index=1).copy_with_overrides(vector_index=2)
-    size: int = context["size"]
-    observations = MeanStdFilter((size,), clip=None)
-    observations(np.ones((context.vector_index, size)))
-    assert config.callbacks_class
-    assert observations.running_stats.n == 2
-    summary = summarize_episodes([RolloutMetrics(10, 1.5), RolloutMetrics(episode_faulty=True)])
-    highest: float = summary["episode_return_max"]
-    return highest
-
-
 def mistakes_in_settings(config: AlgorithmConfig) -> None:
     config.lr = "small"  # type: ignore[assignment]
     config.learning_rate = 0.1  # type: ignore[attr-defined]
-
-
-class Constant(Policy):
-    """Always does the same."""
-
-    def compute_actions(
-        self, obs_batch: np.ndarray[Any, Any], *args: Any, **kwargs: Any
-    ) -> tuple[list[int], list[Any], dict[str, Any]]:
-        return [1] * len(obs_batch), [], {}
-
-
-class Imitating(TorchPolicy):
-    """Learns to do what was done."""
-
-    def loss(self, model: nn.Module, dist_class: Any, train_batch: SampleBatch) -> Tensor:
-        likely: Tensor = dist_class(self.run_model(model, train_batch).dist_inputs, model).logp(train_batch["actions"])
-        return -likely.mean()
-
-    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:
-        return {"rows": train_batch.count}
-
-
-def imitate() -> int:
-    spaces = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
-    constant, learner = Constant(*spaces, {}), Imitating(*spaces, {"seed": 1, "model": {"fcnet_hiddens": [8]}})
-    constant.view_requirements["infos"] = ViewRequirement(used_for_compute_actions=False)
-    obs = np.ones((5, 3), dtype=np.float32)
-    actions: list[int] = constant.compute_actions(obs)[0]
-    rows: int = learner.learn_on_batch(SampleBatch(obs=obs, actions=actions))["learner_stats"]["rows"]
-    coefficient: float = PPOTorchPolicy(*spaces, {}).update_kl(0.5)
-    assert coefficient > 0.2
-    return rows
 
 
 def regroup(batch: TensorDict) -> int:
@@ -250,8 +180,6 @@ def main() -> None:
     assert 0 < evaluate(actor) <= 500
     assert abs(judge(actor)) <= 500
     assert configure().num_envs_per_env_runner == 4
-    assert tell_of_episodes() == 1.5
-    assert imitate() == 5
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 
 from swath.rollout.episodes.gae import GAE
-from swath.rollout.episodes.nstep import MultiStep
 from swath.rollout.episodes.reshape import split_trajectories
 
 F, T = False, True
@@ -92,14 +91,6 @@ def test_whatever_stands_in_masked_frames_reaches_no_other_frame(td):
         entry[~td["collector", "mask"]] = float("nan")
     module = GAE(gamma=0.9, lmbda=0.8, value_network=Value())
     torch.testing.assert_close(module(broken)["advantage"], module(td.clone())["advantage"], rtol=0, atol=0)
-
-
-def test_states_under_next_that_no_frame_acts_in_are_evaluated_themselves():
-    td = MultiStep(0.9, 2)(batch([[F, F, F, T]]))
-    out = GAE(gamma=0.9, lmbda=0.0, value_network=Value())(td)
-    value, after = (Value()(td[key]).detach() for key in ("observation", ("next", "observation")))
-    expected = td["next", "reward"] + 0.9 * after * ~td["next", "terminated"] - value
-    torch.testing.assert_close(out["advantage"], expected)
 
 
 def test_average_gae_standardises_advantages_of_valid_frames_and_leaves_the_targets():

@@ -41,15 +41,6 @@ def test_without_ids_every_done_and_every_row_begins_a_trajectory(td):
     assert torch.equal(out["action"][out["mask"]], td["action"].flatten())
 
 
-def test_rows_that_are_one_trajectory_each_keep_their_shape_and_gain_the_mask():
-    td = batch([[F, F, T], [F, F, F]])
-    out = split_trajectories(td)
-    assert out.batch_size == td.batch_size
-    assert out["collector", "mask"].all()
-    assert out.names == [None, "time"]
-    assert (out.exclude(("collector", "mask")) == td).all()
-
-
 @pytest.mark.parametrize(
     ("where", "ids", "mask"),
     [

@@ -3,13 +3,11 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from swath import Collector
 from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.vector import VectorHost
 
 ROW = np.zeros(2, np.float32)
 
@@ -64,11 +62,8 @@ def failure_of(env):
     ("stepped", "said"),
     [
         ((ROW, 0.0, False, {}), "not enough values to unpack (expected 5, got 4)"),
-        ((ROW, 0.0, False, False, 7, {}), "too many values to unpack (expected 5)"),
         (None, "cannot unpack non-iterable NoneType object"),
         ((ROW, "1", False, False, {}), "the env returned the reward '1'; it must be one number"),
-        ((ROW, None, False, False, {}), "the env returned the reward None; it must be one number"),
-        ((ROW, np.zeros(2), False, False, {}), "the env returned the reward array([0., 0.]); it must be one number"),
         ((ROW, 0.0, "no", False, {}), "the env returned terminated='no'; it must be True or False"),
         ((np.zeros(3), 0.0, False, False, {}), "the env returned an observation of shape (3,) for 'observation'; its"),
         (([[1.0], [1.0, 2.0]], 0.0, False, False, {}), "the env returned an observation of shape (rows of different"),
@@ -97,17 +92,6 @@ def test_what_a_call_of_the_env_raises_stays_what_it_is(env, said):
     assert said in str(error)
 
 
-def test_a_vector_env_of_the_wrong_form():
-    class Short(SyncVectorEnv):
-        def step(self, actions):
-            return super().step(actions)[:4]
-
-    host = VectorHost(Short([Answering] * 2, autoreset_mode=AutoresetMode.DISABLED))
-    host.reset_all()
-    (_, error), _ = host.step([np.zeros(2, np.int64)]).failed
-    assert "not enough values to unpack (expected 5, got 4); a gymnasium vector env has step(actions) ->" in str(error)
-
-
 WHOLE = gym.spaces.Dict({"at": gym.spaces.Discrete(3), "seen": gym.spaces.Box(0, 255, (2,), np.uint8)})
 
 
@@ -115,9 +99,7 @@ WHOLE = gym.spaces.Dict({"at": gym.spaces.Discrete(3), "seen": gym.spaces.Box(0,
     ("at", "seen", "said"),
     [
         (0.5, [0, 0], "the env returned 0.5 for 'at', which int64 cannot hold; its observation space is Discrete(3)"),
-        (np.nan, [0, 0], "the env returned nan for 'at', which int64 cannot hold"),
         (1.0, [7.0, 2.25], "the env returned 2.25 for 'seen', which uint8 cannot hold; its observation space is Box"),
-        (1, [256, 0], "the env returned 256 for 'seen', which uint8 cannot hold"),
         (1.0, [255.0, 0.0], None),
     ],
 )

@@ -67,19 +67,15 @@ def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_o
     [
         (RuntimeError("broke"), RuntimeError, "broke"),
         (({}, {}, {}, GOES_ON, {}), BadAnswer, "terminateds of nobody without '__all__'"),
-        (({}, {}, GOES_ON, {"a": True}, {}), BadAnswer, "truncateds of 'a' without '__all__'"),
         (({"a": 0}, {}, GOES_ON, GOES_ON, {"b": {}}), BadAnswer, "infos of 'b', but observations of 'a'"),
         (({"a": 0}, 1.0, GOES_ON, GOES_ON, {}), BadAnswer, "rewards=1.0; it must be a dict by agent"),
-        (({"a": 0}, {}, GOES_ON, GOES_ON, None), BadAnswer, "infos=None; it must be a dict by agent"),
         (({"a": 0}, {}, GOES_ON, GOES_ON, {"a": None}), BadAnswer, "infos['a']=None; an info is a dict"),
         (
             ({"a": 0}, {"a": None}, GOES_ON, GOES_ON, {}),
             BadAnswer,
             "the reward None of agent 'a'; it must be one number",
         ),
-        (({"a": 0}, {"a": "1"}, GOES_ON, GOES_ON, {}), BadAnswer, "the reward '1' of agent 'a'"),
         (({"a": 0}, {}, {**GOES_ON, "a": "no"}, GOES_ON, {}), BadAnswer, "terminateds['a']='no'; it must be True or"),
-        (({"a": 0}, {}, GOES_ON, {"__all__": "no"}, {}), BadAnswer, "truncateds['__all__']='no'; it must be True or"),
         (3, BadAnswer, "unpack"),
     ],
 )
@@ -102,17 +98,3 @@ def test_a_reset_that_breaks_names_the_env(returned):
         host.reset_all()
     assert raised.value.env == 1
     assert isinstance(raised.value.cause, RuntimeError | ValueError)
-
-
-def test_an_env_can_be_replaced_and_all_can_be_rebuilt_if_it_is_known_how():
-    first, second = Told(), Told()
-    host = MultiAgentHost([first, second], make=lambda: [Told(), Told()])
-    made = Told(begins=[({"new": 1}, {})])
-    host.renew(1, lambda: made)
-    assert (first.closed, second.closed) == (0, 1)
-    assert host.env == [first, made]
-    assert host.reset_all() == [[{"a": 0}, {"new": 1}]]
-    assert host.rebuild() == [[{"a": 0}, {"a": 0}]]
-    assert (first.closed, made.closed) == (1, 1)
-    with pytest.raises(RuntimeError, match="cannot be built anew; pass a callable"):
-        MultiAgentHost([Told()]).rebuild()

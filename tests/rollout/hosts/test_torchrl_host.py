@@ -16,10 +16,8 @@ from torchrl.envs import (
     SerialEnv,
     TransformedEnv,
 )
-from torchrl.modules.tensordict_module.exploration import RandomPolicy as RandomOfTorchRL
 
-from swath import Collector, RandomPolicy
-from swath.errors import NonFinite
+from swath import Collector
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 
@@ -85,16 +83,6 @@ def drawn(env, policy=still, frames=8, **options):
         return next(iter(collector))
 
 
-def test_single_envs_of_a_batch_begin_again_while_the_others_go_on():
-    host = host_of(lambda: Clock(batch=(2, 3)))
-    (root,) = host.reset_all()
-    moved = host.step([still(root)])
-    (after,) = host.reset([1, 5], moved.observation)
-    assert after["clock"].flatten().tolist() == [1, 0, 1, 1, 1, 0]
-    assert moved.observation[0]["clock"].flatten().tolist() == [1] * 6
-    assert "_reset" not in after
-
-
 def test_an_env_that_raises_leaves_by_the_transition_and_can_be_built_anew():
     host = host_of(lambda: Clock(fails=[1], batch=(2,)))
     moved = host.step([still(host.reset_all()[0])])
@@ -145,20 +133,6 @@ def test_random_actions_come_from_the_spec_and_zeros_stand_for_what_the_policy_w
     assert second["value"].flatten().tolist() == [6, 7, 5, 6]
 
 
-@pytest.mark.parametrize("policy", [None, RandomPolicy(), RandomOfTorchRL()])
-def test_random_policies_take_the_action_spec_of_the_env(policy):
-    action = drawn(Clock, policy, frames=50)["action"]
-    assert action.min() >= -1
-    assert action.max() <= 1
-    assert action.unique().numel() == 50
-
-
-def test_plain_policies_get_the_only_observation():
-    batch = drawn(Clock, lambda clock: (clock / 10, clock * 2))
-    assert torch.equal(batch["action"], batch["clock"] / 10)
-    assert torch.equal(batch["output1"], batch["clock"] * 2)
-
-
 def test_the_state_of_transforms_is_saved_and_restored():
     def normed(loc):
         return TransformedEnv(Clock(), Compose(RewardSum(), ObservationNorm(loc, 1.0, in_keys=["clock"])))
@@ -169,8 +143,3 @@ def test_the_state_of_transforms_is_saved_and_restored():
     with Collector(lambda: normed(0.0), act_still, frames_per_batch=4) as second:
         second.load_state_dict(saved)
         assert next(iter(second))["clock"].flatten().tolist() == [7, 8, 9, 7]
-
-
-def test_values_that_are_not_finite_are_found():
-    with pytest.raises(NonFinite, match="action"):
-        drawn(Clock, lambda clock: clock * float("nan"), check_finite=True)

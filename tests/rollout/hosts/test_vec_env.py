@@ -144,17 +144,6 @@ def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begin
     assert "cannot reset envs" in str(caught.value.cause)
 
 
-def test_exceptions_of_its_envs_leave_as_failures():
-    host = VectorHost(AsVectorEnv(DummyVecEnv([Count])))
-    host.reset_all([1])
-    host.env.envs[0].left = 99
-    ((env, error),) = host.step([np.array([0])]).failed
-    assert (env, type(error)) == (0, KeyError)
-    host.env.envs = [None]
-    with pytest.raises(EnvRaised):
-        host.reset_all([1])
-
-
 @pytest.mark.parametrize("max_steps", [None, 3])
 def test_evaluate_policy_takes_it_seeded_as_a_whole_and_leaves_it_open(max_steps):
     env = DummyVecEnv([Count] * 3)
@@ -178,29 +167,3 @@ def test_its_monitors_reward_changers_and_statistics_are_found_through_its_wrapp
     assert returns == [2.0 * length for length in lengths]
     assert set(env.seen) == {False}
     assert env.training
-
-
-class Lives(gym.Wrapper):
-    """Says that every second step ends an episode; the game goes on at the next reset unless it is over."""
-
-    over, steps = True, 0
-
-    def reset(self, **kwargs):
-        if self.over:
-            self.seen, info = self.env.reset(**kwargs)
-            self.over = False
-            return self.seen, info
-        return self.seen, {}
-
-    def step(self, action):
-        self.seen, reward, self.over, _, info = self.env.step(action)
-        self.steps += 1
-        return self.seen, reward / 10, self.over or self.steps % 2 == 0, False, info
-
-
-def test_only_monitors_end_episodes():
-    returns, lengths = evaluate_policy(
-        Two(), DummyVecEnv([lambda: Lives(Monitor(Count()))] * 2), 4, return_episode_rewards=True
-    )
-    assert returns == [2.0 * length for length in lengths]
-    assert max(lengths) > 2

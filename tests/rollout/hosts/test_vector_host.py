@@ -1,7 +1,5 @@
 """The host for vector envs: what each kind can do, is asked for, and does when it fails."""
 
-import re
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ from gymnasium.wrappers.vector import DictInfoToList
 from host_contract import play
 
 from counting_vector import CountingVectorEnv
-from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
@@ -72,14 +69,6 @@ def test_envpool_resets_single_envs_and_cannot_be_seeded():
     fresh = host.reset([1], onto)
     assert not np.array_equal(fresh[0][1], onto[0][1])
     np.testing.assert_array_equal(fresh[0][[0, 2]], onto[0][[0, 2]])
-
-
-@pytest.mark.filterwarnings(CAST)
-def test_envs_that_return_a_part_of_their_batch_are_refused():
-    envpool = pytest.importorskip("envpool")
-    env = envpool.make_gymnasium("CartPole-v1", num_envs=3, batch_size=2, seed=5)
-    with pytest.raises(ValueError, match="returns batches of 2 of its 3 envs; make them equal"):
-        VectorHost(env)
 
 
 def test_a_vector_env_that_cannot_reset_single_envs_says_what_to_use():
@@ -154,42 +143,6 @@ def test_a_vector_env_that_does_not_tell_its_last_observation_is_an_error_with_a
 
 
 # ---- faults
-
-
-class Paying(CountingVectorEnv):
-    """Its rewards are what it is told to pay."""
-
-    pay = None
-
-    def step(self, actions):
-        observation, _, *more = super().step(actions)
-        return observation, self.pay, *more
-
-
-def paid(pay):
-    """What a step of two envs tells that pay this."""
-    host = VectorHost(Paying(2, Counting(script=Script((ENDLESS,))), autoreset_mode=SAME_STEP))
-    host.env.pay = pay
-    host.reset_all()
-    return host.step(ZERO)
-
-
-@pytest.mark.parametrize(
-    "pay",
-    [
-        None,
-        1.0,
-        np.zeros(3),
-        np.zeros((2, 3)),
-        np.array([1.0, None]),
-        np.array(["1", "2"]),
-    ],
-    ids=str,
-)
-def test_rewards_that_are_no_number_for_each_env_are_an_error(pay):
-    (_, error), _ = paid(pay).failed
-    assert type(error) is BadAnswer
-    assert re.search("Paying.*: the env returned the reward .*; it must be one number for each env; ", str(error))
 
 
 @pytest.mark.filterwarnings("ignore:.*ERROR:UserWarning")  # gymnasium tells errors of its workers as warnings too

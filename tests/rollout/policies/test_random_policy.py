@@ -58,13 +58,6 @@ def test_a_mask_restricts_a_discrete_action_to_its_nonzero_entries(dtype):
     assert set(actions[1::2]) == {10}
 
 
-def test_masks_of_a_multi_discrete_action_stand_side_by_side():
-    mask = torch.tensor([[1, 0, 0, 1, 0], [0, 1, 1, 0, 1]]).repeat(300, 1)
-    actions = drawn(spaces.MultiDiscrete([2, 3], start=[0, 10]), 600, mask)
-    assert {*map(tuple, actions[::2])} == {(0, 11)}
-    assert {*map(tuple, actions[1::2])} == {(1, 10), (1, 12)}
-
-
 @pytest.mark.parametrize(
     ("space", "width"),
     [

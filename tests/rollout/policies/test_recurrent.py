@@ -40,20 +40,12 @@ class InPlace(Counter):
         return action, self.kept
 
 
-class AsDict(Counter):
-    in_keys = ["observation", "h", "is_init"]
-
-    def forward(self, observation, h, is_init):
-        action, following = super().forward(observation, h, is_init)
-        return {"action": action, "next": {"h": following}}
-
-
 def as_module():
     counter = Counter()
     return TensorDictModule(counter, in_keys=counter.in_keys, out_keys=counter.out_keys)
 
 
-FORMS = {"a module": Counter, "one that reuses its memory": InPlace, "a dict": AsDict, "a tensordict module": as_module}
+FORMS = {"a module": Counter, "one that reuses its memory": InPlace, "a tensordict module": as_module}
 
 
 class Played:
@@ -97,30 +89,6 @@ def test_rewinding_forgets_the_last_call(played):
     step = played.step()
     assert step["h"][:, 0].tolist() == [1, 1, 0]
     assert step["is_init"][:, 0].tolist() == [False, False, True]
-
-
-def test_a_bare_env_has_a_state_without_env_dimension():
-    played = Played(Counter(), spec_of(bare=True))
-    assert played.step()["h"].tolist() == [[0]]
-    assert played.step()["h"].tolist() == [[1]]
-    played.policy.begin([0])
-    step = played.step()
-    assert (step["h"].tolist(), step["is_init"].tolist()) == ([[0]], [[True]])
-
-
-def test_a_state_that_the_policy_does_not_write_is_a_key_error():
-    class Forgetful(Counter):
-        out_keys = ["action", "h"]
-
-    with pytest.raises(KeyError, match=r"reads \['h'\]; the env writes "):
-        Played(Forgetful())
-
-    def silent(observation, h):
-        return {"action": observation[..., 0].long()}
-
-    silent.in_keys = ["observation", "h"]
-    with pytest.raises(KeyError, match=r"reads \['h'\]; the env writes "):
-        Played(silent)
 
 
 def test_random_steps_in_its_place_leave_its_outputs_zero_and_its_memory_true():
