@@ -56,10 +56,8 @@ def test_dones_are_written_and_not_read():
     td = whole().to_tensordict()
     assert plain(td["next", "done"]) == [[False], [True], [True]]
     assert "dones" not in SampleBatch.from_tensordict(td)
-    done = {"done": torch.tensor([[True], [True], [False]])}
-    truncated = {"truncated": torch.tensor([[True], [False], [False]])}
-    for flags, terminated in ((done, [True, True, False]), (done | truncated, [False, True, False])):
-        assert plain(SampleBatch.from_tensordict(TensorDict({"next": flags}, [3]))["terminateds"]) == terminated
+    done = TensorDict({"next": {"done": torch.tensor([[True], [True], [False]])}}, [3])
+    assert plain(SampleBatch.from_tensordict(done)) == {"terminateds": [True, True, False]}
 
 
 def test_columns_may_be_chosen():

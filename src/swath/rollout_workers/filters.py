@@ -205,12 +205,7 @@ class MeanStdFilter(Filter):
 
     def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
         self.shape, self.demean, self.destd, self.clip = shape, demean, destd, clip
-        self.running_stats = _by_shape(shape)
-
-    @property
-    def rs(self) -> Any:
-        """The running statistics."""
-        return self.running_stats
+        self.rs = self.running_stats = _by_shape(shape)
 
     @property
     def buffer(self) -> Any:

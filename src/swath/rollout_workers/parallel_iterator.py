@@ -19,7 +19,7 @@ Transform = Callable[[Any], Any]
 Source = Iterable[Any] | Callable[[], Iterable[Any]]
 
 
-class LocalIterator:
+class LocalIterator(Iterator[Any]):
     """Iterates over items; each method gives an iterator behind this one, with the names of Ray's own.
 
     Args:
@@ -28,9 +28,6 @@ class LocalIterator:
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = iter(items)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         return next(self._items)

@@ -95,10 +95,8 @@ def columns_of(td: TensorDictBase) -> dict[str, Any]:
     found = {name: _column(name, entry) for name, entry in entries}
     if keys.LOG_PROB in found:
         found.setdefault(ColumnNames.ACTION_LOGP, found.pop(keys.LOG_PROB))
-    dones = found.pop(ColumnNames.DONES, None)
-    if dones is not None and ColumnNames.TERMINATEDS not in found:  # nothing else says how episodes ended
-        truncated = found.get(ColumnNames.TRUNCATEDS)
-        found[ColumnNames.TERMINATEDS] = dones if truncated is None else dones & ~truncated
+    if ColumnNames.DONES in found:  # read only where nothing else says how episodes ended
+        found.setdefault(ColumnNames.TERMINATEDS, found.pop(ColumnNames.DONES))
     return nested(found.items())
 
 

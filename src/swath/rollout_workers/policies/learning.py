@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from math import inf, isfinite
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -104,10 +104,6 @@ def scheduled(schedule: Sequence[Sequence[float]] | None, constant: float, step:
     return float(np.interp(step, steps, values))
 
 
-# One per parameter of a model, in its order; None where the loss does not depend on it.
-Gradients: TypeAlias = list[Tensor | None]
-
-
 def bound(parameters: Sequence[nn.Parameter], limit: float | None, by: str) -> float:
     """Bring the gradients of parameters within a limit, in place; returns the norm of all of them before.
 
@@ -150,7 +146,7 @@ def average(parameters: Sequence[nn.Parameter]) -> None:
         parameter.grad = mean.to(parameter).reshape(parameter.shape)
 
 
-def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> Gradients:
+def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
     """Gradients as they came from elsewhere, as tensors where the parameters are.
 
     Raises:
