@@ -98,7 +98,6 @@ def test_what_is_seen_between_asking_and_telling_counts_for_its_worker_at_once_a
 
 SETTINGS = [
     # update_remote, use_remote_data: rounds, local n, remote n, remote buffer
-    (True, True, 2, 7, 7, 0),
     (True, False, 2, 3, 3, 0),
     (False, True, 1, 7, 4, 0),
     (False, False, 0, 3, 4, 4),
@@ -110,9 +109,7 @@ def test_each_direction_can_be_left_out(update_remote, use, rounds, local_n, rem
     workers, local = Set(1), Worker()
     workers.workers[0].see(drawn(4, 1))
     local.see(drawn(3, 2))
-    FilterManager.synchronize(
-        local.filters, workers, update_remote, timeout_seconds=7.0, use_remote_data_for_update=use
-    )
+    FilterManager.synchronize(local.filters, workers, update_remote, 7.0, use)
     remote = workers.workers[0].filters["a"]
     assert workers.asked == [7.0] * rounds
     assert (local.filters["a"].rs.n, remote.rs.n, remote.buffer.n) == (local_n, remote_n, buffered)

@@ -28,12 +28,9 @@ def test_actions_are_of_the_space_with_their_columns(space, explore):
     policy = ppo(space)
     actions, states, extra = policy.compute_actions(OBS, explore=explore)
     assert all(action in space for action in actions)
-    assert states == []
-    assert set(extra) == {"action_dist_inputs", "action_logp", "vf_preds"}
+    assert (states, set(extra)) == ([], {"action_dist_inputs", "action_logp", "vf_preds"})
     assert all(column.dtype == np.float32 for column in extra.values())
     np.testing.assert_allclose(policy.compute_log_likelihoods(actions, OBS), extra["action_logp"], rtol=1e-5)
-    distribution = policy.dist_class(extra["action_dist_inputs"], policy.model)
-    np.testing.assert_allclose(distribution.logp(actions), extra["action_logp"], rtol=1e-5)
 
 
 def test_a_box_gets_normal_numbers_in_its_dtype():
@@ -50,12 +47,12 @@ def test_a_box_gets_normal_numbers_in_its_dtype():
 
 
 def test_integers_count_from_the_lower_bound_where_workers_add_it():
-    space = spaces.Box(5, 6, (1,), dtype=np.int64)
+    space, six = spaces.Box(5, 6, (1,), dtype=np.int64), np.full((6, 1), 6)
     assert ppo(space).compute_actions(OBS)[0].max() < 2
     policy = ppo(space, normalize_actions=False)
     assert policy.compute_actions(OBS)[0].min() >= 5
-    mine = ppo(space).compute_log_likelihoods(np.full((6, 1), 6), OBS, actions_normalized=False)
-    np.testing.assert_array_equal(mine, policy.compute_log_likelihoods(np.full((6, 1), 6), OBS))
+    mine = ppo(space).compute_log_likelihoods(six, OBS, actions_normalized=False)
+    np.testing.assert_array_equal(mine, policy.compute_log_likelihoods(six, OBS))
 
 
 def test_without_exploring_the_best_action_is_taken_and_config_says_whether_to_explore():
@@ -84,25 +81,18 @@ def test_a_custom_model_gets_spaces_outputs_and_its_config():
     assert policy.compute_actions(OBS)[2]["vf_preds"].shape == (6,)
 
 
-def wrong(answer):
-    class Wrong(nn.Module):
-        def forward(self, obs):
-            return answer(obs)
-
-    return lambda *_: Wrong()
-
-
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
-        (lambda obs: [obs], TypeError, r"Wrong gave list; it must give dist_inputs or \(dist_inputs, value\)"),
+        (lambda obs: [obs], TypeError, r"gave list; it must give dist_inputs or \(dist_inputs, value\)"),
         (lambda obs: torch.zeros(2, 5), ValueError, r"of shapes \[\[2, 5\]\] for 2 rows; wanted \[\[2, 2\], \[2\]\]"),
-        (lambda obs: (torch.zeros(2, 2), torch.zeros(3)), ValueError, r"of shapes \[\[2, 2\], \[3\]\]"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused_when_the_policy_is_built(answer, error, words):
+    model = nn.Module()
+    model.forward = answer
     with pytest.raises(error, match=words):
-        ppo(cls=TorchPolicy, model={"custom_model": wrong(answer)})
+        ppo(cls=TorchPolicy, model={"custom_model": lambda *_: model})
 
 
 def test_a_model_without_values_has_none_and_a_policy_without_a_loss_says_so():
@@ -189,14 +179,6 @@ def test_state_goes_on_elsewhere_exactly_and_shares_nothing():
     assert equal(twin.get_weights(), state["weights"])
 
 
-def test_state_of_another_network_is_refused_and_nothing_is_applied():
-    policy, other = ppo(), ppo(model={"fcnet_hiddens": [4]})
-    before = policy.get_weights()
-    with pytest.raises(ValueError, match="do not fit"):
-        policy.set_state(other.get_state())
-    assert equal(policy.get_weights(), before)
-
-
 def test_one_that_remembers_acts_on_its_states():
     policy = recurrent()
     assert policy.is_recurrent()
@@ -210,15 +192,11 @@ def test_one_that_remembers_acts_on_its_states():
     _, states, two = policy.compute_actions(OBS, states)
     np.testing.assert_allclose(states[0], 2 * OBS, rtol=1e-6)
     assert states[1]["steps"].tolist() == [2] * 6
-    again = policy.compute_actions_from_input_dict(
-        {"obs": OBS, "state_in_0": OBS, "state_in_1": {"steps": np.ones(6, np.float32)}}
-    )[2]
-    assert np.array_equal(again["vf_preds"], two["vf_preds"])
+    before = {"obs": OBS, "state_in_0": OBS, "state_in_1": {"steps": np.ones(6, np.float32)}}
+    again = policy.compute_actions_from_input_dict(before)[2]
+    for values in (again["vf_preds"], policy.compute_values(before)):
+        assert np.array_equal(values, two["vf_preds"])
     assert not np.array_equal(one["vf_preds"], two["vf_preds"])
-    values = policy.compute_values({"obs": OBS, "state_in_0": OBS, "state_in_1": {"steps": np.ones(6, np.float32)}})
-    assert np.array_equal(values, two["vf_preds"])
-    _, state, _ = policy.compute_single_action(OBS[0], policy.get_initial_state())
-    np.testing.assert_array_equal(state[0], OBS[0])
 
 
 def images(n):
@@ -227,18 +205,14 @@ def images(n):
 
 def nested(n):
     draw = np.random.default_rng(n)
-    return {
-        "a": draw.normal(size=(n, 2)).astype(np.float32),
-        "b": (draw.integers(0, 3, n), draw.integers(0, 2, (n, 4))),
-    }
+    parts = draw.integers(0, 3, n), draw.integers(0, 2, (n, 4))
+    return {"a": draw.normal(size=(n, 2)).astype(np.float32), "b": parts}
 
 
+NEST = spaces.Dict(a=spaces.Box(-9, 9, (2,)), b=spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(4)]))
 OBSERVATIONS = {
     "images": (spaces.Box(0, 255, (40, 36, 3), dtype=np.uint8), images),
-    "nested": (
-        spaces.Dict(a=spaces.Box(-9, 9, (2,)), b=spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(4)])),
-        nested,
-    ),
+    "nested": (NEST, nested),
     "rows in a list": (spaces.Box(-9, 9, (2,)), lambda n: list(nested(n)["a"])),
 }
 
