@@ -49,15 +49,6 @@ def test_leaves_of_all_kinds_lie_side_by_side(lead):
     torch.testing.assert_close(out, expected.expand(*lead, 17))
 
 
-def test_running_figures_are_of_the_flat_features():
-    encoder, _ = encoder_of(spaces.Box(-1, 1, (2, 2)), standardise=True)
-    rows = 7 + 3 * torch.randn(500, 2, 2)
-    encoder.update((rows,))
-    flat = rows.reshape(500, 4)
-    expected = (flat - flat.mean(0)) / flat.std(0, correction=0)
-    torch.testing.assert_close(encoder(rows), expected.clamp(-10, 10), atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84), (96, 64, 3), (1, 36, 36)])
 @pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
 def test_images_of_any_layout_become_features(shape, lead):

@@ -1,6 +1,3 @@
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -12,21 +9,14 @@ from swath import ExplorationType
 from swath.learn import NetworkPolicy
 from swath.learn.heads import Categorical
 
-SPACES = [
-    TWO,
-    spaces.MultiDiscrete([2, 3]),
-    spaces.MultiBinary(4),
-    spaces.Box(-1, 1, (2,)),
-    spaces.Box(-np.inf, np.inf, (2, 2)),
-]
+SPACES = [TWO, spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4), spaces.Box(-np.inf, np.inf, (2, 2))]
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 @pytest.mark.parametrize("lead", [(), (5,), (2, 5)])
-@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
-def test_it_acts_with_any_batch_dimensions_and_without(space, lead, off):
+def test_it_acts_with_any_batch_dimensions_and_without(space, lead):
     policy = small_policy(space)
-    with off():
+    with torch.inference_mode():
         action, log_prob = policy(torch.randn(*lead, 3))
     assert policy.in_keys == ["observation"]
     assert policy.out_keys == ["action", "action_log_prob"]
@@ -66,21 +56,6 @@ def test_without_a_critic_it_acts_but_knows_no_values():
     policy.update_encoder((observation,))
     with pytest.raises(ValueError, match="no critic"):
         policy.value((observation,))
-
-
-@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
-def test_copies_act_alike_and_share_nothing(duplicate):
-    policy, observation = small_policy(spaces.Box(-1, 1, (2,))), torch.randn(5, 3)
-    policy.update_encoder((10 * torch.randn(50, 3),))
-    twin = duplicate(policy)
-    mode = ExplorationType.MODE
-    expected, _ = policy(observation, exploration_type=mode)
-    assert torch.equal(twin(observation, exploration_type=mode)[0], expected)
-    with torch.no_grad():
-        for parameter in twin.parameters():
-            parameter.add_(1)
-    assert torch.equal(policy(observation, exploration_type=mode)[0], expected)
-    assert policy.device == torch.device("cpu")
 
 
 def test_observations_are_learnt_by_update_encoder_alone():

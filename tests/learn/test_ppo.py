@@ -114,17 +114,7 @@ def test_masked_frames_do_not_count_whatever_they_hold():
         learner.update(batch)
 
 
-def test_trajectories_cut_by_a_new_id_are_not_joined():
-    policy = small_policy()
-    batch = batch_of(policy, (1, 10), end_rate=0.0)
-    ids = torch.tensor([[0, 0, 0, 0, 1, 1, 1, 1, 1, 1]])
-    config = LearnerConfig(normalise_advantage=False)
-    parts = [rows_of(part, policy, config)["advantage"] for part in (batch[:, :4], batch[:, 4:])]
-    batch["collector", "traj_ids"] = ids
-    torch.testing.assert_close(rows_of(batch, policy, config)["advantage"], torch.cat(parts))
-
-
-@pytest.mark.parametrize("shape", [(50,), (5, 10), (2, 5, 10)])
+@pytest.mark.parametrize("shape", [(50,), (2, 5, 10)])
 def test_batches_of_any_shape_are_learnt_from_and_left_as_they_were(shape):
     policy = small_policy(spaces.Box(-1, 1, (2,)))
     batch = batch_of(policy, shape)
@@ -142,9 +132,9 @@ def test_batches_of_any_shape_are_learnt_from_and_left_as_they_were(shape):
 
 def test_the_learning_rate_falls_with_the_frames_learnt_from():
     policy = small_policy()
-    learner = PPO(policy, dataclasses.replace(WHOLE, total_frames=400, learning_rate=1e-3))
-    rates = [learner.update(batch_of(policy, seed=seed))["learning_rate"] for seed in range(5)]
-    assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4, 0])
+    learner = PPO(policy, dataclasses.replace(WHOLE, total_frames=200, learning_rate=1e-3))
+    rates = [learner.update(batch_of(policy, seed=seed))["learning_rate"] for seed in range(3)]
+    assert rates == pytest.approx([1e-3, 5e-4, 0])
 
 
 def test_with_a_rate_of_zero_the_policy_stays_as_it_is_though_the_running_figures_move():
@@ -192,16 +182,6 @@ def test_a_restored_learner_goes_on_bit_for_bit(space, tmp_path):
     assert (restored.frames, restored.updates) == (400, 4)
 
 
-def test_the_order_of_frames_follows_from_the_seed():
-    results = []
-    for seed in (0, 0, 1):
-        policy = small_policy()
-        PPO(policy, LearnerConfig(epochs=1, minibatch_size=10, seed=seed)).update(batch_of(policy))
-        results.append(weights_of(policy))
-    assert same(results[0], results[1])
-    assert not same(results[0], results[2])
-
-
 def test_rewards_that_are_not_finite_are_reported_at_once():
     policy = small_policy()
     batch = batch_of(policy)
@@ -238,19 +218,9 @@ def test_explained_variance_is_1_for_the_targets_and_0_for_their_mean_and_never_
 
 BAD = [
     *[("epochs", value, "a whole number, 1 or more") for value in (0, 2.5, True)],
-    ("minibatch_size", -1, "a whole number, 1 or more"),
-    ("total_frames", 0, "a whole number, 1 or more"),
-    *[("learning_rate", value, "above 0 and finite") for value in (0, -1e-3, math.inf, math.nan)],
-    ("clip", 0, "above 0 and finite"),
-    ("clip_value", 0.0, "above 0 and finite"),
-    ("max_grad_norm", 0, "above 0 and finite"),
-    *[(name, -0.1, "0 or more and finite") for name in ("value_coef", "entropy_coef")],
-    *[(name, 1.01, "between 0 and 1") for name in ("gamma", "gae_lambda", "final_lr_fraction")],
-    ("gamma", math.nan, "between 0 and 1"),
-    ("gamma", None, "between 0 and 1"),
-    ("clip", None, "above 0 and finite"),
-    ("learning_rate", True, "above 0 and finite"),
-    ("entropy_coef", "0.1", "0 or more and finite"),
+    *[("learning_rate", value, "above 0 and finite") for value in (0, math.inf, math.nan, None)],
+    ("entropy_coef", -0.1, "0 or more and finite"),
+    ("gamma", 1.01, "between 0 and 1"),
 ]
 
 
@@ -260,11 +230,7 @@ def test_a_setting_out_of_range_is_refused_with_its_name_and_value(name, value, 
         LearnerConfig(**{name: value})
 
 
-def test_the_rate_falls_along_a_line_and_stays_at_its_end():
+def test_the_rate_falls_along_a_line_and_stays_at_its_end_or_without_one():
     config = LearnerConfig(total_frames=1000, final_lr_fraction=0.1)
     assert [config.remaining(frames) for frames in (0, 500, 1000, 2000)] == pytest.approx([1, 0.55, 0.1, 0.1])
-
-
-def test_without_an_end_the_rate_stays():
     assert LearnerConfig().remaining(10**9) == 1
-    assert LearnerConfig(clip_value=0.2).clip_value == 0.2

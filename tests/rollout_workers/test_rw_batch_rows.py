@@ -166,14 +166,6 @@ class TestEpisodes:
         del batch["eps_id"]
         assert [plain(part["a"]) for part in batch.split_by_episode()] == [[0, 1, 2, 3], [4, 5]]
 
-    def test_within_sequences_cut_them(self):
-        batch = numbered([2, 3, 1])
-        batch["eps_id"] = [0, 0, 0, 1, 1, 1]
-        parts = batch.split_by_episode()
-        assert [plain(part["a"]) for part in parts] == [[0, 1, 2], [3, 4, 5]]
-        assert [plain(part["seq_lens"]) for part in parts] == [[2, 1], [2, 1]]
-        assert [plain(part["state_in_0"]) for part in parts] == [[0, 2], [3, 5]]
-
     @pytest.mark.parametrize(("key", "error"), [(None, KeyError), ("eps_id", KeyError), ("t", ValueError)])
     def test_need_a_column(self, key, error):
         with pytest.raises(error, match=key or "dones"):

@@ -165,8 +165,7 @@ def test_a_filter_is_got_from_a_callable_which_is_told_the_shape():
 
 
 @pytest.mark.parametrize(
-    ("config", "error"),
-    [("MeanStd", ValueError), (None, ValueError), (lambda shape: shape, TypeError)],
+    ("config", "error"), [("MeanStd", ValueError), (None, ValueError), (lambda shape: shape, TypeError)]
 )
 def test_what_is_no_filter_is_refused_by_name(config, error):
     with pytest.raises(error, match="observation_filter="):
@@ -193,11 +192,7 @@ def test_fewer_than_two_values_have_no_variance(shape, pushes):
 
 
 @settings(deadline=None, max_examples=30)
-@given(
-    st.sampled_from(SHAPES),
-    st.lists(st.integers(0, 6), min_size=1, max_size=5),
-    st.sampled_from([0.0, -3.0, 1e4]),
-)
+@given(st.sampled_from(SHAPES), st.lists(st.integers(0, 6), min_size=1, max_size=5), st.sampled_from([0.0, -3.0, 1e4]))
 def test_batches_of_any_size_equal_single_pushes_and_the_values_at_once(shape, sizes, centre):
     values = drawn(sum(sizes), shape, centre=centre)
     batched, single = RunningStat(shape), RunningStat(shape)
@@ -209,18 +204,6 @@ def test_batches_of_any_size_equal_single_pushes_and_the_values_at_once(shape, s
     np.testing.assert_allclose(batched.var, single.var, rtol=1e-6, atol=1e-9)
     if len(values):
         assert_knows(batched, values)
-
-
-def test_another_ones_news_are_merged_as_if_pushed_here():
-    mine, theirs = drawn(5, (3,)), drawn(9, (3,), seed=1)
-    stat, other = RunningStat((3,)), RunningStat((3,))
-    stat.push_batch(mine)
-    other.push_batch(drawn(4, (3,), seed=2))
-    other.reset_delta()
-    other.push_batch(theirs)
-    stat.update(other)
-    assert_knows(stat, np.concatenate([mine, theirs]))
-    assert (stat.num_pushes_delta, other.n) == (5, 13)
 
 
 def test_the_delta_is_exactly_what_was_pushed_since_its_reset():

