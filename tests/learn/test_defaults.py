@@ -72,5 +72,5 @@ def test_settings_follow_from_the_spaces():
 
 @pytest.mark.parametrize("field", [{"hidden": (64, 0)}, {"image_features": 0}, {"activation": "step"}])
 def test_network_settings_out_of_range_are_refused(field):
-    with pytest.raises(ValueError, match="must all be 1 or more|activation='step' is none of tanh"):
+    with pytest.raises(ValueError, match=r"must all be 1 or more|activation='step' is none of tanh"):
         NetworkConfig(**field)
