@@ -80,7 +80,8 @@ def test_views_of_the_workers():
         assert one == {
             "worker_3/frames": 10,
             "worker_3/life": 0,
-            "worker_3/state": "ready",
+            "worker_3/state": "up",
+            "worker_3/busy": False,
             "worker_3/staleness": 0,
             "worker_3/policy_version": 0,
         }
@@ -92,17 +93,17 @@ def test_views_of_the_workers():
 
 def test_repr_is_a_status_line():
     made = collector(total_frames=2000, frames_per_batch=1500)
-    assert repr(made) == "<Collector 2 envs: ready; 0 frames, version 0>"
+    assert repr(made) == "<Collector 1 worker: 1 idle; 0 frames, version 0>"
     made.next()
-    assert repr(made) == "<Collector 2 envs: ready; 1.5k frames, version 0>"
+    assert repr(made) == "<Collector 1 worker: 1 idle; 1.5k frames, version 0>"
     made.next()
     made.increment_version()
-    assert repr(made) == "<Collector 2 envs: done; 3.0k frames, version 1>"
+    assert repr(made) == "<Collector 1 worker: 1 idle; 3.0k frames, version 1>"
     made.shutdown()
-    assert repr(made) == "<Collector 2 envs: closed; 3.0k frames, version 1>"
+    assert repr(made) == "<Collector 1 worker: closed; 3.0k frames, version 1>"
     with collector(CountingEnv) as made:
         made.collection.counters.frames = 1_234_567
-        assert repr(made) == "<Collector 1 env: ready; 1.2M frames, version 0>"
+        assert repr(made) == "<Collector 1 worker: 1 idle; 1.2M frames, version 0>"
 
 
 def test_properties_say_what_was_given_or_resolved():

@@ -6,8 +6,7 @@ start ─▶ running ─▶ (pause ⇄ resume) ─▶ total reached, stopped, er
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from swath.collectors.service import CollectorService
 from swath.errors import Closed, WorkerLate
@@ -97,18 +96,6 @@ class Background:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
-
-    @contextmanager
-    def ending(self, timeout: float) -> Iterator[None]:
-        """End the thread behind what is done within, as `stop`; Ctrl-C meanwhile does not wait for the thread, too."""
-        left = timeout
-        try:
-            yield
-        except KeyboardInterrupt:
-            left = 0.0
-            raise
-        finally:
-            self.stop(left)
 
     def _release(self) -> None:
         self._collection.group.held = False

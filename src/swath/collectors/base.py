@@ -103,8 +103,11 @@ class BaseCollector(TakesWeights, ABC):
         """Stop background mode and end the workers; what closing their envs raised is raised."""
         if self._progress is not None:
             self._progress.close()
-        with self._at_end, self._background.ending(timeout):
-            self.collection.close(timeout, close_env=close_env)
+        with self._at_end:
+            try:
+                self.collection.close(timeout, close_env=close_env)
+            finally:
+                self._background.stop(timeout)
 
     def _draw(self) -> Drawn:
         """The next batch, or the end of the run."""
@@ -132,7 +135,7 @@ class BaseCollector(TakesWeights, ABC):
 
     def __repr__(self) -> str:
         """A status line."""
-        return status_line(self.collection, self._background)
+        return status_line(type(self).__name__, self.collection, self._background)
 
     def __iter__(self) -> Iterator[TensorDictBase]:
         """An iterator on the one stream of this collector: leaving a loop loses nothing, a second loop goes on."""

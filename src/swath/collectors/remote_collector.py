@@ -5,7 +5,6 @@ Weights, state, seeds, hooks and shutdown pass through to it, by the methods tha
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,22 +49,13 @@ class RemoteCollector(Responder):
 
     def __init__(self, request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
         super().__init__(request)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "frames_per_batch=", UserWarning)  # whoever asks for the share says so
-            self._collector = kind(
-                request.source.env,
-                request.policy,
-                frames_per_batch=request.frames,
-                total_frames=-1,
-                worker_idx=request.worker,
-                pre_collect_hook=request.hooks.before,
-                post_collect_hook=request.hooks.after,
-                **keywords,
-            )
+        own = {"frames_per_batch": request.frames, "worker_idx": request.worker, **keywords}
+        self._collector = kind(request.source.env, request.policy, **own)
+        self.set_hooks(request.hooks)
         self._collection = self._collector.collection
         self._ends_with_env &= isinstance(self._collector, Collector)  # others replace workers of their own
         self._collection.counters.on_episodes = self._note
-        self._episodes, self._handed, self._life = NO_EPISODES, 0, request.life
+        self._episodes, self._life = NO_EPISODES, request.life
         try:
             if self._life:
                 self._go_on_from(self._life - 1, {})
@@ -76,11 +66,6 @@ class RemoteCollector(Responder):
         except BaseException:
             self.close()
             raise
-
-    @property
-    def worker_idx(self) -> int:
-        """Index of this worker."""
-        return self._collector.worker_idx
 
     @property
     def _root(self) -> Any:
@@ -128,7 +113,6 @@ class RemoteCollector(Responder):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore what `state_dict` saved, in a new life."""
         self._collector.load_state_dict(state_dict, strict=strict)
-        self._handed = self._collection.counters.frames
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:  # noqa: ARG002  it was saved, too
         """As `load_state_dict`, leniently: also what was saved of another number of workers."""
@@ -157,7 +141,6 @@ class RemoteCollector(Responder):
         if not isinstance(batch, TensorDictBase):
             kind = type(self._collector).__name__
             raise TypeError(f"next() of {kind} gave {type(batch).__name__}; it must give a TensorDict [*B, T]")
-        self._handed += valid_frames(batch)
         return batch if batch.device is None else batch.cpu().clear_device_()
 
     def _make(self, ask: FragmentRequest) -> Parcel:  # noqa: ARG002  its frames were set at construction
@@ -168,7 +151,7 @@ class RemoteCollector(Responder):
             self._life = max(self._life, *(life_of(each)[1] for each in ids[ids >= 0].unique().tolist()))
         version = self._collection.version if versions is None else int(versions.min())
         frames, steps, episodes = valid_frames(batch), batch.shape[-1], self._episodes.tobytes()
-        head = Head(self.worker_idx, self._life, version, frames, steps, self._tally(), episodes, next_id)
+        head = Head(self._collector.worker_idx, self._life, version, frames, steps, self._tally(), episodes, next_id)
         return Parcel(head, batch)
 
     def _go_on_from(self, life: int, saved: Mapping[str, Any]) -> None:
@@ -177,10 +160,9 @@ class RemoteCollector(Responder):
         self.load_state_dict({LIFE: life, **lives, **saved}, strict=False)
 
     def _tally(self) -> Tally:
-        """What the collector counts; what it gave to a derived `next` that raised is discarded, too."""
+        """What the collector counts."""
         said = self.stats()
-        kept_back = max(0, said["frames"] - self._handed)
-        discarded = said["frames_discarded"] + said["frames_dropped"] + kept_back
+        discarded = said["frames_discarded"] + said["frames_dropped"]
         return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], discarded)
 
     def _note(self, episodes: EpisodeArray) -> None:

@@ -70,50 +70,29 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         per_worker[f"{name}/life"] = max(standing.life, record.life)
         per_worker[f"{name}/policy_version"] = record.version
         per_worker[f"{name}/staleness"] = record.lag
-        if here is None:
-            per_worker[f"{name}/state"] = "closed" if collection.gate.halted else standing.words
-            per_worker[f"{name}/busy"] = worker in busy
-        else:
-            per_worker[f"{name}/state"] = _local_state(collection, background)
+        per_worker[f"{name}/state"] = "closed" if collection.gate.halted else standing.words
+        per_worker[f"{name}/busy"] = worker in busy
     return facts, per_worker
 
 
-def status_line(collection: CollectorService, background: Background) -> str:
+def status_line(name: str, collection: CollectorService, background: Background) -> str:
     """One line: who is up, how many frames, which version."""
-    fleet = collection.group.fleet
-    if isinstance(fleet, LocalFleet):
-        return _line(collection, fleet.member.host.spec.num_envs, "env", _local_state(collection, background))
+    fleet, busy, said = collection.group.fleet, _busy(collection), dict[str, list[Standing]]()
     standings, late = fleet.standings(), len(fleet.left_behind)
-    abandoned = [f"{late} abandoned, but busy"] if late else []
-    if collection.gate.halted:
-        return _line(collection, len(standings), "worker", ", ".join(["closed", *abandoned]))
-    busy, most = _busy(collection), fleet.survival.restarts.max_per_worker
-    said: dict[str, list[Standing]] = {}
     for worker, standing in standings.items():
         state = standing.words if standing.phase != "up" else "busy" if worker in busy else "idle"
-        said.setdefault(state, []).append(standing)
-    parts = []
-    for state, those in said.items():
-        life = f" (life {those[0].restarts} of {most})" if state == "restarting" and len(those) == 1 else ""
-        parts.append(f"{len(those)} {state}{life}")
-    parts += [*abandoned, *(["collecting in the background"] if background.running else [])]
-    return _line(collection, len(standings), "worker", ", ".join(parts))
-
-
-def _line(collection: CollectorService, number: int, of: str, state: str) -> str:
+        said.setdefault("closed" if collection.gate.halted else state, []).append(standing)
+    parts = [state if state == "closed" else f"{len(those)} {state}" for state, those in said.items()]
+    if len(said.get("restarting", ())) == 1:
+        number, most = said["restarting"][0].restarts, collection.options.restarts.max_per_worker
+        parts = [f"{part} (life {number} of {most})" if part == "1 restarting" else part for part in parts]
+    parts += [f"{late} abandoned, but busy"] if late else []
+    parts += ["collecting in the background"] if background.running else []
     frames, version = collection.counters.frames, collection.version
     size, unit = (1_000_000, "M") if frames >= 1_000_000 else (1_000, "k")
     short = f"{frames / size:.1f}{unit}" if frames >= size else frames
-    plural = "" if number == 1 else "s"
-    return f"<{collection.gate.name} {number} {of}{plural}: {state}; {short} frames, version {version}>"
-
-
-def _local_state(collection: CollectorService, background: Background) -> str:
-    if collection.gate.halted:
-        return "closed"
-    if background.running:
-        return "collecting"
-    return "done" if collection.completed else "ready"
+    workers = f"{len(standings)} worker{'' if len(standings) == 1 else 's'}"
+    return f"<{name} {workers}: {', '.join(parts)}; {short} frames, version {version}>"
 
 
 def _busy(collection: CollectorService) -> set[int]:
