@@ -19,10 +19,10 @@ import numpy as np
 
 from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
+from swath.collectors.assembly import WorkerJobs
 from swath.collectors.delivery import Delivery, Joiner
 from swath.collectors.fragments import Fragments
 from swath.collectors.gather import AsReady
-from swath.collectors.jobs import WorkerJobs
 from swath.collectors.messages import Description, Head, Tally
 from swath.collectors.options import AnyOptions, Hooks, Trajectories
 from swath.collectors.service import CollectorService
@@ -113,9 +113,14 @@ def service_of(place: str, n_workers: int) -> CollectorService:
     group = Fragments(fleet, Channel(places.share), None)
     layout = Layout((ENVS,), ("observation",), ("action", "action_log_prob"))
     described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
-    jobs, gate, group.frames = WorkerJobs({}, described=described), Gate("stand-ins"), dict.fromkeys(described, FRAMES)
+    options = AnyOptions(create_env_fn="stand-ins", frames_per_batch=FRAMES)
+    jobs, gate, group.frames = (
+        WorkerJobs({}, options, described=described),
+        Gate("stand-ins"),
+        dict.fromkeys(described, FRAMES),
+    )
     return CollectorService(
-        options=AnyOptions(create_env_fn="stand-ins", frames_per_batch=FRAMES),
+        options=options,
         group=group,
         jobs=jobs,
         gather=AsReady(group, 1),

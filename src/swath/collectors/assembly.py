@@ -4,32 +4,119 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
-from swath.collectors.delivery import Delivery, Joiner
-from swath.collectors.fragments import Fragments
+from swath.collectors.delivery import Delivery, Joiner, WriteRequest
+from swath.collectors.fragments import Fragments, WorkerRecord
 from swath.collectors.gather import AsReady, InOrder
-from swath.collectors.jobs import WorkerJobs, first_worker
 from swath.collectors.messages import Description
 from swath.collectors.options import AnyOptions, Hooks
-from swath.collectors.replay import WriteRequest, client_of
+from swath.collectors.remote import build_remote
+from swath.collectors.responding import PUBLIC
 from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import WorkerRequest
+from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.errors import warn
 from swath.group.local import Gate, LocalChannel, LocalFleet
+from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
-from swath.workers.base import Handle
+from swath.workers.base import Handle, Job
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.fleet_state import FIRST
+from swath.workers.tickets import Name
 
 PRELOADED = ("swath.collectors.remote", "gymnasium", "tensordict")
 """What every worker imports in any case."""
 
 GOODBYE_S = 2.0
 """How long workers have to close their envs when what they were built for fails."""
+
+
+@dataclass
+class WorkerJobs:
+    """Makes jobs.
+
+    Attributes:
+        requests: what each worker is made of, whatever its life.
+        options: of the face.
+        writing: how they write for themselves, if they do; each life of a worker gets a client of its own.
+        hooks: called around fragments.
+        in_threads: they live in threads of this process.
+        first: the index of the first worker, as part of ids and seeds.
+        seeding: where their seeds come from; `None` if nobody has said so.
+        lives: the last life number that each worker has used; ids of a life are never used again.
+        known: what is known of workers; one may begin further lives by itself.
+        described: what workers are like, once they have said so; their next lives must be so, too.
+        key: names the collector; no other one has it.
+    """
+
+    requests: dict[int, WorkerRequest]
+    options: AnyOptions
+    writing: WriteRequest | None = None
+    hooks: Hooks = field(default_factory=Hooks)
+    in_threads: bool = False
+    first: int = 0
+    seeding: Seeding | None = None
+    lives: dict[int, int] = field(default_factory=dict)
+    known: Mapping[int, WorkerRecord] = field(default_factory=dict)
+    described: dict[int, Description] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid4().hex)
+
+    def last_life(self, worker: int) -> int:
+        """The last life number that the worker has used, as far as anybody knows; -1 for none."""
+        known = self.known.get(worker)
+        return max(self.lives.get(worker, -1), -1 if known is None else known.life)
+
+    def seed_with(self, root: int, *, static: bool = False) -> None:
+        """Say where the seeds of all workers come from, and of their next lives."""
+        envs = max(one.num_envs for one in self.described.values())
+        self.seeding = Seeding(root, static, envs, envs_only=self.in_threads)
+
+    def job(self, name: Name) -> Job:
+        """How to bring up this life of this worker.
+
+        Raises:
+            TypeError: its client of the replay buffer cannot be extended.
+        """
+        core = self.requests[name.worker]
+        life = self.lives[name.worker] = max(name.life, self.last_life(name.worker) + 1)
+        request = replace(
+            core,
+            worker=self.first + name.worker,
+            life=life,
+            seed=self.seeding,
+            hooks=Hooks() if self.options.here else self.hooks,
+            model=self.described.get(name.worker),
+            writing=self._with_client(),
+            built_by=self.key,
+        )
+        build = partial(build_remote, request)
+        return Job(build, name, core.threads, self.options.init_fn, core.resources, PUBLIC)
+
+    def _with_client(self) -> WriteRequest | None:
+        """How the next life writes: with the client that is there, or one of its own."""
+        if (given := self.writing) is None:
+            return None
+        self.writing = replace(given, client=None)
+        return given if given.client is not None else replace(given, client=client_of(self.options.replay_buffer))
+
+    def move_to(self, index: int) -> None:
+        """Be workers of collection `index` of a larger one.
+
+        Raises:
+            ValueError: trajectory ids would stop being unique.
+        """
+        n = len(self.requests)
+        if (index + 1) * n > MOST_WORKERS:
+            raise ValueError(
+                f"worker_idx={index} with {n} workers: there may be {MOST_WORKERS} workers in all, so that trajectory "
+                "ids stay unique"
+            )
+        self.first = index * n
 
 
 def assemble(
@@ -50,7 +137,7 @@ def assemble(
     """
     gate, jobs, late = Gate(name), _jobs(options, requests), tuple[int, ...]()
     cluster = {"init_config": options.ray_init_config, "workers": len(requests)} if options.backend == "ray" else {}
-    bare = jobs.before is not None
+    bare = options.init_fn is not None
     places = backend(options.backend or "direct", preload=PRELOADED, bare=bare, options=cluster)
     fleet: Fleet | LocalFleet
     channel: Channel
@@ -104,16 +191,24 @@ def _jobs(options: AnyOptions, requests: Sequence[WorkerRequest]) -> WorkerJobs:
         writing = WriteRequest(client, options.trajectories, options.track_traj_ids, cut=options.cat_dim == -1)
     elif not options.here:
         hooks = replace(hooks, postproc=None)
-    return WorkerJobs(
-        dict(enumerate(requests)),
-        options.init_fn,
-        writing,
-        options.replay_buffer,
-        in_threads=options.backend == "thread",
-        here=options.here,
-        hooks=hooks,
-        first=first_worker(options.index, len(requests)),
-    )
+    in_threads = options.backend == "thread"
+    jobs = WorkerJobs(dict(enumerate(requests)), options, writing, hooks, in_threads)
+    jobs.move_to(options.index)
+    return jobs
+
+
+def client_of(buffer: Any) -> Any:
+    """A client of a replay buffer; `None` if it has none, or is its own, which only its own process can write to.
+
+    Raises:
+        TypeError: it cannot be extended.
+    """
+    client = buffer.client() if callable(getattr(buffer, "client", None)) else None
+    if client is buffer or client is None:
+        return None
+    if not callable(getattr(client, "extend", None)):
+        raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
+    return client
 
 
 def _collection(options: AnyOptions, jobs: WorkerJobs, group: Fragments, gate: Gate) -> CollectorService:
@@ -126,8 +221,8 @@ def _collection(options: AnyOptions, jobs: WorkerJobs, group: Fragments, gate: G
             f"batches have {batch_frames} frames"
         )
     stores = [request.options.devices.storing for request in jobs.requests.values()]
-    several = not jobs.here and (options.in_order or options.trajectories.per_batch is not None)
-    hooks = jobs.hooks if jobs.here else Hooks(postproc=options.postproc)
+    several = not options.here and (options.in_order or options.trajectories.per_batch is not None)
+    hooks = jobs.hooks if options.here else Hooks(postproc=options.postproc)
     ending = group.counters, gate.require_open, options.track_traj_ids, options.replay_buffer
     enough = None if part is None else int(len(described) * part)
     service = CollectorService(
@@ -135,7 +230,7 @@ def _collection(options: AnyOptions, jobs: WorkerJobs, group: Fragments, gate: G
         group,
         jobs,
         InOrder(group, options.ahead, enough) if options.in_order else AsReady(group, options.ahead),
-        Joiner(described, stores, dim=options.cat_dim, several=several, own=jobs.here),
+        Joiner(described, stores, dim=options.cat_dim, several=several, own=options.here),
         Delivery(described[0].layout, options.trajectories, hooks, *ending),
         batch_frames,
         gate,

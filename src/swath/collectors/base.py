@@ -326,7 +326,7 @@ class BaseCollector(TakesWeights, ABC):
         return self._each([one.options.devices.storing for one in self.collection.jobs.requests.values()])
 
     def _each(self, devices: Sequence[torch.device | None]) -> Where:
-        return devices[0] if self.collection.jobs.here else list(devices)
+        return devices[0] if self.collection.options.here else list(devices)
 
     def stats(self, workers: str = "aggregate", timeout: float = 10.0) -> dict[str, Any]:  # noqa: ARG002  never waits
         """Numbers, bools and short strings on this collector; asks nobody, never blocks, works after shutdown.
@@ -379,7 +379,7 @@ class LocalCollector(BaseCollector):
             WorkerLate: a step in this process did not return in time; the envs are closed as soon as it does.
             Exception: what `env.close()` raised.
         """
-        if not (close_env or self.collection.jobs.here):
+        if not (close_env or self.collection.options.here):
             raise RuntimeError("close_env=False: the envs live in the workers and end with them; leave it out")
         patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
         try:

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from swath.collectors.delivery import ReplayWriter
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
 from swath.collectors.paths import follow
-from swath.collectors.replay import ReplayWriter
 from swath.collectors.responding import Responder
 from swath.collectors.worker import Worker
 from swath.collectors.worker_request import Seeding, WorkerRequest, thawed

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from swath.collectors.delivery import ReplayWriter
 from swath.collectors.messages import Broken, Description, FragmentRequest, Head, Tally
 from swath.collectors.options import Hooks
 from swath.collectors.paths import call_at, follow, paired
-from swath.collectors.replay import ReplayWriter
 from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.errors import Closed, FleetFailed
 from swath.group.group import Member

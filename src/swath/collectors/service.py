@@ -11,17 +11,19 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from swath.collectors.delivery import Delivery, Drawn, Joiner, Part, WholeEpisodes
 from swath.collectors.fragments import Fragments, head_of
 from swath.collectors.gather import AsReady, InOrder
-from swath.collectors.jobs import WorkerJobs, first_worker
 from swath.collectors.options import AnyOptions
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
 from swath.group.local import Gate
 from swath.rollout.episodes.statistics import joined
+
+if TYPE_CHECKING:
+    from swath.collectors.assembly import WorkerJobs
 
 POLLS_BEFORE_WARNING = 100
 
@@ -140,7 +142,7 @@ class CollectorService:
         """Set functions of the user that are called around fragments, where they are called."""
         group, jobs = self.open_group, self.jobs
         jobs.hooks = replace(jobs.hooks, **changed)
-        if jobs.here:
+        if self.options.here:
             self.delivery.hooks = jobs.hooks
         else:
             group.call("set_hooks", jobs.hooks)
@@ -155,7 +157,7 @@ class CollectorService:
         """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
         jobs = self.jobs
         with self.forgetting() as calls:
-            jobs.first = first_worker(index, len(jobs.described))
+            jobs.move_to(index)
             for worker in jobs.described:
                 jobs.lives[worker] = jobs.last_life(worker) + 1
                 calls[worker] = "move_to", jobs.first + worker

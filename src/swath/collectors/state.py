@@ -49,7 +49,7 @@ def load_fleet(
     weights = {worker: take(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part}
     version = int(saved.get("policy_version", collection.version))
     with collection.forgetting() as calls:
-        by_channel = {} if jobs.here else weights
+        by_channel = {} if collection.options.here else weights
         models: dict[int | None, dict[str, Any]] = {
             worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts
         }
@@ -64,7 +64,7 @@ def load_fleet(
             known[worker].frames = int(part.get("frames", known[worker].frames))
             known[worker].fragments = int(part.get("iter", known[worker].fragments - 1)) + 1
             jobs.lives[worker] = max(jobs.last_life(worker), last_life_of(part)) + 1
-            rest = {name: value for name, value in part.items() if name != WEIGHTS or jobs.here}
+            rest = {name: value for name, value in part.items() if name != WEIGHTS or collection.options.here}
             rest["policy_version"] = version
             calls[worker] = "restore", rest, jobs.seeding
 

@@ -15,9 +15,9 @@ import cloudpickle
 import torch
 from torch import nn
 
+from swath.collectors.delivery import WriteRequest
 from swath.collectors.messages import Description
 from swath.collectors.options import AnyOptions, EveryWorker, Hooks, LocalWorker, limit
-from swath.collectors.replay import WriteRequest
 from swath.options import OnEnvError, count, one_of
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.binding import RandomPolicy
