@@ -181,8 +181,7 @@ def _jobs(options: AnyOptions, requests: Sequence[WorkerRequest]) -> WorkerJobs:
         ValueError: what is too old cannot be left out of what is written at once.
     """
     hooks, writing = options.hooks, None
-    plain = not (options.here or any(request.make for request in requests))
-    if plain and (client := client_of(options.replay_buffer)) is not None:
+    if not options.here and (client := client_of(options.replay_buffer)) is not None:
         if options.max_staleness is not None:
             raise ValueError(
                 "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or "

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
-from swath.collectors.delivery import valid_frames
+from swath.collectors.delivery import ReplayWriter, valid_frames
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally
 from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.options import Hooks, defaults
@@ -63,6 +63,10 @@ class RemoteCollector(Responder):
                 self.seed_with(request.seed)
             elif request.copies_env:
                 self._collector.set_seed(fresh_root())
+            if request.writing is not None:
+                hooks, device = Hooks(postproc=request.hooks.postproc), request.options.devices.storing
+                where = f"worker {request.worker}"
+                self._writer = ReplayWriter(request.writing, self.describe().layout, hooks, device, where)
         except BaseException:
             self.close()
             raise
