@@ -50,3 +50,11 @@ def made_of(make: Callable[[], Any], policy: Any = Foreseen, **settings: Any) ->
     """A worker with envs that `make` makes."""
     config = AlgorithmConfig().update_from_dict(settings)
     return RolloutWorker(env_creator=lambda _: make(), default_policy_class=policy, config=config)
+
+
+def waiting_steps(worker: RolloutWorker) -> int:
+    """How many env steps were made and not handed out, which they will not be any more."""
+    assert worker.envs is not None
+    before = worker.counters["env_steps_discarded"]
+    worker.envs.sampler.discard_waiting()
+    return worker.counters["env_steps_discarded"] - before

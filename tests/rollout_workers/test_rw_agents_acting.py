@@ -237,7 +237,7 @@ def test_states_are_kept_by_agent_begin_anew_with_episodes_and_come_in_sequences
         (lambda n: np.zeros(n + 1, int), "answered actions of shape"),
         (lambda n: np.zeros((n, 2), int), "answered actions of shape"),
         (lambda n: (np.zeros(n, int), [], {"asked": np.zeros(n + 1)}), "answered an array of shape"),
-        (lambda n: (np.zeros(n, int), [], {"asked": np.zeros(n), "new": np.zeros(n)}), "nested differently"),
+        (lambda n: (np.zeros(n, int), [], {"asked": np.zeros(n), "new": np.zeros(n)}), "before they were"),
         (lambda n: (np.zeros(n, int), [np.zeros(n)], {}), "answered 1 states; its initial ones are"),
     ],
 )

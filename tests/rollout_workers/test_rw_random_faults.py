@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sampling_toys import counting_worker
+from sampling_toys import counting_worker, waiting_steps
 
 from swath.rollout_workers import DefaultCallbacks
 from swath.testing.counting import Counting, RandomScript
@@ -81,7 +81,7 @@ def test_whatever_fails_sizes_are_exact_and_no_row_is_lost(trial: int):
     with worker:
         batches, raised = sampled(worker, raises=not settings["restart_failed_sub_environments"])
         counters, told, asked = worker.counters, worker.get_metrics(), sum(worker.get_policy().asked)
-        waiting = worker.envs.sampler.waiting
+        waiting = waiting_steps(worker)
     whole = settings["batch_mode"] == "complete_episodes"
     assert all(len(batch) >= size if whole else len(batch) == size for batch in batches)
     rows: dict[int, list[Any]] = {}

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from sampling_toys import LONG, Foreseen, counting_worker, made_of
+from sampling_toys import LONG, Foreseen, counting_worker, made_of, waiting_steps
 
 from swath.errors import Closed
 from swath.rollout_workers import (
@@ -289,7 +289,7 @@ def test_vector_envs_of_all_modes_push_each_observation_once(mode: Any):
     with vector_worker(mode, Foreseen, observation_filter="MeanStdFilter") as worker:
         for _ in range(4):
             worker.sample()
-        pushed, waiting = worker.filters["default_policy"].rs.n, worker.envs.sampler.waiting
+        pushed, waiting = worker.filters["default_policy"].rs.n, waiting_steps(worker)
         episodes = sum(env.mark.episode + 1 for env in worker.env.envs)
     unseen = sum(env.mark.step == 0 for env in worker.env.envs) if mode is gym.vector.AutoresetMode.SAME_STEP else 0
     assert pushed == 4 * B * F + waiting + episodes - unseen

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sampling_toys import Foreseen, counting_worker
+from sampling_toys import Foreseen, counting_worker, waiting_steps
 
 from swath.rollout_workers import DefaultCallbacks, RolloutMetrics
 from swath.testing.counting import Counting, Script
@@ -92,7 +92,7 @@ def test_what_a_failed_step_seems_to_observe_is_not_pushed_into_the_filter(at_fi
     )
     with worker:
         batches = [worker.sample() for _ in range(3)]
-        pushed, waiting = worker.filters["default_policy"].rs.n, worker.envs.sampler.waiting
+        pushed, waiting = worker.filters["default_policy"].rs.n, waiting_steps(worker)
     resets = sum(len(env.seeds) for env in factory.made)
     assert pushed == sum(map(len, batches)) + waiting + resets
 

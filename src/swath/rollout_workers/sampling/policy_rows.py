@@ -8,33 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer
 from swath.rollout_workers.actions import ActionProcessor, answered_actions, reward_clip
-from swath.rollout_workers.batches.names import BEFORE, STATE_IN, STATE_OUT, ColumnNames, WantedColumns
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.episode import NONE, Slots
 from swath.rollout_workers.filters import NoFilter
 from swath.rollout_workers.nests import as_array, has_empty, leaves_of, map_nest, nest_of, template_of
-from swath.rollout_workers.policy import Actions, states_in
+from swath.rollout_workers.policy import states_in
 from swath.rollout_workers.preprocessors import NoPreprocessor
 
-_FIRST_ROOM = 64
-_VALUES_AT_ONCE = 256
+# In the place of a row or a policy: there is none.
+NONE = -1
+
+# Optional columns that are a field of slots and transitions.
+IF_WANTED = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
+
+# How a policy is asked: with arguments, or with one dict of columns; whichever its class overrides.
 _METHODS = "compute_actions", "compute_actions_from_input_dict"
-"""How a policy is asked: with arguments, or with one dict of columns; whichever its class overrides."""
 
-_FIELDS = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
-"""Columns that are a field of slots."""
-
-InfoOf: TypeAlias = Callable[[int, Any], Any]
-Rows: TypeAlias = Array | slice
-
-Form: TypeAlias = tuple[tuple[int, ...], np.dtype[Any]]
-"""Shape and dtype of a row."""
+_FIRST_ROOM, _VALUES_AT_ONCE = 64, 256
 
 
 class Columns:
@@ -44,10 +40,14 @@ class Columns:
         self._columns: Leaves = []
         self._room = 0
 
-    def write(self, rows: Rows, stop: int, leaves: Leaves) -> None:
+    def write(self, rows: Array | slice, stop: int, leaves: Leaves) -> None:
         """Put values in the place of rows, all of which are below `stop`."""
         if stop > self._room or not self._columns:
-            self._reserve(stop, leaves)
+            room, old = max(stop, 2 * self._room, _FIRST_ROOM), self._columns
+            self._columns = [np.zeros((room, *leaf.shape[1:]), leaf.dtype) for leaf in old or leaves]
+            for column, before in zip(self._columns, old, strict=bool(old)):
+                column[: self._room] = before
+            self._room = room
         for column, leaf in zip(self._columns, leaves, strict=True):
             column[rows] = leaf
 
@@ -60,13 +60,6 @@ class Columns:
         there = rows[rows < self._room]
         for column in self._columns:
             column[: len(there)] = column[there]
-
-    def _reserve(self, stop: int, like: Leaves) -> None:
-        room, old = max(stop, 2 * self._room, _FIRST_ROOM), self._columns
-        self._columns = [np.zeros((room, *leaf.shape[1:]), leaf.dtype) for leaf in old or like]
-        for column, before in zip(self._columns, old, strict=bool(old)):
-            column[: self._room] = before
-        self._room = room
 
 
 class PolicyRows:
@@ -81,9 +74,7 @@ class PolicyRows:
         policy: it.
         clip: what becomes of rewards; None: nothing.
         wanted: optional columns that it reads, and that its batches have.
-        sees_episodes: it is shown `Episode` objects.
         processor: of actions.
-        count: how many observations are kept.
 
     Raises:
         ValueError: it requires a view that is not served, or begins with states that are empty.
@@ -97,34 +88,18 @@ class PolicyRows:
         self.clip = reward_clip(setting("clip_rewards"))
         self.processor = ActionProcessor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions"))
         self.wanted = WantedColumns.of(self.policy.view_requirements)
-        self.sees_episodes = bool(getattr(self.policy, "looks_at_episodes", True))
         asked = next(name for base in type(self.policy).__mro__ for name in _METHODS if name in vars(base))
         self._by_dict = asked == _METHODS[1]
-        self.count = 0
         self._explores = partial(setting, "explore")
         self._pack = packer(self.preprocessor.leaves)
-        self._changes_nothing = isinstance(self.preprocessor, NoPreprocessor)
-        self._seen = template_of(self.preprocessor.observation_space)
-        self.acted, self._action = action_leaves(space), template_of(space)
-        self._initial = _initial_states(self.policy)
-        self._observations = Columns()
-        self._answers = Columns()
-        self._values = Columns()
-        self._unvalued: list[Rows] = []
-        self._forms: list[Form] = []
-        self._plain: list[Any] | None = None
-        self._layout: dict[str, Any] = {}
-
-    @property
-    def remembers(self) -> bool:
-        """Whether it is shown what it has answered before."""
-        return bool(self._initial or self.wanted.input.intersection(BEFORE))
-
-    @property
-    def passes_on(self) -> bool:
-        """Whether it sees what the envs show."""
-        self._filter = self._filters.get(self.policy_id, self._filter)  # the last one of a policy that is removed
-        return self._changes_nothing and isinstance(self._filter, NoFilter)
+        self._seen, self._action = template_of(self.preprocessor.observation_space), template_of(space)
+        self._acted, self._initial = action_leaves(space), _initial_states(self.policy)
+        self._observations, self._answers, self._values = Columns(), Columns(), Columns()
+        self._count = 0
+        self._unvalued: list[Array] = []
+        self._layout: dict[str, Any] = {}  # names and nests of what it answered first
+        self._forms: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
+        self._usual: list[Any] | None = None
 
     def packed(self, raw: Sequence[Any]) -> Leaves:
         """Observations as envs return them, as leaves `[n, …]`.
@@ -137,36 +112,31 @@ class PolicyRows:
             raise error
         return leaves
 
-    def filtered(self, raw: Leaves) -> Leaves:
-        """Observations, none of which is a stray, as the policy sees them.
+    def observe(self, raw: Leaves) -> Array:
+        """Keep observations, none of which is a stray, as the policy sees them: their rows.
 
         Raises:
             Exception: what the filter raised.
         """
-        if self.passes_on:
-            return raw
-        seen = self.preprocessor.transform_batch(raw)
-        try:
-            return leaves_of(self._filter(seen), self._seen)
-        except Exception as error:
-            error.add_note(f"raised by the observation filter of {self.policy_id!r}")
-            raise
+        self._filter = self._filters.get(self.policy_id, self._filter)  # the last one of a policy that is removed
+        if not (isinstance(self.preprocessor, NoPreprocessor) and isinstance(self._filter, NoFilter)):
+            seen = self.preprocessor.transform_batch(raw)
+            try:
+                raw = leaves_of(self._filter(seen), self._seen)
+            except Exception as error:
+                error.add_note(f"raised by the observation filter of {self.policy_id!r}")
+                raise
+        start, self._count = self._count, self._count + len(raw[0])
+        self._observations.write(slice(start, self._count), self._count, raw)
+        return np.arange(start, self._count)
 
-    def keep_observed(self, leaves: Leaves) -> int:
-        """Keep what the policy sees: the first of the rows."""
-        start, stop = self.count, self.count + len(leaves[0])
-        self._observations.write(slice(start, stop), stop, leaves)
-        self.count = stop
-        return start
-
-    def ask(self, seen: Leaves, rows: Rows, slots: Slots, ids: Array, info_of: InfoOf, explore: bool | None) -> Leaves:
-        """Let the policy answer the latest observations of these slots, and keep what it answers: leaves of actions.
+    def ask(self, rows: Array, slots: Any, ids: Array, info_of: Callable[[int, Any], Any], explore: Any) -> Leaves:
+        """Let the policy answer the observations in these rows, and keep what it answers: leaves of actions.
 
         Args:
-            seen: the observations, which are kept in these rows.
-            rows: where they are.
-            slots: who acts.
-            ids: of those who do.
+            rows: the latest observations of slots.
+            slots: all `Slots`.
+            ids: the slots that act.
             info_of: what an env said to an agent with its latest observation.
             explore: whether actions are sampled; None: as the policy's settings say.
 
@@ -174,50 +144,58 @@ class PolicyRows:
             ValueError: an answer that has not one row per slot, or does not fit those before.
             Exception: what the policy raised.
         """
-        columns = {ColumnNames.OBS: nest_of(self._seen, seen)}
+        policy, of = self.policy, slots.fields
+        columns = {ColumnNames.OBS: nest_of(self._seen, self._observations.take(rows))}
         if self._initial:
-            columns |= self.states(slots.table["before"][ids])
-        for name in self.wanted.input:
-            columns[name] = self._optional(name, slots, ids, info_of)
-        policy = self.policy
+            columns |= self.states(of["before"][ids])
+        if self.wanted.input:
+            columns |= self._optional(slots, ids, info_of)
         how = {
             "explore": self._explores() if explore is None else explore,
             "timestep": policy.global_timestep,
-            "episodes": self._episodes_of(slots, ids) if self.sees_episodes else None,
+            "episodes": None,
         }
+        if getattr(policy, "looks_at_episodes", True):
+            how["episodes"] = [slots.episodes[env] for env in of["env"][ids].tolist()]
         if getattr(policy, "values_later", False):
             how["with_values"] = False
             self._unvalued.append(rows)
-        answer, states, extras = self._asked(columns, how)
+        if self._by_dict:
+            answer, states, extras = policy.compute_actions_from_input_dict(SampleBatch(columns), **how)
+        else:
+            answer, states, extras = policy.compute_actions(
+                columns[ColumnNames.OBS],
+                states_in(columns) if self._initial else [],
+                prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),
+                prev_reward_batch=columns.get(ColumnNames.PREV_REWARDS),
+                info_batch=columns.get(ColumnNames.INFOS),
+                **how,
+            )
         if len(states) != len(self._initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
-        actions = answered_actions(type(policy).__name__, self.acted, answer, len(ids))
+        actions = answered_actions(type(policy).__name__, self._acted, answer, len(rows))
         if states:
             extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
-        self._answers.write(rows, self.count, [*actions, *self._flat(extras, len(ids))])
+        self._answers.write(rows, self._count, [*actions, *self._flat(extras, len(rows))])
         return actions
 
     def add_values(self) -> None:
         """Ask for the values of the observations that were acted on since the last call."""
-        acted = [np.arange(each.start, each.stop) if isinstance(each, slice) else each for each in self._unvalued]
-        rows = np.concatenate([np.empty(0, np.int64), *acted])
-        for start in range(0, len(rows), _VALUES_AT_ONCE):
-            part = rows[start : start + _VALUES_AT_ONCE]
-            self._values.write(part, self.count, [self.policy.compute_values({ColumnNames.OBS: self.observed(part)})])
-        self._unvalued = []
+        if not self._unvalued:
+            return
+        rows, self._unvalued = np.concatenate(self._unvalued), []
+        for part in np.split(rows, range(_VALUES_AT_ONCE, len(rows), _VALUES_AT_ONCE)):
+            values = self.policy.compute_values({ColumnNames.OBS: self.observed(part)})
+            self._values.write(part, self._count, [values])
 
     def observed(self, rows: Array) -> Any:
         """Observations, `[n, …]`."""
-        return nest_of(self._seen, self.seen(rows))
-
-    def seen(self, rows: Array) -> Leaves:
-        """The leaves of observations."""
-        return self._observations.take(rows)
+        return nest_of(self._seen, self._observations.take(rows))
 
     def answered(self, rows: Array) -> dict[str, Any]:
         """The columns of what the policy answered to the observations in these rows."""
         leaves = iter(self._answers.take(rows))
-        columns = {name: nest_of(template, leaves) for name, template in self._layout.items()}
+        columns = {name: nest_of(first, leaves) for name, first in self._layout.items()}
         return columns | dict(zip([ColumnNames.VF_PREDS], self._values.take(rows), strict=False))
 
     def states(self, before: Array) -> dict[str, Any]:
@@ -228,64 +206,62 @@ class PolicyRows:
 
     def actions_at(self, before: Array) -> Any:
         """The actions in these rows, `[n, …]`; zeros for no row."""
-        none = nest_of(self._action, [np.zeros(leaf.shape, leaf.dtype) for leaf in self.acted])
+        none = nest_of(self._action, [np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted])
         return self._after(before, ColumnNames.ACTIONS, none)
 
     def keep(self, needed: Array) -> Array:
         """Keep these rows only: where each row is from now on, and `NONE` at the end."""
-        kept = np.unique(needed[needed >= 0])
-        moved = np.full(self.count + 1, NONE)
+        kept = np.unique(needed[needed != NONE])
+        moved = np.full(self._count + 1, NONE)
         moved[kept] = np.arange(len(kept))
         for columns in (self._observations, self._answers, self._values):
             columns.keep(kept)
-        self.count = len(kept)
+        self._count = len(kept)
         return moved
 
-    def _asked(self, columns: dict[str, Any], how: dict[str, Any]) -> Actions:
-        """What the policy answers to columns, by the one of its two methods that its class defines."""
-        answer: Actions
-        if self._by_dict:
-            answer = self.policy.compute_actions_from_input_dict(SampleBatch(columns), **how)
-            return answer
-        answer = self.policy.compute_actions(
-            columns[ColumnNames.OBS],
-            states_in(columns) if self._initial else [],
-            prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),
-            prev_reward_batch=columns.get(ColumnNames.PREV_REWARDS),
-            info_batch=columns.get(ColumnNames.INFOS),
-            **how,
-        )
-        return answer
-
-    def _episodes_of(self, slots: Slots, ids: Array) -> list[Any]:
-        return [slots.episodes[env] for env in slots.table["env"][ids].tolist()]
+    def _optional(self, slots: Any, ids: Array, info_of: Any) -> dict[str, Any]:
+        """The optional columns for slots."""
+        of, agents, made = slots.fields, slots.agents[ids], {}
+        for name in self.wanted.input:
+            if name == ColumnNames.PREV_ACTIONS:
+                made[name] = self.actions_at(of["before"][ids])
+            elif name == ColumnNames.INFOS:
+                made[name] = [info_of(*who) for who in zip(of["env"][ids].tolist(), agents, strict=True)]
+            else:
+                made[name] = of[IF_WANTED[name]][ids] if name in IF_WANTED else agents.copy()
+        return made
 
     def _flat(self, answered: dict[str, Any], n_rows: int) -> Leaves:
-        """The leaves of what was answered beside actions, in the order of the first answer."""
-        misfits = f"answers of the policy {self.policy_id!r} do not fit those before"
-        if not self._layout:
-            self._layout = {ColumnNames.ACTIONS: self._action, **answered}
-        plain = [(name, getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) for name, leaf in answered.items()]
-        if plain == self._plain:
+        """The leaves of what was answered beside actions, in the order of the first answer.
+
+        Raises:
+            ValueError: they are not those of the first answer, or have not one row per observation.
+        """
+        asked = [(name, getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) for name, leaf in answered.items()]
+        if asked == self._usual:
             return [*answered.values()]
-        if len(answered) != len(self._layout) - 1 or not answered.keys() <= self._layout.keys():
-            named = f"nested differently: {[*answered]}; before they were {[*self._layout][1:]}"
-            raise ValueError(f"{misfits}: {named}")
-        leaves: Leaves = []
-        for name, template in self._layout.items():
-            for part in leaves_of(answered[name], template) if name in answered else ():
-                leaf = as_array(part)
-                if leaf.shape[:1] != (n_rows,):
-                    raise ValueError(f"the policy answered an array of shape {leaf.shape} to {n_rows} observations")
-                leaves.append(leaf)
+        self._layout = self._layout or {ColumnNames.ACTIONS: self._action, **answered}
+        _, *names = self._layout
+        if answered.keys() != {*names}:
+            raise ValueError(
+                f"policy {self.policy_id!r} answered {[*answered]} beside actions; before they were {names}"
+            )
+        leaves = [as_array(leaf) for name in names for leaf in leaves_of(answered[name], self._layout[name])]
         forms = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
-        if forms != self._forms and not _hold(self._forms, forms):
-            now, before = ([(shape, str(dtype)) for shape, dtype in each] for each in (forms, self._forms))
-            raise ValueError(f"{misfits}: arrays of shapes and dtypes {now} per row; before they were {before}")
         self._forms = self._forms or forms
-        in_order = [*answered] == [*self._layout][1:] and forms == self._forms
-        if in_order and all(type(leaf) is np.ndarray for leaf in answered.values()):
-            self._plain = plain  # such answers need no other look
+        fits = forms == self._forms or all(
+            now == then
+            and np.can_cast(given, kept, "same_kind")  # float32 after float64, never a float after an integer
+            for (now, given), (then, kept) in zip(forms, self._forms, strict=True)
+        )
+        if not fits or any(leaf.shape[:1] != (n_rows,) for leaf in leaves):
+            now = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
+            raise ValueError(
+                f"policy {self.policy_id!r} answered arrays {now} to {n_rows} observations; before they were "
+                f"{self._forms} per row"
+            )
+        if [*answered] == names and all(type(leaf) is np.ndarray for leaf in answered.values()):
+            self._usual = asked  # such answers need no other look
         return leaves
 
     def _after(self, rows: Array, name: str, default: Any) -> Any:
@@ -297,22 +273,6 @@ class PolicyRows:
         if missing.any():
             map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, default)
         return column
-
-    def _optional(self, name: str, slots: Slots, ids: Array, info_of: InfoOf) -> Any:
-        if name == ColumnNames.PREV_ACTIONS:
-            return self.actions_at(slots.table["before"][ids])
-        if name in _FIELDS:
-            return slots.table[_FIELDS[name]][ids].copy()
-        agents = slots.agents[ids].copy()
-        if name == ColumnNames.AGENT_ID:
-            return agents
-        return [info_of(env, agent) for env, agent in zip(slots.table["env"][ids].tolist(), agents, strict=True)]
-
-
-def _hold(first: Sequence[Form], now: Sequence[Form]) -> bool:
-    """Whether arrays of the first forms take these; float32 may follow float64, a float never an integer."""
-    fits = [a == b and np.can_cast(given, kept, "same_kind") for (a, kept), (b, given) in zip(first, now, strict=False)]
-    return not first or (len(first) == len(now) and all(fits))
 
 
 def _initial_states(policy: Any) -> list[Any]:

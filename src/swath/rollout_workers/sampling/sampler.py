@@ -21,24 +21,20 @@ from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.policy_spec import mapper
-from swath.rollout_workers.episode import LONE_AGENT, NONE, Episode, Slots
-from swath.rollout_workers.hosts.many_agents import ManyAgents
-from swath.rollout_workers.hosts.slot_host import LoneAgents, SlotHost
+from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.hosts.slot_host import LoneAgents, ManyAgents, SlotHost
 from swath.rollout_workers.metrics import RolloutMetrics
-from swath.rollout_workers.sampling.batches import BatchMaker, Info
+from swath.rollout_workers.sampling.batches import BatchMaker
 from swath.rollout_workers.sampling.policy_rows import PolicyRows
-from swath.rollout_workers.sampling.progress import EnvProgress, Quota
+from swath.rollout_workers.sampling.slots import Quota, Slots
 
 T = TypeVar("T")
 
-_ROWS = ("row", "acted", "before")
-_WHERE = ("step", "env", "episode", "agent")
-
+# Callbacks that take episodes: before the reset, before the first action, after each step, at the end.
 _WATCHED = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
-"""Callbacks that take episodes: before the reset, before the first action, after each step, at the end."""
 
+# Steps after which an episode is warned of, where only whole ones are handed out.
 LONG = 5_000
-"""Steps after which an episode is warned of, where only whole ones are handed out."""
 
 
 class Sampler:
@@ -57,34 +53,19 @@ class Sampler:
     quota: Quota
 
     def __init__(self, envs: Any, lone: str | None, counts: dict[str, int]) -> None:
-        worker, host, laps = envs.worker, envs.host, envs.laps
-        n = host.spec.num_envs
-        self.counts, self._envs, self._worker, self._lone = counts, envs, worker, lone
-        self._failures, self._laps = envs.failures, envs.laps
-        self._slots = Slots(n)
-        self._transitions, self._progress = self._slots.transitions, EnvProgress(self._slots.clocks)
-        self._slots.waiting = self._waiting
-        self._policies: dict[int, PolicyRows] = {}
+        self.counts, self._envs, self._worker, self._lone = counts, envs, envs.worker, lone
+        self._failures, self._laps, n_envs = envs.failures, envs.laps, envs.host.spec.num_envs
+        self._slots = Slots(n_envs)
+        known = envs.host, self._slots, envs.laps, self._announce
         self._host: SlotHost = (
-            ManyAgents(host, self._slots, laps, self._rows_of)
-            if lone is None
-            else LoneAgents(host, self._slots, laps, self._rows_of(lone))
+            ManyAgents(*known, self._rows_of) if lone is None else LoneAgents(*known, self._rows_of(lone))
         )
-        self._host.announce = self._announce
-        self._episodes: dict[int, Episode] = {}
-        self._maker = BatchMaker(worker, self._episodes, self._agent, self._infos_of, envs.unroll_ids)
-        self._listening = {event: listeners(worker.callbacks, event) for event in _WATCHED}
-        looked_at = [
-            rows.sees_episodes or self._maker.is_chunk_by_chunk(rows.policy) for rows in self._policies.values()
-        ]
-        self._watched = lone is None or any(self._listening.values()) or any(looked_at)
-        self._running = [NONE] * n
-        self._stage = Stage([], list(range(n)))
-        self._rules = Rules(StepLimit.of(host.spec), self._begin, envs.failures)
-        self._created: set[int] = set()
-        self._ended: list[tuple[int, Episode]] = []
+        self._maker = BatchMaker(envs.worker, self._slots, self._host.infos_at, envs.unroll_ids)
+        self._listening = {event: listeners(envs.worker.callbacks, event) for event in _WATCHED}
+        self._stage = Stage([], list(range(n_envs)))
+        self._rules = Rules(StepLimit.of(envs.host.spec), self._begin, envs.failures)
+        self._ended: list[Episode] = []
         self._warned: set[int] = set()
-        self._failed_at: dict[int, int] = {}
 
     def sample(self, version: int, explore: bool | None, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """Hand out what is made of batches by policy id; there is none of a policy without rows.
@@ -100,27 +81,21 @@ class Sampler:
                 is made of them loses those.
         """
         self._let_go_of_replaced()
-        host = self._host
+        host, slots = self._host, self._slots
         host.version, host.explore = version, explore
         source = steps(host, host, self._stage, self._rules)
         try:
-            while (cuts := self._progress.cuts(self.quota, len(self._transitions))) is None:
+            while (cuts := slots.cuts(self.quota)) is None:
                 try:
-                    for _ in range(self._progress.missing(self.quota)):
+                    for _ in range(slots.missing(self.quota)):
                         self._step(source)
                 except EnvRaised as raised:
                     self._raise(raised)
                     source = steps(host, host, self._stage, self._rules)
         finally:  # weights may be others in the next call
-            host.flush()
-            for rows in self._policies.values():
+            for rows in slots.policies.values():
                 rows.add_values()
         return self._handed_out(cuts, complete)
-
-    @property
-    def waiting(self) -> int:
-        """Env steps that were made, and not handed out yet."""
-        return self._progress.waiting
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of others."""
@@ -129,132 +104,101 @@ class Sampler:
             if env not in self._stage.due:
                 self._give_up(env)
         self._failures.start_over()
-        self._created.clear()
         self._stage.due = list(everyone)
 
     def discard_waiting(self) -> None:
         """What waits is not handed out any more."""
-        self.counts["env_steps_discarded"] += self._progress.waiting
-        self._progress.hand_out(self._progress.clocks.copy())
+        _, env_steps = self._slots.hand_out(self._slots.clocks.copy())
+        self.counts["env_steps_discarded"] += env_steps
         self._end(())
 
-    def _rows_of(self, policy: str | int) -> PolicyRows:
-        """The rows of a policy, by its id those of the policy that has it now."""
-        if isinstance(policy, int):
-            return self._policies[policy]
-        for rows in self._policies.values():
-            if rows.policy_id == policy:
+    def _rows_of(self, policy_id: str) -> PolicyRows:
+        """The rows of the policy that has this id now."""
+        policies = self._slots.policies
+        for rows in policies.values():
+            if rows.policy_id == policy_id:
                 return rows
-        number = max(self._policies, default=-1) + 1
-        self._policies[number] = PolicyRows(self._worker, policy, number)
-        return self._policies[number]
+        number = max(policies, default=-1) + 1
+        policies[number] = PolicyRows(self._worker, policy_id, number)
+        return policies[number]
 
     def _let_go_of_replaced(self) -> None:
         """Where another policy has got the id to which agents are bound, their episodes are discarded."""
-        now, table = self._worker.policy_map, self._slots.table
-        for rows in [
-            each for each in self._policies.values() if now.get(each.policy_id, each.policy) is not each.policy
-        ]:
-            bound = np.unique(table["env"][table["policy"] == rows.number]).tolist()
-            for env in bound:
-                if env not in self._stage.due:
-                    self._discard(env)
-            self._stage.due = sorted({*self._stage.due, *bound})
-            self._transitions.take(self._transitions.table["policy"] == rows.number)
-            del self._policies[rows.number]
+        now, slots = self._worker.policy_map, self._slots
+        for number, rows in [*slots.policies.items()]:
+            if now.get(rows.policy_id, rows.policy) is not rows.policy:
+                bound = np.unique(slots.table["env"][slots.table["policy"] == number]).tolist()
+                for env in {*bound}.difference(self._stage.due):
+                    self.counts["env_steps_discarded"] += slots.discard(env)
+                self._stage.due = sorted({*self._stage.due, *bound})
+                slots.pick(slots.transitions["policy"] == number)
+                del slots.policies[number]
 
     def _step(self, source: Iterator[Step]) -> None:
         """Make a step of all envs; what it led to is written before anything is raised."""
-        self._failed_at.clear()
+        failures = self._failures
         self._laps.step()
         try:
             self._write(next(source))
             self._laps.lap("env_wait")
         finally:
-            if self._failures.raised:
-                raised, self._failures.raised = self._failures.raised, []
-                self._report(raised)
-        if self._failures.fatal is not None:
-            raise self._failures.fatal
+            raised, failures.raised = failures.raised, []
+            self.counts["episodes_faulty"] += len(raised)
+            for env, error in raised:
+                self._envs.log.add([RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error))])
+                self._call("on_episode_end", env, error)
+        if failures.fatal is not None:
+            raise failures.fatal
 
     def _raise(self, raised: EnvRaised) -> None:
         """Raise what an env has raised, with a note of where, unless that is allowed."""
-        failures, env = self._failures, raised.env
+        failures, env, episode = self._failures, raised.env, self._slots.episode(raised.env)
+        where = f"step {episode.length} of its episode, counted from 0" if episode.has_begun else "a reset"
         fatal, failures.fatal = failures.fatal, None
         if failures.lost:
             self.start_over()
         if fatal is not None:
-            seed, step = self._host.seed_of(env), self._failed_at.pop(env, None)
-            where = "a reset" if step is None else f"step {step} of its episode, counted from 0"
-            raised.cause.add_note(f"raised by sub-env {env} (last seed {seed}) in {where}")
+            raised.cause.add_note(f"raised by sub-env {env} (last seed {self._host.seed_of(env)}) in {where}")
             raise raised.cause from raised.cause.__cause__
 
     def _write(self, step: Step) -> None:
         """Write down what a step led to, then call who wants to be called."""
-        slots, progress = self._slots, self._progress
+        slots, ended = self._slots, step.ended.envs.tolist()
         self._host.settle(step)
-        self._host.note(step.info)
-        slots.lengths += 1
-        slots.clocks += 1
-        if step.void:
-            slots.lengths[list(step.void)] -= 1
-            slots.clocks[list(step.void)] -= 1
-        over = step.ended.envs.tolist()
-        for env in [env for env in step.void if env in over]:
-            over.remove(env)
-            self._failed_at[env] = int(slots.lengths[env])
-            self._give_up(env)
-        for env in over:
-            progress.over[env] = progress.clocks[env]
-            if self.quota.by_agents:
-                progress.agents_over += self._waiting(self._episode(env))[1]
+        slots.count(step)
+        for env in step.void:
+            if env in ended:
+                ended.remove(env)
+                self._give_up(env)
+        slots.over[ended] = slots.clocks[ended]
         if self.quota.whole:
             self._warn_of_long()
         try:
-            if self._listening["on_episode_step"]:
-                stepped = [env for env in range(len(slots.lengths)) if env not in step.void]
-                self._call("on_episode_step", stepped, slots.episodes)
+            for env in range(len(slots.episodes)) if self._listening["on_episode_step"] else ():
+                if env not in step.void:
+                    self._call("on_episode_step", env, slots.episodes[env])
         finally:
-            if self._watched:
-                self._ended += [(env, self._episode(env)) for env in over]
-                if not self._maker.listeners:  # else when their rows were post-processed
-                    self._end(())
-            elif over:
-                self._report_ends([self._metrics(env) for env in over])
+            for env in ended:
+                slots.episode(env).keep()
+                self._ended.append(slots.episode(env))
+            if self._ended and not self._maker.listeners:  # else when their rows were post-processed
+                self._end(())
 
     def _end(self, waiting: Collection[int]) -> None:
         """Call `on_episode_end` of the episodes that have ended, but for those that wait; then report them."""
-        ended = [(env, episode) for env, episode in self._ended if episode.episode_id not in waiting]
-        if not ended:
-            return
-        self._ended = [(env, episode) for env, episode in self._ended if episode.episode_id in waiting]
+        ended = [episode for episode in self._ended if episode.episode_id not in waiting]
+        self._ended = [episode for episode in self._ended if episode.episode_id in waiting]
         try:
-            for env, episode in ended:
-                self._call("on_episode_end", [env], {env: episode})
+            for episode in ended:
+                self._call("on_episode_end", episode.env_id, episode)
         finally:  # callbacks may have added to what is reported
-            self._report_ends([RolloutMetrics.of(episode, self._laps.get()) for _, episode in ended])
-
-    def _report_ends(self, ended: list[RolloutMetrics]) -> None:
-        self.counts["episodes"] += len(ended)
-        self._envs.log.add(ended)
-
-    def _metrics(self, env: int) -> RolloutMetrics:
-        """What is reported of an episode of one agent that nobody has looked at."""
-        record = self._slots.table[env]
-        total = float(record["total"])
-        return RolloutMetrics(
-            int(self._slots.lengths[env]),
-            total,
-            {(LONE_AGENT, self._lone): total},
-            perf_stats=self._laps.get(),
-            episode_reward_raw=float(record["raw"]),
-            env_index=env,
-        )
+            self.counts["episodes"] += len(ended)
+            self._envs.log.add([RolloutMetrics.of(episode, self._laps.get()) for episode in ended])
 
     def _warn_of_long(self) -> None:
         """Warn, once per sub-env, of episodes that are waited for in vain."""
-        lengths, most = self._slots.lengths, max(LONG, 10 * self.quota.length)
-        for env in (lengths > most).nonzero()[0].tolist() if lengths.max() > most else ():
+        lengths = self._slots.lengths
+        for env in np.flatnonzero(lengths > max(LONG, 10 * self.quota.length)).tolist():
             if env not in self._warned:
                 self._warned.add(env)
                 warn(
@@ -263,128 +207,58 @@ class Sampler:
                 )
 
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
-        """Episodes are about to begin in these envs."""
-        worker, lone = self._worker, self._lone
+        """Episodes are about to begin in these envs, where that was not said before."""
+        worker, slots, lone = self._worker, self._slots, self._lone
         for env in envs:
-            if env not in self._created:
-                self._running[env] = number = next(self._envs.episode_ids)
-                self._created.add(env)
-                if not self._watched:
-                    self._host.enter(env, number, None)
-                    continue
+            running = slots.episodes[env]
+            if running is None or running.has_begun:
                 mapping = mapper(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
-                episode = Episode(number, env, self._slots, worker.policy_map, mapping, worker)
-                self._host.enter(env, number, episode)
-                self._episodes[number] = episode
-                self._call("on_episode_created", [env], self._slots.episodes)
+                number = next(self._envs.episode_ids)
+                episode = Episode(number, env, slots, worker, worker.policy_map, mapping)
+                self._host.enter(env, episode)
+                self._call("on_episode_created", env, episode)
         return envs, None
 
     def _announce(self, env: int) -> None:
         """The policies are about to be asked for the first step of an episode."""
-        self._created.discard(env)
-        self._call("on_episode_start", [env], self._slots.episodes)
+        self._call("on_episode_start", env, self._slots.episodes[env])
 
-    def _call(self, event: str, envs: Sequence[int], episodes: Any) -> None:
-        """Call who listens to an event, with the episode of each env, by env, or with what was raised in its place."""
-        listening, worker, view = self._listening[event], self._worker, self._envs.view
-        for env in envs if listening else ():
+    def _call(self, event: str, env: int, episode: Any) -> None:
+        """Call who listens to an event, with the episode of an env, or with what was raised in its place."""
+        worker, view = self._worker, self._envs.view
+        for listener in self._listening[event]:
             shown = view.envs
-            for listener in listening:
-                listener(
-                    episode=episodes[env],
-                    worker=worker,
-                    env_runner=worker,
-                    base_env=view,
-                    env=shown[env] if env < len(shown) else None,
-                    policies=worker.policy_map,
-                    env_index=env,
-                )
-
-    def _episode(self, env: int) -> Episode:
-        episode = self._slots.episodes[env]
-        assert episode is not None
-        return episode
+            listener(
+                episode=episode,
+                worker=worker,
+                env_runner=worker,
+                base_env=view,
+                env=shown[env] if env < len(shown) else None,
+                policies=worker.policy_map,
+                env_index=env,
+            )
 
     def _give_up(self, env: int) -> None:
         """An episode ends before its time: with its last good row, or, where only whole ones count, without a trace."""
         if self.quota.whole:
-            self._discard(env)
-            return
-        self._host.flush()
-        table, slots = self._transitions.table, self._slots.table
-        for slot in np.flatnonzero((slots["env"] == env) & (slots["policy"] != NONE) & ~slots["over"]).tolist():
-            mine = np.flatnonzero((table["episode"] == self._running[env]) & (table["agent"] == slots["agent"][slot]))
-            table["truncated"][mine[-1:]] = True
-            slots["over"][slot], slots["acted"][slot] = True, NONE
-
-    def _discard(self, env: int) -> None:
-        """All that is here of the running episode of an env is not handed out."""
-        self._host.flush()
-        self._transitions.take(self._transitions.table["episode"] == self._running[env])
-        self.counts["env_steps_discarded"] += self._progress.discard(env, int(self._slots.lengths[env]))
+            self.counts["env_steps_discarded"] += self._slots.discard(env)
+        else:
+            self._slots.cut_short(env)
 
     def _handed_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """What is made of all that lies before the cuts."""
-        table, env_steps = self._transitions.table, int((cuts - self._progress.handed).sum())
-        taken = self._transitions.take(table["clock"] < cuts[table["env"]])
-        self._progress.hand_out(cuts)
+        slots = self._slots
+        taken, env_steps = slots.hand_out(cuts)
         try:
-            batches = self._maker.make(list(self._policies.values()), taken)
-            if self._ended:
-                self._end({*self._transitions.table["episode"].tolist()})
+            batches = self._maker.make(taken)
+            self._end({*slots.transitions["episode"].tolist()})
             n_rows = sum(batch.count for batch in batches.values())
             whole = complete(batches, env_steps)
         except BaseException:
             self.counts["env_steps_discarded"] += env_steps
             raise
         finally:
-            self._make_room()
+            slots.make_room(self._worker.policy_map)
         self.counts["env_steps_sampled"] += env_steps
         self.counts["agent_steps_sampled"] += n_rows
         return whole
-
-    def _make_room(self) -> None:
-        """Forget rows, infos, episodes and policies to which nothing refers any more."""
-        tables = self._slots.table, self._transitions.table
-        for number, rows in list(self._policies.items()):
-            own = [(table, table["policy"] == number) for table in tables]
-            if not (any(which.any() for _, which in own) or rows.policy_id in self._worker.policy_map):
-                del self._policies[number]
-                continue
-            referring = [(table[name], which) for table, which in own for name in _ROWS]
-            moved = rows.keep(np.concatenate([field[which] for field, which in referring]))
-            for field, which in referring:
-                field[which] = moved[field[which]]
-        slots, waiting = tables
-        for step in self._host.infos.keys() - {*waiting["step"].tolist(), *slots["step"].tolist()}:
-            del self._host.infos[step]
-        for episode in self._episodes.keys() - {*self._running, *waiting["episode"].tolist()}:
-            del self._episodes[episode]
-
-    def _waiting(self, episode: Episode) -> tuple[int, int]:
-        """How many env steps, and how many transitions, of a running episode were not handed out yet."""
-        self._host.flush()
-        env = episode.env_id
-        waits = int(self._progress.clocks[env] - self._progress.handed[env])
-        agent_steps = int(np.count_nonzero(self._transitions.table["episode"] == episode.episode_id))
-        return min(int(self._slots.lengths[env]), waits), agent_steps
-
-    def _infos_of(self, records: Array) -> list[Info]:
-        """What the envs said to the agents of these transitions when they ended."""
-        return [
-            self._host.info_at(step, env, self._agent(episode, agent))
-            for step, env, episode, agent in zip(*(records[name].tolist() for name in _WHERE), strict=True)
-        ]
-
-    def _agent(self, episode: int, place: int) -> Any:
-        """The agent of this place in the order of appearance."""
-        return self._episodes[episode].get_agents()[place] if self._lone is None else LONE_AGENT
-
-    def _report(self, raised: Sequence[tuple[int, Exception]]) -> None:
-        """Count what envs have raised, and call `on_episode_end` of their episodes."""
-        self.counts["episodes_faulty"] += len(raised)
-        self._envs.log.add(
-            [RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error)) for env, error in raised]
-        )
-        for env, error in raised:
-            self._call("on_episode_end", [env], {env: error})

@@ -22,8 +22,8 @@ from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.hosts.own_vector import OwnVectorHost, VectorEnv
 from swath.rollout_workers.metrics import COUNTERS, MetricsLog, PerfStats
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
-from swath.rollout_workers.sampling.progress import Quota
 from swath.rollout_workers.sampling.sampler import Sampler
+from swath.rollout_workers.sampling.slots import Quota
 
 SERVED = (
     "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "

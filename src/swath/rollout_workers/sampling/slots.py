@@ -1,0 +1,287 @@
+"""Who acts in B envs, which transitions wait to be handed out, and how far each env is.
+
+    slot         an agent in an env: one record with its latest observation, what it acted on, and its sums
+    transition   a copy of the record of its slot at its end; k of them are appended at once
+
+Records refer to rows of what their policy has seen and answered.
+
+    steps made       ▇▇▇▇▇▇▇▇▇▇▇▇│▇▇▇         │ the cut: what lies before it goes into the next batch
+                     handed out▲                a transition lies where the step is that ended it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from swath.rollout.loop import Step
+from swath.rollout.spaces import Array
+from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.sampling.policy_rows import NONE, PolicyRows
+
+SLOT = np.dtype(
+    [
+        ("env", np.int64),
+        ("episode", np.int64),  # trajectory id
+        ("agent", np.int64),  # place in the order of appearance
+        ("policy", np.int64),  # number of its `PolicyRows`; NONE where the slot is free
+        ("start", np.int64),  # clock of its env when the episode began
+        ("clock", np.int64),  # of a transition: steps that the env had made before, without discarded ones
+        ("step", np.int64),  # number of the step or reset in which the agent was last seen
+        ("row", np.int64),  # its latest observation; of a transition: the one that it led to
+        ("acted", np.int64),  # the observation that it acted on, if nothing came of it yet
+        ("before", np.int64),  # the one that it acted on in the transition before
+        ("version", np.int64),  # of the weights that acted
+        ("count", np.int64),  # transitions of the agent in the episode
+        ("unpaid", np.float64),  # rewards that are still to become part of a transition
+        ("total", np.float64),  # sum of rewards after clipping
+        ("clipped", np.float64),  # what clipping took away from it
+        ("reward", np.float32),  # of the latest transition: after clipping
+        ("paid", np.float32),  # of the transition before that
+        ("terminated", np.bool_),
+        ("truncated", np.bool_),
+    ],
+    align=True,
+)
+_ROWS = ("row", "acted", "before")
+_BEGUN = tuple(NONE if name in _ROWS else 0 for name in (SLOT.names or ())[5:])  # behind the fields that say who it is
+
+# Slots or transitions, by number, or all of them.
+Which: TypeAlias = Array | slice
+
+
+@dataclass(frozen=True)
+class Quota:
+    """When a batch is complete.
+
+    Attributes:
+        length: F, steps of a fragment.
+        fragments: N, how many of them.
+        whole: not fragments, but at least as many steps in episodes that ended by themselves.
+        by_agents: transitions of agents count, not steps of envs.
+    """
+
+    length: int
+    fragments: int
+    whole: bool
+    by_agents: bool
+
+    @classmethod
+    def of(cls, config: Any, worker_index: int, num_envs: int, *, many_agents: bool) -> Quota:
+        """As an `AlgorithmConfig` says now.
+
+        Raises:
+            ValueError: more sub-envs are to be handed out than there are.
+        """
+        wanted, whole = config.num_envs_per_env_runner, config.batch_mode == "complete_episodes"
+        if wanted > num_envs:
+            raise ValueError(f"num_envs_per_env_runner={wanted}, but the vector env has {num_envs} sub-envs")
+        by_agents = many_agents and config.count_steps_by == "agent_steps"
+        return cls(config.get_rollout_fragment_length(worker_index), wanted, whole, by_agents)
+
+
+class Slots:
+    """The agents of B envs that act now, and what was made and not handed out yet.
+
+    Args:
+        num_envs: B.
+
+    Attributes:
+        table: one record per slot.
+        fields: its fields by name.
+        agents: their ids.
+        policies: by the numbers by which slots refer to them.
+        episodes: the running one of each env.
+        known: by their ids, episodes that are running or have transitions here.
+        said: what an env said last to each agent of the running episode.
+        steps: made by all envs together, and resets.
+        infos: by the number of a step or reset, what the envs said with it, where they said anything.
+        lengths: int64 `[B]`, steps of the running episodes.
+        clocks: int64 `[B]`, steps that each env has made, without those that were discarded.
+        handed: int64 `[B]`, up to where they were handed out.
+        over: int64 `[B]`, up to where they belong to episodes that ended by themselves.
+    """
+
+    said: Callable[[int], Mapping[Any, Mapping[str, Any]]]
+
+    def __init__(self, num_envs: int) -> None:
+        self.agents = np.empty(num_envs, object)
+        self._hold(np.zeros(num_envs, SLOT), 0)
+        self.policies: dict[int, PolicyRows] = {}
+        self.episodes: list[Episode | None] = [None] * num_envs
+        self.known: dict[int, Episode] = {}
+        self.steps, self.infos = 0, dict[int, Any]()
+        self.lengths, self.clocks, self.handed, self.over = np.zeros((4, num_envs), np.int64)
+        self._free = list(range(num_envs))[::-1]
+        self._room, self._count = _words(np.zeros(1024, SLOT)), 0
+
+    @property
+    def transitions(self) -> Array:
+        """One record each, in the order in which they ended; to be written into, too."""
+        return _records(self._room[: self._count])
+
+    def episode(self, env: int) -> Episode:
+        """The running episode of an env in which one has begun, or is about to."""
+        found = self.episodes[env]
+        assert found is not None
+        return found
+
+    def begin(self, env: int, episode: Episode) -> None:
+        """An episode is about to begin; agents of the one before have no slots any more."""
+        before = self.episodes[env]
+        if before is not None:
+            before.keep()
+            self.leave([*before.slots.values()])
+        self.episodes[env] = self.known[episode.episode_id] = episode
+        self.lengths[env] = 0
+
+    def take(self, episode: Episode, agent: Any, policy: int) -> int:
+        """A slot for an agent that has just appeared."""
+        if not self._free:
+            n = len(self.table)
+            self._hold(np.concatenate([self.table, np.zeros(n, SLOT)]), n)
+            self.agents = np.concatenate([self.agents, np.empty(n, object)])
+            self._free = list(range(n, 2 * n))[::-1]
+        slot = self._free.pop()
+        env = episode.env_id
+        who = env, episode.episode_id, episode.agent_index(agent), policy, self.clocks[env] - self.lengths[env]
+        self.table[slot], self.agents[slot], episode.slots[agent] = (*who, *_BEGUN), agent, slot
+        return slot
+
+    def leave(self, slots: list[int]) -> None:
+        """These slots are free."""
+        self.table["policy"][slots] = NONE
+        self._free += slots[::-1]
+
+    def close(self, ids: Which) -> None:
+        """The transitions of these slots have ended with the step that is being made, with what is unpaid."""
+        of, stop = self.fields, self._count
+        raw = reward = of["unpaid"][ids]
+        for number, policy in self.policies.items():
+            if policy.clip is not None:
+                reward = np.where(of["policy"][ids] == number, policy.clip(raw), reward)
+        if reward is not raw:
+            of["clipped"][ids] += raw - reward
+        of["total"][ids] += reward
+        of["count"][ids] += 1
+        of["reward"][ids], of["clock"][ids] = reward, self.clocks[of["env"][ids]]
+        added = self._words[ids]
+        self._count += len(added)
+        if self._count > len(self._room):
+            self._room = np.concatenate([self._room, np.zeros_like(self._room), added])
+        self._room[stop : self._count] = added
+        of["before"][ids], of["paid"][ids] = of["acted"][ids], reward
+        of["acted"][ids], of["unpaid"][ids] = NONE, 0
+
+    def count(self, step: Step) -> None:
+        """A step was made, by all envs but those whose rows are void."""
+        self.lengths += 1
+        self.clocks += 1
+        if step.void:
+            self.lengths[list(step.void)] -= 1
+            self.clocks[list(step.void)] -= 1
+
+    def cut_short(self, env: int) -> None:
+        """The running episode of an env ends with the last transition of each agent."""
+        made = self.transitions
+        rows = np.flatnonzero(made["episode"] == self.episode(env).episode_id)
+        last = [*dict(zip(made["agent"][rows].tolist(), rows.tolist(), strict=True)).values()]
+        made["truncated"][last] |= ~made["terminated"][last]
+
+    def discard(self, env: int) -> int:
+        """All that is here of the running episode of an env is not handed out; how many env steps these are."""
+        episode = self.episode(env)
+        self.pick(self.transitions["episode"] == episode.episode_id)
+        lost = self.waiting(episode)
+        self.clocks[env] -= lost
+        return lost
+
+    def pick(self, which: Array) -> Array:
+        """Take the transitions out for which this bool array `[n]` is true."""
+        made = self.transitions
+        taken, left = records_at(made, which), records_at(made, ~which)
+        self._count = len(left)
+        self._room[: len(left)] = _words(left)
+        return taken
+
+    def waiting(self, episode: Episode) -> int:
+        """How many env steps of an episode were not handed out yet; 0 if another one runs in its env."""
+        env = episode.env_id
+        return (
+            0 if self.episodes[env] is not episode else int(min(self.lengths[env], self.clocks[env] - self.handed[env]))
+        )
+
+    def missing(self, quota: Quota) -> int:
+        """How many more steps are needed at least."""
+        if quota.whole or quota.by_agents:
+            return 1
+        waiting = int((self.clocks - self.handed).sum())
+        return max(1, -((waiting - quota.length * quota.fragments) // len(self.clocks)))
+
+    def cuts(self, quota: Quota) -> Array | None:
+        """Up to where each env is handed out, once there is enough."""
+        if quota.whole or quota.by_agents:
+            cuts = self.over.copy() if quota.whole else self.clocks.copy()
+            there = self._before(cuts).sum() if quota.by_agents else (cuts - self.handed).sum()
+            return cuts if there >= quota.length * quota.fragments else None
+        cuts, ready = self.handed.copy(), (self.clocks - self.handed) // quota.length
+        if ready.sum() < quota.fragments:
+            return None
+        for _ in range(quota.fragments):  # of the envs that were served least
+            env = min(np.flatnonzero(ready).tolist(), key=cuts.__getitem__)
+            cuts[env] += quota.length
+            ready[env] -= 1
+        return cuts
+
+    def hand_out(self, cuts: Array) -> tuple[Array, int]:
+        """The transitions before the cuts, which are here no more, and how many env steps they are from."""
+        env_steps = int((cuts - self.handed).sum())
+        taken = self.pick(self._before(cuts))
+        self.handed, self.over = cuts, np.maximum(self.over, cuts)
+        return taken, env_steps
+
+    def make_room(self, there: Collection[str]) -> None:
+        """Forget rows, infos and episodes to which nothing refers any more, and policies that are not there."""
+        tables = self.table, self.transitions
+        for number, rows in [*self.policies.items()]:
+            fields = [(table[name], table["policy"] == number) for table in tables for name in _ROWS]
+            if rows.policy_id not in there and not any(own.any() for _, own in fields):
+                del self.policies[number]
+                continue
+            moved = rows.keep(np.concatenate([field[own] for field, own in fields]))
+            for field, own in fields:
+                field[own] = moved[field[own]]
+        for step in self.infos.keys() - {step for table in tables for step in table["step"].tolist()}:
+            del self.infos[step]
+        running = {episode.episode_id for episode in self.episodes if episode is not None}
+        for number in self.known.keys() - running - {*self.transitions["episode"].tolist()}:
+            del self.known[number]
+
+    def _hold(self, table: Array, taken: int) -> None:
+        """Have this table, in which so many slots are taken."""
+        self.table, self._words = table, _words(table)
+        self.fields = {name: table[name] for name in SLOT.names or ()}
+        self.fields["policy"][taken:] = NONE
+
+    def _before(self, cuts: Array) -> Array:
+        made = self.transitions
+        before: Array = made["clock"] < cuts[made["env"]]
+        return before
+
+
+def _words(records: Array) -> Array:
+    """The memory of records, int64 `[n, words]`: NumPy copies it in a tenth of the time that records take."""
+    return records.view(np.int64).reshape(len(records), SLOT.itemsize // 8)
+
+
+def _records(words: Array) -> Array:
+    return words.view(SLOT).reshape(len(words))
+
+
+def records_at(records: Array, which: Array) -> Array:
+    """Copies of records, by number or by a mask."""
+    index = which.nonzero()[0] if which.dtype == np.bool_ else which
+    return _records(_words(records).take(index, axis=0))
