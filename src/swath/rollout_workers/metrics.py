@@ -86,32 +86,30 @@ class PerfStats:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._steps = self._timed = 0
-        self._since = 0.0
-        self._measures = False
-        self._seconds: dict[Part, float] = {}
+        self._steps, self._since, self._measures = 0, 0.0, False
+        self._seconds = dict.fromkeys(get_args(Part), 0.0)
+        self._means: dict[str, float] = {}
 
     def step(self) -> None:
         """Begin a step; the first and every 64th are timed."""
+        if self._measures:
+            n_timed = (self._steps - 1) // EVERY + 1
+            self._means = {f"mean_{part}_ms": spent * 1e3 / n_timed for part, spent in self._seconds.items()}
         self._measures = self._steps % EVERY == 0
         self._steps += 1
         if self._measures:
-            self._timed += 1
             self._since = self._clock()
 
     def lap(self, part: Part) -> None:
         """Count the time up to now as spent on this part, if the step is timed."""
-        if not self._measures:
-            return
-        now = self._clock()
-        self._seconds[part] = self._seconds.get(part, 0.0) + now - self._since
-        self._since = now
+        if self._measures:
+            now = self._clock()
+            self._seconds[part] += now - self._since
+            self._since = now
 
     def get(self) -> dict[str, float]:
-        """Mean milliseconds per step by part, `mean_…_ms`; 0 for one that never was; empty before the first step."""
-        if not self._timed:
-            return {}
-        return {f"mean_{part}_ms": self._seconds.get(part, 0.0) * 1e3 / self._timed for part in get_args(Part)}
+        """Mean milliseconds per step by part, `mean_…_ms`; 0 for one that never was; empty before the second step."""
+        return self._means.copy()
 
 
 class MetricsLog:

@@ -39,11 +39,9 @@ class SlotHost(ABC):
         announce: called for each env in which an episode has begun, before policies are asked.
 
     Attributes:
-        explore: whether actions are sampled; None: as the settings of each policy say.
         version: of the weights.
     """
 
-    explore: bool | None = None
     version = 0
 
     def __init__(self, inner: ArrayHost, slots: Slots, laps: PerfStats, announce: Callable[[int], None]) -> None:
@@ -151,7 +149,7 @@ class SlotHost(ABC):
         """What a policy answers to the latest observations of these slots."""
         of = self.slots.fields
         rows = of["row"][ids]
-        actions = policy.ask(rows, self.slots, ids, self._info_of, self.explore)
+        actions = policy.ask(rows, self.slots, ids, self._info_of)
         of["acted"][ids], of["version"][ids] = rows, self.version
         self._laps.lap("inference")
         dealt = actions if policy.processor.changes_nothing else policy.processor(actions)

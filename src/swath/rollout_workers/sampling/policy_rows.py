@@ -81,7 +81,8 @@ class PolicyRows:
     """
 
     def __init__(self, worker: Any, policy_id: str, number: int) -> None:
-        setting, space = partial(worker.setting, policy_id), worker.policy_dict[policy_id].action_space
+        self._setting, space = partial(worker.setting, policy_id), worker.policy_dict[policy_id].action_space
+        setting = self._setting
         self.policy_id, self.policy, self.number, self.space = policy_id, worker.policy_map[policy_id], number, space
         self.preprocessor, self._filter = worker.preprocessors[policy_id], worker.filters[policy_id]
         self._filters = worker.filters
@@ -90,7 +91,6 @@ class PolicyRows:
         self.wanted = WantedColumns.of(self.policy.view_requirements)
         asked = next(name for base in type(self.policy).__mro__ for name in _METHODS if name in vars(base))
         self._by_dict = asked == _METHODS[1]
-        self._explores = partial(setting, "explore")
         self._pack = packer(self.preprocessor.leaves)
         self._seen, self._action = template_of(self.preprocessor.observation_space), template_of(space)
         self._acted, self._initial = action_leaves(space), _initial_states(self.policy)
@@ -100,6 +100,14 @@ class PolicyRows:
         self._layout: dict[str, Any] = {}  # names and nests of what it answered first
         self._forms: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
         self._usual: list[Any] | None = None
+
+    def prepare(self, explore: bool | None) -> None:
+        """Take over what may have changed since the last call; `explore=None`: as the settings say."""
+        self._filter = self._filters.get(self.policy_id, self._filter)  # the last one of a policy that is removed
+        self._passes_on = isinstance(self.preprocessor, NoPreprocessor) and isinstance(self._filter, NoFilter)
+        self._explore = self._setting("explore") if explore is None else explore
+        self._looks_at_episodes = getattr(self.policy, "looks_at_episodes", True)
+        self._values_later = getattr(self.policy, "values_later", False)
 
     def packed(self, raw: Sequence[Any]) -> Leaves:
         """Observations as envs return them, as leaves `[n, …]`.
@@ -118,8 +126,7 @@ class PolicyRows:
         Raises:
             Exception: what the filter raised.
         """
-        self._filter = self._filters.get(self.policy_id, self._filter)  # the last one of a policy that is removed
-        if not (isinstance(self.preprocessor, NoPreprocessor) and isinstance(self._filter, NoFilter)):
+        if not self._passes_on:
             seen = self.preprocessor.transform_batch(raw)
             try:
                 raw = leaves_of(self._filter(seen), self._seen)
@@ -130,7 +137,7 @@ class PolicyRows:
         self._observations.write(slice(start, self._count), self._count, raw)
         return np.arange(start, self._count)
 
-    def ask(self, rows: Array, slots: Any, ids: Array, info_of: Callable[[int, Any], Any], explore: Any) -> Leaves:
+    def ask(self, rows: Array, slots: Any, ids: Array, info_of: Callable[[int, Any], Any]) -> Leaves:
         """Let the policy answer the observations in these rows, and keep what it answers: leaves of actions.
 
         Args:
@@ -138,7 +145,6 @@ class PolicyRows:
             slots: all `Slots`.
             ids: the slots that act.
             info_of: what an env said to an agent with its latest observation.
-            explore: whether actions are sampled; None: as the policy's settings say.
 
         Raises:
             ValueError: an answer that has not one row per slot, or does not fit those before.
@@ -150,14 +156,10 @@ class PolicyRows:
             columns |= self.states(of["before"][ids])
         if self.wanted.input:
             columns |= self._optional(slots, ids, info_of)
-        how = {
-            "explore": self._explores() if explore is None else explore,
-            "timestep": policy.global_timestep,
-            "episodes": None,
-        }
-        if getattr(policy, "looks_at_episodes", True):
+        how = {"explore": self._explore, "timestep": policy.global_timestep, "episodes": None}
+        if self._looks_at_episodes:
             how["episodes"] = [slots.episodes[env] for env in of["env"][ids].tolist()]
-        if getattr(policy, "values_later", False):
+        if self._values_later:
             how["with_values"] = False
             self._unvalued.append(rows)
         if self._by_dict:

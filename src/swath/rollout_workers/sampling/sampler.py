@@ -51,6 +51,7 @@ class Sampler:
     """
 
     quota: Quota
+    _explore: bool | None = None
 
     def __init__(self, envs: Any, lone: str | None, counts: dict[str, int]) -> None:
         self.counts, self._envs, self._worker, self._lone = counts, envs, envs.worker, lone
@@ -82,7 +83,9 @@ class Sampler:
         """
         self._let_go_of_replaced()
         host, slots = self._host, self._slots
-        host.version, host.explore = version, explore
+        host.version, self._explore = version, explore
+        for rows in slots.policies.values():
+            rows.prepare(explore)
         source = steps(host, host, self._stage, self._rules)
         try:
             while (cuts := slots.cuts(self.quota)) is None:
@@ -120,6 +123,7 @@ class Sampler:
                 return rows
         number = max(policies, default=-1) + 1
         policies[number] = PolicyRows(self._worker, policy_id, number)
+        policies[number].prepare(self._explore)
         return policies[number]
 
     def _let_go_of_replaced(self) -> None:
