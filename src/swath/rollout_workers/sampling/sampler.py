@@ -22,10 +22,10 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listeners
 from swath.rollout_workers.config.policy_spec import mapper
 from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.hosts.slot_host import LoneAgents, ManyAgents, SlotHost
+from swath.rollout_workers.hosts.many_agents import ManyAgents
+from swath.rollout_workers.hosts.slot_host import LoneAgents, SlotHost
 from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.sampling.batches import BatchMaker
-from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.slots import Quota, Slots
 
 T = TypeVar("T")
@@ -51,16 +51,15 @@ class Sampler:
     """
 
     quota: Quota
-    _explore: bool | None = None
 
     def __init__(self, envs: Any, lone: str | None, counts: dict[str, int]) -> None:
         self.counts, self._envs, self._worker, self._lone = counts, envs, envs.worker, lone
         self._failures, self._laps, n_envs = envs.failures, envs.laps, envs.host.spec.num_envs
-        self._slots = Slots(n_envs)
-        known = envs.host, self._slots, envs.laps, self._announce
-        self._host: SlotHost = (
-            ManyAgents(*known, self._rows_of) if lone is None else LoneAgents(*known, self._rows_of(lone))
-        )
+        self._slots = Slots(envs.worker, n_envs)
+        if lone is not None:
+            self._slots.rows_of(lone)  # raises now what is wrong with it
+        kind: type[SlotHost] = ManyAgents if lone is None else LoneAgents
+        self._host = kind(envs.host, self._slots, envs.laps, self._announce)
         self._maker = BatchMaker(envs.worker, self._slots, self._host.infos_at, envs.unroll_ids)
         self._listening = {event: listeners(envs.worker.callbacks, event) for event in _WATCHED}
         self._stage = Stage([], list(range(n_envs)))
@@ -83,9 +82,8 @@ class Sampler:
         """
         self._let_go_of_replaced()
         host, slots = self._host, self._slots
-        host.version, self._explore = version, explore
-        for rows in slots.policies.values():
-            rows.prepare(explore)
+        host.version = version
+        slots.prepare(explore)
         source = steps(host, host, self._stage, self._rules)
         try:
             while (cuts := slots.cuts(self.quota)) is None:
@@ -115,17 +113,6 @@ class Sampler:
         self.counts["env_steps_discarded"] += env_steps
         self._end(())
 
-    def _rows_of(self, policy_id: str) -> PolicyRows:
-        """The rows of the policy that has this id now."""
-        policies = self._slots.policies
-        for rows in policies.values():
-            if rows.policy_id == policy_id:
-                return rows
-        number = max(policies, default=-1) + 1
-        policies[number] = PolicyRows(self._worker, policy_id, number)
-        policies[number].prepare(self._explore)
-        return policies[number]
-
     def _let_go_of_replaced(self) -> None:
         """Where another policy has got the id to which agents are bound, their episodes are discarded."""
         now, slots = self._worker.policy_map, self._slots
@@ -146,9 +133,9 @@ class Sampler:
             self._write(next(source))
             self._laps.lap("env_wait")
         finally:
-            raised, failures.raised = failures.raised, []
-            self.counts["episodes_faulty"] += len(raised)
-            for env, error in raised:
+            while failures.raised:
+                env, error = failures.raised.pop(0)
+                self.counts["episodes_faulty"] += 1
                 self._envs.log.add([RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error))])
                 self._call("on_episode_end", env, error)
         if failures.fatal is not None:
@@ -174,7 +161,6 @@ class Sampler:
             if env in ended:
                 ended.remove(env)
                 self._give_up(env)
-        slots.over[ended] = slots.clocks[ended]
         if self.quota.whole:
             self._warn_of_long()
         try:
@@ -183,6 +169,7 @@ class Sampler:
                     self._call("on_episode_step", env, slots.episodes[env])
         finally:
             for env in ended:
+                slots.over[env] = slots.clocks[env]
                 slots.episode(env).keep()
                 self._ended.append(slots.episode(env))
             if self._ended and not self._maker.listeners:  # else when their rows were post-processed
@@ -262,7 +249,7 @@ class Sampler:
             self.counts["env_steps_discarded"] += env_steps
             raise
         finally:
-            slots.make_room(self._worker.policy_map)
+            slots.make_room()
         self.counts["env_steps_sampled"] += env_steps
         self.counts["agent_steps_sampled"] += n_rows
         return whole

@@ -11,7 +11,7 @@ Records refer to rows of what their policy has seen and answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -87,6 +87,7 @@ class Slots:
     """The agents of B envs that act now, and what was made and not handed out yet.
 
     Args:
+        worker: whose policies act.
         num_envs: B.
 
     Attributes:
@@ -107,14 +108,16 @@ class Slots:
 
     said: Callable[[int], Mapping[Any, Mapping[str, Any]]]
 
-    def __init__(self, num_envs: int) -> None:
-        self.agents = np.empty(num_envs, object)
+    def __init__(self, worker: Any, num_envs: int) -> None:
+        self._worker, self.agents = worker, np.empty(num_envs, object)
         self._hold(np.zeros(num_envs, SLOT), 0)
         self.policies: dict[int, PolicyRows] = {}
+        self._explore: bool | None = None
         self.episodes: list[Episode | None] = [None] * num_envs
         self.known: dict[int, Episode] = {}
         self.steps, self.infos = 0, dict[int, Any]()
-        self.lengths, self.clocks, self.handed, self.over = np.zeros((4, num_envs), np.int64)
+        self._made, (self.handed, self.over) = np.zeros((2, num_envs), np.int64), np.zeros((2, num_envs), np.int64)
+        self.lengths, self.clocks = self._made
         self._free = list(range(num_envs))[::-1]
         self._room, self._count = _words(np.zeros(1024, SLOT)), 0
 
@@ -122,6 +125,22 @@ class Slots:
     def transitions(self) -> Array:
         """One record each, in the order in which they ended; to be written into, too."""
         return _records(self._room[: self._count])
+
+    def rows_of(self, policy_id: str) -> PolicyRows:
+        """The rows of the policy that has this id now."""
+        for rows in self.policies.values():
+            if rows.policy_id == policy_id:
+                return rows
+        number = max(self.policies, default=-1) + 1
+        rows = self.policies[number] = PolicyRows(self._worker, policy_id, number)
+        rows.prepare(self._explore)
+        return rows
+
+    def prepare(self, explore: bool | None) -> None:
+        """Whether actions are sampled from now on; None: as the settings of each policy say."""
+        self._explore = explore
+        for rows in self.policies.values():
+            rows.prepare(explore)
 
     def episode(self, env: int) -> Episode:
         """The running episode of an env in which one has begun, or is about to."""
@@ -156,10 +175,9 @@ class Slots:
         self.table["policy"][slots] = NONE
         self._free += slots[::-1]
 
-    def close(self, ids: Which) -> None:
-        """The transitions of these slots have ended with the step that is being made, with what is unpaid."""
-        of, stop = self.fields, self._count
-        raw = reward = of["unpaid"][ids]
+    def close(self, ids: Which, raw: Array) -> None:
+        """The transitions of these slots have ended, with rewards before clipping, by the step that is being made."""
+        of, stop, reward = self.fields, self._count, raw
         for number, policy in self.policies.items():
             if policy.clip is not None:
                 reward = np.where(of["policy"][ids] == number, policy.clip(raw), reward)
@@ -174,15 +192,12 @@ class Slots:
             self._room = np.concatenate([self._room, np.zeros_like(self._room), added])
         self._room[stop : self._count] = added
         of["before"][ids], of["paid"][ids] = of["acted"][ids], reward
-        of["acted"][ids], of["unpaid"][ids] = NONE, 0
 
     def count(self, step: Step) -> None:
         """A step was made, by all envs but those whose rows are void."""
-        self.lengths += 1
-        self.clocks += 1
+        self._made += 1
         if step.void:
-            self.lengths[list(step.void)] -= 1
-            self.clocks[list(step.void)] -= 1
+            self._made[:, list(step.void)] -= 1
 
     def cut_short(self, env: int) -> None:
         """The running episode of an env ends with the last transition of each agent."""
@@ -243,12 +258,12 @@ class Slots:
         self.handed, self.over = cuts, np.maximum(self.over, cuts)
         return taken, env_steps
 
-    def make_room(self, there: Collection[str]) -> None:
-        """Forget rows, infos and episodes to which nothing refers any more, and policies that are not there."""
+    def make_room(self) -> None:
+        """Forget rows, infos, episodes and removed policies to which nothing refers any more."""
         tables = self.table, self.transitions
         for number, rows in [*self.policies.items()]:
             fields = [(table[name], table["policy"] == number) for table in tables for name in _ROWS]
-            if rows.policy_id not in there and not any(own.any() for _, own in fields):
+            if rows.policy_id not in self._worker.policy_map and not any(own.any() for _, own in fields):
                 del self.policies[number]
                 continue
             moved = rows.keep(np.concatenate([field[own] for field, own in fields]))
