@@ -8,57 +8,31 @@ from hypothesis import strategies as st
 from swath.learn.encoders import Convolutions, ImageEncoder, Standardise, VectorEncoder
 from swath.rollout.spaces import observation_leaves
 
-EVERYTHING = spaces.Dict(
-    {
-        "arm": spaces.Dict({"angle": spaces.Box(-1, 1, (2, 2)), "force": spaces.Box(-1, 1, (), np.float64)}),
-        "room": spaces.Discrete(3, start=2),
-        "doors": spaces.MultiDiscrete([2, 3], start=[0, 1]),
-        "lamps": spaces.MultiBinary(2),
-        "pixels": spaces.Box(0, 255, (2, 1), np.uint8),
-    }
-)
-ENTRIES = {
-    ("arm", "angle"): torch.tensor([[0.1, 0.2], [0.3, 0.4]]),
-    ("arm", "force"): torch.tensor(0.5),
-    "room": torch.tensor(4),
-    "doors": torch.tensor([1, 1]),
-    "lamps": torch.tensor([0, 1], dtype=torch.int8),
-    "pixels": torch.tensor([[255], [51]], dtype=torch.uint8),
-}
-FLAT = {
-    ("arm", "angle"): [0.1, 0.2, 0.3, 0.4],
-    ("arm", "force"): [0.5],
-    "room": [0, 0, 1],
-    "doors": [0, 1, 1, 0, 0],
-    "lamps": [0, 1],
-    "pixels": [1, 0.2],
+KINDS = {
+    "angle": (spaces.Box(-1, 1, (2, 2)), torch.tensor([[0.1, 0.2], [0.3, 0.4]]), [0.1, 0.2, 0.3, 0.4]),
+    "force": (spaces.Box(-1, 1, (), np.float64), torch.tensor(0.5), [0.5]),
+    "room": (spaces.Discrete(3, start=2), torch.tensor(4), [0, 0, 1]),
+    "doors": (spaces.MultiDiscrete([2, 3], start=[0, 1]), torch.tensor([1, 1]), [0, 1, 1, 0, 0]),
+    "lamps": (spaces.MultiBinary(2), torch.tensor([0, 1], dtype=torch.int8), [0, 1]),
+    "pixels": (spaces.Box(0, 255, (2, 1), np.uint8), torch.tensor([[255], [51]], dtype=torch.uint8), [1, 0.2]),
 }
 
 
-def encoder_of(space, *, standardise=False):
-    leaves = observation_leaves(space)
-    return VectorEncoder(leaves, standardise=standardise), [leaf.key for leaf in leaves]
-
-
-@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("lead", [(), (2, 3)])
 def test_leaves_of_all_kinds_lie_side_by_side(lead):
-    encoder, keys = encoder_of(EVERYTHING)
-    out = encoder(*(torch.broadcast_to(ENTRIES[key], (*lead, *ENTRIES[key].shape)) for key in keys))
-    expected = torch.tensor([number for key in keys for number in FLAT[key]])
+    leaves = observation_leaves(spaces.Dict({name: space for name, (space, _, _) in KINDS.items()}))
+    encoder, keys = VectorEncoder(leaves, standardise=False), [leaf.key for leaf in leaves]
+    out = encoder(*(torch.broadcast_to(KINDS[key][1], (*lead, *KINDS[key][1].shape)) for key in keys))
+    expected = torch.tensor([number for key in keys for number in KINDS[key][2]])
     assert encoder.features == len(expected) == 17
     torch.testing.assert_close(out, expected.expand(*lead, 17))
 
 
 @pytest.mark.parametrize("shape", [(4, 84, 84), (84, 84), (96, 64, 3), (1, 36, 36)])
-@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
+@pytest.mark.parametrize("lead", [(), (2, 3)])
 def test_images_of_any_layout_become_features(shape, lead):
-    encoder = ImageEncoder(shape, features=16)
-    image = torch.randint(0, 256, (*lead, *shape), dtype=torch.uint8)
-    kept = image.clone()
-    features = encoder(image)
-    assert features.shape == (*lead, 16)
-    assert features.dtype == torch.float32
-    assert torch.equal(image, kept)
+    features = ImageEncoder(shape, features=16)(torch.randint(0, 256, (*lead, *shape), dtype=torch.uint8))
+    assert (features.shape, features.dtype) == ((*lead, 16), torch.float32)
 
 
 def test_the_axis_of_the_channels_does_not_change_the_features():
@@ -108,6 +82,4 @@ def test_a_feature_that_was_constant_is_read_anew():
     x[:, 1] = 5
     module.update(x)
     factor, offset = module.update(torch.randn(100, 2))
-    assert factor[1] == 1
-    assert offset[1] == 0
-    assert factor[0] != 1
+    assert (factor[1], offset[1]) == (1, 0)
