@@ -39,6 +39,13 @@ def test_an_argument_that_cannot_be_is_refused(make, wrong, error, words):
         make(**wrong)
 
 
+def test_a_creator_may_make_no_env_and_its_worker_says_what_it_has():
+    spaces = dict.fromkeys([DEFAULT], (gym.spaces.Discrete(2), gym.spaces.Discrete(2)))
+    with mock(env_creator=lambda _: None, spaces=spaces, tf_session_creator=None) as worker:
+        assert (worker.env, worker.async_env, worker.foreach_env(print)) == (None, None, [])
+        assert repr(worker) == "<RolloutWorker 0/0: 0 envs, 1 policies; 0 env steps, version 0>"
+
+
 def test_apply_and_health():
     with bare() as worker:
         assert worker.apply(lambda own, n, *, m: (own, n, m), 1, m=2) == (worker, 1, 2)

@@ -2,7 +2,6 @@
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from gymnasium import spaces
 
 from swath.rollout_workers import (
@@ -19,24 +18,8 @@ F = 6
 SEEN, ACTED = spaces.Box(-9.0, 9.0, (2,), np.float64), spaces.Box(-2, 3, (1,), np.int32)
 
 
-class Alone(gym.Env):
-    """Pays 3, and notes the actions that it gets."""
-
-    observation_space, action_space = SEEN, ACTED
-
-    def __init__(self, notes):
-        self.notes = notes
-
-    def reset(self, *, seed=None, options=None):
-        return np.ones(2), {}
-
-    def step(self, action):
-        self.notes.append(action)
-        return np.ones(2), 3.0, False, False, {}
-
-
 class Together(MultiAgentEnv):
-    """The same for two agents."""
+    """Pays two agents 3 each, and notes the actions of the first."""
 
     observation_space, action_space = SEEN, ACTED
     agents = possible_agents = ("own", "other")
@@ -53,17 +36,17 @@ class Together(MultiAgentEnv):
         return dict.fromkeys(self.agents, np.ones(2)), dict.fromkeys(self.agents, 3.0), over, over, {}
 
 
-def sampled(kind, own, **settings):
-    """A batch of the policy with settings of its own, the actions that its env got, its filter, and all."""
-    notes, several = [], kind is Together
-    spec = PolicySpec(config=AlgorithmConfig.overrides(**own))
+def sampled(own, **settings):
+    """Batches of a policy with settings of its own and of another, actions that the env got, and its filter."""
+    notes = []
     config = AlgorithmConfig().update_from_dict({"rollout_fragment_length": F, "seed": 1, **settings})
-    config.multi_agent(policies={"own": spec, "other": PolicySpec()} if several else {"default_policy": spec})
-    config.multi_agent(policy_mapping_fn=lambda agent, *_, **__: agent if several else "default_policy")
-    with RolloutWorker(env_creator=lambda _: kind(notes), default_policy_class=PPOTorchPolicy, config=config) as worker:
+    config.multi_agent(policies={"own": PolicySpec(config=AlgorithmConfig.overrides(**own)), "other": PolicySpec()})
+    config.multi_agent(policy_mapping_fn=lambda agent, *_, **__: agent)
+    with RolloutWorker(
+        env_creator=lambda _: Together(notes), default_policy_class=PPOTorchPolicy, config=config
+    ) as worker:
         batch = worker.sample()
-        mine = batch["own"] if several else batch
-        return mine, np.array(notes), worker.filters["own" if several else "default_policy"], batch
+        return batch["own"], batch["other"], np.array(notes), worker.filters["own"]
 
 
 def modes(batch):
@@ -71,38 +54,44 @@ def modes(batch):
     return batch["action_dist_inputs"].argmax(axis=1)[:, None]
 
 
-@pytest.mark.parametrize("kind", [Alone, Together])
-class TestOfOnePolicy:
-    def test_explore_decides_whether_its_actions_are_sampled(self, kind):
-        mine, _, _, whole = sampled(kind, {"explore": False})
-        np.testing.assert_array_equal(mine["actions"], modes(mine))
-        if kind is Together:
-            assert (whole["other"]["actions"] != modes(whole["other"])).any(), "the other one explores as before"
-
-    def test_normalize_actions_decides_what_envs_get_of_integers(self, kind):
-        mine, got, _, _ = sampled(kind, {"normalize_actions": False})
-        np.testing.assert_array_equal(got, mine["actions"])
-        assert all(ACTED.contains(action) for action in got)
-
-    def test_clip_rewards_decides_what_it_is_paid(self, kind):
-        mine, _, _, whole = sampled(kind, {"clip_rewards": 2.0})
-        assert set(mine["rewards"]) == {2.0}
-        if kind is Together:
-            assert set(whole["other"]["rewards"]) == {3.0}
-
-    def test_observation_filter_decides_how_it_sees(self, kind):
-        _, _, kept, _ = sampled(kind, {"observation_filter": "MeanStdFilter"})
-        assert isinstance(kept, MeanStdFilter)
-        assert kept.running_stats.n == F + 1
-        assert isinstance(
-            sampled(kind, {"observation_filter": "NoFilter"}, observation_filter="MeanStdFilter")[2], NoFilter
-        )
+def test_explore_decides_whether_its_actions_are_sampled():
+    mine, others, _, _ = sampled({"explore": False})
+    np.testing.assert_array_equal(mine["actions"], modes(mine))
+    assert (others["actions"] != modes(others)).any(), "the other one explores as before"
 
 
-class Far(Alone):
-    """Wants numbers far from 0, of integers and not."""
+def test_normalize_actions_decides_what_envs_get_of_integers():
+    mine, _, got, _ = sampled({"normalize_actions": False})
+    np.testing.assert_array_equal(got, mine["actions"])
+    assert all(ACTED.contains(action) for action in got)
 
+
+def test_clip_rewards_decides_what_it_is_paid():
+    mine, others, _, _ = sampled({"clip_rewards": 2.0})
+    assert (set(mine["rewards"]), set(others["rewards"])) == ({2.0}, {3.0})
+
+
+def test_observation_filter_decides_how_it_sees():
+    *_, kept = sampled({"observation_filter": "MeanStdFilter"})
+    assert (type(kept), kept.running_stats.n) == (MeanStdFilter, F + 1)
+    assert type(sampled({"observation_filter": "NoFilter"}, observation_filter="MeanStdFilter")[-1]) is NoFilter
+
+
+class Far(gym.Env):
+    """Wants numbers far from 0, of integers and not, and notes them."""
+
+    observation_space = SEEN
     action_space = spaces.Dict({"a": spaces.Box(20.0, 30.0, (1,)), "b": spaces.Box(250, 255, (1,), np.uint8)})
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    def reset(self, *, seed=None, options=None):
+        return np.ones(2), {}
+
+    def step(self, action):
+        self.notes.append(action)
+        return np.ones(2), 3.0, False, False, {}
 
 
 def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
@@ -110,9 +99,8 @@ def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
     config = AlgorithmConfig().env_runners(rollout_fragment_length=400).debugging(seed=1)
     with RolloutWorker(env_creator=lambda _: Far(notes), default_policy_class=RandomPolicy, config=config) as worker:
         assert worker.config.normalize_actions
-        batch = worker.sample()
+        worker.sample()
     a, b = (np.array([action[name] for action in notes]) for name in "ab")
     assert all(Far.action_space.contains(action) for action in notes)
     assert np.histogram(a, bins=5, range=(20, 30))[0].min() > 40
     assert np.bincount(b.ravel() - 250, minlength=6).min() > 30
-    np.testing.assert_array_equal(np.sort(batch["actions"]["a"].ravel()), np.sort(a.ravel()))

@@ -1,93 +1,53 @@
-"""Sets whose workers are Ray actors, and workers without a set on Ray."""
+"""Sets whose workers are Ray actors, and workers without a set on Ray; `test_rw_must_not_happen` has more of sets."""
 
+import os
 import sys
-from itertools import product
 
 import cloudpickle
-import gymnasium as gym
+import numpy as np
 import pytest
-from toy_rollout_worker import STEPS, Broken, Play, ToySet, ToyWorker, config, rows
+from checklist_toys import SMALL, alike, cartpole
 
 import ray_cluster
-from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RolloutWorker, WorkerSet
+from swath.rollout_workers import PPOTorchPolicy, RolloutWorker, WorkerSet
+
+MADE = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy}
 
 
 @pytest.fixture(scope="module")
 def ray():
     """Ray, whose bare actors get what is defined in tests by value: they cannot import it."""
-    up = ray_cluster.up()
-    modules = [sys.modules[__name__], sys.modules[ToyWorker.__module__]]
-    picklers = [cloudpickle, up.cloudpickle]
-    for pickler, module in product(picklers, modules):
+    up, module = ray_cluster.up(), sys.modules[cartpole.__module__]
+    for pickler in (cloudpickle, up.cloudpickle):
         pickler.register_pickle_by_value(module)
     yield up
-    for pickler, module in product(picklers, modules):
+    for pickler in (cloudpickle, up.cloudpickle):
         pickler.unregister_pickle_by_value(module)
 
 
-@pytest.fixture(scope="module")
-def workers(ray):
-    with ray_cluster.lending(), ToySet(env_creator=Play(), config=config(), num_workers=2) as made:
-        yield made
-
-
-def index(worker):
-    return worker.worker_index
-
-
-def raise_in_2(worker):
-    if worker.worker_index == 2:
-        raise Broken("in worker 2")
-
-
-def cartpole(_):
-    return gym.make("CartPole-v1")
-
-
-def same(one, other):
-    mine, others = one["default_policy"], other["default_policy"]
-    return mine.keys() == others.keys() and all((mine[name] == others[name]).all() for name in mine)
-
-
-def test_where_ray_is_up_it_is_the_place_and_a_set_there_is_like_any_other(workers):
-    assert workers.foreach_worker(index, with_ids=True) == [(0, 0), (1, 1), (2, 2)]
-    with pytest.raises(Broken, match="in worker 2"):
-        workers.foreach_worker(raise_in_2)
-    before = workers.sample()
-    version = workers.sync_weights(timeout_seconds=60.0)
-    batch = workers.sample()
-    assert [t for _, _, t in rows(batch)] == [t + STEPS for _, _, t in rows(before)]
-    assert set(batch["policy_version"]) == {version}
-    batch["obs"][:] = 0
-    workers.foreach_worker_async(index, tag="x")
-    replies = workers.fetch_ready_async_reqs(tags="x", timeout_seconds=None)
-    assert [(reply.worker, reply.result) for reply in replies] == [(1, 1), (2, 2)]
-
-
 @pytest.mark.usefixtures("lent_actors")
-def test_sets_of_one_seed_collect_the_same_inline_and_on_ray(ray):
-    seeded = AlgorithmConfig().debugging(seed=3).env_runners(rollout_fragment_length=20, num_envs_per_env_runner=2)
+def test_where_ray_is_up_it_is_the_place_and_sets_of_one_seed_collect_the_same_as_inline(ray):
     batches = []
-    for backend in ("inline", "ray"):
-        options = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": seeded}
-        with WorkerSet(**options, num_workers=2, backend=backend) as workers:
+    for backend in ("inline", None):
+        with WorkerSet(**MADE, config={**SMALL, "seed": 3}, num_workers=2, backend=backend) as workers:
             batches.append([workers.sample() for _ in range(2)])
+            of_ray = workers.foreach_worker(lambda _: "RAY_JOB_ID" in os.environ, local_worker=False)
+            assert of_ray == [backend is None] * 2
     for here, there in zip(*batches, strict=True):
         assert here.keys() == there.keys()
-        assert all((here[name] == there[name]).all() for name in here)
+        assert all(np.array_equal(here[name], there[name]) for name in here)
+        there["obs"][:] = 0
 
 
 def test_weights_go_from_one_plain_ray_actor_to_another_by_reference(ray):
     actor = ray.remote(num_cpus=0)(RolloutWorker)
-    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy}
-    first, second = (actor.remote(config=AlgorithmConfig().debugging(seed=seed), **made) for seed in (1, 2))
+    first, second = (actor.remote(config={**SMALL, "seed": seed}, **MADE) for seed in (1, 2))
     reference = first.get_weights.remote()
     ray.get(second.set_weights.remote(reference, {"timestep": 5}, 7))
     wanted, got = ray.get([reference, second.get_weights.remote()])
-    assert same(got, wanted)
+    assert alike(got, wanted)
     known = second.apply.remote(lambda worker: (worker.policy_version, worker.get_global_vars()["timestep"]))
     assert ray.get(known) == (7, 5)
-    with RolloutWorker(config=AlgorithmConfig().debugging(seed=3), **made) as here:
-        assert not same(here.get_weights(), wanted)
+    with RolloutWorker(config={**SMALL, "seed": 3}, **MADE) as here:
         here.set_weights(ray.put(wanted))
-        assert same(here.get_weights(), wanted)
+        assert alike(here.get_weights(), wanted)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from toy_rollout_worker import STEPS, Play, ToySet, config
 
-from swath.errors import WorkerLate
+from swath.errors import NoEffectWarning, WorkerLate
 from swath.rollout_workers import FilterManager
 from swath.rollout_workers.worker_set.actor import SharedWeights
 from swath.workers.local import InlineBackend
@@ -51,7 +51,8 @@ def test_all_begin_with_the_weights_of_the_local_worker_else_of_worker_1_as_vers
 def test_new_weights_are_applied_before_the_next_fragment_or_waited_for():
     with inline() as workers:
         set_to(workers, 5.0)
-        assert workers.sync_weights() == 2
+        with pytest.warns(NoEffectWarning, match="inference_only"):
+            assert workers.sync_weights(inference_only=True) == 2
         set_to(workers, 6.0)
         assert set(workers.sample()["policy_version"]) == {2}
         assert weights(workers, local_worker=False) == [[5.0]] * 2, "a copy of that moment"

@@ -14,7 +14,7 @@ from swath.rollout_workers.worker_set.actor import called
 from swath.rollout_workers.worker_set.group import TIMEOUT_S, Purpose
 from swath.rollout_workers.worker_set.workers import Workers
 from swath.workers.hosting import attempted
-from swath.workers.outcome import Error, Value
+from swath.workers.outcome import Error, Outcome, Value
 
 Function: TypeAlias = Callable[..., Any] | str
 Functions: TypeAlias = Function | Sequence[Function]
@@ -116,12 +116,11 @@ class Calls:
         calls = dict(_calls(func, kwargs, [*here, *group.addressed(worker_ids)], one_each=True))
         own = {worker: calls.pop(worker) for worker in here}
         remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
-        outcomes = group.ask_each(
-            remote,
-            timeout,
-            meanwhile=lambda: {w: attempted(called, group.local, *call) for w, call in own.items()},
-            all_losses=on_error == "return",
-        )
+
+        def here_too() -> dict[int, Outcome]:
+            return {worker: attempted(called, group.local, *call) for worker, call in own.items()}
+
+        outcomes = group.ask_each(remote, timeout, meanwhile=here_too, all_losses=on_error == "return")
         entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
         if on_error == "raise":
             group.require_enough()

@@ -63,7 +63,8 @@ class Sampling:
             WorkerLate: no fragment was there in time.
             WorkerLost: a worker died, and that is not tolerated; where it is, others collect its share.
             FleetFailed: no workers are left.
-            Exception: what an env or a policy raised; what was collected before is part of the next batch.
+            Exception: what an env or a policy raised, one of each call, others are among the events; what was
+                collected before is part of the next batch.
         """
         kind, number = ("env_steps", min_env_steps) if min_agent_steps is None else ("agent_steps", min_agent_steps)
         if None not in (min_env_steps, min_agent_steps):

@@ -83,11 +83,9 @@ class WorkerSet(Sampling, Calls):
 
     def __repr__(self) -> str:
         group = self._workers
-        if self._workers.stopped:
-            return f"<{type(self).__name__}: stopped>"
-        local = "a local worker" if self._local_env_runner is not None else "no local worker"
+        local = "no local worker" if group.local is None else "a local worker"
         remote = f"; {group.fleet!r}, version {group.channel.version}" if group.ids() else ""
-        return f"<{type(self).__name__}: {local}{remote}>"
+        return f"<{type(self).__name__}: {'stopped' if group.stopped else local + remote}>"
 
     @property
     def config(self) -> AlgorithmConfig:

@@ -21,10 +21,7 @@ from swath.workers.outcome import Error
 from swath.workers.tickets import Name
 
 LONGEST_DELAY_S = 30.0
-SURVIVAL = {
-    "fragment_timeout_s": "env_runner_hang_timeout_s",
-    "placement_timeout_s": "env_runner_restore_timeout_s",
-}
+SURVIVAL = {"fragment_timeout_s": "env_runner_hang_timeout_s", "placement_timeout_s": "env_runner_restore_timeout_s"}
 """Settings, by what the fleet calls them."""
 
 COUNTED = ("frames", "batches", "fps", "seconds", "seconds_waiting")
@@ -320,7 +317,10 @@ class Workers(RolloutGroup):
 
     def _settle(self, begun: int) -> None:
         """Have remote workers live where the options say from now on; so many are begun at once."""
-        config, where = self.config, place(self._place, self.config)
+        config, ray = self.config, sys.modules.get("ray")
+        where = self._place or ("ray" if ray is not None and ray.is_initialized() else "process")
+        if where != "ray" and (resources := config.custom_resources_per_env_runner):
+            raise ValueError(f"custom_resources_per_env_runner={resources} are on Ray only, not with backend={where!r}")
         try:
             remote = backend(where, preload=[f"swath.rollout_workers.{module}" for module in PRELOAD])
         except ImportError as error:
@@ -365,17 +365,3 @@ class Workers(RolloutGroup):
             resources["resources"] = dict(config.custom_resources_per_env_runner)
         build = partial(actor.RolloutActor, self._make, self._logdir, name, number, self._hang_timeout_s)
         return Job(build, name, max(1, int(config.num_cpus_per_env_runner)), resources=resources)
-
-
-def place(name: str | None, config: AlgorithmConfig) -> str:
-    """The place of that name; for None Ray, if it is up in this process, else processes.
-
-    Raises:
-        ValueError: it cannot give what the config asks for.
-    """
-    ray: Any = sys.modules.get("ray")
-    if name is None:
-        name = "ray" if ray is not None and ray.is_initialized() else "process"
-    if name != "ray" and (resources := config.custom_resources_per_env_runner):
-        raise ValueError(f"custom_resources_per_env_runner={resources} are on Ray only, not with backend={name!r}")
-    return name
