@@ -1,4 +1,3 @@
-import sys
 from pathlib import Path
 
 import pytest
@@ -102,26 +101,11 @@ def test_the_parts_of_a_parquet_dataset_are_one_table_to_others(tmp_path):
     assert table.column("observation").to_pylist()[6] == [6.0] * 6
 
 
-def test_without_pyarrow_the_error_names_the_extra_and_nothing_is_made(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r'pip install "swath\[datasets\]"'):
-        DatasetWriter.begin(tmp_path / "a.parquet", {})
-    assert not (tmp_path / "a.parquet").exists()
-
-
 @pytest.mark.parametrize("suffix", UNSERVED[:2])
 def test_a_name_that_asks_for_another_format_is_refused(suffix, tmp_path):
     with pytest.raises(ValueError, match=rf"data cannot be written as \{suffix}; end it in \.parquet"):
         DatasetWriter.begin(tmp_path / f"poles{suffix}", {})
     assert written(tmp_path / f"poles{suffix}.5", 2).manifest.format == "memmap"
-
-
-def test_a_dataset_is_never_begun_twice_and_the_error_says_how_to_go_on(path):
-    written(path, 4)
-    with pytest.raises(FileExistsError, match=r"holds a dataset; DatasetWriter\.resume.* goes on with it, or choose"):
-        DatasetWriter.begin(str(path), {})
-    DatasetWriter.resume(str(path)).append(rows_of(4, 3), None)
-    assert open_dataset(path).frames == 7
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(path):
@@ -143,3 +127,11 @@ def test_a_manifest_that_cannot_be_read_is_named(text, message, tmp_path: Path):
     (tmp_path / NAME).write_text(text)
     with pytest.raises(ValueError, match=message):
         open_dataset(tmp_path)
+
+
+def test_a_dataset_is_never_begun_twice_and_the_error_says_how_to_go_on(path):
+    written(path, 4)
+    with pytest.raises(FileExistsError, match=r"holds a dataset; DatasetWriter\.resume.* goes on with it, or choose"):
+        DatasetWriter.begin(str(path), {})
+    DatasetWriter.resume(str(path)).append(rows_of(4, 3), None)
+    assert open_dataset(path).frames == 7

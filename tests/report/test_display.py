@@ -113,14 +113,6 @@ def test_lines_come_every_twentieth_of_a_run_and_at_its_end(lines):
     assert frames_of(text) == [*range(1, 1000, 50), 1000]
 
 
-def test_a_run_without_an_end_prints_a_line_a_minute_and_one_at_the_end(lines):
-    display, printed = lines
-    for second in range(0, 150, 10):
-        display.show({**ALONE, "frames": second, "seconds": float(second)})
-    display.close()
-    assert frames_of(printed()) == [60, 120, 140]
-
-
 def test_lines_are_for_results_and_remarks_and_an_evaluation_is_one_line(lines):
     display, printed = lines
     printed()

@@ -134,18 +134,6 @@ def test_a_collector_is_not_kept_alive_and_its_end_ends_the_view(make):
     view.require_free()
 
 
-def test_a_view_watches_one_collector_at_a_time(make, terminal):
-    first, second = Collecting(of_fleet()), Collecting(of_fleet(frames=777))
-    view = make().watch(first)
-    with pytest.raises(RuntimeError, match="watches another collector; make one for each"):
-        view.watch(second)
-    with pytest.raises(RuntimeError, match="watches another collector"):
-        as_progress(view)
-    view.close()
-    view.watch(second)
-    terminal.await_text("777")
-
-
 def test_the_newest_evaluation_is_read_from_the_evaluator_with_its_interval(make, terminal):
     collector, evaluator = Collecting(of_fleet()), Judging()
     with make(evaluator=evaluator).watch(collector):

@@ -1,6 +1,5 @@
 """Sinks that write files, a group of sinks, and one that is fed from a thread."""
 
-import sys
 import threading
 import time
 
@@ -67,12 +66,6 @@ def test_tensorboard_has_scalars_at_their_frames_and_hides_what_lies_beyond_the_
     second.log(30, {"train/return": 2.0})
     second.close()
     assert scalars(tmp_path, "train/return") == [(10, 1.0), (20, 1.0), (30, 2.0)]
-
-
-def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(ImportError, match=r'pip install "swath\[tensorboard\]"'):
-        TensorBoardSink(tmp_path)
 
 
 class Listed:

@@ -1,6 +1,5 @@
 import re
 import subprocess
-import sys
 
 import imageio_ffmpeg
 import numpy as np
@@ -73,9 +72,3 @@ def test_what_the_encoder_says_when_it_fails_is_passed_on(level, tmp_path, monke
     with pytest.raises(OSError, match="ffmpeg stopped with exit code 3; it said: no such codec"):
         write_video(tmp_path / "film.mp4", [flat(1, 1000, 1000)] * 5)
     assert not (tmp_path / "film.mp4").exists()
-
-
-def test_the_missing_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(ImportError, match=r'pip install "swath\[video\]"'):
-        VideoWriter(tmp_path / "film.mp4")

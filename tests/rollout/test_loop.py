@@ -102,13 +102,6 @@ def test_a_step_limit_cuts_episodes_of_vector_envs_that_can_reset_single_envs(mo
     assert set(ends) == {(2, True, False), (3, False, True)}
 
 
-def test_a_step_that_is_made_again_counts_for_the_limit_of_its_env():
-    host = EnvListHost([limited(CountingEnv(0, LONG, [Fault("raise", step=2)]), 2)])
-    played = drawn(host, Constant(host.spec), 4, rules=rules_of(host, forgive=Forgiving()))
-    assert [list(step.cut) for step in played] == [[], [0], [], []]
-    assert [list(step.ended) for step in played] == [[], [], [(0, False, True)], []]
-
-
 # ---- faults
 
 
@@ -122,27 +115,6 @@ def test_a_forgiven_env_begins_anew_and_makes_its_row_the_failed_step_leaves_non
     assert told(played[3]) == ([(0, 3), (1, 1), (0, 3)], [(0, 4), (1, 2), (0, 4)])
     assert forgiving.raised == [(1, "env 1 raised at step 3 of episode 0")]
     assert (policy.rewound, policy.begun) == (1, [[1]])
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [
-        [Fault("raise", step=2), Fault("raise", episode=1), Fault("raise", episode=2)],
-        [Fault("raise", step=2), Fault("raise_at_reset", episode=1, times=2)],
-        [Fault("raise", step=2), Fault("raise_at_reset", episode=1), Fault("raise", episode=1)],
-    ],
-)
-def test_three_failures_in_a_row_raise(faults):
-    faults = [
-        Fault(fault.kind, fault.episode, 1 if "reset" in fault.kind else fault.step, fault.times) for fault in faults
-    ]
-    host, forgiving = listed({1: faults}), Forgiving()
-    with pytest.raises(EnvRaised) as caught:
-        drawn(host, Constant(host.spec), 2, rules=rules_of(host, forgive=forgiving))
-    assert caught.value.env == 1
-    assert len(forgiving.raised) == 2
-    two = EnvListHost([CountingEnv(0, LONG, faults[:1] if faults[1].times == 2 else faults[:2])])
-    assert len(drawn(two, Constant(two.spec), 3, rules=rules_of(two, forgive=Forgiving()))) == 3
 
 
 def test_resets_between_episodes_are_forgiven_up_to_twice():

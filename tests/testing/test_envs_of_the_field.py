@@ -56,15 +56,6 @@ def test_a_random_env_draws_from_its_spaces_and_the_same_with_the_same_seed():
     np.testing.assert_array_equal([row[0] for row in first], [row[0] for row in again])
 
 
-def test_vectorized_mock_envs_step_together_and_reset_alone():
-    env = envs.VectorizedMockEnv(2, 3)
-    assert env.vector_reset(seeds=[1, 2, 3]) == ([0] * 3, [{}] * 3)
-    env.vector_step([0] * 3)
-    assert env.vector_step([0] * 3) == ([0] * 3, [1.0] * 3, [True] * 3, [True] * 3, [{}] * 3)
-    assert env.reset_at(1) == (0, {})
-    assert env.vector_step([0] * 3)[2] == [True, False, True]
-
-
 def test_a_mock_vector_env_is_one_that_pretends_to_be_several():
     env = envs.MockVectorEnv(3, mocked_num_envs=4)
     obs, _ = env.vector_reset(seeds=[5, 6, 7, 8])
@@ -94,12 +85,6 @@ def test_agents_in_turn_see_what_came_of_their_last_action_and_are_not_paid_for_
     assert shown[4][0] == (0, 0, False)
     with pytest.raises(RuntimeError, match="the episode is over"):
         env.step({})
-
-
-def test_the_first_of_two_agents_takes_the_other_along():
-    steps = list(play(envs.EarlyDoneMultiAgent()))
-    assert [acting for acting, _ in steps] == [[0], [1], [0], [1], [0], [1]]
-    assert steps[-1][1][2:4] == ({0: True, "__all__": True}, {0: True, "__all__": True})
 
 
 def test_agents_come_late_and_leave_early():

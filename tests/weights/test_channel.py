@@ -67,17 +67,6 @@ def not_sent(channel):
     return opened(update)
 
 
-def test_a_version_can_be_set_back_and_is_sent_all_the_same(channel):
-    for _ in range(5):
-        channel.publish({"policy": "new"})
-    sent(channel)
-    assert channel.publish({"policy": "old"}, version=2) == channel.version == 2
-    assert sent(channel) == (2, {"policy": "old"})
-    assert channel.publish_each({0: {"policy": "own"}}, version=2) == 2
-    assert sent(channel) == (2, {"policy": "own"})
-    assert channel.publish({}) == 3
-
-
 def test_a_worker_with_weights_of_its_own_keeps_them_in_all_its_lives(channel):
     channel.publish({"policy": "a"})
     channel.keeps_own(5)

@@ -105,25 +105,3 @@ def test_what_does_not_fit_changes_nothing(spoil, error, message):
 def test_what_is_no_weights_is_refused(source):
     with pytest.raises(TypeError, match="pass a module, a TensorDict, or a dict of tensors"):
         plan(net(), source)
-
-
-class Extra(nn.Linear):
-    def __init__(self, note):
-        super().__init__(1, 1)
-        self.note = note
-
-    def get_extra_state(self):
-        return self.note
-
-    def set_extra_state(self, state):
-        self.note = state
-
-
-@pytest.mark.parametrize("note", ["text", {"deep": [1]}, torch.ones(2)])
-def test_extra_state_comes_along_as_a_copy(note):
-    source, target = nn.Sequential(Extra(note)), nn.Sequential(Extra(None))
-    plan(target, source)()
-    assert str(target[0].note) == str(note)
-    assert target[0].note is not note or isinstance(note, str)
-    plan(target, dict(source.named_parameters()))()
-    assert str(target[0].note) == str(note), "it may be missing"

@@ -2,27 +2,12 @@
 
 import pickle
 
-import pytest
 import torch
 from torch import nn
 
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import fitting
 from swath.workers.packing import pack, unpack
-
-
-class Noted(nn.Module):
-    """No tensors, but extra state."""
-
-    def __init__(self, note=None):
-        super().__init__()
-        self.note = note
-
-    def get_extra_state(self):
-        return self.note
-
-    def set_extra_state(self, state):
-        self.note = state
 
 
 def net(seed=0):
@@ -83,20 +68,3 @@ def test_shared_parameters_are_in_it_once_under_whatever_name_they_come():
         fitting(snapshot, target)()
         assert bool((target[1].weight == 7).all())
         assert target[1].weight is target[0].weight
-
-
-def test_a_model_without_weights_has_no_snapshot():
-    for model in (None, lambda observation: observation, nn.Tanh(), nn.Sequential()):
-        assert Manifest.of(model).empty
-        assert take({"x": torch.zeros(1)}, Manifest.of(model)) is None
-
-
-@pytest.mark.parametrize("note", ["text", {"deep": [1]}, torch.ones(2), None])
-def test_extra_state_alone_travels_and_is_each_receivers_own(note):
-    source, target = nn.Sequential(Noted(note)), nn.Sequential(Noted("before"))
-    snapshot = take(source, Manifest.of(target))
-    fitting(snapshot, target)()
-    assert str(target[0].note) == str(note)
-    if isinstance(note, dict):
-        target[0].note["deep"].append(2)
-        assert snapshot.extras["0._extra_state"] == source[0].note == {"deep": [1]}

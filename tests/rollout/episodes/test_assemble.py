@@ -104,10 +104,3 @@ def test_an_episode_whose_rest_is_lost_is_dropped_and_counted():
     assert assembler.add({0: whole[:, 2:]}) == 3
     assert actions(assembler.take(1)) == [[5, 6, 7, 8]]
     assert assembler.drop(complete=False) == 1
-
-
-def test_without_ids_everything_up_to_a_done_is_one_episode():
-    td, assembler = batch([[F, F, T, F, T]], with_ids=False), EpisodeAssembler()
-    for fragment in td.split(2, 1):
-        assembler.add({0: fragment})
-    assert actions(assembler.take(2)) == [[1, 2, 3], [4, 5, 0]]

@@ -95,18 +95,6 @@ def test_seeds_go_to_their_envs_and_are_remembered():
     assert [host.seed_of(0), host.seed_of(1)] == [5, 9]
 
 
-def test_retired_envs_are_not_stepped_until_all_are_reset():
-    host = pair(counting=Counting(script=Script((2,))))
-    host.reset_all()
-    host.retire([0])
-    ended = [host.step(ZERO).ended for _ in range(2)]
-    assert [[env for env, *_ in each] for each in ended] == [[], [1]]
-    assert host.env[0].mark.step == 0
-    host.reset_all()
-    host.step(ZERO)
-    assert [env.mark.step for env in host.env] == [1, 1]
-
-
 # ---- building anew, rendering, closing
 
 

@@ -6,18 +6,8 @@ import gymnasium as gym
 import pytest
 
 from counting_vector import CountingVectorEnv
-from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.hosts.vector import VectorHost
 from swath.testing import Counting, CountingEnv, CountingEnvs, EnvBroke, Fault
-
-
-def test_an_id_is_one_bare_env():
-    host = build(Source("CartPole-v1", {"max_episode_steps": 7}))
-    assert isinstance(host, EnvListHost)
-    assert host.spec.batch_shape == ()
-    assert host.env.spec.max_episode_steps == 7
-    host.close()
 
 
 def test_atari_without_its_extra_says_how_to_get_it(monkeypatch):
@@ -34,15 +24,6 @@ def test_a_callable_gets_the_keywords_and_nothing_else():
     host.reset_all()
     assert host.env.mark.env == 9
     assert host.spec.observation[0].shape == ()
-
-
-def test_a_vector_env_is_stepped_as_it_is_and_can_be_built_anew():
-    host = build(Source(lambda: CountingVectorEnv(2)))
-    assert isinstance(host, VectorHost)
-    first = host.env
-    host.rebuild()
-    assert host.env is not first
-    assert first.closed
 
 
 def test_an_instance_is_used_itself_and_its_copies_are_others():

@@ -220,20 +220,6 @@ def test_a_tuple_goes_to_out_keys_or_is_numbered():
     assert list(answered(lambda x: (x[..., 0].long(), x[..., 1], x[..., 2]))) == ["action", "output1", "output2"]
 
 
-def test_a_dict_is_taken_by_its_keys_at_any_depth_and_private_ones_are_dropped():
-    def policy(observation):
-        return {
-            "_a": observation,
-            "stats": {"value": observation[..., 1], "_b": observation, "deep": {"c": observation[..., :2]}},
-            "observation": observation,
-            "action": observation[..., 0].long(),
-        }
-
-    outputs = answered(policy)
-    assert list(outputs) == ["action", ("stats", "value"), ("stats", "deep", "c")]
-    assert outputs["stats", "deep", "c"].shape == (3, 2)
-
-
 def test_actions_of_dict_and_tuple_spaces_are_found_by_key_and_by_place():
     space = spaces.Dict({"x": spaces.Discrete(3), "y": spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(2)))})
     spec = spec_of(action=space)
