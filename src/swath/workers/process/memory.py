@@ -16,7 +16,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
@@ -32,7 +31,7 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 _INLINE_BYTES = 1 << 14
 _ALIGNMENT = 64
 _SPARE_BLOCKS = 2
-_MAPPED_BLOCKS = 8
+_NOTHING: Bytes = np.empty(0, dtype=np.uint8)
 
 
 class Payload(NamedTuple):
@@ -53,19 +52,11 @@ class Payload(NamedTuple):
     parts: int = 0
 
 
-@dataclass(eq=False)
-class Block:
-    """A part of an arena.
-
-    Attributes:
-        start: where it begins; no other ever begins there.
-        map: its memory, mapped here.
-        view: the same as an array.
-    """
+class Block(NamedTuple):
+    """A part of an arena; no other ever begins there."""
 
     start: int
-    map: mmap.mmap
-    view: Bytes
+    size: int
 
 
 class Lease:
@@ -94,9 +85,9 @@ class Arena:
     def __init__(self, fd: int | None = None) -> None:
         self.fd = os.memfd_create("swath") if fd is None else fd
         self._lock = threading.Lock()
-        self._end = 0
         self._free: deque[Block] = deque()
-        self._blocks = weakref.WeakSet[Block]()
+        self._map: Any = None
+        self._whole = _NOTHING
 
     def lend(self, packed: Packed) -> tuple[Payload, Lease]:
         """Write a value into a block."""
@@ -105,9 +96,10 @@ class Arena:
         *starts, end = _starts(sizes)
         with self._lock:
             block = self._free_block(end)
+        view = self.view(block)
         for part, start in zip([sizes.data, *parts], [0, *starts], strict=True):
-            np.copyto(block.view[start : start + part.nbytes], np.frombuffer(part, dtype=np.uint8))
-        return Payload(b"", [], block.start, block.view.nbytes, len(parts)), Lease(block, self._free)
+            np.copyto(view[start : start + part.nbytes], np.frombuffer(part, dtype=np.uint8))
+        return Payload(b"", [], block.start, block.size, len(parts)), Lease(block, self._free)
 
     def sent(self, packed: Packed) -> tuple[Payload, Lease | None]:
         """A value as it travels, and the block that it lies in, if it is large."""
@@ -115,11 +107,14 @@ class Arena:
             return Payload(packed.head, packed.copies()), None
         return self.lend(packed)
 
+    def view(self, block: Block) -> Bytes:
+        """The memory of a block; `Closed` after the end."""
+        self.require_open()
+        return self._whole[block.start : block.start + block.size]
+
     def close(self) -> None:
         """Let go of the file; its memory goes with the last that has it."""
-        self._free.clear()
-        for block in list(self._blocks):  # what is mapped keeps a descriptor of its own
-            del block.map, block.view
+        self._map, self._whole = None, _NOTHING  # what is mapped has a descriptor of its own
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -131,19 +126,17 @@ class Arena:
 
     def _free_block(self, size: int) -> Block:
         self.require_open()
-        free = sorted((self._free.popleft() for _ in range(len(self._free))), key=lambda block: block.view.nbytes)
-        found = next((block for block in free if block.view.nbytes >= size), None)
+        free = sorted((self._free.popleft() for _ in range(len(self._free))), key=lambda block: block.size)
+        found = next((block for block in free if block.size >= size), None)
         left = [block for block in free if block is not found]
         for block in left[:-_SPARE_BLOCKS]:
-            block.map.madvise(mmap.MADV_REMOVE)
+            self._map.madvise(mmap.MADV_REMOVE, *block)
         self._free.extend(left[-_SPARE_BLOCKS:])
         if found is None:
-            start, size = self._end, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-            os.ftruncate(self.fd, start + size)
-            memory = mmap.mmap(self.fd, size, offset=start)
-            self._end += size
-            found = Block(start, memory, np.frombuffer(memory, dtype=np.uint8))
-            self._blocks.add(found)
+            found = Block(len(self._whole), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            os.ftruncate(self.fd, sum(found))
+            self._map = mmap.mmap(self.fd, sum(found))
+            self._whole = np.frombuffer(self._map, dtype=np.uint8)
         return found
 
 
@@ -161,7 +154,7 @@ class Window:
     def __init__(self, fd: int, access: int) -> None:
         self.returned: deque[int] = deque()
         self._fd, self._access = fd, access
-        self._mapped: dict[int, Bytes] = {}
+        self._whole = _NOTHING
 
     def own(self, payload: Payload) -> Any:
         """A value, whose block is not needed any more; its arrays are nobody else's, and writable."""
@@ -179,24 +172,21 @@ class Window:
         """Gives a value; its block is needed until the result and all views of it are gone."""
         if not payload.size:
             return partial(unpack, payload.head, payload.buffers)
-        lease = self._view(payload)[:]
+        lease = self._view(payload)
         weakref.finalize(lease, self.returned.append, payload.start).atexit = False
         return partial(viewed, payload, lease)
 
     def close(self) -> None:
         """Let go of what is mapped, but for what is still needed."""
-        self._mapped.clear()  # what is mapped keeps a descriptor of its own
+        self._whole = _NOTHING  # what is mapped has a descriptor of its own
 
     def _view(self, payload: Payload) -> Bytes:
-        """The block, mapped: what was mapped last is likely to be used again."""
-        view = self._mapped.pop(payload.start, None)
-        if view is None:
-            memory = mmap.mmap(self._fd, payload.size, access=self._access, offset=payload.start)
-            view = np.frombuffer(memory, dtype=np.uint8)
-        self._mapped[payload.start] = view
-        while len(self._mapped) > _MAPPED_BLOCKS:
-            del self._mapped[next(iter(self._mapped))]
-        return view
+        """The block; the file is mapped anew when it has grown."""
+        end = payload.start + payload.size
+        if end > len(self._whole):
+            whole = mmap.mmap(self._fd, os.fstat(self._fd).st_size, access=self._access)
+            self._whole = np.frombuffer(whole, dtype=np.uint8)
+        return self._whole[payload.start : end]
 
 
 def viewed(payload: Payload, view: Bytes) -> Any:
@@ -237,8 +227,7 @@ class ProcessShared:
 
     def open(self) -> Any:
         """The value; its arrays are views that must not be written."""
-        self._arena.require_open()
-        view = self._lease.block.view[:]
+        view = self._arena.view(self._lease.block)
         view.flags.writeable = False
         return viewed(self._payload, view)
 
@@ -248,7 +237,7 @@ class ProcessWatched(ProcessShared):
 
     def __init__(self, size: int, arena: Arena) -> None:
         super().__init__(np.zeros(size, dtype=np.int64), arena)
-        self.values = viewed(self._payload, self._lease.block.view)
+        self.values = viewed(self._payload, arena.view(self._lease.block))
 
 
 def _split(payload: Payload, view: Bytes) -> list[memoryview]:
