@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fates import FATES, NEVER, SURVIVALS, N, quiet  # noqa: F401  a fixture
+from fates import DEADLINE_S, FATES, NEVER, SURVIVALS, N, quiet  # noqa: F401  a fixture
 from staged import Staged, job
 from swath.collectors.fragments import Fragments
 from swath.collectors.gather import AsReady, InOrder
@@ -144,6 +144,8 @@ def play(kind, survival, ahead, fates):
             break
         got.append(requests)
     assert not group.wanted(), "what is out is asked for in vain"
+    faults = sum(map(len, fates.values()))
+    assert stage.now <= 10 * DRAWS + faults * (30.0 + DEADLINE_S + 4.0), "it waited for longer than it had to"
     group.fleet.close(0.0)
     return group, got, raised, False
 

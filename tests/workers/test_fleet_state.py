@@ -50,37 +50,6 @@ def gone(fleet):
     return [worker for worker, standing in fleet.workers.items() if standing.phase == "gone"]
 
 
-def test_all_workers_are_to_be_begun_at_once_and_until_they_are():
-    fleet = state(3)
-    assert fleet.due_at == -inf
-    assert fleet.to_begin(5.0) == begin(fleet, 5.0) == [Name(worker, 0) for worker in range(3)]
-    assert begin(fleet, 6.0) == []
-    assert {standing.phase for standing in fleet.workers.values()} == {"starting"}
-
-
-def test_a_worker_is_up_when_its_present_life_is_ready():
-    fleet = state()
-    begin(fleet)
-    ready(fleet, at=2.0)
-    assert fleet.workers[0] == Standing(0, "up", 2.0, 0)
-    die(fleet, at=3.0)
-    fleet.ready(Name(0, 0), 4.0)
-    assert fleet.workers[0].phase == "starting", "the life that is ready is over"
-
-
-def test_the_first_replacement_is_immediate_and_later_ones_wait_longer_and_longer():
-    fleet = up(max_per_worker=5, backoff_s=0.5, backoff_max_s=3.0)
-    now, waits = 0.0, []
-    for life in range(1, 6):
-        begun = die(fleet, at=now)
-        waits.append(0.0 if begun else fleet.due_at - now)
-        now += waits[-1]
-        assert (begun or begin(fleet, now)) == [Name(0, life)]
-        ready(fleet, at=now)
-    assert waits == [0.0, 0.5, 1.0, 2.0, 3.0]
-    assert fleet.restarts == 5
-
-
 def test_the_time_of_a_replacement_to_be_ready_counts_from_when_it_was_placed():
     survival = Survival(
         Restarts(backoff_s=0.0), fragment_timeout_s=None, placement_timeout_s=10.0, start_timeout_s=100.0
@@ -109,36 +78,6 @@ def test_waiting_for_a_place_is_no_death_and_is_reported_once_a_minute_for_all()
         fleet.placed(Name(worker, 1), now)
     assert fleet.due_at == 6025.0, "from now on there is a deadline"
     assert (fleet.restarts, fleet.workers[0].restarts, fleet.causes) == (2, 1, None)
-
-
-def test_without_a_place_to_live_it_is_over_for_all_at_once():
-    fleet = up(3, min_workers=1, backoff_s=5.0, max_per_worker=9)
-    die(fleet, 0)
-    die(fleet, 0)
-    lost = RuntimeError("the cluster is gone")
-    for _ in range(2):
-        fleet.place_gone(lost, 1.0)
-        assert fleet.causes == (BOOM, BOOM, lost)
-        assert (fleet.left, fleet.due_at, begin(fleet, 1e9)) == (0, inf, [])
-
-
-def test_a_death_while_starting_counts_as_a_life():
-    fleet = up(max_per_worker=1)
-    assert die(fleet) == [Name(0, 1)]
-    assert die(fleet) == []
-    assert (gone(fleet), fleet.causes) == ([0], (BOOM, BOOM))
-
-
-def test_news_of_a_life_that_is_over_change_nothing():
-    fleet = up(2, min_workers=1, max_per_worker=1)
-    die(fleet, 0)
-    before = dict(fleet.workers)
-    for life in (0, 7):
-        fleet.died(Name(0, life), BOOM, 1.0)
-    assert fleet.workers == before
-    die(fleet, 0)
-    fleet.died(Name(0, 1), BOOM, 1.0)
-    assert (gone(fleet), fleet.left) == ([0], 1)
 
 
 @pytest.mark.parametrize(
@@ -205,19 +144,6 @@ def test_causes_are_those_of_workers_that_are_gone_in_the_order_of_their_deaths(
         assert fleet.causes is None
         die(fleet, worker, cause=cause)
     assert fleet.causes == (causes[0], causes[1], causes[3], causes[4])
-
-
-def test_a_replacement_that_is_not_ready_in_time_is_overdue_a_first_life_is_not():
-    fleet = state(placement_timeout_s=30.0)
-    begin(fleet)
-    fleet.placed(Name(0, 0), 0.0)
-    assert (fleet.due_at, fleet.overdue(100.0)) == (inf, [])
-    assert die(fleet, at=100.0) == [Name(0, 1)]
-    fleet.placed(Name(0, 1), 100.0)
-    assert fleet.due_at == 130.0
-    assert fleet.overdue(130.0) == [Name(0, 1)]
-    assert die(fleet, at=130.0) == []
-    assert fleet.workers[0] == Standing(2, "waiting", 130.5, 2)
 
 
 EVENTS = st.lists(

@@ -33,10 +33,6 @@ def worker(backend):
     return backend.spawn(job())
 
 
-def server_of(backend, worker):
-    return ask(backend, worker, "run", os.getppid)
-
-
 def start_another():
     """In a worker: a process that would outlive it."""
     return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]).pid
@@ -109,27 +105,14 @@ def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(bac
         backend.spawn(job(lambda: ToyWorker(lock)))
 
 
-def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, monkeypatch):
+@pytest.mark.parametrize("end", [ProcessBackend.kill, lambda backend, worker: backend.close()], ids=["kill", "close"])
+def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, worker, end, monkeypatch):
     monkeypatch.setattr(backend_module, "_PATIENCE_S", 0.5)
-    worker = backend.spawn(job())
-    server, pid = server_of(backend, worker), ask(backend, worker, "pid")
+    server, pid = ask(backend, worker, "run", os.getppid), ask(backend, worker, "pid")
     os.kill(server, signal.SIGSTOP)
     try:
-        backend.kill(worker)
-        assert "not seen to end" in str(result_of_end(backend, worker))
-    finally:
-        os.kill(server, signal.SIGCONT)
-    await_end(pid)
-
-
-def test_a_backend_is_closed_although_the_fork_server_is_stopped(backend, monkeypatch):
-    monkeypatch.setattr(backend_module, "_PATIENCE_S", 0.5)
-    worker = backend.spawn(job())
-    server, pid = server_of(backend, worker), ask(backend, worker, "pid")
-    os.kill(server, signal.SIGSTOP)
-    try:
-        backend.close()
-        result_of_end(backend, worker)
+        end(backend, worker)
+        assert isinstance(result_of_end(backend, worker), WorkerLost)
     finally:
         os.kill(server, signal.SIGCONT)
     await_end(pid)

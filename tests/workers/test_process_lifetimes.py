@@ -25,11 +25,6 @@ pids = [ask(backend, worker, "pid") for worker in workers]
 say(ask(backend, workers[0], "run", os.getppid), *pids)
 """
 BUSY = "backend.call(workers[0], 'run', signal.pause); ask(backend, workers[1], 'add', 1); say('busy')\n"
-FLEET = """
-from swath.options import Survival
-from swath.workers.fleet import Fleet
-fleet = Fleet(backend, job, 0, Survival())
-"""
 
 
 @pytest.fixture
@@ -68,13 +63,11 @@ def assert_all_end(fds):
             assert select.select([ended], [], [], PATIENCE_S)[0], "a process outlives its driver"
 
 
-@pytest.mark.parametrize(("signum", "busy"), [(signal.SIGKILL, BUSY), (signal.SIGTERM, "")])
-def test_everything_ends_with_a_driver_that_is_killed(drive, signum, busy):
-    driver = drive(busy + "signal.pause()")
+def test_everything_ends_with_a_driver_that_is_killed(drive):
+    driver = drive(BUSY + "signal.pause()")
     fds = processes_of(driver)
-    if busy:
-        driver.stdout.readline()
-    driver.send_signal(signum)
+    driver.stdout.readline()
+    driver.kill()
     assert_all_end(fds)
 
 
@@ -84,14 +77,6 @@ def test_everything_ends_with_a_driver_that_ends_without_closing(drive):
     assert_all_end(fds)
     _, errors = driver.communicate(timeout=PATIENCE_S)
     assert errors == ""
-
-
-def test_a_fleet_that_nobody_holds_ends_its_workers(drive):
-    driver = drive(BUSY + FLEET + "del fleet, backend, workers; say('forgotten'); signal.pause()")
-    fds = processes_of(driver)
-    assert driver.stdout.readline() == "busy\n"
-    assert driver.stdout.readline() == "forgotten\n"
-    assert_all_end(fds)
 
 
 def test_a_program_needs_no_main_guard_is_not_run_again_and_its_forks_leave_its_workers_alone(drive):

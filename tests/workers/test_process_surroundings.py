@@ -1,4 +1,4 @@
-"""What worker processes find around them: their caller's directory, paths and variables; nothing of the fork server."""
+"""What worker processes find around them: their caller's directory, paths, variables and streams; one fork server."""
 
 import json
 import multiprocessing
@@ -12,7 +12,7 @@ import pytest
 from swath.workers.base import Job
 from swath.workers.process.backend import PRELOAD, ProcessBackend
 from swath.workers.tickets import Name
-from toys import ToyWorker, ask, job
+from toys import ToyWorker, ask, exists, job, result_of_end
 
 
 @pytest.fixture
@@ -84,33 +84,6 @@ def test_what_workers_need_and_no_more_is_imported_before_they_begin():
     assert not {"ray", "torchrl", "pytest"} & set(loaded)
 
 
-def test_before_runs_before_build_is_unpickled(backend):
-    order = []
-
-    class Build:
-        def __reduce__(self):
-            return noted_build, ()
-
-    def before():
-        os.environ["SWATH_ORDER"] = "before"
-
-    worker = backend.spawn(Job(Build(), Name(0, 0), before=before))
-    assert ask(backend, worker, "echo", order) == []
-    assert ask(backend, worker, "kept_order") == "before"
-    backend.kill(worker)
-
-
-def noted_build():
-    """What `Build` becomes in the worker: it notes what had happened by then."""
-    seen = os.environ["SWATH_ORDER"]
-
-    class Noted(ToyWorker):
-        def kept_order(self):
-            return seen
-
-    return Noted
-
-
 def test_a_module_that_cannot_be_imported_early_is_missed_only_where_it_is_needed(tmp_path, monkeypatch):
     (tmp_path / "broken_early.py").write_text("raise OSError('no licence')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -123,3 +96,25 @@ def test_a_module_that_cannot_be_imported_early_is_missed_only_where_it_is_neede
     with pytest.raises(OSError, match="no licence"):
         ask(backend, worker, "run", use)
     backend.close()
+
+
+def test_backends_share_a_server_and_no_workers(backend):
+    other = ProcessBackend()
+    ours, theirs = ([each.spawn(job(index=index)) for index in range(2)] for each in (backend, other))
+    servers = {ask(backend, worker, "run", os.getppid) for worker in ours}
+    assert {ask(other, worker, "run", os.getppid) for worker in theirs} == servers
+    assert len(servers) == 1
+    pids = [ask(other, worker, "pid") for worker in theirs]
+    other.close()
+    assert not any(map(exists, pids))
+    assert [ask(backend, worker, "add", 1) for worker in ours] == [1, 1]
+
+
+def test_workers_write_where_their_driver_writes_when_they_begin(backend, capfd):
+    worker = backend.spawn(job())
+    ask(backend, worker, "run", print, "to out")
+    ask(backend, worker, "run", lambda: sys.stderr.write("to err\n"))
+    assert capfd.readouterr() == ("to out\n", "to err\n")
+    backend.call(worker, "fail", SystemExit("last words"))
+    result_of_end(backend, worker)
+    assert capfd.readouterr() == ("", "last words\n")

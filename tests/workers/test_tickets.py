@@ -22,20 +22,6 @@ def test_the_first_outcome_stays():
     assert one.value == 1
 
 
-def test_a_wait_ends_when_another_thread_settles():
-    board, tickets, waiting = Board(), [ticket(), ticket()], threading.Event()
-
-    def never():
-        waiting.set()
-        return False
-
-    with ThreadPoolExecutor(1) as pool:
-        waiter = pool.submit(board.wait, tickets, 30.0, never)
-        assert waiting.wait(30.0)
-        board.settle(tickets[1], Value(None))
-        assert waiter.result(30.0) == [tickets[1]]
-
-
 def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_wait():
     waiting = threading.Event()
 
