@@ -25,9 +25,9 @@ def coins(n):
     [
         (coins(3), 2, ValueError, "num_envs=2 for .*which has 3 already"),
         (lambda: coins(3), 2, ValueError, "num_envs=2 for .*batched already"),
-        ([CoinEnv(), CoinEnv()], 4, ValueError, "must be 2, or None"),
+        ([CoinEnv(), CoinEnv()], 4, ValueError, "multiple of 2, or 2 for instances"),
         ([CoinEnv, OtherSpaces], None, ValueError, "agree in their spaces"),
-        ([lambda: coins(2)], None, TypeError, "a list takes single envs"),
+        ([lambda: coins(2)], None, ValueError, "batched already"),
         (lambda: None, None, TypeError, "returned None"),
         ("NoSuchEnv-v0", None, gym.error.NameNotFound, "NoSuchEnv"),
     ],

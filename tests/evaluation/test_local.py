@@ -256,5 +256,5 @@ def test_what_predict_returns_beside_actions_and_state_is_refused(answer):
 
 @pytest.mark.parametrize("actions", [np.zeros(3), np.zeros((2, 1)), 0], ids=str)
 def test_actions_of_the_wrong_shape_are_refused_with_both_shapes(actions):
-    with pytest.raises(ValueError, match=r"predict returned actions of shape .* want \(2,\)"):
+    with pytest.raises(ValueError, match=r"'action' has shape .* wants \(2,\)"):
         coins(2, policy=Answering((actions, None)))

@@ -30,7 +30,7 @@ def asked(queue, step=None, *, sync=False, **models):
 
 def serve(queue, error=None):
     """What runs is played, shown and finished."""
-    request = queue.running
+    request = queue.live[0]
     if not queue.show(request):
         error = KeyError("stopped")
     queue.finish(request, request.step, error)
@@ -112,15 +112,15 @@ class Orders(RuleBasedStateMachine):
         self.skipped += request is None
         self.accepted += [] if request is None else [request]
 
-    @precondition(lambda self: self.queue.running is not None and not self.queue.running.shown)
+    @precondition(lambda self: self.queue.live and not self.queue.live[0].shown)
     @rule()
     def show(self):
-        assert self.queue.show(self.queue.running) == (not self.queue.running.cancelled)
+        assert self.queue.show(self.queue.live[0]) == (not self.queue.live[0].cancelled)
 
-    @precondition(lambda self: self.queue.running is not None and self.queue.running.shown)
+    @precondition(lambda self: self.queue.live and self.queue.live[0].shown)
     @rule(failed=st.booleans())
     def finish(self, failed):
-        request = self.queue.running
+        request = self.queue.live[0]
         self.queue.finish(request, request.step, KeyError() if failed else None)
         self.results += not request.cancelled and not request.sync
 
@@ -149,18 +149,16 @@ class Orders(RuleBasedStateMachine):
     def each_accepted_request_is_on_its_way_or_counted_once(self):
         counts = self.queue.counts
         ended = sum(counts[what] for what in ("completed", "errors", "superseded", "cancelled"))
-        running = self.queue.running is not None and not self.queue.running.cancelled
-        assert counts["accepted"] == len(self.accepted) == ended + len(self.queue.waiting) + running
+        assert counts["accepted"] == len(self.accepted) == ended + sum(not one.cancelled for one in self.queue.live)
         assert counts["skipped"] == self.skipped
         assert len(self.queue.unread) == self.results
 
     @invariant()
     def the_oldest_runs_and_pending_is_as_defined(self):
         queue = self.queue
-        places = [self.accepted.index(one) for one in ([queue.running] if queue.running else []) + queue.waiting]
+        places = [self.accepted.index(one) for one in queue.live]
         assert places == sorted(places)
-        assert queue.running is not None or not queue.waiting
-        live = [one for one in (queue.running, *queue.waiting) if one and not one.cancelled and not one.sync]
+        live = [one for one in queue.live if not one.cancelled and not one.sync]
         assert queue.pending == (bool(live) and not queue.closed)
         assert self.policy != "latest" or len([one for one in queue.waiting if not one.sync]) <= 1
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from inspect import signature
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -23,13 +23,10 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorRewardWrapper,
 from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
-from swath.rollout.hosts.base import close_broken
-from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
-from swath.rollout.hosts.torchrl import is_torchrl_env
-from swath.rollout.hosts.vector import is_from_stable_baselines, is_vector_env
-from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import Snapshot, fitting, owner
+from swath.rollout.hosts.vector import is_from_stable_baselines
+from swath.weights.manifest import Manifest
+from swath.weights.snapshot import fitting, owner
 
 _FLAG = "update_running_mean"
 _NORMALISING = (
@@ -127,6 +124,13 @@ def dump_recorders(env: Any, step: int) -> list[str]:
     return failures
 
 
+def renders(env: Any) -> bool:
+    """Whether a single env, or a batch of TorchRL's, renders frames as arrays."""
+    mode = getattr(env, "render_mode", None)
+    modes = mode() if callable(mode) else mode  # TorchRL's batches ask each of their envs
+    return "rgb_array" in modes if isinstance(modes, list | tuple) else modes == "rgb_array"
+
+
 # Running statistics
 
 
@@ -208,16 +212,29 @@ def moments_of(value: Any) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.array(each, dtype=np.float64)) for name, each in plain.items()}
 
 
-def change(part: Any, snapshot: Snapshot) -> Callable[[], None]:
-    """Check that a snapshot fits a module or statistics; what puts it in, in the types that are there."""
-    if isinstance(part, nn.Module):
-        return fitting(snapshot, part)
-    held = moments_of(part)
-    copy_in = fitting(snapshot, held)
+def change(model_id: str, part: Any, weights: Any) -> Callable[[], None]:
+    """Check that weights fit a module or statistics; what puts them in, in the types that are there.
+
+    Raises:
+        TypeError: there is nothing that takes weights.
+        KeyError: other names.
+        ValueError: other shapes.
+    """
+    held = moments_of(part) if has_moments(part) else part
+    if (manifest := Manifest.of(held)).empty:
+        raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
+    given = manifest.fitted(weights)
+    for name in manifest.extras & given.keys():
+        mine, theirs = _shapes(part.get_submodule(owner(name)).get_extra_state()), _shapes(given[name])
+        if mine and mine != theirs:
+            raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
+                f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
+            )
+    copy_in = fitting(manifest.copied(given), held)
 
     def put() -> None:
         copy_in()
-        for name, value in held.items():
+        for name, value in held.items() if held is not part else ():
             before = getattr(part, name)
             is_array = isinstance(before, np.ndarray)
             setattr(part, name, value.numpy().astype(before.dtype) if is_array else type(before)(value.item()))
@@ -225,47 +242,18 @@ def change(part: Any, snapshot: Snapshot) -> Callable[[], None]:
     return put
 
 
-class Wanted(NamedTuple):
-    """What weights a model wants; travels.
-
-    Attributes:
-        manifest: names, shapes and dtypes.
-        shapes: of the tensors in extra state, by its name.
-    """
-
-    manifest: Manifest
-    shapes: Mapping[str, Mapping[str, Any]]
-
-    @classmethod
-    def by(cls, part: Any) -> Wanted:
-        """What a module or statistics of an env want."""
-        manifest = Manifest.of(moments_of(part) if has_moments(part) else part)
-        extras = {name: part.get_submodule(owner(name)).get_extra_state() for name in manifest.extras}
-        return cls(manifest, {name: _shapes(extra) for name, extra in extras.items()})
-
-    def fitted(self, model_id: str, weights: Snapshot) -> Snapshot:
-        """The weights as the model wants them.
-
-        Raises:
-            TypeError: the model has none.
-            KeyError: other names.
-            ValueError: other shapes.
-        """
-        fitting = take(weights, self.manifest)
-        if fitting is None:
-            raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
-        for name, extra in fitting.extras.items():
-            mine, theirs = self.shapes.get(name), _shapes(extra)
-            if mine and mine != theirs:
-                raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
-                    f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
-                )
-        return fitting
-
-
 def _shapes(extra: Any) -> dict[str, Any]:
     state = extra if isinstance(extra, Mapping) else {}
     return {name: tuple(value.shape) if isinstance(value, torch.Tensor) else None for name, value in state.items()}
+
+
+def state_of(part: Any) -> Any:
+    """The state of a module or of statistics.
+
+    Raises:
+        AttributeError: it has none.
+    """
+    return moments_of(part) if has_moments(part) else part.state_dict()
 
 
 # Envs that are to be built
@@ -293,25 +281,17 @@ def source_of(env: Any, num_envs: int | None, kwargs: Mapping[str, Any], *, rend
         if is_from_stable_baselines(type(env), "VecEnv"):
             return None
         return source(env, None if is_env_instance(env) else num_envs)
-    sources = [*map(source, env)]
-    instances, n = {source.is_instance for source in sources}, len(sources)
-    if len(instances) != 1:
-        what = "a list of instances and of things to build; make it one kind" if n else "an empty list; name an env"
-        raise ValueError(f"env is {what}")
+    sources, n = [*map(source, env)], len(env)
+    lent = {each.is_instance for each in sources}
+    if len(lent) != 1:
+        raise ValueError("env is an empty list, or one of instances and of things to build; name envs of one kind")
     size = num_envs or n
-    if size % n or (True in instances and size != n):
-        wanted = f"{n}" if True in instances else f"a multiple of {n}"
-        raise ValueError(f"num_envs={size} for a list of {n} envs; it must be {wanted}, or None")
-    turns, kinds = cycle(sources), set[tuple[bool, bool]]()
+    if size % n or (True in lent and size != n):
+        raise ValueError(f"num_envs={size} for a list of {n} envs; take a multiple of {n}, or {n} for instances")
+    turns = cycle(sources)
 
     def make() -> Any:
         source = next(turns)
-        env = source.env if source.is_instance else make_env(source)
-        kinds.add((is_torchrl_env(env), is_parallel_env(env)))
-        if len(kinds) > 1 or is_vector_env(env) or (is_torchrl_env(env) and env.batch_size):
-            if not source.is_instance:
-                close_broken(env)
-            raise TypeError(f"{source.env!r} in a list of envs gives {env}; a list takes single envs of one kind")
-        return env
+        return source.env if source.is_instance else make_env(source)
 
-    return Source(make, {}, size, "num_envs", lends=True in instances)
+    return Source(make, {}, size, "num_envs", lends=True in lent)

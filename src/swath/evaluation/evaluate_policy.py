@@ -6,16 +6,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any, Literal, TypedDict, Unpack, overload
+from typing import Any
 
 import numpy as np
 
 from swath.errors import WorkerLate
+from swath.evaluation.acting import Predictor
 from swath.evaluation.env_parts import is_monitored, reward_changers
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import episodes_of
 from swath.evaluation.runner import Runner, Watcher
-from swath.evaluation.setting import Predictor, Setting
+from swath.evaluation.worker import EvalWorker
 from swath.options import count
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.hosts.returned import info_of
@@ -26,38 +27,6 @@ from swath.rollout.spaces import joiner, structured
 from swath.seeds import derive
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
-
-
-class _Rest(TypedDict, total=False):
-    render: bool
-    callback: Callback | None
-    reward_threshold: float | None
-    warn: bool
-    model: Any
-    num_envs: int | None
-    max_steps: int | None
-    seed: int | None
-    timeout_s: float
-
-
-class _Means(_Rest, total=False):
-    return_episode_rewards: Literal[False]
-
-
-class _Lists(_Rest):
-    return_episode_rewards: Literal[True]
-
-
-@overload
-def evaluate_policy(
-    policy: Any = ..., env: Any = ..., n_eval_episodes: int = ..., deterministic: bool = ..., **rest: Unpack[_Means]
-) -> tuple[float, float]: ...
-
-
-@overload
-def evaluate_policy(
-    policy: Any = ..., env: Any = ..., n_eval_episodes: int = ..., deterministic: bool = ..., **rest: Unpack[_Lists]
-) -> tuple[list[float], list[int]]: ...
 
 
 def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of Stable-Baselines3
@@ -76,7 +45,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     max_steps: int | None = None,
     seed: int | None = 0,
     timeout_s: float = 3600.0,
-) -> tuple[float, float] | tuple[list[float], list[int]]:
+) -> tuple[Any, Any]:
     """Play whole episodes and give the mean and the standard deviation of their returns.
 
     Every episode counts, quick or slow: with S envs, env g plays episodes g, g+S, … whatever the others do. Episode i
@@ -148,24 +117,22 @@ def played(
     options: EvaluatorOptions, watchers: Sequence[Watcher] = (), *, render: bool = False, warn: bool = False
 ) -> Runner:
     """Play one round in the calling thread, with what the options have, which is borrowed; see `evaluate_policy`."""
-    setting = Setting(options, borrows=True)
-    device, seed, until, env = setting.device, options.seed, monotonic() + options.timeout_s, setting.host.env
+    worker = EvalWorker(options, borrows=True)
+    device, seed, until, env = worker.device, options.seed, monotonic() + options.timeout_s, worker.host.env
     try:
         if warn and (changers := reward_changers(env)) and not is_monitored(env):
-            text = f"the env's {', '.join(changers)} changes rewards, so the returns are not those of the task"
-            way_out = "wrap the env in RecordEpisodeStatistics below it to get them, or pass warn=False"
-            warnings.warn(f"{text}; {way_out}", UserWarning, stacklevel=3)
-        runner = Runner(setting, options, watchers=watchers, monitors=True)
+            text = f"the env's {', '.join(changers)} changes rewards; to get those of the task wrap it below in"
+            warnings.warn(f"{text} RecordEpisodeStatistics, or pass warn=False", UserWarning, stacklevel=3)
+        runner = worker.runner(options, watchers, monitors=True)
         with preserved(device) if seed is None else PrivateStreams(derive(seed, "global"), device).swapped():
             for _ in runner.play(range(options.num_trajectories)):
                 for one in (env if isinstance(env, list) else [env]) if render else ():
                     one.render()
                 if monotonic() > until:
-                    late = f"timeout_s={options.timeout_s} passed: {runner.progress}"
-                    text = f"{late}; give it more time, fewer episodes, or max_steps"
+                    text = f"timeout_s={options.timeout_s} passed: {runner.progress}; give it more time, or max_steps"
                     raise WorkerLate(text, workers=(0,), deadline=options.timeout_s)
     finally:
-        setting.close()
+        worker.close()
     return runner
 
 

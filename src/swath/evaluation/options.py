@@ -40,27 +40,19 @@ _OF_TRAJECTORIES = ("traj_format", "storing_device", "postproc")
 _OURS = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
 
 
-# What holds in any case: the values that say so, and why.
-_ALWAYS: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "reset_at_each_iter": ((True,), "every evaluation starts from a reset"),
-    "reset_when_done": ((True,), "an env that is done begins its next episode, if it has one"),
-    "track_traj_ids": ((True,), "steps carry the number of their episode"),
-    "total_frames": ((-1,), "num_trajectories says how long an evaluation is"),
-    "return_same_td": ((False,), "results own their memory"),
-    "init_random_frames": ((None, 0, -1), "the policy acts from the first step on"),
+# What holds in any case, and the values that say so.
+_ALWAYS: Mapping[str, tuple[Any, ...]] = {
+    "reset_at_each_iter": (True,),
+    "reset_when_done": (True,),
+    "track_traj_ids": (True,),
+    "total_frames": (-1,),
+    "return_same_td": (False,),
+    "init_random_frames": (None, 0, -1),
 }
 
-# Names of collectors that mean nothing here.
-_REFUSED = """
-create_env_fn policy policy_factory device exploration_type seed backend init_fn placement_timeout_s weight_sync_schemes
-frames_per_batch envs_per_worker num_workers num_collectors max_frames_per_traj trajs_per_batch fragment_timeout_s
-restarts min_workers on_env_error remote_configs ray_init_config backend_options split_trajs set_truncated compact_obs
-cat_results replay_buffer trajs_per_write extend_buffer use_buffers pre_collect_hook post_collect_hook weight_updater
-weight_recv_schemes update_at_each_batch update_after_each_batch max_weight_update_interval interruptor progress
-preemptive_threshold track_policy_version trust_policy check_finite auto_register_policy_transforms no_cuda_sync
-worker_idx num_workers_per_collector collector_class collector_kwargs sync prefetch max_staleness use_env_creator
-num_sub_threads
-"""
+
+class SettingError(ValueError, TypeError):
+    """A keyword of collectors that evaluation has no use for, or that nobody knows."""
 
 
 @dataclass(frozen=True)
@@ -112,19 +104,16 @@ class CollectorSettings:
             measured: whether there is a `metrics_fn`, without which some of them would do nothing.
 
         Raises:
-            TypeError: not a mapping, or a name that no collector knows.
-            ValueError: a setting that evaluation cannot follow; the message says why.
+            TypeError: not a mapping.
+            ValueError: a setting that evaluation cannot follow.
+            SettingError: a name that means nothing here.
         """
         known, given = [each.name for each in fields(cls)], dict(given or {})
         for name, value in given.items():
-            values, why = _ALWAYS.get(name, ((), ""))
-            if name in _REFUSED.split():
-                ours = "num_envs, num_workers, max_steps, num_trajectories, timeout_s, retries, metrics_fn"
-                raise ValueError(f"collector_kwargs has {name!r}: the Evaluator has its own arguments, such as {ours}")
-            if values and value not in values:
-                raise ValueError(f"collector_kwargs: {name}={value!r}: {why}, so that it is {values[0]}; leave it out")
-            if not values and name not in known:
-                raise TypeError(f"collector_kwargs has {name!r}, which no collector knows; known are {known}")
+            if name in _ALWAYS and value not in _ALWAYS[name]:
+                raise ValueError(f"collector_kwargs: {name}={value!r}, but evaluation has it {_ALWAYS[name][0]} always")
+            if name not in (*known, *_ALWAYS):
+                raise SettingError(f"collector_kwargs has {name!r}; the Evaluator takes {known}, or has it itself")
             if name in _OF_TRAJECTORIES and value is not None and not measured:
                 warn_of_no_effect(f"{name} in collector_kwargs", "it is for the trajectories that metrics_fn gets")
         return cls(**{name: given[name] for name in known if given.get(name) is not None})

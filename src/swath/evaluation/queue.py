@@ -1,6 +1,6 @@
 """The requests of one evaluator: which is next, what a busy evaluator answers, which outcomes are unread.
 
-add ──▶ waiting ──▶ running ──show──▶ shown ──finish──▶ unread (async), or the request has its outcome (sync)
+add ──▶ live: the first one runs, the others wait ──show──▶ shown ──finish──▶ unread (async), or the outcome (sync)
 
 No thread, no clock, no I/O: whoever uses it holds a lock meanwhile.
 """
@@ -8,7 +8,7 @@ No thread, no clock, no I/O: whoever uses it holds a lock meanwhile.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -62,8 +62,7 @@ class EvalQueue:
 
     Attributes:
         counts: how often what has happened.
-        waiting: the oldest first.
-        running: what the workers have, or what is being shown.
+        live: accepted and not finished, the oldest first; that one the workers have, or it is being shown.
         unread: outcomes of async requests, the oldest first.
         step_counter: the step of the next request that has none of its own.
         policy_version: how many sets of weights were accepted.
@@ -80,21 +79,20 @@ class EvalQueue:
         self._policy, self._reported = busy_policy, reported
         names = ("accepted", "completed", "errors", "skipped", "superseded", "cancelled", "dropped_results")
         self.counts = dict.fromkeys(names, 0)
-        self.waiting: list[QueuedEvaluation] = []
-        self.running: QueuedEvaluation | None = None
+        self.live: list[QueuedEvaluation] = []
         self.unread: deque[Future[Any]] = deque()
         self.step_counter = self.policy_version = 0
         self.closed = False
 
     @property
-    def live(self) -> list[QueuedEvaluation]:
-        """Those that will have an outcome, the oldest first."""
-        return [*([self.running] if self.running and not self.running.cancelled else []), *self.waiting]
+    def waiting(self) -> list[QueuedEvaluation]:
+        """Those behind the one that runs."""
+        return self.live[1:]
 
     @property
     def pending(self) -> bool:
         """Whether an accepted async request has no readable outcome, but will have one."""
-        return not self.closed and any(not request.sync for request in self.live)
+        return not self.closed and any(not (request.sync or request.cancelled) for request in self.live)
 
     def admits(self, *, sync: bool) -> bool:
         """Whether one more request would be accepted; else it is skipped.
@@ -129,16 +127,16 @@ class EvalQueue:
             for each in self.waiting:
                 kept = {name: model for name, model in sent.items() if name not in each.models}
                 sent = kept if each.sync else {**kept, **each.models}
-            self.counts["superseded"] += sum(not each.sync for each in self.waiting)
-            self.waiting = [each for each in self.waiting if each.sync]
+            replaced = [each for each in self.waiting if not each.sync]
+            self.counts["superseded"] += len(replaced)
+            self.live = [each for each in self.live if each not in replaced]
             request.models = {**sent, **request.models}
         if request.step is None:
             request.step, self.step_counter = self.step_counter, self.step_counter + 1
         self.policy_version += request.weighted
         request.policy_version = self.policy_version
         self.counts["accepted"] += 1
-        self.waiting.append(request)
-        self._advance()
+        self.live.append(request)
         return True
 
     def show(self, request: QueuedEvaluation) -> bool:
@@ -148,22 +146,28 @@ class EvalQueue:
 
     def finish(self, request: QueuedEvaluation, result: Any = None, error: BaseException | None = None) -> None:
         """What was running has been shown: its outcome can be read, and the next one runs."""
-        self.running = None
-        if not request.cancelled:
-            self.counts["completed" if error is None else "errors"] += 1
-            if not request.outcome.done():  # else the caller was woken when this was closed
-                request.outcome.set_result(result) if error is None else request.outcome.set_exception(error)
-            if not request.sync:
-                self.unread.append(request.outcome)
+        self.live.remove(request)
+        if request.cancelled:
+            return
+        self.counts["completed" if error is None else "errors"] += 1
+        if not request.outcome.done():  # else the caller was woken when this was closed
+            request.outcome.set_result(result) if error is None else request.outcome.set_exception(error)
+        if not request.sync:
+            self.unread.append(request.outcome)
         if self._reported and len(self.unread) > MOST_UNREAD:
             # The oldest result goes, which `on_result` has seen; errors stay as long as possible.
             del self.unread[next((place for place, each in enumerate(self.unread) if each.exception() is None), 0)]
             self.counts["dropped_results"] += 1
-        self._advance()
 
-    def cancel(self, request: QueuedEvaluation | None = None) -> int:
-        """Nobody wants this request any more, or `None`: any async one; how many were dropped or are to stop."""
-        return self._drop(each for each in self.live if (each is request if request else not each.sync))
+    def cancel(self, *requests: QueuedEvaluation) -> int:
+        """Nobody wants these any more, or any async one if none is named; how many were dropped or are to stop."""
+        wanted = [each for each in self.live if not (each.shown or each.cancelled)]
+        gone = [each for each in wanted if (each in requests if requests else not each.sync)]
+        for request in gone:
+            request.cancelled = True
+        self.live = [each for each in self.live if each is self.live[0] or not each.cancelled]
+        self.counts["cancelled"] += len(gone)
+        return len(gone)
 
     def close(self) -> None:
         """Accept nothing more, and drop what waits or runs. What is unread, or being shown, can still be read.
@@ -171,19 +175,7 @@ class EvalQueue:
         Whoever is blocked is woken.
         """
         for request in self.live:
-            if request.sync and not request.outcome.done():
+            if request.sync and not (request.cancelled or request.outcome.done()):
                 request.outcome.set_exception(Closed("the evaluator was shut down while its evaluation was waited for"))
-        self._drop(self.live)
+        self.cancel(*self.live)
         self.closed = True
-
-    def _drop(self, requests: Iterable[QueuedEvaluation]) -> int:
-        gone = [request for request in requests if not request.shown]
-        for request in gone:
-            request.cancelled = True
-        self.waiting = [request for request in self.waiting if not request.cancelled]
-        self.counts["cancelled"] += len(gone)
-        return len(gone)
-
-    def _advance(self) -> None:
-        if self.running is None and self.waiting and not self.closed:
-            self.running = self.waiting.pop(0)

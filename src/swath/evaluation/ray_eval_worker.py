@@ -119,7 +119,7 @@ class RayEvalWorker(Face):
         at = None if name is None else (name, namespace)
         self._options, self._name, self._joins = options, "" if name is None else f"{name!r} ", joins
         workers = EvalWorkers(options, at, joins=joins)
-        workers.begin(None if at is None else partial(_require, *at, joins=joins))
+        workers.begin(*([] if at is None else [partial(_require, *at, joins=joins)]))
         super().__init__(EvaluationService(options, workers, per_slot=True), ends=False)
 
     def submit(

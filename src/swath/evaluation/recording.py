@@ -1,7 +1,7 @@
 """What is kept of an evaluation beside its numbers: steps, as a collector keeps them, and frames.
 
-worker:   Step ──▶ rows of fragments, under the numbers of their episodes ──▶ whole episodes, flat
-service:  those of all workers and rounds ──▶ in order ──▶ padded [N, T_max] | cat [ΣT]
+worker:   Step ──▶ rows of fragments, under the numbers of their episodes ──▶ batches
+service:  those of all workers and rounds ──▶ in order of episodes ──▶ padded [N, T_max] | cat [ΣT]
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from swath.evaluation.runner import Runner
-from swath.keys import DONE, MASK, NEXT, TRAJ_IDS, TRUNCATED
+from swath.keys import DONE, MASK, NEXT, TIME, TRAJ_IDS, TRUNCATED
 from swath.options import TrajFormat
 from swath.report.video import as_rgb
 from swath.rollout.buffer import Buffer, TensorDictBuffer
-from swath.rollout.episodes.reshape import Frames, Piece, join, segment_ends, stretches_of
+from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import NO_TRAJECTORY
 from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import TensorDictSpec
@@ -37,9 +37,9 @@ class Recording:
     """
 
     def __init__(self, version: int) -> None:
-        self._version, self._made, self._truncates = version, 0, True
+        self._version, self._made = version, 0
         self._last: Step | None = None
-        self._fragments: list[TensorDictBase] = []
+        self._batches: list[TensorDictBase] = []
         self._layout: Layout | None = None
         self._buffer: Any = None
         self._rows: Any = None
@@ -67,12 +67,12 @@ class Recording:
         if self._made == PORTION:
             self._seal()
 
-    def taken(self) -> TensorDict | None:
-        """The episodes that were played since the last call, one behind the other; `None` if there are none."""
+    def taken(self) -> list[TensorDictBase]:
+        """Batches with all steps since the last call, in the order of time."""
         if self._rows is not None:
             self._seal()
-        fragments, self._fragments = self._fragments, []
-        return joined(fragments, "cat") if fragments else None
+        batches, self._batches = self._batches, []
+        return batches
 
     def _seal(self) -> None:
         assert self._layout is not None
@@ -85,24 +85,20 @@ class Recording:
             done = batch.get((NEXT, DONE))
             batch.set((NEXT, TRUNCATED), torch.from_numpy(rows.truncated).reshape(done.shape).to(done.device))
             batch.set(TRUNCATED, torch.zeros_like(done))
-        self._fragments.append(batch)
+        self._batches.append(batch[batch[MASK]].exclude(MASK))
 
 
-def joined(batches: Iterable[TensorDictBase], layout: TrajFormat) -> TensorDict:
+def joined(batches: Iterable[TensorDictBase], layout: TrajFormat) -> TensorDictBase:
     """The episodes in these batches, in order: padded `[N, T_max]` with a mask, or `"cat"` `[ΣT]`.
 
     Args:
-        batches: those of one slot one after another; episodes may begin and end in different ones.
+        batches: steps of episodes, those of each in the order of time.
         layout: `"padded"` or `"cat"`.
     """
-    episodes: dict[int, list[Piece]] = {}
-    for batch in batches:
-        frames = Frames(batch.exclude(MASK))
-        firsts, lasts = stretches_of(*segment_ends(batch))
-        numbers = batch[TRAJ_IDS].reshape(-1)[lasts]
-        for first, last, number in zip(firsts.tolist(), lasts.tolist(), numbers.tolist(), strict=True):
-            episodes.setdefault(number, []).append(Piece(frames, first, last - first + 1))
-    return join([episodes[number] for number in sorted(episodes)], layout)
+    steps: TensorDictBase = torch.cat([*batches])
+    steps = steps[steps[TRAJ_IDS].argsort(stable=True)]
+    steps.names = [TIME]
+    return split_trajectories(steps) if layout == "padded" else steps
 
 
 class Film:

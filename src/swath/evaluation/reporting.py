@@ -9,7 +9,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,10 +20,10 @@ from safetensors.torch import save_file
 from tensordict import TensorDictBase
 
 from swath.errors import noted
+from swath.evaluation.acting import module_of
 from swath.evaluation.options import EvaluatorOptions, Stopped
 from swath.evaluation.recording import joined
-from swath.evaluation.result import NAMES, Episodes, EvalResult, summarise
-from swath.evaluation.setting import module_of
+from swath.evaluation.result import NAMES, EpisodeRow, EvalResult, episodes_of, summarise
 from swath.evaluation.worker import EvalRequest, Report
 from swath.keys import drop_private
 from swath.report.atomic import replacing
@@ -39,13 +39,12 @@ _SUFFIX = ".safetensors"
 _NEWEST = ("step", "reward", "reward_ci_low", "reward_ci_high", "num_episodes")  # what `stats()` has of a result
 
 
-@dataclass(frozen=True)
+@dataclass
 class Performed:
     """What came of an evaluation.
 
     Attributes:
-        request: what was asked for.
-        episodes: all that were played, in their order.
+        rows: the episodes that were played, by number.
         stopped: why no more were played.
         seconds: from the first reset to the last end, of the worker that took longest; of several rounds the sum.
         retries: how often a worker was lost and its share played again.
@@ -53,13 +52,12 @@ class Performed:
         unwritten: what recorders in the envs could not write, in words.
     """
 
-    request: EvalRequest
-    episodes: Episodes
-    stopped: Stopped
-    seconds: float
-    retries: int
-    reports: Sequence[Report]
-    unwritten: Sequence[str] = ()
+    rows: dict[int, EpisodeRow] = field(default_factory=dict)
+    stopped: Stopped = "fixed"
+    seconds: float = 0.0
+    retries: int = 0
+    reports: list[Report] = field(default_factory=list)
+    unwritten: list[str] = field(default_factory=list)
 
 
 class Keeper:
@@ -145,15 +143,15 @@ class Reporter:
         self.write_errors = self.callback_errors = 0
         self.last_error: BaseException | None = None
 
-    def finish(self, performed: Performed) -> EvalResult:
-        """The result of an evaluation.
+    def finish(self, request: EvalRequest, performed: Performed) -> EvalResult:
+        """The result of an evaluation: of what was asked for, and what came of it.
 
         Raises:
             TypeError: `metrics_fn` gave no mapping of names to numbers.
             ValueError: it gave a name that results have already.
             Exception: what it raised, with a note.
         """
-        request, seconds, episodes = performed.request, performed.seconds, performed.episodes
+        episodes, seconds = episodes_of(performed.rows), performed.seconds
         for failure in performed.unwritten:
             self.write_errors += 1
             _log.error("a recorder could not write the evaluation of step %d: %s", request.step, failure)
@@ -164,7 +162,7 @@ class Reporter:
         if self._options.per_episode:
             numbers["episode_rewards"] = torch.from_numpy(episodes["returns"].copy())
             numbers["episode_lengths"] = torch.from_numpy(episodes["lengths"].copy())
-        video, about = self._films(performed)
+        video, about = self._films(request.step, performed.reports)
         about |= {"step": request.step, "seeding": performed.reports[0].seeding, "retries": performed.retries}
         named = {f"{self._options.log_prefix}/{name}": value for name, value in {**numbers, **video}.items()}
         return EvalResult(named, episodes, stopped=performed.stopped, **about)
@@ -204,7 +202,7 @@ class Reporter:
         settings, metrics_fn = self._options.settings, self._options.metrics_fn
         if metrics_fn is None:
             return {}
-        batch: Any = joined((each.steps for each in reports if each.steps is not None), settings.traj_format)
+        batch: Any = joined((batch for report in reports for batch in report.steps), settings.traj_format)
         batch = batch.to(settings.storing_device)
         if settings.postproc is not None:
             with noted("postproc"):
@@ -222,9 +220,9 @@ class Reporter:
                 raise TypeError(f"metrics_fn gave {name}={value!r}; names are strings, values numbers or tensors")
         return dict(measured)
 
-    def _films(self, performed: Performed) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _films(self, step: int, reports: Sequence[Report]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Films as an entry of the result, or as files; and what the result says of them."""
-        reports, options = performed.reports, self._options
+        options = self._options
         takes = dict(sorted((episode, take) for report in reports for episode, take in report.films.items()))
         about: dict[str, Any] = {
             "video_lengths": tuple(len(take) for take in takes.values()),
@@ -233,7 +231,7 @@ class Reporter:
         if options.video_dir is None or not takes:
             return {"video": torch.from_numpy(np.concatenate([*takes.values()]))} if takes else {}, about
         fps = options.video_fps or next((report.fps for report in reports if report.fps is not None), _FPS)
-        stem = f"{options.log_prefix}-step{performed.request.step}".replace("/", "-")
+        stem = f"{options.log_prefix}-step{step}".replace("/", "-")
         files = {Path(options.video_dir) / f"{stem}-episode{episode}.mp4": take for episode, take in takes.items()}
         written = []
         for path, take in files.items():

@@ -23,10 +23,10 @@ import torch
 from gymnasium.vector import AutoresetMode
 
 from swath.errors import warn_of_no_effect
+from swath.evaluation.acting import Performer
 from swath.evaluation.env_parts import counts_for_all, is_monitored
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import NO_SEED, EpisodeRow
-from swath.evaluation.setting import Performer, Setting
 from swath.keys import FLAGS, NEXT, REWARD, Key, as_key, as_tuple, keys_of, under_next
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.failures import Failures
@@ -34,7 +34,7 @@ from swath.rollout.hosts.base import ArraySpec, EnvRaised, Host, HostSpec, Seedi
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.tensordict import StepReader, TensorDictHost, mean_of
 from swath.rollout.loop import Rules, Stage, Step, StepLimit, steps
-from swath.rollout.spaces import Array
+from swath.rollout.spaces import Array, Leaves
 from swath.seeds import derive
 
 Score: TypeAlias = tuple[float, int]  # return and length of an episode
@@ -48,7 +48,8 @@ class Runner:
     """Plays one evaluation, run of episodes by run; used by one thread. It neither builds nor closes anything.
 
     Args:
-        setting: host and policy.
+        host: the envs.
+        act: binds the policy, given the first observation and the episode that each slot plays, which changes.
         options: under which conditions.
         worker: which of the workers that share the episodes plays here; its slots come behind those of others.
         watchers: who is shown the steps.
@@ -70,21 +71,22 @@ class Runner:
 
     def __init__(
         self,
-        setting: Setting,
+        host: Host,
+        act: Callable[[Leaves, Sequence[int | None]], Performer],
         options: EvaluatorOptions,
         worker: int = 0,
         watchers: Sequence[Watcher] = (),
         *,
         monitors: bool = False,
     ) -> None:
-        self.host, self._setting, self._options, self._watchers = setting.host, setting, options, watchers
-        spec, env, n = self.host.spec, self.host.env, self.host.spec.num_envs
+        self.host, self._act, self._options, self._watchers = host, act, options, watchers
+        spec, env, n = host.spec, host.env, host.spec.num_envs
         self._first, self._total, self._root = worker * n, options.num_workers * n, options.seed or 0
         self.seeding: Seeding = "none" if options.seed is None else spec.seeding
         if options.seed is not None and spec.seeding == "none":
             why = f"{env} cannot be seeded; seed it where it is made, and pass seed=None"
             warn_of_no_effect("the seed of an evaluation", why)
-        self._summed = read(self.host, options.reward_keys, options.done_keys)
+        self._summed = read(host, options.reward_keys, options.done_keys)
         # A reset by mask, which this mode needs, makes gymnasium's vector statistics lose their sums.
         all_at_once = monitors and isinstance(spec, ArraySpec) and counts_for_all(env)
         loses = all_at_once and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED
@@ -149,7 +151,7 @@ class Runner:
         seeds = None if self.seeding == "none" else [self._seed_of(share.start) for share in shares]
         observation = self._tried(partial(self.host.reset_all, seeds))
         if self.policy is None:
-            self.policy = self._setting.bound(self._options, observation, self.playing)
+            self.policy = self._act(observation, self.playing)
         self.policy.begin(slots)
         if idle:
             self.host.retire(idle)
@@ -169,13 +171,10 @@ class Runner:
                 return do()
         except EnvRaised as raised:
             slot, failure = raised.env, raised.cause
-            episode = self.playing[slot]
-            own = self.seeding == "episode" and episode is not None
-            seed = self._seed_of(episode or 0) if own else self.host.seed_of(slot)
-            failure.add_note(
-                f"raised by the env of slot {self._first + slot} in episode {episode}, "
-                f"after {self.sums.lengths[slot]} steps; seed of its reset: {seed}; {self.progress}"
-            )
+            episode, length = self.playing[slot], self.sums.lengths[slot]
+            seed = self.host.seed_of(slot) if episode is None or self.seeding != "episode" else self._seed_of(episode)
+            where = f"the env of slot {self._first + slot} in episode {episode}, after {length} steps"
+            failure.add_note(f"raised by {where}; seed of its reset: {seed}; {self.progress}")
         except Exception as error:
             error.add_note(f"raised in an evaluation with seed={self._options.seed}, {self.progress}")
             raise

@@ -18,14 +18,14 @@ from time import monotonic
 from typing import Any, Self
 
 from swath.errors import Closed, SwathError, warn, warn_of_no_effect
+from swath.evaluation.acting import module_of
 from swath.evaluation.env_parts import has_moments, moments_of
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.queue import EvalQueue, QueuedEvaluation
 from swath.evaluation.reporting import Reporter
 from swath.evaluation.result import EvalResult
-from swath.evaluation.setting import module_of
 from swath.evaluation.worker import EvalRequest
-from swath.evaluation.workers import Cancelled, EvalWorkers
+from swath.evaluation.workers import EvalWorkers
 from swath.options import seconds
 from swath.seeds import fresh_root
 from swath.weights.manifest import snapshot_of
@@ -146,10 +146,10 @@ class EvaluationService:
                 raise Closed("the evaluator was shut down while its evaluation was waited for")
         return None if outcome is None else outcome.result()
 
-    def cancel(self, request: QueuedEvaluation | None = None) -> int:
-        """Nobody wants this request, or `None`: any async one, any more; how many are dropped or stopped."""
+    def cancel(self, *requests: QueuedEvaluation) -> int:
+        """Nobody wants these any more, or any async one if none is named; how many are dropped or stopped."""
         with self.changed:
-            cancelled = self.queue.cancel(request)
+            cancelled = self.queue.cancel(*requests)
             self._workers.wake()
             self.changed.notify_all()
             return cancelled
@@ -173,10 +173,9 @@ class EvaluationService:
     def progress(self) -> str:
         """What is being evaluated and how far it is, in words; empty if nothing is."""
         with self.changed:
-            if (running := self.queue.running) is None:
-                return ""
             of = max(self._workers.wanted, self._options.num_trajectories)
-            return f"step {running.step}, {self._workers.complete} of {of} episodes; "
+            steps = [f"step {running.step}, {self._workers.complete} of {of} episodes; " for running in self.queue.live]
+            return steps[0] if steps else ""
 
     def queue_at_rest(self) -> EvalQueue:
         """The queue, in which nothing is on its way.
@@ -211,7 +210,7 @@ class EvaluationService:
             if thread is threading.current_thread() or (thread is not None and not thread.is_alive()):
                 thread = None
             if thread is not None and not self._workers.starting:
-                self.changed.wait_for(lambda: queue.running is None or queue.running.shown, timeout)
+                self.changed.wait_for(lambda: not queue.live or queue.live[0].shown, timeout)
         self._workers.close(max(0.0, until - monotonic()), ends=ends)
         stuck = self._workers.left_behind
         if thread is not None:
@@ -278,10 +277,10 @@ class EvaluationService:
         queue = self.queue
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: queue.running is not None or queue.closed)
-                request = queue.running
-            if request is None:
-                return
+                self.changed.wait_for(lambda: queue.live or queue.closed)
+                if not queue.live:
+                    return
+                request = queue.live[0]
             result, error = self._outcome_of(request)
             with self.changed:
                 wanted = queue.show(request)
@@ -298,10 +297,9 @@ class EvaluationService:
             seed = fresh_root() if self._options.seed is None else self._options.seed
             step, record = request.step or 0, self._options.metrics_fn is not None
             asked = EvalRequest(step, request.policy_version, seed, record, self._per_slot, **request.manner)
-            performed = self._workers.perform(asked, request.models, lambda: request.cancelled)
-            return self.reporter.finish(performed), None
+            return self.reporter.finish(asked, self._workers.perform(request, asked)), None
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
-            if not isinstance(error, Cancelled | Closed):
+            if not isinstance(error, Closed):
                 _log.error("the evaluation of step %d failed: %s: %s", request.step, type(error).__name__, error)
             return None, error
 

@@ -1,37 +1,53 @@
-"""What lives in a worker of an evaluation: plays the episodes it is asked for, a slice of time at a go.
+"""What lives in a worker of an evaluation: envs and a private policy, which play the episodes that are asked for.
 
-    play(evaluation, episodes, request) ─▶ Performance ─▶ Report; if it is not over the same is asked again
+    id | callable | instance | list ──▶ S slots of one host, its running statistics frozen ─┐
+    policy | factory ──▶ private copy, in eval mode ─────────────────────────────────────────┴▶ EvalWorker
+
+    play(evaluation, episodes, request) ─▶ a slice of time ─▶ Report; if it is not over the same is asked again
 
 Between two slices the worker gets what is new: another evaluation, which takes the place of the present one, or the
 end. So whoever cancels or closes need not reach into a running evaluation. Where slices begin and end changes no
 number. An exception of user code is the answer to the call; the next one is played in envs that were built anew.
+
+Models take weights by id: `"policy"`, and parts of the env on every copy of it, such as `"env.transform[0]"` and,
+through gymnasium's wrappers, `"env.obs_rms"`.
 
 Several drivers may ask one worker. The evaluation that began last is played; others that go on asking get `Superseded`.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
-from tensordict import TensorDict
+import torch
+from tensordict import TensorDictBase
 
-from swath.errors import Superseded, WorkerLate, noted
-from swath.evaluation.env_parts import Wanted, dump_recorders, empty_recorders, recorders
+from swath.errors import Superseded, WorkerLate, noted, warn_of_no_effect
+from swath.evaluation import env_parts
+from swath.evaluation.acting import Predicts, bound, module_of, private_copy
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.recording import Film, Recording
 from swath.evaluation.result import EpisodeRow
-from swath.evaluation.runner import Runner
-from swath.evaluation.setting import Setting
+from swath.evaluation.runner import Runner, Watcher
 from swath.group.group import Member
-from swath.rollout.hosts.base import Seeding, first_of, fps_of
+from swath.rollout.hosts.base import Host, Seeding, close_broken, closed_on_failure, first_of, fps_of
+from swath.rollout.hosts.sources import build
+from swath.rollout.hosts.torchrl import Fitting
+from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
+from swath.rollout.policies.binding import from_factory
+from swath.rollout.policies.calling import compiled, device_of
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
+from swath.weights.snapshot import POLICY, Snapshot
+from swath.workers.fleet_state import FIRST
 from swath.workers.tickets import Name
 
 _REPORT_EVERY = 1000
@@ -78,7 +94,8 @@ class Report:
         films: uint8 `[T, H, W, 3]` by episode.
         film_truncated: whether filming stopped for want of memory.
         fps: frames per second at which the env wants to be seen, if it says so.
-        steps: all steps of the part's episodes, one episode behind the other; `None` if nobody wants them.
+        steps: batches with all steps of the part's episodes.
+        misfit: why the weights that were sent last could not be put in; nothing was played then.
     """
 
     complete: int
@@ -91,113 +108,67 @@ class Report:
     films: Mapping[int, Array] = field(default_factory=dict)
     film_truncated: bool = False
     fps: float | None = None
-    steps: TensorDict | None = None
-
-
-class Performance:
-    """Plays rounds of one evaluation with one host and one policy; used by one thread.
-
-    Args:
-        setting: these two.
-        options: the conditions.
-        request: what is asked for.
-        worker: which of the workers that share the episodes plays here.
-
-    Attributes:
-        runner: plays the episodes.
-    """
-
-    def __init__(self, setting: Setting, options: EvaluatorOptions, request: EvalRequest, worker: int) -> None:
-        self._film = Film(options.record_video, options.max_video_bytes // options.num_workers)
-        self._recording, self._until_any_done = Recording(request.policy_version), request.until_any_done
-        asked = (self._film, options.record_video), (self._recording, request.record)
-        watchers = [watcher for watcher, wanted in asked if wanted]
-        self.runner = Runner(setting, options, worker, watchers)
-        self._report_every = options.frames_per_batch or options.max_steps or _REPORT_EVERY
-        self._drawing: Callable[[], AbstractContextManager[None]] = nullcontext
-        if setting.alone:
-            root = fresh_root() if options.seed is None else options.seed
-            self._drawing = PrivateStreams(derive(root, "global", worker), setting.device).in_force
-        self._steps: Iterator[None] = iter(())
-        self._episodes, self._seconds = range(0), 0.0
-
-    def play(self, episodes: range, version: int) -> Report:
-        """Play this round for a slice of time, or to its end.
-
-        Where the request ends a round with the first env that is done, the others' episodes are cut there.
-
-        Args:
-            episodes: the round.
-            version: how many sets of weights were sent here.
-
-        Raises:
-            Exception: what an env, the policy or a watcher raised.
-        """
-        runner, env = self.runner, self.runner.host.env
-        if episodes != self._episodes:
-            self._episodes, self._seconds, self._steps = episodes, 0.0, runner.play(episodes)
-        began, most = monotonic(), runner.steps + self._report_every
-        with self._drawing():
-            for _ in self._steps:
-                if self._until_any_done and runner.rows:
-                    runner.cut()
-                elif (runner.steps >= most or monotonic() > began + SLICE_S) and runner.unfinished:
-                    break
-        self._seconds += monotonic() - began
-        if runner.unfinished:
-            return Report(len(runner.rows))
-        films = self._film.takes()
-        return Report(
-            len(runner.rows),
-            over=True,
-            seconds=self._seconds,
-            seeding=runner.seeding,
-            version=version,
-            rows={episode: row for episode, row in runner.rows.items() if episode in episodes},
-            records=bool(recorders(env)),
-            films=films,
-            film_truncated=self._film.truncated,
-            fps=fps_of(env) if films else None,
-            steps=self._recording.taken(),
-        )
+    steps: Sequence[TensorDictBase] = ()
+    misfit: Exception | None = None
 
 
 class EvalWorker(Member):
-    """One worker of an evaluation; used by one thread at a time.
+    """Envs, and a policy that nobody else has; used by one thread at a time.
 
     Args:
         options: what it plays in and with, and under which conditions.
         root: of the seed under which a factory is called.
-        setting: what was built already.
         name: which life of which worker.
+        borrows: whether instances go back to whoever has handed them in: envs are not closed, and an object with
+            `predict` acts itself, with its modes put back at the end; draws are the caller's business then.
+
+    Attributes:
+        host: the envs.
+        device: where inputs of the policy go; `None` for where the envs are.
+        turn: held while the envs are used.
+        closed: whether the envs are closed.
 
     Raises:
-        WorkerLate: an earlier life is still in a call of these envs.
+        TypeError: no form of an env, or a policy that cannot be copied.
+        ValueError: envs that differ in their spaces, cannot go to the device, or are more or less than asked for.
+        Exception: what building env or policy raised.
     """
 
-    def __init__(self, options: EvaluatorOptions, root: int, setting: Setting | None, name: Name) -> None:
-        self._options, self._name = options, name
-        where = f"in worker {name.worker} (life {name.life}) of an evaluation, backend {options.place!r}"
-        self._noted = partial(noted, f"code {where}")
-        with self._noted():
-            self._setting = setting or Setting(options, root)
-            if self._setting.turn.locked():
-                raise WorkerLate(f"{options.env} is still in a call that has not returned; use another env")
+    def __init__(self, options: EvaluatorOptions, root: int = 0, name: Name = FIRST, *, borrows: bool = False) -> None:
+        self._options, self._root, self._name, self._borrows = options, root, name, borrows
+        # Where the process is not the worker's own others draw from its generators, and evaluations do so too.
+        self._built, self._alone = not options.lent, borrows or options.place != "thread"
+        self.turn, self.closed, self._open = Lock(), False, ExitStack()
+        self._sent: dict[str, Snapshot] = {}
+        self._version = 0
         self._evaluation: EvaluationId = "", 0
         self._newest: dict[str, int] = {}  # by asker
-        self._performance: Performance | None = None
+        self._runner: Runner | None = None
+        self._misfit: Exception | None = None
         self._failed = False
-        self._version = 0
+        with self._noted():
+            self.host = self._host()
+            with closed_on_failure([self.host] if self._built else []), self._open as failing:
+                self._policy = self._own_policy()
+                self.device = options.policy_device or device_of(self._policy)
+                self._acts = compiled(self._policy, options.settings.compile_policy, options.settings.cudagraph_policy)
+                self._open = failing.pop_all()
 
-    def wanted(self, model_ids: Sequence[str]) -> dict[str, Wanted]:
-        """What weights these models want; `KeyError` if there is no such model."""
-        return {model_id: self._setting.wanted(model_id) for model_id in model_ids}
+    def enter(self, name: Name) -> Self:
+        """The same worker in another life, in the thread of that.
 
-    def take(self, models: Mapping[str, Any], version: int) -> None:
-        """Put newer weights in: into all models and copies, or into none."""
-        self._performance = None
-        self._setting.apply(models)
-        self._version = max(self._version + 1, version)  # others may have sent some
+        Raises:
+            WorkerLate: an earlier life is still in a call of its envs.
+        """
+        if self.turn.locked():
+            raise WorkerLate(f"{self._options.env} is still in a call that has not returned; use another env")
+        self._name, self._runner = name, None
+        return self
+
+    def runner(self, options: EvaluatorOptions, watchers: Sequence[Watcher], *, monitors: bool = False) -> Runner:
+        """Plays one evaluation with this host and policy; see `Runner`."""
+        act = partial(bound, self._acts, self.host.spec, options, self.device, alone=self._alone)
+        return Runner(self.host, act, options, self._name.worker, watchers, monitors=monitors)
 
     def play(self, evaluation: EvaluationId, episodes: range, request: EvalRequest) -> Report:
         """Play a round for a slice of time, or to its end; whatever else was being played is given up.
@@ -213,31 +184,22 @@ class EvalWorker(Member):
         """
         asker, number = evaluation
         if number > self._newest.get(asker, 0):
-            self._newest[asker], self._evaluation, self._performance = number, evaluation, None
+            self._newest[asker], self._evaluation, self._runner = number, evaluation, None
         if evaluation != self._evaluation:
             raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
-        setting = self._setting
-        try:
-            with self._noted(), setting.turn:
+        if (misfit := self._misfit) is not None:
+            self._misfit = None
+            return Report(0, over=True, misfit=misfit)
+        with self._noted(), self.turn:
+            try:
                 if self._failed:
-                    setting.renew()
-                    self._failed = False
-                if self._performance is None:
-                    empty_recorders(setting.host.env)
-                    self._performance = Performance(setting, self._under(request), request, self._name.worker)
-                due = range(setting.host.spec.num_envs) if request.per_slot else episodes
-                return self._performance.play(due, self._version)
-        except Exception:
-            self._failed, self._performance = True, None
-            raise
-
-    def _under(self, request: EvalRequest) -> EvaluatorOptions:
-        """The conditions of an evaluation; whoever asks for a rollout, seeds are those given here."""
-        mine, changes = self._options, {"seed": request.seed, **request.changes}
-        if request.per_slot:
-            changes["seed"] = fresh_root() if mine.seed is None else mine.seed
-            changes["record_video"] = int(renders(self._setting.host.env))
-        return mine if changes == {"seed": mine.seed} else replace(mine, **changes)  # which checks it all again
+                    self._renew()
+                if self._runner is None:
+                    self._prepare(request)
+                return self._play(range(self.host.spec.num_envs) if request.per_slot else episodes, request)
+            except Exception:
+                self._failed, self._runner = True, None
+                raise
 
     def dump(self, step: int, write: bool) -> list[str]:
         """Have the recorders of this worker's envs let go of what they have seen; what went wrong, in words.
@@ -246,25 +208,147 @@ class EvalWorker(Member):
             step: the training step it is written under.
             write: whether those of the very first slot write it.
         """
-        env = self._setting.host.env
-        with self._setting.turn:
-            failures = dump_recorders(first_of(env), step) if write and self._name.worker == 0 else []
-            empty_recorders(env)
+        env = self.host.env
+        with self.turn:
+            failures = env_parts.dump_recorders(first_of(env), step) if write and self._name.worker == 0 else []
+            env_parts.empty_recorders(env)
         return failures
 
+    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+        """Put newer weights in: into all models and copies, or into none; `play` then says why."""
+        self._runner = self._misfit = None
+        self._version = max(self._version + 1, version)  # others may have sent some
+        try:
+            self._apply(models)
+        except (KeyError, TypeError, ValueError) as error:
+            self._misfit = error
+        else:
+            self._sent |= copy.deepcopy({model_id: each for model_id, each in models.items() if model_id != POLICY})
+
     def weights(self, model_ids: Sequence[str]) -> dict[str, Any]:
-        """The states of models as they are here."""
-        return {model_id: self._setting.state(model_id) for model_id in model_ids}
+        """The states of models, as their first copies have them."""
+        return {model_id: env_parts.state_of(self._models(model_id)[0]) for model_id in model_ids}
 
     def close(self) -> None:
-        """Close the envs."""
-        self._performance = None
-        with self._setting.turn:
-            self._setting.close()
+        """Close the envs, also those that were handed in, unless they are borrowed. Twice is fine."""
+        with self.turn:
+            self.closed, self._runner = True, None
+            self._open.close()
+            if self._built or not self._borrows:
+                self.host.close()
 
+    def _noted(self) -> AbstractContextManager[None]:
+        worker, life = self._name
+        return noted(f"code in worker {worker} (life {life}) of an evaluation, backend {self._options.place!r}")
 
-def renders(env: Any) -> bool:
-    """Whether the env renders frames, as arrays."""
-    mode = getattr(first_of(env), "render_mode", None)
-    modes = mode() if callable(mode) else mode  # TorchRL's batches ask each of their envs
-    return "rgb_array" in modes if isinstance(modes, list | tuple) else modes == "rgb_array"
+    def _host(self) -> Host:
+        options, device = self._options, self._options.settings.env_device
+        source = options.source()
+        fitting = Fitting(device=device, apart=True)
+        host = VectorHost(AsVectorEnv(options.env)) if source is None else build(source, fitting)
+        with closed_on_failure([host] if self._built else []):
+            if options.num_envs not in (None, n := host.spec.num_envs):
+                has = f"{options.env}, which has {n} already"
+                raise ValueError(f"num_envs={options.num_envs} for {has}; leave it out, or pass a callable")
+            if device is not None and host.spec.device is not None and device.type != host.spec.device.type:
+                raise ValueError(f"env_device={str(device)!r}: these envs run on the CPU; leave it out or give 'cpu'")
+        self._open.enter_context(env_parts.frozen(host.env))
+        return host
+
+    def _own_policy(self) -> Any:
+        factory, policy, device = self._options.policy_factory, self._options.policy, self._options.policy_device
+        if factory is not None:
+            # From generators that are seeded equally in every worker and life.
+            with PrivateStreams(derive(self._root, "policy"), device).swapped():
+                policy = from_factory(factory, first_of(self.host.env))
+        borrowed = self._borrows and isinstance(policy, Predicts)
+        if not borrowed and (factory is None or not self._alone):  # others may hold what a factory gave
+            policy = private_copy(policy, or_itself=factory is not None)
+        if (module := module_of(policy)) is not None:
+            for part in module.modules() if borrowed else ():
+                self._open.callback(setattr, part, "training", part.training)
+            module.eval()
+        if device is not None and isinstance(policy, torch.nn.Module):
+            policy.to(device)
+        elif device is not None and isinstance(policy, Predicts):
+            warn_of_no_effect("device", f"{type(policy).__name__}.predict says itself where it runs")
+        return policy
+
+    def _renew(self) -> None:
+        """After a failure: other envs, which get what those before them had been sent. Instances are reset only."""
+        if self._built:
+            self._open.close()
+            close_broken(self.host)
+            self.host = self._host()
+            self._apply(self._sent)
+        self._failed = False
+
+    def _models(self, model_id: str) -> list[Any]:
+        """A model, once per env copy if it is part of the env.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if model_id == POLICY:
+            return [module_of(self._policy) or self._policy]
+        root, _, path = model_id.partition(".")
+        found = env_parts.parts_at(self.host.env, path) if root == "env" else []
+        if not found:
+            ids = [POLICY, *(f"env.{each}" for each in env_parts.paths_of(first_of(self.host.env)))]
+            raise KeyError(f"there is no model {model_id!r} that takes weights; there are {ids}")
+        return found
+
+    def _apply(self, snapshots: Mapping[str, Snapshot]) -> None:
+        found = [(name, part, snapshot) for name, snapshot in snapshots.items() for part in self._models(name)]
+        for put in [env_parts.change(*each) for each in found]:
+            put()
+
+    def _prepare(self, request: EvalRequest) -> None:
+        """For an evaluation; where rollouts are asked for, seeds are those given here."""
+        env, mine, changes = self.host.env, self._options, {"seed": request.seed, **request.changes}
+        env_parts.empty_recorders(env)
+        if request.per_slot:
+            changes["seed"] = fresh_root() if mine.seed is None else mine.seed
+            changes["record_video"] = int(env_parts.renders(first_of(env)))
+        options = mine if changes == {"seed": mine.seed} else replace(mine, **changes)  # which checks it all again
+        self._film = Film(options.record_video, options.max_video_bytes // options.num_workers)
+        self._recording = Recording(request.policy_version)
+        asked = (self._film, options.record_video), (self._recording, request.record)
+        self._runner = self.runner(options, [watcher for watcher, wanted in asked if wanted])
+        self._report_every = options.frames_per_batch or options.max_steps or _REPORT_EVERY
+        self._drawing: Callable[[], AbstractContextManager[None]] = nullcontext
+        if self._alone:
+            root = fresh_root() if options.seed is None else options.seed
+            self._drawing = PrivateStreams(derive(root, "global", self._name.worker), self.device).in_force
+        self._steps: Iterator[None] = iter(())
+        self._round, self._seconds = range(0), 0.0
+
+    def _play(self, episodes: range, request: EvalRequest) -> Report:
+        runner, began = self._runner, monotonic()
+        assert runner is not None
+        if episodes != self._round:
+            self._round, self._seconds, self._steps = episodes, 0.0, runner.play(episodes)
+        most = runner.steps + self._report_every
+        with self._drawing():
+            for _ in self._steps:
+                if request.until_any_done and runner.rows:
+                    runner.cut()
+                elif (runner.steps >= most or monotonic() > began + SLICE_S) and runner.unfinished:
+                    break
+        self._seconds += monotonic() - began
+        if runner.unfinished:
+            return Report(len(runner.rows))
+        films = self._film.takes()
+        return Report(
+            len(runner.rows),
+            over=True,
+            seconds=self._seconds,
+            seeding=runner.seeding,
+            version=self._version,
+            rows={episode: row for episode, row in runner.rows.items() if episode in episodes},
+            records=bool(env_parts.recorders(self.host.env)),
+            films=films,
+            film_truncated=self._film.truncated,
+            fps=fps_of(self.host.env) if films else None,
+            steps=self._recording.taken(),
+        )

@@ -20,13 +20,13 @@ from typing import Any
 from uuid import uuid4
 
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
-from swath.evaluation.env_parts import Wanted
+from swath.evaluation.acting import private_copy, require_own
 from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.queue import QueuedEvaluation
 from swath.evaluation.reporting import Performed
-from swath.evaluation.result import EpisodeRow, episodes_of
-from swath.evaluation.setting import Setting, private_copy, require_own
-from swath.evaluation.worker import EvalRequest, EvalWorker, Report
-from swath.group.group import WorkerGroup
+from swath.evaluation.result import episodes_of
+from swath.evaluation.worker import EvalRequest, EvalWorker
+from swath.group.group import Request, WorkerGroup
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.seeds import fresh_root
 from swath.weights.channel import Channel
@@ -35,9 +35,9 @@ from swath.workers import create
 from swath.workers.base import Job
 from swath.workers.fleet import Fleet
 from swath.workers.hosting import attempted, described
-from swath.workers.outcome import Error, thawed
+from swath.workers.outcome import Error
 from swath.workers.packing import travels
-from swath.workers.tickets import Name, Ticket
+from swath.workers.tickets import Name
 
 travels(*CREATOR, creator_apart)
 
@@ -45,12 +45,9 @@ _log = logging.getLogger("swath")
 
 PRELOADED = ("swath.evaluation.worker", "gymnasium", "tensordict")  # what every worker imports in any case
 PUBLIC = ("play",)  # methods by which an actor shows of what kind it is
+_RAISED = "an env of an evaluation raised when it was closed"
 GRACE_S = 1.0  # how long a slice that nobody waits for any more may take before its worker counts as stuck
 LEAST_S = 0.2  # how long what no worker has closed may take to be closed, at least
-
-
-class Cancelled(Exception):  # noqa: N818
-    """An evaluation was stopped by its service. Stays inside the library."""
 
 
 class EvalWorkers:
@@ -81,17 +78,16 @@ class EvalWorkers:
         self._theirs = options.for_workers(None if options.policy is None else private_copy(options.policy))
         self._root = fresh_root() if options.seed is None else options.seed  # factories draw alike in all workers
         at_once = options.place == "thread" and (options.policy_factory is None or options.lent)
-        self._setting = Setting(self._theirs, self._root) if at_once else None
+        self._built = EvalWorker(self._theirs, self._root) if at_once else None
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
-        self._wanted: dict[str, Wanted] = {}
         self._held: dict[str, Snapshot] = {}  # the newest weights by model id, also for workers to come
         self._stopped: Callable[[], bool] = lambda: False
         self._until = 0.0
         self._asker, self._evaluations = uuid4().hex, 0
         self._is_up = self._closed = False
         self._losses = self._earlier_restarts = 0
-        self._earlier: list[Fleet] = []  # with workers that cannot be ended
+        self._left: list[Fleet] = []  # earlier ones, with workers that cannot be ended
         self._closing: threading.Thread | None = None
         self._lock = threading.Lock()
         self.complete = self.wanted = self.retries = 0
@@ -110,19 +106,19 @@ class EvalWorkers:
     def left_behind(self) -> list[str]:
         """What cannot be ended, since it is stuck: threads, by name."""
         closing = [self._closing.name] if self._closing is not None and self._closing.is_alive() else []
-        fleets = [*self._earlier, *([] if self._fleet is None else [self._fleet])]
+        fleets = [*self._left, *([] if self._fleet is None else [self._fleet])]
         return [*closing, *(name for fleet in fleets for name in fleet.left_behind)]
 
-    def perform(self, request: EvalRequest, models: Mapping[str, Snapshot], stopped: Callable[[], bool]) -> Performed:
+    def perform(self, queued: QueuedEvaluation, request: EvalRequest) -> Performed:
         """Play an evaluation.
 
         Args:
+            queued: has its weights by model id; those not named stay as they are. Ends with `Closed` if it is
+                cancelled, which is looked at after each `wake`.
             request: the conditions.
-            models: weights by model id; those not named stay as they are.
-            stopped: asked after each `wake`; true ends it with `Cancelled`.
 
         Raises:
-            Cancelled: `stopped` said so.
+            Closed: it was cancelled.
             WorkerLost: workers were lost more often than `retries`.
             WorkerLate: it took too long, or workers did not come up in time.
             PlacementFailed: there was no room for them.
@@ -130,28 +126,33 @@ class EvalWorkers:
             Exception: what code of the user raised.
         """
         self._evaluations += 1
-        options, rows, all_reports, seconds = self._options, dict[int, EpisodeRow](), list[Report](), 0.0
-        due, ended = range(n := options.num_trajectories), None
-        with self._trying(stopped):
+        options, played, ended = self._options, Performed(), None
+        due = range(n := options.num_trajectories)
+        with self._trying(lambda: queued.cancelled):
             self._assemble()
-            self._send(models)
+            before, self._held = self._held, {**self._held, **self._published(queued.models)}
             while ended is None:
                 self.wanted = due.stop
                 reports = self._ask("play", (self._asker, self._evaluations), due, request)
-                rows |= {number: row for report in reports.values() for number, row in report.rows.items()}
-                all_reports += reports.values()
-                seconds += max(report.seconds for report in reports.values())
-                episodes = episodes_of(rows)
-                ended = "fixed" if request.per_slot else options.verdict(episodes["returns"], request.seed)
+                if misfit := next((each.misfit for each in reports.values() if each.misfit is not None), None):
+                    self._held = before
+                    self._take_back(queued.models)
+                    raise misfit
+                for report in reports.values():
+                    played.rows |= report.rows
+                    played.reports.append(report)
+                played.seconds += max(report.seconds for report in reports.values())
+                returns = episodes_of(played.rows)["returns"]
+                ended = "fixed" if request.per_slot else options.verdict(returns, request.seed)
                 due = range(due.stop, due.stop + n)
-            losses, unwritten = self._losses, list[str]()
+            played.stopped, played.retries = ended, self._losses
             recorded = [worker for worker, report in reports.items() if report.records]
             try:
                 for failures in self._ask("dump", request.step, options.dump_video, workers=recorded).values():
-                    unwritten += failures
+                    played.unwritten += failures
             except (FleetFailed, WorkerLost, WorkerLate) as error:
-                unwritten.append(f"recorders of workers {recorded} did not come to an end: {error}")
-        return Performed(request, episodes, ended, seconds, losses, all_reports, unwritten)
+                played.unwritten.append(f"recorders of workers {recorded} did not come to an end: {error}")
+        return played
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The state of the policy, and of other models that were sent weights, as the last evaluation had it.
@@ -167,7 +168,7 @@ class EvalWorkers:
             return states
 
     def wake(self) -> None:
-        """Let `perform`, in another thread, ask whether it is stopped."""
+        """Let `perform`, in another thread, look whether it is cancelled."""
         if (group := self._group) is not None:
             group.fleet.wake()
 
@@ -190,23 +191,13 @@ class EvalWorkers:
                 for handle in map(fleet.handle, fleet.standings()) if ends else ():
                     handle.lasts = False
                 for error in fleet.close(max(0.0, until - monotonic()), ask=asks):
-                    _log.error("an env of an evaluation raised when it was closed", exc_info=error)
+                    _log.error(_RAISED, exc_info=error)
         finally:
-            self._close_setting(max(LEAST_S, until - monotonic()))
-
-    def _close_setting(self, timeout: float) -> None:
-        """Close what was built for nobody, and envs that were handed in: in a thread, for it may hang."""
-        setting, self._setting = self._setting, None
-        if setting is None or setting.closed or setting.turn.locked():
-            return
-
-        def close() -> None:
-            if isinstance(closed := attempted(setting.close), Error):
-                _log.error("an env of an evaluation raised when it was closed", exc_info=closed.exception)
-
-        self._closing = threading.Thread(target=close, name="swath eval closes", daemon=True)
-        self._closing.start()
-        self._closing.join(timeout)
+            built, self._built = self._built, None
+            if not (built is None or built.closed or built.turn.locked()):  # nobody has it, or nobody any more
+                self._closing = threading.Thread(target=_close, args=[built], name="swath eval closes", daemon=True)
+                self._closing.start()  # for it may hang
+                self._closing.join(max(LEAST_S, until - monotonic()))
 
     # Who is there
 
@@ -231,7 +222,7 @@ class EvalWorkers:
                     group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
                 group.sweep()
 
-    def begin(self, allowed: Callable[[], None] | None = None) -> Fleet:
+    def begin(self, allowed: Callable[[], None] = lambda: None) -> Fleet:
         """Begin a set of workers, and do not wait for them; `close` ends them from now on.
 
         Args:
@@ -245,8 +236,7 @@ class EvalWorkers:
             if self._closed:
                 backend.close()
                 raise Closed("the workers were shut down; build another evaluator")
-            if allowed is not None:
-                allowed()
+            allowed()
             fleet = self._fleet = Fleet(backend, self._job, options.num_workers, options.survival)
             self._group = WorkerGroup(fleet, Channel(backend.share))
         fleet.look()
@@ -256,10 +246,10 @@ class EvalWorkers:
 
     def _job(self, name: Name) -> Job:
         """How to bring up this life of this worker; one after another plays in envs that were handed in."""
-        options, built = self._options, self._setting
+        options, built = self._options, self._built
         if not options.lent:
-            self._setting = None
-        build = partial(EvalWorker, self._theirs, self._root, built, name)
+            self._built = None
+        build = partial(EvalWorker, self._theirs, self._root, name) if built is None else partial(built.enter, name)
         before, threads = None if options.place == "thread" else options.init_fn, options.settings.num_threads or 1
         public = () if self._registered is None else PUBLIC
         return Job(build, name, threads, before, options.resources, public, self._registered, self._joins)
@@ -271,7 +261,7 @@ class EvalWorkers:
         """
         if self._is_up and (fleet := self._fleet) is not None:
             with suppress(FleetFailed):
-                self._ask("wanted", (), spared=True)
+                self._ask("weights", (), spared=True)
             fleet.forgive()
             if (failure := fleet.failure) is None:
                 return
@@ -292,27 +282,29 @@ class EvalWorkers:
 
     def _part_with(self, fleet: Fleet) -> None:
         fleet.close(0.0)
-        self._earlier = [each for each in (*self._earlier, fleet) if each.left_behind]
+        self._left = [each for each in (*self._left, fleet) if each.left_behind]
         self._earlier_restarts += fleet.restarts
-        self._fleet = self._group = None
-        self._is_up = False
+        self._fleet, self._group, self._is_up = None, None, False
 
     # What they are asked
 
-    def _send(self, models: Mapping[str, Snapshot]) -> None:
-        """Check weights, all of them, and publish them.
+    def _published(self, models: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
+        """Weights that will come with the next request.
 
         Raises:
-            KeyError, ValueError, TypeError: weights that do not fit; nothing has changed.
+            KeyError: no scheme declares them.
         """
         if (declared := self._options.schemes) is not None and (unknown := sorted(models.keys() - declared.keys())):
             raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(declared)}")
-        if missing := [model_id for model_id in models if model_id not in self._wanted]:
-            self._wanted |= self._ask("wanted", missing, workers=[0])[0]
-        if fitted := {model_id: self._wanted[model_id].fitted(model_id, each) for model_id, each in models.items()}:
-            assert self._group is not None
-            self._group.channel.publish(fitted)
-            self._held.update(fitted)
+        if models and self._group is not None:
+            self._group.channel.publish(models)
+        return models
+
+    def _take_back(self, models: Mapping[str, Snapshot]) -> None:
+        """Workers have refused these weights: those before them are for lives to come."""
+        assert self._group is not None
+        self._group.channel.withdraw(models)
+        self._published({model_id: self._held[model_id] for model_id in models if model_id in self._held})
 
     def _ask(
         self, method: str, *args: Any, workers: Sequence[int] | None = None, spared: bool = False
@@ -335,16 +327,14 @@ class EvalWorkers:
             out = group.wanted()
             group.wait(out, self._stopped, seen, max(0.0, self._until - monotonic()))
             if self._stopped():
-                raise Cancelled
+                raise Closed("the evaluation was cancelled")
             answered = [request for request in out if request.answered]
             if not answered and monotonic() >= self._until:
                 if group.fleet.up.keys() >= {*left}:
                     late = tuple(sorted({request.worker for request in out}))
-                    done = (
-                        f"with {self.complete} of {self.wanted} episodes complete, in {method}() of workers {[*late]}"
-                    )
+                    done = f"{self.complete} of {self.wanted} episodes complete, in {method}() of workers {left}"
                     way_out = "they are replaced where they are stuck; give more time, fewer episodes, or max_steps"
-                    text = f"the evaluation took longer than timeout_s={timeout:g}, {done}; {way_out}"
+                    text = f"the evaluation took longer than timeout_s={timeout:g}, with {done}; {way_out}"
                     raise WorkerLate(text, workers=late, deadline=timeout)
                 self._until = monotonic() + timeout  # who comes back has deadlines of its own
             for request in answered:
@@ -354,15 +344,19 @@ class EvalWorkers:
                 if request.reply is not None:
                     replies[request.worker] = request.reply
                 elif not spared:
-                    self._lost(request.ticket)
+                    self._lost(request)
             if method == "play":
                 self.complete = sum(report.complete for report in replies.values())
         return replies
 
-    def _lost(self, ticket: Ticket) -> None:
-        """A worker died, or refused the weights: the deadline begins anew, unless that was once too often."""
-        cause = ticket.error or thawed(ticket.value.error)
+    def _lost(self, request: Request) -> None:
+        """A worker died, or cannot take its weights: the deadline begins anew, unless that was once too often."""
         self._losses += 1
-        if self._losses > self._options.retries or not isinstance(cause, WorkerLost):
-            raise cause
+        if self._losses > self._options.retries:
+            raise request.ticket.error or WorkerLost(f"{described(request.name)} could not take its weights")
         self._until = monotonic() + self._options.timeout_s
+
+
+def _close(worker: EvalWorker) -> None:
+    if isinstance(closed := attempted(worker.close), Error):
+        _log.error(_RAISED, exc_info=closed.exception)
