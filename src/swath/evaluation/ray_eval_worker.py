@@ -13,8 +13,7 @@ import torch
 
 from swath.errors import WorkerLost
 from swath.evaluation.options import NUM_GPUS, EvaluatorOptions
-from swath.evaluation.service import EvaluationService, Face
-from swath.evaluation.workers import PUBLIC, EvalWorkers
+from swath.evaluation.service import PUBLIC, EvaluationService, EvalWorkers, Face
 from swath.options import count
 from swath.workers.ray.backend import registered
 

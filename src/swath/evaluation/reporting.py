@@ -20,11 +20,10 @@ from safetensors.torch import save_file
 from tensordict import TensorDictBase
 
 from swath.errors import noted
-from swath.evaluation.acting import module_of
 from swath.evaluation.options import EvaluatorOptions, Stopped
-from swath.evaluation.recording import joined
 from swath.evaluation.result import NAMES, EpisodeRow, EvalResult, episodes_of, summarise
-from swath.evaluation.worker import EvalRequest, Report
+from swath.evaluation.runner import joined
+from swath.evaluation.worker import EvalRequest, Report, module_of
 from swath.keys import drop_private
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter
