@@ -1,7 +1,5 @@
 """`evaluate_policy`: the arguments and the meaning that Stable-Baselines3 gave them."""
 
-import random
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import ClipReward, RecordEpisodeStatistics, TimeLimit
 
-import swath
 from swath import seeds
 from swath.errors import WorkerLate
 from swath.evaluators import evaluate_policy
@@ -115,13 +112,6 @@ def test_a_mean_that_is_not_above_the_threshold_is_an_assertion_error_with_both_
         )
 
 
-def test_instances_that_do_not_fit_together_are_refused_and_left_open():
-    mine = Walk()
-    with pytest.raises(ValueError, match="twice"):
-        evaluate_policy(two, [mine, mine])
-    assert not mine.closed
-
-
 def test_instances_are_borrowed_and_what_it_built_is_closed():
     mine = Walk()
     evaluate_policy(two, mine, 3)
@@ -135,18 +125,6 @@ def test_instances_are_borrowed_and_what_it_built_is_closed():
 
     evaluate_policy(two, make, 3, num_envs=2)
     assert [env.closed for env in built] == [True, True]
-
-
-def test_an_env_that_is_collected_from_is_refused_until_the_collector_is_shut_down():
-    env = Walk()
-    collector = swath.Collector(env, two, frames_per_batch=4, seed=0)
-    collector.next()
-    resets = list(env.resets)
-    with pytest.raises(ValueError, match=r"is stepped by another collector or evaluator.*shut that down first"):
-        evaluate_policy(two, env, n_eval_episodes=1)
-    assert env.resets == resets, "the episode that is collected goes on"
-    collector.shutdown()
-    assert evaluate_policy(two, env, n_eval_episodes=1)[0] > 0
 
 
 def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_those_of_a_loop_by_hand():
@@ -175,21 +153,6 @@ def test_max_steps_cuts_and_past_the_deadline_it_is_late():
     assert evaluate_policy(two, Walk, 5, max_steps=2, return_episode_rewards=True) == ([4.0] * 5, [2] * 5)
     with pytest.raises(WorkerLate, match=r"timeout_s=0\.01"):
         evaluate_policy(two, Endless, timeout_s=0.01)
-
-
-def test_deterministic_false_samples():
-    class Model:
-        asked = []
-
-        def predict(self, observation, state=None, episode_start=None, deterministic=True):
-            self.asked.append(deterministic)
-            return np.random.randint(0, 5, len(observation)), None
-
-    before = np.random.get_state()[1].tolist(), random.getstate(), torch.get_rng_state().tolist()
-    drawn = evaluate_policy(Model(), Walk, 4, deterministic=False, return_episode_rewards=True)
-    assert set(Model.asked) == {False}
-    assert drawn == evaluate_policy(Model(), Walk, 4, False, num_envs=3, return_episode_rewards=True)
-    assert (np.random.get_state()[1].tolist(), random.getstate(), torch.get_rng_state().tolist()) == before
 
 
 # ----------------------------------------------------------------------------------------------------------------------

@@ -96,13 +96,6 @@ def test_running_statistics_stand_still_and_go_on_afterwards(make, statistics):
     env.close()
 
 
-def test_statistics_that_stood_still_before_do_so_afterwards():
-    env = NormalizeReward(NormalizeObservation(FloatCoin()))
-    env.update_running_mean = False
-    evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, {"num_trajectories": 1})
-    assert (env.update_running_mean, env.env.update_running_mean) == (False, True)
-
-
 def test_monitors_in_other_processes_are_believed_where_they_speak():
     makers = [lambda: TransformReward(RecordEpisodeStatistics(CoinEnv()), lambda r: 0.0)] * 2
     env = AsyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)

@@ -13,7 +13,6 @@ from uneven_env import SHORT, Shifted, UnevenEnv, played
 
 from plain import plain
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
-from swath.errors import NoEffectWarning
 from swath.evaluation.options import CollectorSettings
 from swath.evaluators import Evaluator
 from swath.weight_update import MultiProcessWeightSyncScheme, NoWeightSyncScheme
@@ -125,11 +124,6 @@ def test_it_has_its_effect(place, options, shows):
     assert shows(evaluated(place, **options))
 
 
-def test_a_policy_of_any_form_acts_in_a_thread():
-    for policy in (Shifted(2), lambda observation: (observation.sum(-1) + 2) % 7):
-        assert shifted(2)(evaluated(policy=policy, policy_factory=None))
-
-
 def test_what_asks_for_a_process_of_its_own_has_one_with_the_thread_backend_too():
     schemes = {"policy": MultiProcessWeightSyncScheme()}
     for options in ({"collector_cls": "MultiSyncCollector"}, {"weight_sync_schemes": schemes}):
@@ -138,22 +132,6 @@ def test_what_asks_for_a_process_of_its_own_has_one_with_the_thread_backend_too(
             ev.evaluate()
             assert repr(ev).startswith("<Evaluator process 1 worker")
         assert not built, "built here"
-
-
-def test_policies_are_compiled_once_and_take_weights_all_the_same():
-    compiled = []
-
-    def backend(graph, inputs):
-        compiled.append(graph)
-        return graph
-
-    options = {"compile_policy": {"backend": backend}}
-    with evaluator(collector_kwargs=options) as ev:
-        assert as_plain(ev.evaluate())
-        n = len(compiled)
-        assert n
-        assert shifted(3)(ev.evaluate(Shifted(3)))
-    assert len(compiled) == n
 
 
 # Refused ------------------------------------------------------------------------------------------------------------
@@ -230,7 +208,6 @@ REFUSED = [
     ({"collector_kwargs": {"num_threads": 2}}, ValueError, "num_threads=2 with backend='thread'"),
     ({"collector_kwargs": {"num_threads": 0}, "place": "process"}, ValueError, "num_threads=0"),
     ({"collector_kwargs": {"traj_format": "rows"}, "metrics_fn": mean_step}, ValueError, "traj_format='rows'"),
-    ({"collector_kwargs": {"postproc": 5}, "metrics_fn": mean_step}, TypeError, "postproc is of type int"),
     ({"collector_kwargs": {"create_env_kwargs": 5}}, TypeError, "int"),
 ]
 
@@ -300,27 +277,6 @@ def test_every_argument_of_every_collector_is_followed_or_refused_with_a_reason(
     }
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        {"reset_at_each_iter": True},
-        {"reset_when_done": True},
-        {"track_traj_ids": True},
-        {"total_frames": -1},
-        {"return_same_td": False},
-        *({"init_random_frames": value} for value in (None, 0, -1)),
-    ],
-    ids=str,
-)
-def test_what_holds_in_any_case_is_accepted(setting):
-    assert CollectorSettings.of(setting, measured=False) == CollectorSettings()
-
-
-def test_settings_of_trajectories_that_nobody_sees_have_no_effect():
-    with pytest.warns(NoEffectWarning, match="metrics_fn"):
-        CollectorSettings.of({"storing_device": "cpu"}, measured=False)
-
-
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["reward_keys", "done_keys"])
 def test_a_key_that_the_env_does_not_write_is_the_outcome(place, name):
@@ -329,16 +285,6 @@ def test_a_key_that_the_env_does_not_write_is_the_outcome(place, name):
             ev.trigger_eval()
             with pytest.raises(KeyError, match=rf"{name} has \['gain'\].*\('next', '(reward|done)'\)"):
                 ev.wait()
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_an_env_that_cannot_go_to_a_device_is_the_outcome_or_raised_at_once(place):
-    def build_and_evaluate():
-        env = Named() if place == "thread" else Named
-        return evaluated(place, env=env, collector_kwargs={"env_device": "meta"})
-
-    with pytest.raises(ValueError, match=r"env_device='meta'.*CPU"):
-        build_and_evaluate()
 
 
 # Weights ------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from evaluator_toys import PLACES, Named, built, evaluated, evaluator
+from evaluator_toys import PLACES, Named, evaluated, evaluator
 from uneven_env import Shifted, UnevenEnv, played
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -110,15 +110,6 @@ def test_a_thread_builds_at_once_unless_env_and_policy_are_both_to_be_built(env,
     assert before == (events if at_once else [])
 
 
-def test_nothing_is_built_or_started_before_the_first_evaluation():
-    built.clear()
-    threads = set(threading.enumerate())
-    for place in PLACES:
-        evaluator(place).shutdown()
-    assert not built
-    assert set(threading.enumerate()) <= threads
-
-
 class Callable5:
     def __call__(self, env):
         return Shifted(5 if isinstance(env, Named) else 0)
@@ -156,11 +147,3 @@ def test_factories_draw_the_same_in_every_place_worker_and_life():
     assert tuple(other.returns) != tuple(results[0].returns)
     assert before[0].equal(torch.get_rng_state())
     assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
-
-
-def test_a_factory_that_hands_out_the_training_module_is_harmless():
-    training = Shifted()
-    with evaluator(policy_factory=lambda: training) as ev:
-        ev.evaluate(Shifted(3))
-    assert training.training
-    assert training.shift.item() == 0

@@ -108,17 +108,6 @@ def test_what_users_code_raises_is_raised_once_and_the_next_evaluation_is_fine(p
     assert errors == ["the evaluation of step 7 failed: Broke: as it was told to"]
 
 
-@pytest.mark.parametrize(("where", "steps"), [("reset", 0), ("step", 2)])
-def test_an_env_that_raises_is_noted_with_its_slot_episode_and_seed(where, steps, mischief):
-    mischief.order(where, "raise")
-    with evaluator(mischief) as ev:
-        with pytest.raises(Broke) as raised:
-            ev.evaluate()
-        seed = int(ev.evaluate().seeds[0])
-    said = f"raised by the env of slot 0 in episode 0, after {steps} steps; seed of its reset: {seed}; 0 of 6"
-    assert said in "\n".join(raised.value.__notes__)
-
-
 def test_an_env_that_raised_is_closed_and_an_instance_is_used_again_from_its_reset(mischief):
     built = []
 

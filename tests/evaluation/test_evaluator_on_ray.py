@@ -49,15 +49,6 @@ def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_th
 
 
 @pytest.mark.usefixtures("lent_actors")
-def test_an_actor_that_is_terminated_at_work_is_replaced_and_the_numbers_are_the_same(tmp_path, truth):
-    mischief = Mischief.at(tmp_path)
-    with evaluator(mischief, "ray") as ev:
-        mischief.order("step", "terminate")
-        result = ev.evaluate()
-        assert (result.returns.tolist(), result.retries) == (truth, 1)
-
-
-@pytest.mark.usefixtures("lent_actors")
 def test_a_hang_is_an_error_and_the_next_evaluation_is_fine(tmp_path, truth):
     mischief = Mischief.at(tmp_path)
     with evaluator(mischief, "ray", retries=0, timeout_s=5.0) as ev:
@@ -102,13 +93,6 @@ def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ra
             ev.evaluate()
         assert ev.evaluate().returns.tolist() == truth
     ray.kill(actor)
-
-
-def test_options_of_an_actor_are_those_asked_for(truth):
-    ray = ray_cluster.up()
-    with evaluator(None, "ray", ray_kwargs={"num_cpus": 0, "name": "judge"}) as ev:
-        assert ev.evaluate().returns.tolist() == truth
-        assert ray.get_actor("judge")
 
 
 @pytest.mark.usefixtures("lent_actors")

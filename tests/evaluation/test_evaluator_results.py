@@ -4,15 +4,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from evaluator_toys import PLACES, N, Named, Predicts, evaluated, evaluator
+from evaluator_toys import PLACES, N, Named, evaluated, evaluator
 from tensordict import TensorDict
 from torch import nn
 from uneven_env import Shifted, played
 
 from plain import plain
 from swath import Collector
-from swath.errors import NoEffectWarning
-from swath.evaluation.result import EvalResult
 from swath.evaluators import Evaluator
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -48,23 +46,6 @@ def test_keys_and_types_are_the_same_everywhere(place, options, tensors):
     assert len(result) == len(plain) + len(tensors)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_numbers_are_those_of_the_episodes(place):
-    result = evaluated(place, num_envs=2, per_episode=True)
-    episodes = [played(seed) for seed in result.seeds]
-    assert isinstance(result, EvalResult)
-    assert [*zip(result.returns, result.lengths, strict=True)] == episodes
-    assert result["eval/reward"] == np.mean(result.returns)
-    assert result["eval/frames"] == sum(result.lengths)
-    assert result["eval/episode_length"] == np.mean(result.lengths)
-    assert result["eval/fps"] == result["eval/frames"] / result["eval/duration_s"]
-    assert result["eval/episode_rewards"].tolist() == result.returns.tolist()
-    assert result.terminated.all()
-    assert not result.truncated.any()
-    assert (result.seeding, result.stopped, result.retries, result.step) == ("episode", "fixed", 0, 0)
-    assert (result.video_paths, result.video_lengths, result.video_truncated) == ((), (), False)
-
-
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
@@ -88,23 +69,6 @@ def test_outcomes_are_read_once_in_their_order_errors_too(place):
             "errors": 1,
             "unread": 0,
         }
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_the_newest_result_is_among_the_facts_under_its_own_names(place):
-    names = [f"test/{name}" for name in ("reward", "reward_ci_low", "reward_ci_high", "num_episodes", "step")]
-    with evaluator(place, log_prefix="test", busy_policy="queue") as ev:
-        assert not any(name in ev.stats() for name in names)
-        for step in (5, 40):
-            result = ev.evaluate(step=step)
-            assert {name: ev.stats()[name] for name in names} == {name: result[name] for name in names}
-        result["test/reward"] = 0.0  # the caller's own
-        assert ev.stats()["test/reward"] != 0.0
-        ev.trigger_eval(nn.Linear(2, 2), step=41)
-        with pytest.raises(KeyError, match="missing"):
-            ev.wait()
-        assert ev.stats()["test/step"] == 40
-    assert ev.stats()["test/step"] == 40
 
 
 def test_steps_are_counted_where_none_is_given_and_refused_requests_use_none_up():
@@ -136,12 +100,6 @@ def test_weights_come_in_every_form(place):
         last = ev.evaluate(weights_dict={})
     assert [*returns, last.returns.tolist()] == [[played(seed, 1)[0] for seed in last.seeds]] * 7
     assert last["eval/policy_version"] == 5
-
-
-def test_weights_beside_those_of_the_dict_have_no_effect():
-    with evaluator() as ev, pytest.warns(NoEffectWarning, match="weights_dict"):
-        result = ev.evaluate(Shifted(2), weights_dict={"policy": Shifted(1)})
-    assert result.returns.tolist() == [played(seed, 1)[0] for seed in result.seeds]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -195,19 +153,6 @@ def test_trajectories_are_the_same_from_vector_envs_whichever_way_they_begin_ane
     wanted, _ = trajectories()
     td, _ = trajectories(env=lambda: gym.vector.SyncVectorEnv([Named] * 2, autoreset_mode=mode))
     assert (td == wanted).all()
-
-
-def drawing(observation):
-    return torch.randint(0, 7, observation.shape[:-1])
-
-
-@pytest.mark.parametrize("factory", [Predicts, lambda: drawing], ids=["predict", "noise"])
-def test_policies_that_act_in_another_way_leave_the_same_entries(factory):
-    td, result = trajectories(policy_factory=factory, exploration_type="RANDOM", num_envs=2)
-    mask, action = td["collector", "mask"], td["action"]
-    token, reward = td["observation"][..., 0], td["next", "reward"].squeeze(-1)
-    assert ((token + 3 * action) % 11 == reward)[mask].all()
-    assert (reward * mask).sum(1).tolist() == result.returns.tolist()
 
 
 def test_trajectories_have_the_entries_of_a_collector():

@@ -1,6 +1,5 @@
 """The best weights so far, on disk."""
 
-import json
 import math
 import os
 import signal
@@ -77,16 +76,11 @@ def test_only_what_is_better_is_kept_and_what_is_found_sets_the_bar(tmp_path):
     assert Keeper(tmp_path / "kept" / "best.safetensors", "eval").bar == 2.0
 
 
-@pytest.mark.parametrize("text", ["{", "[]", json.dumps({"swath_eval_result": 1})])
-def test_a_file_that_is_no_result_is_not_overwritten(tmp_path, text):
-    (tmp_path / "best.json").write_text(text)
-    with pytest.raises(ValueError, match="move it away"):
-        Keeper(tmp_path, "eval")
-
-
-def test_other_suffixes_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"must end in \.safetensors"):
-        Keeper(tmp_path / "best.pt", "eval")
+def test_a_file_that_is_no_result_or_that_of_another_prefix_is_not_overwritten(tmp_path):
+    for text, said in (("[]", "not the JSON of an EvalResult"), (scored(1.0).to_json(), "move it away")):
+        (tmp_path / "best.json").write_text(text)
+        with pytest.raises(ValueError, match=said):
+            Keeper(tmp_path, "test")
 
 
 @pytest.mark.parametrize("place", ["thread", "process"])

@@ -64,14 +64,6 @@ class Sampling(nn.Module):
         return (noise + int(np.random.randint(7)) + random.randrange(7)) % 7
 
 
-@pytest.mark.parametrize("num_envs", [4, 7])
-def test_sampled_actions_are_those_of_the_episode_whatever_the_number_of_envs(num_envs):
-    request = asked(exploration_type=ExplorationType.RANDOM)
-    alone, beside = coins(None, request, policy=Sampling()), coins(num_envs, request, policy=Sampling())
-    np.testing.assert_array_equal(alone.returns, beside.returns)
-    assert not np.array_equal(alone.returns, coins(None, policy=Sampling()).returns)
-
-
 @pytest.mark.parametrize("seed", [0, None])
 @pytest.mark.parametrize("exploration", [ExplorationType.RANDOM, ExplorationType.DETERMINISTIC])
 def test_random_states_of_the_process_are_the_same_after_as_before(seed, exploration):
@@ -238,23 +230,3 @@ def test_sampling_is_asked_for_row_by_row_with_the_noise_of_each_episode():
     assert {len(call[0]) for call in model.calls} == {1}
     assert {call[1] for call in model.calls} == {False}
     assert not np.array_equal(alone.returns, coins(1, asked(11), policy=Remembering()).returns)
-
-
-class Answering:
-    def __init__(self, answer):
-        self.answer = answer
-
-    def predict(self, observation, state=None, episode_start=None, deterministic=False):
-        return self.answer
-
-
-@pytest.mark.parametrize("answer", [np.zeros(2, dtype=int), None, (np.zeros(2, dtype=int),), [0, None]], ids=str)
-def test_what_predict_returns_beside_actions_and_state_is_refused(answer):
-    with pytest.raises(TypeError, match=r"predict returned .*; it must return \(actions, state\)"):
-        coins(2, policy=Answering(answer))
-
-
-@pytest.mark.parametrize("actions", [np.zeros(3), np.zeros((2, 1)), 0], ids=str)
-def test_actions_of_the_wrong_shape_are_refused_with_both_shapes(actions):
-    with pytest.raises(ValueError, match=r"'action' has shape .* wants \(2,\)"):
-        coins(2, policy=Answering((actions, None)))

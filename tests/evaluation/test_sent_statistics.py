@@ -1,9 +1,7 @@
 """Running statistics of gymnasium's wrappers: sent by id, put into every copy of the env, used as they are."""
 
-import functools
 from types import SimpleNamespace
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -75,19 +73,3 @@ def test_what_does_not_fit_changes_nothing(sent, error):
             evaluator.evaluate(weights_dict=sent)
         assert (env.obs_rms.mean == before[0]).all()
         assert env.obs_rms.count == before[1]
-
-
-def test_something_else_is_refused_at_the_call():
-    with Evaluator(normal, still, num_trajectories=1) as evaluator:
-        with pytest.raises(TypeError, match="weights are of type list"):
-            evaluator.trigger_eval(weights_dict={"env.obs_rms": [1.0]})
-        for wrong in ([("env.obs_rms", SENT)], {1: SENT}, 5):
-            with pytest.raises(TypeError, match=r"weights_dict is .*by model id"):
-                evaluator.trigger_eval(weights_dict=wrong)
-        assert not evaluator.pending
-
-
-def test_an_env_without_statistics_says_so():
-    make = functools.partial(gym.make, "CartPole-v1")
-    with Evaluator(make, still, num_trajectories=1) as evaluator, pytest.raises(KeyError, match=r"\['policy'\]"):
-        evaluator.evaluate(weights_dict={"env.obs_rms": SENT})

@@ -59,12 +59,6 @@ def test_a_nan_reward_makes_every_statistic_of_the_returns_nan(values):
     assert numbers["num_episodes"] == len(values)
 
 
-def test_no_root_seed_resamples_like_root_zero_and_another_root_differs():
-    values = np.arange(9.0)
-    assert summary(values, root=None) == summary(values, root=0)
-    assert summary(values, root=1)["reward_ci_low"] != summary(values, root=0)["reward_ci_low"]
-
-
 # Intervals
 
 VALUES = st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40).map(np.array)
@@ -115,13 +109,6 @@ def test_the_interval_holds_the_mean_and_stays_within_the_values(values):
     slack = 1e-12 * np.abs(values).max()
     assert values.min() - slack <= low <= values.mean() + slack
     assert values.mean() - slack <= high <= values.max() + slack
-
-
-@given(st.floats(-1e9, 1e9), st.integers(2, 30))
-@settings(max_examples=25, deadline=None)
-def test_equal_values_have_an_interval_of_no_width(value, n):
-    low, high = mean_interval(np.full(n, value))
-    assert low == high == pytest.approx(value, rel=1e-12)
 
 
 @pytest.mark.parametrize(

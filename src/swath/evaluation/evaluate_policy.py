@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from swath.errors import WorkerLate
+from swath.evaluation.acting import Predictor
 from swath.evaluation.env_parts import is_monitored, reward_changers
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import episodes_of
 from swath.evaluation.runner import Runner, Watcher
-from swath.evaluation.worker import EvalWorker, Predictor
+from swath.evaluation.worker import EvalWorker
 from swath.options import count
 from swath.rollout.hosts.base import ArraySpec
 from swath.rollout.hosts.returned import info_of

@@ -11,7 +11,8 @@ from tensordict import TensorDict
 
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EvalResult
-from swath.evaluation.service import EvaluationService, EvalWorkers, Face
+from swath.evaluation.service import EvaluationService, Face
+from swath.evaluation.workers import EvalWorkers
 from swath.nearest import with_options
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.strategy import WeightStrategy

@@ -23,7 +23,7 @@ from swath.evaluation.queue import BusyPolicy
 from swath.evaluation.result import Floats, mean_interval
 from swath.extras import need
 from swath.keys import keys_of
-from swath.options import Restarts, Survival, TrajFormat, count
+from swath.options import Restarts, Survival, TrajFormat, count, one_of
 from swath.rollout.hosts.sources import Source, is_env_instance
 from swath.rollout.hosts.vector import is_from_stable_baselines
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
@@ -72,7 +72,7 @@ class CollectorSettings:
 
     Raises:
         ValueError: an unknown format, a number out of range, or no device.
-        TypeError: a `postproc` that cannot be called, or keywords that are none.
+        TypeError: keywords that are none.
     """
 
     traj_format: TrajFormat = "padded"
@@ -86,10 +86,7 @@ class CollectorSettings:
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.traj_format not in ("padded", "cat"):
-            raise ValueError(f"traj_format={self.traj_format!r} must be 'padded' or 'cat'")
-        if self.postproc is not None and not callable(self.postproc):
-            raise TypeError(f"postproc is of type {type(self.postproc).__name__}; it must be callable")
+        one_of("traj_format", self.traj_format, TrajFormat)
         if self.num_threads is not None:
             count("num_threads", self.num_threads)
         for name in ("storing_device", "env_device", "policy_device"):
@@ -169,14 +166,11 @@ class EvaluatorOptions:
     placement_timeout_s: float = _PLACEMENT_S
 
     def __post_init__(self) -> None:
-        for name in ("metrics_fn", "on_result", "init_fn", "policy_factory"):
-            if (given := getattr(self, name)) is not None and not callable(given):
+        for name in ("metrics_fn", "on_result", "init_fn", "policy_factory", "policy"):
+            given = getattr(self, name)
+            if not (given is None or callable(given) or (name == "policy" and hasattr(given, "predict"))):
                 raise TypeError(f"{name} is of type {type(given).__name__}; it must be callable, or None")
-        policy, seed = self.policy, self.seed
-        if not (policy is None or callable(policy) or hasattr(policy, "predict")):
-            kind = type(policy).__name__
-            raise TypeError(f"policy is of type {kind}; it must be callable, or an object with predict")
-        object.__setattr__(self, "seed", None if seed is None else index(seed))
+        object.__setattr__(self, "seed", None if self.seed is None else index(self.seed))
         as_exploration(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)
         keys_of("done_keys", self.done_keys)
@@ -203,7 +197,7 @@ class EvaluatorOptions:
         halfwidth, resources = self.until_ci_halfwidth, self.resources
         given, apart, workers, built = policy is not None, place != "thread", self.num_workers, self.policy_factory
         for wrong, why in (
-            (not isinstance(self.log_prefix, str) or not self.log_prefix, "log_prefix='' must be a non-empty string"),
+            (not self.log_prefix, "log_prefix='' must be a non-empty string"),
             (halfwidth is None and most is not None, f"max_trajectories={most} needs until_ci_halfwidth"),
             (halfwidth is not None and n < 2, f"until_ci_halfwidth={halfwidth} needs num_trajectories of 2 or more"),
             (most is not None and most < n, f"max_trajectories={most} must be at least {n}, as num_trajectories"),

@@ -13,7 +13,8 @@ import torch
 
 from swath.errors import WorkerLost
 from swath.evaluation.options import NUM_GPUS, EvaluatorOptions
-from swath.evaluation.service import PUBLIC, EvaluationService, EvalWorkers, Face
+from swath.evaluation.service import EvaluationService, Face
+from swath.evaluation.workers import PUBLIC, EvalWorkers
 from swath.options import count
 from swath.workers.ray.backend import registered
 
@@ -113,8 +114,6 @@ class RayEvalWorker(Face):
         return worker
 
     def _open(self, options: EvaluatorOptions, name: str | None, namespace: str, *, joins: bool = False) -> None:
-        if name == "" or not (isinstance(name, str | None) and isinstance(namespace, str)):
-            raise ValueError(f"name={name!r}, namespace={namespace!r}: take non-empty strings")
         at = None if name is None else (name, namespace)
         self._options, self._name, self._joins = options, "" if name is None else f"{name!r} ", joins
         workers = EvalWorkers(options, at, joins=joins)

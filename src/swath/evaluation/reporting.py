@@ -20,10 +20,11 @@ from safetensors.torch import save_file
 from tensordict import TensorDictBase
 
 from swath.errors import noted
+from swath.evaluation.acting import module_of
 from swath.evaluation.options import EvaluatorOptions, Stopped
+from swath.evaluation.recording import joined
 from swath.evaluation.result import NAMES, EpisodeRow, EvalResult, episodes_of, summarise
-from swath.evaluation.runner import joined
-from swath.evaluation.worker import EvalRequest, Report, module_of
+from swath.evaluation.worker import EvalRequest, Report
 from swath.keys import drop_private
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter
@@ -82,11 +83,10 @@ class Keeper:
         self._result = self._weights.with_suffix(".json")
         self._key, self.bar = f"{prefix}/reward", -math.inf
         if self._result.is_file():
-            try:
-                found = float(EvalResult.from_json(self._result.read_text())[self._key])
-            except (KeyError, ValueError, TypeError) as error:
-                raise ValueError(f"{self._result} is no result with {self._key!r} ({error}); move it away") from None
-            self.bar = -math.inf if math.isnan(found) else found
+            found = EvalResult.from_json(self._result.read_text())
+            if self._key not in found:
+                raise ValueError(f"{self._result} is the result of another log_prefix; move it away")
+            self.bar = -math.inf if math.isnan(found[self._key]) else found[self._key]
 
     def keep(self, result: EvalResult, weights: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
         """Write both files, each whole or not at all, if this is better than what is kept. A tie is not, NaN never is.

@@ -22,28 +22,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from inspect import getclosurevars
 from threading import Lock
 from time import monotonic
-from types import FunctionType
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Self, TypeAlias
 
-import numpy as np
 import torch
 from tensordict import TensorDictBase
 
 from swath.errors import Superseded, WorkerLate, noted, warn_of_no_effect
 from swath.evaluation import env_parts
+from swath.evaluation.acting import Predicts, bound, module_of, private_copy
 from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.recording import Film, Recording
 from swath.evaluation.result import EpisodeRow
-from swath.evaluation.runner import Film, Performer, Recording, Runner, Watcher
+from swath.evaluation.runner import Runner, Watcher
 from swath.group.group import Member
-from swath.keys import Key
 from swath.rollout.hosts.base import (
-    ArraySpec,
     Host,
     Seeding,
-    TensorDictSpec,
     close_broken,
     closed_on_failure,
     first_of,
@@ -52,208 +48,14 @@ from swath.rollout.hosts.base import (
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
-from swath.rollout.policies.answers import require_fitting
-from swath.rollout.policies.binding import bind, from_factory
-from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration, compiled, device_of, the_policy
-from swath.rollout.seeding import PrivateStreams, preserved
-from swath.rollout.spaces import Array, Leaves, structured
+from swath.rollout.policies.binding import from_factory
+from swath.rollout.policies.calling import compiled, device_of
+from swath.rollout.seeding import PrivateStreams
+from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
 from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers.fleet_state import FIRST
 from swath.workers.tickets import Name
-
-_WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
-
-
-def private_copy(policy: Any, *, or_itself: bool = False) -> Any:
-    """A copy of any policy, that can act while the original is trained.
-
-    Args:
-        policy: the policy.
-        or_itself: give the policy itself where it cannot be copied.
-
-    Raises:
-        TypeError: the policy cannot be copied.
-    """
-    try:
-        return copy.deepcopy(policy)
-    except Exception as error:
-        if or_itself:
-            return policy
-        raise TypeError(f"{type(policy).__name__} cannot be copied ({error}); {_WAY_OUT}") from error
-
-
-def require_own(policy: Any) -> None:
-    """Check that a copy of this policy is one: a function is copied without the modules that it refers to.
-
-    Raises:
-        TypeError: it refers to one, which would act itself, with weights that training changes meanwhile.
-    """
-    referred = getclosurevars(policy) if isinstance(policy, FunctionType) else None
-    for name, value in {**referred.globals, **referred.nonlocals}.items() if referred else ():
-        if isinstance(value, torch.nn.Module):
-            raise TypeError(f"{the_policy(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
-
-
-def module_of(policy: Any) -> torch.nn.Module | None:
-    """The module that has the weights and a mode: the policy itself, or that of a model of Stable-Baselines3."""
-    module = policy if isinstance(policy, torch.nn.Module) else getattr(policy, "policy", None)
-    return module if isinstance(module, torch.nn.Module) else None
-
-
-@runtime_checkable
-class Predicts(Protocol):
-    """What picks actions by `predict`."""
-
-    def predict(self, observation: Any, state: Any, episode_start: Any, deterministic: bool) -> tuple[Any, Any]:
-        """Actions `[B, …]` and the next state."""
-
-
-def bound(
-    policy: Any,
-    spec: ArraySpec | TensorDictSpec,
-    options: EvaluatorOptions,
-    device: torch.device | None,
-    observation: Leaves,
-    playing: Sequence[int | None],
-    *,
-    alone: bool,
-) -> Performer:
-    """The policy as it acts in one evaluation, given the first observation. Random states stay as they are.
-
-        deterministic, unseeded, or beside other threads  ──▶ one call for all B rows
-        sampled from a seed                               ──▶ one call per row, with the noise of its own episode
-
-    Args:
-        policy: what acts.
-        spec: of the envs.
-        options: how it picks actions, and the root of all seeds.
-        device: where its inputs go; `None` for where the envs are.
-        observation: the first one.
-        playing: the episode that each slot plays, as it is when the policy is called.
-        alone: whether nobody else draws from the process's generators meanwhile; if not, noise is drawn from them.
-
-    Raises:
-        TypeError: `predict` for envs that give TensorDicts.
-        Exception: what binding a policy raises.
-    """
-    exploration, root = as_exploration(options.exploration_type), options.seed
-    sampled = exploration is ExplorationType.RANDOM
-
-    def bound_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> Performer:
-        if not isinstance(policy, Predicts):
-            return bind(policy, spec, observation, Binding(device, exploration))
-        if isinstance(spec, ArraySpec):
-            return Predictor(policy, spec, deterministic=not sampled)
-        raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
-
-    # Rows of a batch of TorchRL's have no seeds of their own, and may differ in their shapes.
-    is_batch = isinstance(spec, TensorDictSpec) and spec.seeding != "episode"
-    with preserved(device) if alone else nullcontext():
-        if not (alone and sampled) or root is None or is_batch:
-            return bound_to(spec, observation)
-        single = replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ())
-        rows = [bound_to(single, row_of(observation, slot)) for slot in range(spec.num_envs)]
-        return RowByRow(rows, playing, root, device)
-
-
-class Predictor:
-    """A `predict` object bound to a host.
-
-    Args:
-        model: called with keywords `state`, `episode_start`, `deterministic`; used as it is.
-        spec: the host's envs.
-        deterministic: asked of `predict`.
-
-    Attributes:
-        state: what the last `predict` returned beside the actions.
-        starts: bool `[B]`: episodes that begin with the next call.
-        keys: of what it answers.
-    """
-
-    def __init__(self, model: Predicts, spec: ArraySpec, *, deterministic: bool) -> None:
-        self._model, self._spec, self._deterministic = model, spec, deterministic
-        self.keys: tuple[Key, ...] = (spec.action[0].key,)
-        self.state: Any = None
-        self.starts: Array = np.ones(spec.num_envs, dtype=np.bool_)
-
-    def __call__(self, observation: Leaves) -> Leaves:
-        """Actions for this observation.
-
-        Raises:
-            TypeError: `predict` returned something else than actions and a state.
-            ValueError: actions of another shape.
-        """
-        seen = structured(self._spec.observation_space, iter(observation))
-        answer = self._model.predict(
-            seen, state=self.state, episode_start=self.starts, deterministic=self._deterministic
-        )
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise TypeError(f"predict returned {answer!r}; it must return (actions, state)")
-        actions, self.state = np.asarray(answer[0]), answer[1]
-        self.starts = np.zeros_like(self.starts)
-        require_fitting(self.keys, [actions], self._spec)
-        return [actions]
-
-    def begin(self, envs: Sequence[int]) -> None:
-        """Episodes begin in these envs."""
-        self.starts[list(envs)] = True
-
-    def rewind(self) -> None:
-        """Nothing is made again in an evaluation: the first failure ends it."""
-
-
-class RowByRow:
-    """A policy called once per slot, with the noise of the slot's episode; rows of slots without one mean nothing.
-
-    Args:
-        rows: the policy, bound once per slot to a single env.
-        playing: the episode that each slot plays.
-        root: of the seeds of the noise.
-        device: where the policy runs.
-    """
-
-    def __init__(
-        self, rows: Sequence[Performer], playing: Sequence[int | None], root: int, device: torch.device | None
-    ) -> None:
-        self._rows, self._playing, self._root, self._device = rows, playing, root, device
-        self.keys = rows[0].keys
-        self._noises: dict[int, tuple[int, PrivateStreams]] = {}
-        self._last: dict[int, Leaves] = {}
-
-    def __call__(self, observation: Leaves) -> Leaves:
-        """Outputs `[B, …]` for this observation."""
-        for slot, episode in enumerate(self._playing):
-            if episode is not None:
-                with self._noises[slot][1].in_force():
-                    self._last[slot] = self._rows[slot](row_of(observation, slot))
-        some = next(iter(self._last.values()))
-        answers = [self._last.get(slot, some) for slot in range(len(self._rows))]
-        return [_stacked(leaves) for leaves in zip(*answers, strict=True)]
-
-    def begin(self, envs: Sequence[int]) -> None:
-        """Episodes begin in these slots, or go on after an end within them: their noise goes on then."""
-        for slot in envs:
-            self._rows[slot].begin([0])
-            episode = self._playing[slot]
-            if episode is not None and (slot not in self._noises or self._noises[slot][0] != episode):
-                seed = derive(self._root, "noise", 0, episode)
-                self._noises[slot] = episode, PrivateStreams(seed, self._device)
-
-    def rewind(self) -> None:
-        """Nothing is made again in an evaluation: the first failure ends it."""
-
-
-def row_of(leaves: Leaves, slot: int) -> Leaves:
-    """The leaves of one slot; a TensorDict without batch dimension is its own, with entries that may be added to."""
-    return [leaf[slot : slot + 1] if leaf.ndim else leaf.copy() for leaf in leaves]
-
-
-def _stacked(rows: Sequence[Any]) -> Any:
-    if isinstance(rows[0], np.ndarray):
-        return np.concatenate(rows)
-    return torch.cat([*rows]) if rows[0].ndim else rows[0]
-
 
 _REPORT_EVERY = 1000
 SLICE_S = 0.05  # how long a worker plays before it looks for news
@@ -453,8 +255,7 @@ class EvalWorker(Member):
         host = VectorHost(AsVectorEnv(options.env)) if source is None else build(source, fitting)
         with closed_on_failure([host] if self._built else []):
             if options.num_envs not in (None, n := host.spec.num_envs):
-                has = f"{options.env}, which has {n} already"
-                raise ValueError(f"num_envs={options.num_envs} for {has}; leave it out, or pass a callable")
+                raise ValueError(f"num_envs={options.num_envs} for {options.env}, which has {n} already; leave it out")
             if device is not None and host.spec.device is not None and device.type != host.spec.device.type:
                 raise ValueError(f"env_device={str(device)!r}: these envs run on the CPU; leave it out or give 'cpu'")
         self._open.enter_context(env_parts.frozen(host.env))
