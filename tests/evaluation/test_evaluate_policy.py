@@ -87,20 +87,6 @@ def test_lists_are_in_episode_order(num_envs):
     assert {type(value) for value in lengths} == {int}
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "says"),
-    [
-        ({"env": 3}, TypeError, "env source"),
-        ({"n_eval_episodes": 0}, ValueError, "n_eval_episodes=0"),
-        ({"n_eval_episodes": 2.5}, ValueError, "n_eval_episodes=2.5"),
-        ({"seed": "x"}, TypeError, "integer"),
-    ],
-)
-def test_arguments_that_cannot_be_meant_are_refused(options, error, says):
-    with pytest.raises(error, match=says):
-        evaluate_policy(two, **{"env": Walk, **options})
-
-
 def test_a_mean_that_is_not_above_the_threshold_is_an_assertion_error_with_both_numbers():
     mean, _ = evaluate_policy(two, Walk)
     evaluate_policy(two, Walk, reward_threshold=mean - 0.01)
@@ -216,19 +202,6 @@ def test_the_callback_sees_every_step_of_every_slot_before_the_end_is_booked():
     assert last["observations"].shape == (2, 1)
     assert last["states"] is None
     assert isinstance(last["env"], list)
-
-
-def test_the_callback_sees_the_state_of_a_predicting_model_and_its_exceptions_pass():
-    class Model:
-        def predict(self, observation, state=None, episode_start=None, deterministic=True):
-            return np.full(len(observation), 2), "a state"
-
-    def stop(there, whole):
-        assert there["states"] == "a state"
-        raise StopAsyncIteration("enough")
-
-    with pytest.raises(StopAsyncIteration, match="enough"):
-        evaluate_policy(Model(), Walk, callback=stop)
 
 
 @pytest.mark.parametrize("num_envs", [None, 2])

@@ -37,21 +37,6 @@ def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
         evaluate_once(integer_policy, env, SIX, num_envs)
 
 
-def test_what_was_built_is_closed_if_a_later_one_fails():
-    built = []
-
-    def make():
-        built.append(CoinEnv())
-        return built[-1]
-
-    def fail():
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        evaluate_once(integer_policy, [make, fail], SIX)
-    assert [env.closed for env in built] == [True]
-
-
 # Running statistics and monitors
 
 

@@ -23,12 +23,9 @@ FORMS = {
     "an id": (UNEVEN, 1, "everywhere"),
     "an id, several times": (UNEVEN, 3, "everywhere"),
     "a callable": (UnevenEnv, None, "everywhere"),
-    "a callable, several times": (UnevenEnv, 2, "everywhere"),
     "a callable of a vector env": (lambda: several(2), None, "everywhere"),
     "an instance": (UnevenEnv(), None, "thread"),
-    "an instance, counted": (UnevenEnv(), 1, "thread"),
     "a vector env": (several(2), None, "thread"),
-    "a vector env, counted": (several(2), 2, "thread"),
     "a list of ids": ([UNEVEN, UNEVEN], None, "everywhere"),
     "a list of callables, twice": ([UnevenEnv, UnevenEnv], 4, "everywhere"),
     "a list of instances": ([UnevenEnv(), UnevenEnv()], None, "thread"),
@@ -110,20 +107,12 @@ def test_a_thread_builds_at_once_unless_env_and_policy_are_both_to_be_built(env,
     assert before == (events if at_once else [])
 
 
-class Callable5:
-    def __call__(self, env):
-        return Shifted(5 if isinstance(env, Named) else 0)
-
-
 FACTORIES = {
     "nothing": (lambda: Shifted(5), 5),
     "env": (lambda env: Shifted(5 if type(env) is Named else 0), 5),
     "another name": (lambda world: Shifted(5 if type(world) is Named else 0), 5),
     "env with a default": (lambda env=None: Shifted(5 if type(env) is Named else 0), 5),
     "env by keyword": (lambda *, env: Shifted(5 if type(env) is Named else 0), 5),
-    "another default": (lambda shift=5: Shifted(shift), 5),
-    "an object": (Callable5(), 5),
-    "a class": (Shifted, 0),
 }
 
 

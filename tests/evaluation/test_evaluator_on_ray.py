@@ -72,16 +72,6 @@ def test_what_cannot_be_placed_is_told_with_what_there_is_and_asked_for_again():
         assert not ev.pending
 
 
-@pytest.mark.usefixtures("lent_actors")
-def test_a_policy_that_is_not_built_in_time_is_late_and_no_matter_of_room(tmp_path):
-    mischief = Mischief.at(tmp_path)
-    mischief.order("factory", "hang")
-    with evaluator(mischief, "ray", start_timeout_s=5.0) as ev:
-        with pytest.raises(WorkerLate, match="start_timeout_s=5"):
-            ev.evaluate()
-        mischief.countermand("factory")
-
-
 def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ray_there_is(truth):
     ray = ray_cluster.up()
     with evaluator(None, "ray", retries=0) as ev:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from eval_mischief import Mischief, TokenEnv, TokenPolicy, evaluator
-from gymnasium.wrappers import NormalizeReward
 from torch import nn
 
 from swath.evaluators import Evaluator
@@ -78,25 +77,6 @@ def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(tmp_path):
 
 
 # ---- asking
-
-
-def test_a_request_that_is_skipped_copies_no_weights(tmp_path):
-    class Counted(TokenPolicy):
-        copies = 0
-
-        def state_dict(self, **options):
-            self.copies += 1
-            return super().state_dict(**options)
-
-    mischief, weights = Mischief.at(tmp_path), Counted()
-    mischief.order("step", "hang")
-    with evaluator(mischief, busy_policy="skip") as ev:
-        ev.trigger_eval()
-        mischief.gate.await_arrival()
-        assert not ev.trigger_eval(weights)
-        assert weights.copies == 0
-        mischief.gate.open()
-        assert ev.wait().step == 0
 
 
 # ---- counts
@@ -169,20 +149,6 @@ def test_a_model_with_predict_acts_with_its_weights_of_each_request(place, warm_
         assert ev.evaluate().returns.tolist() == fixed(1)
         model.act(4)
         assert ev.evaluate(None if place == "thread" else model.policy).returns.tolist() == fixed(4)
-
-
-def test_weights_for_an_env_alone_leave_the_policy_to_act_as_it_is_at_the_call():
-    policy = TokenPolicy()
-    env = NormalizeReward(TokenEnv())
-    with Evaluator(env, policy, num_trajectories=1) as ev:
-        sent = {"env.return_rms": {"mean": 0.0, "var": 1.0, "count": 1}}
-        before = ev.evaluate(weights_dict=sent)
-        with torch.no_grad():
-            policy.weight.fill_(0.0)
-        after = ev.evaluate(weights_dict=sent)
-        assert before.returns.tolist() != after.returns.tolist()
-        assert after.returns.tolist() == ev.evaluate(policy, weights_dict=sent).returns.tolist()
-        assert [before["eval/policy_version"], after["eval/policy_version"]] == [1, 2]
 
 
 def test_a_function_that_refers_to_a_module_is_refused_for_it_would_act_itself():

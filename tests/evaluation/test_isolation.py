@@ -3,7 +3,6 @@
 import random
 import threading
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -90,29 +89,3 @@ def test_training_mode_stays_on_its_side():
     main = threading.current_thread().name
     assert {training for name, training in seen if name == main} == {True}
     assert {training for name, training in seen if name != main} == {False}
-
-
-class Dice(gym.Env):
-    """Pays what numpy's and Python's own generators roll."""
-
-    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        return np.zeros(1, np.float32), np.random.rand() + random.random(), True, False, {}
-
-
-def test_workers_draw_apart_what_an_env_takes_from_the_generators_of_its_process():
-    class Still(torch.nn.Module):
-        def forward(self, observation):
-            return torch.zeros(observation.shape[:-1], dtype=torch.long)
-
-    results = []
-    for _ in range(2):
-        with Evaluator(Dice, policy_factory=Still, backend="process", num_workers=3, num_trajectories=6) as ev:
-            results.append(ev.evaluate().returns.tolist())
-    assert len(set(results[0])) == 6, "episodes of one worker are those of another"
-    assert results[0] == results[1]

@@ -1,7 +1,5 @@
 """Evaluations in the calling thread: which episodes, from which seeds, with which numbers."""
 
-import random
-
 import numpy as np
 import pytest
 import torch
@@ -52,27 +50,6 @@ def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-
-
-class Sampling(nn.Module):
-    """Draws inside itself."""
-
-    def forward(self, observation, exploration_type=None):
-        if exploration_type is ExplorationType.DETERMINISTIC:
-            return integer_policy(observation)
-        noise = torch.randint(0, 7, observation.shape[:-1])
-        return (noise + int(np.random.randint(7)) + random.randrange(7)) % 7
-
-
-@pytest.mark.parametrize("seed", [0, None])
-@pytest.mark.parametrize("exploration", [ExplorationType.RANDOM, ExplorationType.DETERMINISTIC])
-def test_random_states_of_the_process_are_the_same_after_as_before(seed, exploration):
-    def states():
-        return torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()
-
-    before = states()
-    coins(2, asked(seed=seed, exploration_type=exploration), policy=Sampling())
-    assert states() == before
 
 
 class Normed(nn.Module):
@@ -220,13 +197,3 @@ def test_its_mode_is_evaluation_meanwhile_and_put_back_afterwards():
     assert {call[2] for call in model.calls} == {False}
     assert model.policy.training
     assert not model.policy.inner.training
-
-
-def test_sampling_is_asked_for_row_by_row_with_the_noise_of_each_episode():
-    model = Remembering()
-    request = asked(11, exploration_type=ExplorationType.RANDOM)
-    alone, beside = coins(1, request, policy=Remembering()), coins(4, request, policy=model)
-    np.testing.assert_array_equal(alone.returns, beside.returns)
-    assert {len(call[0]) for call in model.calls} == {1}
-    assert {call[1] for call in model.calls} == {False}
-    assert not np.array_equal(alone.returns, coins(1, asked(11), policy=Remembering()).returns)

@@ -41,18 +41,6 @@ def read(queue):
     return [queue.unread.popleft().result() for _ in range(len(queue.unread))]
 
 
-def test_latest_leaves_what_is_being_shown_and_replaces_no_sync_request():
-    queue = EvalQueue("latest")
-    first = asked(queue, 0)
-    queue.show(first)
-    asked(queue, 1)
-    asked(queue, 2, sync=True)
-    asked(queue, 3)
-    queue.finish(first, 0)
-    assert [serve(queue).step for _ in range(2)] == [2, 3]
-    assert queue.counts["superseded"] == 1
-
-
 def test_weights_of_a_request_that_is_replaced_do_not_act_behind_newer_ones_that_somebody_waits_for():
     queue = EvalQueue("latest")
     asked(queue)

@@ -4,7 +4,6 @@ import contextlib
 import subprocess
 import sys
 import textwrap
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import ray_cluster
 from swath import RayEvalWorker
-from swath.errors import Closed, PlacementFailed, Superseded, WorkerLate, WorkerLost
+from swath.errors import Closed, PlacementFailed, Superseded, WorkerLost
 from toys import Gate
 
 NAME = "the tests' own"
@@ -82,10 +81,6 @@ class Ones:
 
 def cartpole():
     return gym.make("CartPole-v1")
-
-
-def raising():
-    raise OSError("no such env")
 
 
 def two():
@@ -212,17 +207,6 @@ def test_a_name_that_nobody_has_is_an_error_with_the_namespace(ray):
         RayEvalWorker.from_name("nobody", namespace="elsewhere")
 
 
-def test_another_kind_of_actor_is_a_type_error(ray):
-    class Other:
-        def ping(self):
-            return 1
-
-    other = ray.remote(num_cpus=0)(Other).options(name="other", namespace="swath").remote()
-    with pytest.raises(TypeError, match="no RayEvalWorker"):
-        RayEvalWorker.from_name("other")
-    ray.kill(other)
-
-
 DRIVER = """
 import os
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -317,41 +301,6 @@ def test_without_room_it_says_so_and_ends_at_once(ray):
     worker.shutdown()
     with pytest.raises(Closed):
         worker.submit(None, 2)
-
-
-def test_a_rollout_that_hangs_is_late_and_its_actor_replaced(ray, gate):
-    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, timeout_s=5.0, **OPTIONS) as worker:
-        worker.submit(None, 2)
-        with pytest.raises(WorkerLate, match="timeout_s=5"):
-            worker.poll(None)
-        gate.open()
-        assert played(worker, 2)["reward"] == 2
-
-
-def test_whoever_waits_is_woken_by_shutdown(ray, monkeypatch):
-    worker, raised = RayEvalWorker(None, cartpole, Upright, placement_timeout_s=60.0), []
-    waits, wait_of = threading.Event(), threading.Condition.wait
-
-    def noted(*args):
-        if threading.current_thread() is waiting:
-            waits.set()
-        return wait_of(*args)
-
-    def wait():
-        try:
-            worker.poll(None)
-        except Closed as closed:
-            raised.append(closed)
-
-    worker.submit(None, 2)
-    waiting = threading.Thread(target=wait)
-    monkeypatch.setattr(threading.Condition, "wait", noted)
-    waiting.start()
-    assert waits.wait(60)
-    worker.shutdown()
-    waiting.join(60)
-    assert len(raised) == 1
-    assert worker.poll() is None
 
 
 @pytest.mark.parametrize(

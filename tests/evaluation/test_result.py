@@ -1,9 +1,7 @@
 """What an evaluation hands out."""
 
-import copy
 import json
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -104,11 +102,3 @@ def test_json_brings_any_numbers_back_bit_for_bit(metrics, returns):
 def test_text_of_something_else_is_refused(text):
     with pytest.raises(ValueError, match=r"JSON of an EvalResult|Expecting value"):
         EvalResult.from_json(text)
-
-
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda r: pickle.loads(pickle.dumps(r))])
-def test_a_result_can_be_copied_and_pickled(clone):
-    result = a_result()
-    twin = clone(result)
-    assert twin == result
-    assert_same(twin, result)

@@ -1,7 +1,5 @@
 """Running statistics of gymnasium's wrappers: sent by id, put into every copy of the env, used as they are."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -39,15 +37,6 @@ def test_statistics_reach_every_copy(place, num_envs):
     assert seen[0][:, 1].tolist() == pytest.approx([0.0] * 4, abs=1e-5)
     assert seen[0].tolist() == seen[1].tolist()
     assert len({round(token) for token in seen[0][:, 0].tolist()}) == 4
-
-
-@pytest.mark.parametrize("wrap", [lambda statistics: SimpleNamespace(**statistics), dict])
-def test_objects_and_mappings_are_both_statistics(wrap):
-    env = normal()
-    with Evaluator(env, still, num_trajectories=1) as evaluator:
-        evaluator.evaluate(weights_dict={"env.obs_rms": wrap(SENT)})
-        assert env.obs_rms.mean.tolist() == MEAN.tolist()
-        assert env.obs_rms.count == 50
 
 
 def test_the_first_name_is_looked_up_through_wrappers_and_in_envs_of_a_vector_env():

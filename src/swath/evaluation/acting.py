@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from inspect import getclosurevars
 from types import FunctionType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,12 +69,9 @@ def module_of(policy: Any) -> torch.nn.Module | None:
     return module if isinstance(module, torch.nn.Module) else None
 
 
-@runtime_checkable
-class Predicts(Protocol):
-    """What picks actions by `predict`."""
-
-    def predict(self, observation: Any, state: Any, episode_start: Any, deterministic: bool) -> tuple[Any, Any]:
-        """Actions `[B, …]` and the next state."""
+def predicts(policy: Any) -> bool:
+    """Whether it picks actions by `predict(observation, state, episode_start, deterministic)`."""
+    return hasattr(policy, "predict")
 
 
 def bound(
@@ -109,7 +106,7 @@ def bound(
     sampled = exploration is ExplorationType.RANDOM
 
     def bound_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> Performer:
-        if not isinstance(policy, Predicts):
+        if not predicts(policy):
             return bind(policy, spec, observation, Binding(device, exploration))
         if isinstance(spec, ArraySpec):
             return Predictor(policy, spec, deterministic=not sampled)
@@ -139,7 +136,7 @@ class Predictor:
         keys: of what it answers.
     """
 
-    def __init__(self, model: Predicts, spec: ArraySpec, *, deterministic: bool) -> None:
+    def __init__(self, model: Any, spec: ArraySpec, *, deterministic: bool) -> None:
         self._model, self._spec, self._deterministic = model, spec, deterministic
         self.keys: tuple[Key, ...] = (spec.action[0].key,)
         self.state: Any = None

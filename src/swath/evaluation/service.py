@@ -209,7 +209,7 @@ class EvaluationService:
             unread, thread = len(queue.unread), self._thread
             if thread is threading.current_thread() or (thread is not None and not thread.is_alive()):
                 thread = None
-            if thread is not None and not self._workers.starting:
+            if thread is not None and self._workers.is_up:
                 self.changed.wait_for(lambda: not queue.live or queue.live[0].shown, timeout)
         self._workers.close(max(0.0, until - monotonic()), ends=ends)
         stuck = self._workers.left_behind

@@ -31,7 +31,7 @@ from tensordict import TensorDictBase
 
 from swath.errors import Superseded, WorkerLate, noted, warn_of_no_effect
 from swath.evaluation import env_parts
-from swath.evaluation.acting import Predicts, bound, module_of, private_copy
+from swath.evaluation.acting import bound, module_of, predicts, private_copy
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.recording import Film, Recording
 from swath.evaluation.result import EpisodeRow
@@ -267,7 +267,7 @@ class EvalWorker(Member):
             # From generators that are seeded equally in every worker and life.
             with PrivateStreams(derive(self._root, "policy"), device).swapped():
                 policy = from_factory(factory, first_of(self.host.env))
-        borrowed = self._borrows and isinstance(policy, Predicts)
+        borrowed = self._borrows and predicts(policy)
         if not borrowed and (factory is None or not self._alone):  # others may hold what a factory gave
             policy = private_copy(policy, or_itself=factory is not None)
         if (module := module_of(policy)) is not None:
@@ -276,7 +276,7 @@ class EvalWorker(Member):
             module.eval()
         if device is not None and isinstance(policy, torch.nn.Module):
             policy.to(device)
-        elif device is not None and isinstance(policy, Predicts):
+        elif device is not None and predicts(policy):
             warn_of_no_effect("device", f"{type(policy).__name__}.predict says itself where it runs")
         return policy
 

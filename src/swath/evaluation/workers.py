@@ -61,6 +61,7 @@ class EvalWorkers:
         joins: another driver has begun that worker.
 
     Attributes:
+        is_up: whether workers have been brought up.
         complete: how many episodes of the present evaluation are played.
         wanted: how many its rounds have so far.
         retries: how often a worker was asked again after one was lost.
@@ -85,17 +86,12 @@ class EvalWorkers:
         self._stopped: Callable[[], bool] = lambda: False
         self._until = 0.0
         self._asker, self._evaluations = uuid4().hex, 0
-        self._is_up = self._closed = False
+        self._closed = self.is_up = False
         self._losses = self._earlier_restarts = 0
         self._left: list[Fleet] = []  # earlier ones, with workers that cannot be ended
         self._closing: threading.Thread | None = None
         self._lock = threading.Lock()
         self.complete = self.wanted = self.retries = 0
-
-    @property
-    def starting(self) -> bool:
-        """Whether workers are being brought up."""
-        return self._fleet is not None and not self._is_up
 
     @property
     def restarts(self) -> int:
@@ -259,7 +255,7 @@ class EvalWorkers:
 
         Who died while nobody asked is replaced, and that counts as no loss.
         """
-        if self._is_up and (fleet := self._fleet) is not None:
+        if self.is_up and (fleet := self._fleet) is not None:
             with suppress(FleetFailed):
                 self._ask("weights", (), spared=True)
             fleet.forgive()
@@ -276,13 +272,13 @@ class EvalWorkers:
             self._part_with(fleet)
             failed.add_note("the next evaluation asks again; where there is no room ask for less (num_gpus=0, say)")
             raise
-        self._is_up, self._until = True, monotonic() + self._options.timeout_s
+        self.is_up, self._until = True, monotonic() + self._options.timeout_s
 
     def _part_with(self, fleet: Fleet) -> None:
         fleet.close(0.0)
         self._left = [each for each in (*self._left, fleet) if each.left_behind]
         self._earlier_restarts += fleet.restarts
-        self._fleet, self._group, self._is_up = None, None, False
+        self._fleet, self._group, self.is_up = None, None, False
 
     # What they are asked
 
