@@ -1,6 +1,4 @@
-import io
 import json
-import signal
 import sys
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import matplotlib as mpl
 import pytest
 from cli_toys import EVALUATED, SMALL, TINY
 
-from swath.cli import main
 from swath.cli import run as module
 from swath.cli.naming import RunFolder
 from swath.report.checkpoint import load_checkpoint
@@ -95,14 +92,6 @@ def test_ctrl_c_stops_after_the_running_batch_and_keeps_everything(swath, interr
     assert frames_of(folder) == [128, 256, 384]
 
 
-def test_the_second_ctrl_c_ends_at_once(swath, interrupting):
-    interrupting(200, 201)
-    code, _, err = swath("train", "Scripted-v0", *SMALL, "--frames=1000", "--eval-every=0")
-    assert (code, err) == (130, ["swath: interrupted"])
-    assert frames_of(Path("runs/Scripted-v0-seed0")) == [128]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
 class Death(BaseException):
     """Nobody is told of it."""
 
@@ -153,17 +142,6 @@ def test_a_checkpoint_does_not_fit_an_env_that_has_changed(swath, scripted):
         assert (code, len(err)) == (2, 1)
         assert err[0].startswith(f"swath: {folder}/checkpoint.safetensors does not fit Scripted-v0 as it is here (")
         assert "size mismatch" in err[0]
-
-
-def test_a_terminal_that_knows_only_ascii_does_not_end_a_run(swath, monkeypatch):
-    stdout = io.TextIOWrapper(io.BytesIO(), "ascii")
-    monkeypatch.setattr(sys, "stdout", stdout)
-    monkeypatch.setattr(sys, "argv", ["swath", "train", "CartPole-v1", *TINY, "--no-video", "--out", "gr\u00fcn"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    stdout.flush()
-    assert ended.value.code == 0
-    assert b"results in gr\\xfcn:" in stdout.buffer.getvalue()
 
 
 def test_missing_extras_cost_one_line_each_and_not_the_run(swath, monkeypatch):

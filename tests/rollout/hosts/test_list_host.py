@@ -98,26 +98,6 @@ def test_seeds_go_to_their_envs_and_are_remembered():
 # ---- building anew, rendering, closing
 
 
-def test_rebuilding_closes_the_old_envs_and_resets_new_ones():
-    made = []
-
-    def make():
-        made.append([CountingEnv(i, LONG) for i in range(2)])
-        return made[-1]
-
-    host = EnvListHost(make(), make=make)
-    host.reset_all()
-    host.step(ZERO)
-    observation = host.rebuild()
-    assert [env.closed for env in made[0]] == [1, 1]
-    assert observation[0].tolist() == [[0, 0, 0], [1, 0, 0]]
-    assert host.env is not made[0]
-    host.step(ZERO)
-    assert [env.mark.step for env in made[1]] == [1, 1]
-    host.close()
-    assert [env.closed for env in made[1]] == [1, 1]
-
-
 def test_every_env_is_closed_once_also_if_one_raises_and_the_first_error_is_raised():
     host = pair({0: [Fault("raise_at_close")]})
     with pytest.raises(EnvBroke, match="env 0 raised when it was closed"):

@@ -189,10 +189,6 @@ def require_physics_of_cartpole(steps, n_envs):
     assert n_checked > 30 * n_envs
 
 
-def test_rows_of_gymnasiums_native_cartpole_are_steps_of_cartpole():
-    require_physics_of_cartpole(play(VectorHost(CartPoleVectorEnv(2)), 80, [3, 4]), 2)
-
-
 @pytest.mark.filterwarnings(CAST)
 def test_rows_of_envpools_cartpole_are_steps_of_cartpole():
     envpool = pytest.importorskip("envpool")
