@@ -69,11 +69,8 @@ def word(*words: str) -> Check[str]:
     def plain(value: Any) -> Any:
         return getattr(value, "value", value)
 
-    return must_be(
-        f"one of {', '.join(map(repr, words))}",
-        lambda value: isinstance(plain(value), str) and plain(value) in words,
-        plain,
-    )
+    wanted = f"one of {', '.join(map(repr, words))}"
+    return must_be(wanted, lambda value: isinstance(plain(value), str) and plain(value) in words, plain)
 
 
 def table_of(check: Check[T]) -> Check[dict[str, T]]:

@@ -92,6 +92,9 @@ REFUSED = {name: why for names, why in _REFUSED.items() for name in names.split(
 """The way out, by name; None, False and "sync" ask for nothing."""
 
 
+_FILTERS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
+
+
 def merged(present: Any, given: Any) -> Any:
     """Dicts joined, those inside them too; anything else is replaced by what is given."""
     if not isinstance(present, dict) or not isinstance(given, Mapping) or isinstance(given, Settings):
@@ -122,10 +125,7 @@ class Settings(Mapping[str, Any]):
     rollout_fragment_length = Option(checks.optional(checks.whole(1), lambda value: value == "auto"), default=200)
     batch_mode = Option(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Option(checks.flag, default=True)
-    observation_filter = Option(
-        checks.optional(checks.word("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter"), callable),
-        default="NoFilter",
-    )
+    observation_filter = Option(checks.optional(checks.word(*_FILTERS), callable), default="NoFilter")
     create_local_env_runner = Option(checks.flag, default=True)
     create_env_on_local_worker = Option(checks.flag, default=False, also=("create_env_on_driver",))
     num_cpus_per_env_runner = Option(checks.number(), default=1.0)

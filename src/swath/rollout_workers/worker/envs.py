@@ -162,9 +162,8 @@ class Envs:
         lone = self._lone[0]
         mapped = lone if mapping is everything_to_default else mapper(mapping)(LONE_AGENT, None, worker=self.worker)
         if mapped != lone:
-            raise KeyError(
-                f"policy_mapping_fn gave {mapped!r} for agent {LONE_AGENT!r}; in an env with one agent {lone!r} acts"
-            )
+            why = f"in an env with one agent {lone!r} acts"
+            raise KeyError(f"policy_mapping_fn gave {mapped!r} for agent {LONE_AGENT!r}; {why}")
 
     def _sample_anew(self) -> None:
         """Make a sampler, which goes on to count where another one was."""

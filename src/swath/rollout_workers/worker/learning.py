@@ -14,6 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import torch
 from torch import distributed
 
 from swath.options import count
@@ -213,9 +214,7 @@ def join_ranks(
     set_timeout(timeout_s)
     try:
         states = {policy_id: policies[policy_id].model.state_dict() for policy_id in sorted(policies)}
-        shapes = {
-            policy_id: {name: [*each.shape] for name, each in state.items()} for policy_id, state in states.items()
-        }
+        shapes = {policy_id: [*map(torch.Tensor.size, state.values())] for policy_id, state in states.items()}
         require_same(shapes, "policies")
         for policy_id, state in states.items():
             meet()

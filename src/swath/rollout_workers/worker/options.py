@@ -82,9 +82,7 @@ class NewPolicy:
             raise ValueError("module_spec is not served: there are no RLModules; give policy_cls or policy")
         kind, policy = self.policy_cls, self.policy
         if (kind is None) == (policy is None):
-            raise ValueError(
-                f"policy_cls={kind!r} and policy={policy!r}: give exactly one, a class or a policy as it is"
-            )
+            raise ValueError(f"give exactly one, a class or a policy as it is: policy_cls={kind!r}, policy={policy!r}")
         if isinstance(policy, type) or not (kind is None or callable(kind)):
             raise TypeError(f"policy_cls={kind!r} must be a class, policy={policy!r} an object of one")
         check_arrangement(self.policy_mapping_fn, self.policies_to_train)

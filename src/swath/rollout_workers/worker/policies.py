@@ -273,10 +273,8 @@ class PolicyMethods:
         if self._on_ranks:
             way_out = "call teardown_torch_data_parallel() on each, add it there, and set the ranks up again"
             raise RuntimeError(f"policy {policy_id!r} cannot be added while policies learn on several ranks: {way_out}")
-        is_plain = self.config["_disable_preprocessor_api"]
-        preprocessor = (NoPreprocessor if is_plain else get_preprocessor(spec.observation_space))(
-            spec.observation_space
-        )
+        given_space, is_plain = spec.observation_space, self.config["_disable_preprocessor_api"]
+        preprocessor = (NoPreprocessor if is_plain else get_preprocessor(given_space))(given_space)
         space = preprocessor.observation_space
         # what the spec's config says otherwise; that of a policy's state, a dict, is of another worker
         given = spec.config if isinstance(spec.config, AlgorithmConfig) else self.config

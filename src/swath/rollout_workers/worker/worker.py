@@ -90,12 +90,8 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         )
         shard = options.shard(own)
         self._reader = None if shard is None else DatasetReader(shard)
-        root, index, device = (
-            own.seed,
-            self.worker_index,
-            device_of({**own.to_dict(), "worker_index": self.worker_index}),
-        )
-        self.seeds = None if root is None else Seeds(root, index, self.life, own.in_evaluation)
+        self.seeds = None if own.seed is None else Seeds(own.seed, self.worker_index, self.life, own.in_evaluation)
+        device = device_of({**own.to_dict(), "worker_index": self.worker_index})
         self._streams = None if self.seeds is None else self.seeds.streams(device)
         self._log = WorkerLog(options.log_dir, f"worker_{self.worker_index}.log", own.log_level)
         self._build()

@@ -259,9 +259,8 @@ class Calls:
         Returns:
             The results alone, or `(worker_id, result)` each if `return_actor_ids`. Errors have none.
         """
-        replies = self.foreach_worker_async_fetch_ready(
-            func, tag=tag, kwargs=kwargs, timeout_seconds=timeout_seconds, **_renamed(given)
-        )
+        sent = {"tag": tag, "kwargs": kwargs, "timeout_seconds": timeout_seconds, **_renamed(given)}
+        replies = self.foreach_worker_async_fetch_ready(func, **sent)
         return [(one.worker, one.result) if return_actor_ids else one.result for one in replies if one.error is None]
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:

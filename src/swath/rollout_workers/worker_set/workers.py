@@ -282,13 +282,9 @@ class Workers(RolloutGroup):
         of_workers: dict[str, Any] = {}
         for worker, standing in standings.items():
             version = self.version_of(Name(worker, standing.life))
-            of_workers |= {
-                f"worker_{worker}/frames": self.frames[worker],
-                f"worker_{worker}/life": standing.life,
-                f"worker_{worker}/policy_version": version,
-                f"worker_{worker}/state": "closed" if self.stopped else standing.words,
-                f"worker_{worker}/staleness": max(0, newest - version),
-            }
+            own = {"frames": self.frames[worker], "life": standing.life, "policy_version": version}
+            state = {"state": "closed" if self.stopped else standing.words, "staleness": max(0, newest - version)}
+            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in {**own, **state}.items()}
         if standings:
             oldest = min(self.known_versions().values(), default=0)
             facts |= {
