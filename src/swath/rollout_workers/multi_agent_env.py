@@ -125,8 +125,7 @@ def make_multi_agent(env_name_or_creator: str | Callable[[Any], Any]) -> type[Mu
 class _MadeOfEnvs(MultiAgentEnv):
     """An env made of others, which is over when no agent is left: terminated if every one did, else truncated."""
 
-    _terminated: dict[Hashable, bool]
-    """Of the agents that have ended since the reset."""
+    _terminated: dict[Hashable, bool]  # of the agents that have ended since the reset
 
     def _is_over(self) -> bool:
         """Whether no agent is left."""
@@ -204,19 +203,11 @@ def as_multi_agent(env: Any) -> Any:
 
 
 class _Wrapped(_MadeOfEnvs):
-    """What both kinds share: spaces from the env by agent, and agents as they are after each call.
-
-    The env is reset here only if it does not say who its agents may be.
-    """
+    """What both kinds share: spaces from the env by agent, and agents as they are after each call."""
 
     def __init__(self, env: Any) -> None:
-        self.env = env
-        self.metadata = env.metadata
-        self.render_mode = getattr(env, "render_mode", None)
-        if not hasattr(env, "possible_agents"):
-            env.reset()
-        self.agents = []
-        self.possible_agents = list(getattr(env, "possible_agents", None) or env.agents)
+        self.env, self.metadata, self.render_mode = env, env.metadata, getattr(env, "render_mode", None)
+        self.agents, self.possible_agents = [], list(env.possible_agents)
         self.observation_spaces = {agent: env.observation_space(agent) for agent in self.possible_agents}
         self.action_spaces = {agent: env.action_space(agent) for agent in self.possible_agents}
 
@@ -234,9 +225,11 @@ class _Wrapped(_MadeOfEnvs):
         self.agents = list(self.env.agents)
         return returned
 
-    def _ends(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
+    def _step(self, obs: ByAgent, rewards: ByAgent, terminateds: ByAgent, truncateds: ByAgent, infos: ByAgent) -> Step:
+        """A step with the flags of the env; PettingZoo allows infos of agents that are not observed."""
         self.agents = list(self.env.agents)
-        return self._flags(terminateds, truncateds)
+        seen = {agent: info for agent, info in infos.items() if agent in obs}
+        return dict(obs), dict(rewards), *self._flags(terminateds, truncateds), seen
 
 
 class ParallelPettingZooEnv(_Wrapped):
@@ -257,12 +250,11 @@ class ParallelPettingZooEnv(_Wrapped):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Begin an episode."""
         obs, infos = self._begin(seed, options)
-        return dict(obs), _of(obs, infos)
+        return dict(obs), {agent: info for agent, info in infos.items() if agent in obs}
 
     def step(self, action_dict: ByAgent) -> Step:
         """Let all agents that are there act."""
-        obs, rewards, terminateds, truncateds, infos = self.env.step(action_dict)
-        return dict(obs), dict(rewards), *self._ends(terminateds, truncateds), _of(obs, infos)
+        return self._step(*self.env.step(action_dict))
 
 
 class PettingZooEnv(_Wrapped):
@@ -289,25 +281,20 @@ class PettingZooEnv(_Wrapped):
         """
         due = self.env.agent_selection
         if due not in action_dict:
-            raise ValueError(
-                f"it is {due!r} whose turn it is, but there are actions of {sorted(map(repr, action_dict))}"
-            )
+            raise ValueError(f"it is {due!r} whose turn it is, but there are actions of {[*action_dict]}")
         self.env.step(action_dict[due])
         return self._until_somebody_is_due()
 
     def _until_somebody_is_due(self) -> Step:
         """What the next agent sees, and before it what those see that have ended, who are let go."""
-        step: Step = ({}, {}, {}, {}, {})
-        obs, rewards, terminateds, truncateds, infos = step
-        while self.env.agents:
+        last, is_due = dict[Any, tuple[Any, ...]](), False
+        while self.env.agents and not is_due:
             agent = self.env.agent_selection
-            obs[agent], rewards[agent], terminateds[agent], truncateds[agent], infos[agent] = self.env.last()
-            if not (terminateds[agent] or truncateds[agent]):
-                break
-            self.env.step(None)
-        return obs, rewards, *self._ends(terminateds, truncateds), infos
-
-
-def _of(obs: ByAgent, infos: ByAgent | None) -> ByAgent:
-    """Infos of agents that are observed; PettingZoo allows others."""
-    return {agent: info for agent, info in (infos or {}).items() if agent in obs}
+            _, _, terminated, truncated, _ = last[agent] = self.env.last()
+            is_due = not (terminated or truncated)
+            if not is_due:
+                self.env.step(None)
+        obs, rewards, terminateds, truncateds, infos = (
+            {agent: row[i] for agent, row in last.items()} for i in range(5)
+        )
+        return self._step(obs, rewards, terminateds, truncateds, infos)

@@ -86,10 +86,11 @@ class VectorEnv:
 class SubEnv(gym.Env[Any, Any]):
     """One sub-env of a `VectorEnv`: returns its row of what that has returned for all, or is reset alone."""
 
+    row: Any = None
+
     def __init__(self, vector: VectorEnv, index: int) -> None:
         self.vector, self.index = vector, index
         self.observation_space, self.action_space = vector.observation_space, vector.action_space
-        self.row: Any = None
 
     def __str__(self) -> str:
         """Where it is."""
@@ -97,24 +98,17 @@ class SubEnv(gym.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
         """Begin an episode."""
-        return self.vector.reset_at(self.index, seed=seed) if self.row is None else self._taken()
+        return self.vector.reset_at(self.index, seed=seed) if self.row is None else self.step(None)
 
     def step(self, action: Any) -> Any:  # noqa: ARG002  the vector env has had it
         """What the step of all sub-envs led to here."""
-        return self._taken()
+        row, self.row = self.row, None
+        return row
 
     def close(self) -> None:
         """The first closes them all."""
         if self.index == 0:
             self.vector.close()
-
-    def _taken(self) -> Any:
-        row, self.row = self.row, None
-        return row
-
-
-def _sub_envs(vector: VectorEnv) -> list[SubEnv]:
-    return [SubEnv(vector, index) for index in range(vector.num_envs)]
 
 
 class OwnVectorHost(EnvListHost):
@@ -147,15 +141,15 @@ class OwnVectorHost(EnvListHost):
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002  they step together
         """Advance every sub-env."""
+        has_stepped = False
         try:
             returned = self.env.vector_step(self._split(action))
-        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            return self._failed(error)
-        try:
+            has_stepped = True
             observations, rewards, terminateds, truncateds, infos = returned
             self._deal(observations, rewards, terminateds, truncateds, infos)
-        except Exception as error:  # noqa: BLE001  as above
-            return self._failed(bad_answer(error, self.env, self.step_form))
+        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+            failed = bad_answer(error, self.env, self.step_form) if has_stepped else error
+            return Transition([], np.zeros(self.spec.num_envs), failed=[(0, failed)])
         return super().step(action)
 
     def renew(self, env: int, make: Callable[[], Any]) -> None:  # noqa: ARG002  the vector env makes it
@@ -167,5 +161,6 @@ class OwnVectorHost(EnvListHost):
         for sub_env, row in zip(self.envs, zip(*lists, strict=True), strict=True):
             sub_env.row = row
 
-    def _failed(self, error: Exception) -> Transition:
-        return Transition([], np.zeros(self.spec.num_envs), failed=[(0, error)])
+
+def _sub_envs(vector: VectorEnv) -> list[SubEnv]:
+    return [SubEnv(vector, index) for index in range(vector.num_envs)]
