@@ -119,19 +119,14 @@ def test_a_copy_has_the_same_state_and_shares_nothing(kind, way):
 
 def test_threads_that_share_a_concurrent_filter_lose_nothing():
     filt, shared = ConcurrentMeanStdFilter((2,)), MeanStdFilter((2,))
-    values = drawn(400, (2,), dtype=np.float64)
-    done = threading.Event()
-
-    def push(part):
-        for value in part:
-            filt(value)
+    values, done = drawn(400, (2,)), threading.Event()
 
     def share():
         while not done.is_set():
             shared.apply_changes(copies_of({"": filt}, flush_after=True)[""])
             rebase_all({"": filt}, {"": filt.copy()})
 
-    pushing = [threading.Thread(target=push, args=(part,)) for part in np.split(values, 4)]
+    pushing = [threading.Thread(target=list, args=(map(filt, part),)) for part in np.split(values, 4)]
     sharing = threading.Thread(target=share)
     for thread in (*pushing, sharing):
         thread.start()

@@ -117,27 +117,11 @@ def test_learn_on_batch():
         assert worker.policy_version == 1
 
 
-def test_sample_and_learn_refuses():
-    with learner() as worker:
-        with pytest.raises(AssertionError, match=r"11.* 10 "):
-            worker.sample_and_learn(11, None, None, [])
-        for epochs, size in ((0, None), (1, -1)):
-            with pytest.raises(ValueError, match="sgd"):
-                worker.sample_and_learn(10, epochs, size, [])
-        assert worker.get_policy().num_grad_updates == 0
-
-
 def test_add_policy():
     with two() as worker:
         state = worker.get_policy("a").get_state()
-        made = worker.add_policy(
-            "new",
-            PPOTorchPolicy,
-            config={"gamma": 0.5},
-            policy_state=state,
-            policy_mapping_fn=lambda *_, **__: "new",
-            policies_to_train=["new"],
-        )
+        how = {"config": {"gamma": 0.5}, "policy_mapping_fn": lambda *_, **__: "new", "policies_to_train": ["new"]}
+        made = worker.add_policy("new", PPOTorchPolicy, policy_state=state, **how)
         assert made is worker.policy_map["new"]
         assert (made.config["gamma"], worker.get_policies_to_train()) == (0.5, {"new"})
         assert alike(worker.get_weights("new"), {"new": worker.get_weights()["a"]})
@@ -195,30 +179,20 @@ def test_set_weights():
         given = next(iter(second[DEFAULT].values()))
         np.add(given, 1, out=given)
         assert not alike(worker.get_weights(), second), "copied in"
-
-
-def test_weights_of_an_unknown_policy_are_left_out_with_one_warning():
-    with bare() as worker:
         with pytest.warns(UserWarning, match="'stranger'"):
             worker.set_weights({"stranger": {}})
         worker.set_weights({"stranger": {}})
 
 
-def test_get_state():
-    with learner(observation_filter="MeanStdFilter") as worker:
-        worker.learn_on_batch(worker.sample())
-        state = worker.get_state()
-        names = "policy_ids policy_states policy_mapping_fn is_policy_to_train filters global_vars weights_seq_no"
-        assert list(state) == [*names.split(), "policy_version"]
-        assert (state["policy_ids"], state["policy_version"]) == ([DEFAULT], 1)
-
-
-def test_set_state():
+def test_get_state_and_set_state():
     with two(observation_filter="MeanStdFilter") as worker, learner(observation_filter="MeanStdFilter") as other:
         worker.set_weights(shifted(worker.get_weights()), {"timestep": 3}, 8)
         worker.sample()
         other.remove_policy()
-        other.set_state(worker.get_state())
+        state = worker.get_state()
+        names = "policy_ids policy_states policy_mapping_fn is_policy_to_train filters global_vars weights_seq_no"
+        assert list(state) == [*names.split(), "policy_version"]
+        other.set_state(state)
         assert alike(other.get_weights(), worker.get_weights())
         assert (other.weights_seq_no, other.policy_version, other.global_vars["timestep"]) == (8, 8, 3)
         assert other.filters["a"].rs.n == worker.filters["a"].rs.n == 11
@@ -266,22 +240,22 @@ def test_sample_and_learn():
         assert info[DEFAULT]["learner_stats"]["kl"] >= 0
         worker.sample_and_learn(10, None, 0, [])
         assert worker.get_policy().num_grad_updates == 10
+        with pytest.raises(AssertionError, match=r"11.* 10 "):
+            worker.sample_and_learn(11, None, None, [])
+        for epochs, size in ((0, None), (1, -1)):
+            with pytest.raises(ValueError, match="sgd"):
+                worker.sample_and_learn(10, epochs, size, [])
+        assert worker.get_policy().num_grad_updates == 10
 
 
-class Refusing(PPOTorchPolicy):
-    def learn_on_batch(self, samples):
+def test_weights_that_changed_before_another_policy_raised_have_a_new_version():
+    def refuse(samples):
         raise LookupError("refuses")
 
-
-@pytest.mark.parametrize("update", ["learn_on_batch", "sample_and_learn"])
-def test_weights_that_changed_before_another_policy_raised_have_a_new_version(update):
     with learner() as worker:
-        worker.add_policy("second", Refusing)
+        worker.add_policy("second", PPOTorchPolicy).learn_on_batch = refuse
         before, rows = worker.get_weights(DEFAULT), worker.sample()[DEFAULT]
-        both = MultiAgentBatch({DEFAULT: rows, "second": rows.copy()}, rows.count)
-        if update == "sample_and_learn":
-            worker.sample = lambda: both
         with pytest.raises(LookupError, match="refuses"):
-            getattr(worker, update)(both if update == "learn_on_batch" else rows.count)
+            worker.learn_on_batch(MultiAgentBatch({DEFAULT: rows, "second": rows.copy()}, rows.count))
         assert not alike(worker.get_weights(DEFAULT), before)
         assert worker.policy_version == 1

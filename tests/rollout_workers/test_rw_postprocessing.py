@@ -59,21 +59,11 @@ def test_the_value_behind_the_last_row_is_0_only_if_it_is_terminated(terminated,
 
 
 def test_the_value_behind_the_last_row_is_asked_for_with_all_that_the_policy_reads():
-    columns = {
-        "actions": np.array([5, 6, 7]),
-        "state_in_0": np.array([[0.5]]),
-        "state_out_0": np.array([[1.5], [2.5], [3.5]]),
-        "seq_lens": np.array([3]),
-    }
     policy = Critic({"prev_actions": ViewRequirement("actions", shift=-1)})
-    compute_bootstrap_value(chunk(**columns), policy)
-    (shown,) = policy.shown
-    assert {name: column.tolist() for name, column in shown.items()} == {
-        "obs": [4.0],
-        "prev_actions": [7],
-        "state_in_0": [[3.5]],
-        "seq_lens": [1],
-    }
+    states = {"state_in_0": np.array([[0.5]]), "state_out_0": np.array([[1.5], [2.5], [3.5]]), "seq_lens": [3]}
+    compute_bootstrap_value(chunk(actions=np.array([5, 6, 7]), **states), policy)
+    shown = {name: column.tolist() for name, column in policy.shown[0].items()}
+    assert shown == {"obs": [4.0], "prev_actions": [7], "state_in_0": [[3.5]], "seq_lens": [1]}
 
 
 def by_hand(rewards, values, last, *, gamma, lmbda, use_gae, use_critic):
