@@ -127,12 +127,12 @@ def test_a_cluster_that_does_not_answer_or_has_no_room_is_found(cluster):
     assert only(at_ray({"RAY_ADDRESS": "ray://here:10001"}), "error") == "ray://here:10001"
 
 
-def test_a_token_that_is_refused_is_told_with_its_place(cluster):
+def test_a_token_that_is_refused_is_told_with_its_place(cluster, tmp_path):
     cluster(said="AuthenticationError", refused=True)
-    assert only(at_ray({}), "error") == "none, and the cluster wants one"
-    given = {"RAY_AUTH_TOKEN": "x"}
-    assert only(at_ray(given), "error") == "the one in RAY_AUTH_TOKEN may not be shown: RAY_AUTH_MODE is not set"
-    assert only(at_ray({**given, "RAY_AUTH_MODE": "token"}), "error") == "the one in RAY_AUTH_TOKEN is refused"
+    wrong = "is missing or refused; RAY_AUTH_MODE is"
+    assert only(at_ray({}), "error") == f"the one in {tmp_path}/.ray/auth_token {wrong} not set"
+    given = {"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "token"}
+    assert only(at_ray(given), "error") == f"the one in RAY_AUTH_TOKEN {wrong} token"
 
 
 def test_without_ray_only_who_wants_it_is_told(cluster, monkeypatch):

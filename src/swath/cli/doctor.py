@@ -35,7 +35,6 @@ STORE_PART, STORE_MOST = 0.3, 10 * 10**9
 """Ray's object store takes this part of the memory, and no more bytes than that."""
 
 ANSWER_S = 45
-MODE, TOKEN, TOKEN_PATH = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 JOIN = """
 import json, logging, ray, traceback
 try:
@@ -305,14 +304,11 @@ def ask(environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _about_token(environment: Mapping[str, str]) -> tuple[str, str]:
     """Where the token comes from, in Ray's own order, and what to do about it."""
-    file = environment.get(TOKEN_PATH) or str(Path.home() / ".ray" / "auth_token")
-    place = TOKEN if environment.get(TOKEN) else file if Path(file).is_file() else None
-    get = "run `ray get-auth-token` on the head of the cluster and put what it prints into"
-    if place is None:
-        return "none, and the cluster wants one", f"{get} ~/.ray/auth_token"
-    if environment.get(MODE, "").lower() != "token":
-        return f"the one in {place} may not be shown: {MODE} is not set", f"set {MODE}=token; else {get} {place}"
-    return f"the one in {place} is refused", f"{get} {place}"
+    file = environment.get("RAY_AUTH_TOKEN_PATH") or str(Path.home() / ".ray" / "auth_token")
+    there = "RAY_AUTH_TOKEN" if environment.get("RAY_AUTH_TOKEN") else file
+    mode = environment.get("RAY_AUTH_MODE", "not set")
+    get = f"put what `ray get-auth-token` prints on the head of the cluster into {there}"
+    return f"the one in {there} is missing or refused; RAY_AUTH_MODE is {mode}", f"{get}, and set RAY_AUTH_MODE=token"
 
 
 def _numbers(text: str) -> list[int]:

@@ -59,9 +59,6 @@ SHOWN = {"policy_loss": "policy", "value_loss": "value", "entropy": "entropy", "
 UNLOGGED = ("eval/step", "eval/policy_version", "eval/duration_s", "eval/fps")
 """Facts of an evaluation that are no results."""
 
-MOST_PENDING = 4
-"""Evaluations that may be under way or waiting; then the training waits, rather than leave points of the curve out."""
-
 MOST_FOR_EVALUATIONS = 0.25
 """By default no evaluation begins while those before have taken more of the frames, and more of the time."""
 
@@ -186,7 +183,7 @@ class Run:
                 self._add(Moment(replace(progress), metrics))
             if stopped:
                 break
-        self._settle(0)
+        self._settle(wait=True)
 
     def _show(self, losses: dict[str, float]) -> dict[str, Any]:
         """Show where the run stands, and return what the collector says."""
@@ -207,7 +204,7 @@ class Run:
         """Add a row and a checkpoint for this moment, with the evaluation of the policy of this moment if asked."""
         judged = judged and self.judge is not None
         if judged and self.judge is not None:
-            self._settle(MOST_PENDING - 1)
+            self._settle(wait=True)  # one at a time
             self.judge.trigger_eval(self.policy, self.progress.frames)
         state = {
             "config": vars(self.config),
@@ -221,22 +218,21 @@ class Run:
 
     def _add(self, moment: Moment) -> None:
         self._moments.append(moment)
-        self._settle(MOST_PENDING)
+        self._settle(wait=False)
 
-    def _settle(self, most: int) -> None:
-        """Write what can be written; wait for evaluations until no more than `most` are pending."""
+    def _settle(self, *, wait: bool) -> None:
+        """Write what can be written, or all: a moment with an evaluation waits for it, and later ones behind it."""
         while self._moments:
             moment, result = self._moments[0], None
             if moment.judged and self.judge is not None:
-                late = sum(each.judged for each in self._moments) > most
-                if late:
-                    self._display.doing(f"waiting for the evaluation at {moment.progress.frames:,} frames")
+                at = f"{moment.progress.frames:,} frames"
+                if wait:
+                    self._display.doing(f"waiting for the evaluation at {at}")
                 try:
-                    result = self.judge.wait() if late else self.judge.poll()
+                    result = self.judge.wait() if wait else self.judge.poll()
                     if result is None:
                         return
                 except NO_FAULT_OF_THE_RUN as error:
-                    at = f"{moment.progress.frames:,} frames"
                     self._display.say(f"no evaluation at {at}: {failure.one_line(error)}")
             self._write(self._moments.popleft(), result)
 

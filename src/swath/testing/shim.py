@@ -73,10 +73,6 @@ class Shim:
         if not self._found:
             raise pytest.UsageError(f"{self._plugin} needs {self._library}: install swath[{self._extra}]")
 
-    def pytest_report_header(self) -> str:
-        """Say that the tests do not run on what they name."""
-        return f"swath: in the place of {self._library}; the score is at the end"
-
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """The score, and which tests were left out and why."""
         outcomes = ("passed", "failed", "error", "skipped")

@@ -27,7 +27,6 @@ from swath.testing.shim import Shim, Table, ours, pickle_by_value, tables
 
 _SHIM = Shim(__name__, "RLlib's rollout workers", "ray")
 pytest_configure = _SHIM.pytest_configure
-pytest_report_header = _SHIM.pytest_report_header
 pytest_terminal_summary = _SHIM.pytest_terminal_summary
 
 ENV_FOLDERS = ("ray.rllib.examples.envs.classes", "ray.rllib.examples.envs.utils", "ray.rllib.examples.env")

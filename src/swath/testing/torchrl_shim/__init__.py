@@ -19,7 +19,6 @@ from swath.testing.shim import Shim, Table, ours, pickle_by_value, tables
 _SHIM = Shim(__name__, "TorchRL's collectors", "torchrl")
 pytest_configure = _SHIM.pytest_configure
 pytest_unconfigure = _SHIM.pytest_unconfigure
-pytest_report_header = _SHIM.pytest_report_header
 pytest_terminal_summary = _SHIM.pytest_terminal_summary
 
 
