@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
 
-import gymnasium as gym
 import numpy as np
 import pytest
+from checklist_toys import cartpole, learner
 from policy_batches import batch_for, ppo
 
 from swath.errors import WorkerLate
@@ -99,12 +99,9 @@ def test_gradients_are_the_mean_and_bounded_after_that(done):
 def work(rank, url, folder):
     """Two workers whose envs are seeded differently: 20 updates, then 6 of 3 minibatches twice over."""
     config = AlgorithmConfig().env_runners(rollout_fragment_length=20, num_envs_per_env_runner=2)
-    with RolloutWorker(
-        env_creator=lambda _: gym.make("CartPole-v1"),
-        default_policy_class=PPOTorchPolicy,
-        config=config.training(lr=0.01).debugging(seed=3),
-        worker_index=rank + 1,
-    ) as worker:
+    config.training(lr=0.01).debugging(seed=3)
+    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": config}
+    with RolloutWorker(worker_index=rank + 1, **made) as worker:
         worker.setup_torch_data_parallel(url, rank, 2, "gloo", timeout_s=60)
         begun, batches = worker.get_weights()["default_policy"], [worker.sample() for _ in range(20)]
         for batch in batches:
@@ -181,17 +178,13 @@ def test_a_process_is_in_one_group_at_a_time_and_one_rank_alone_is_a_group():
 
 
 def test_a_rank_takes_in_no_policy_that_the_others_would_not_have():
-    config = AlgorithmConfig().training(model={"fcnet_hiddens": [4]}).env_runners(rollout_fragment_length=4)
-    with RolloutWorker(
-        env_creator=lambda _: gym.make("CartPole-v1"), default_policy_class=PPOTorchPolicy, config=config
-    ) as worker:
+    with learner() as worker:
         worker.setup_torch_data_parallel(free_url(), 0, 1, "gloo")
-        with pytest.raises(RuntimeError, match=r"call teardown_torch_data_parallel\(\) on each"):
-            worker.add_policy("late", PPOTorchPolicy)
         state = worker.get_state()
         state["policy_states"]["late"] = state["policy_states"]["default_policy"]
-        with pytest.raises(RuntimeError, match="'late' cannot be added"):
-            worker.set_state(state)
-        assert list(worker.policy_map) == ["default_policy"]
+        for add in (lambda: worker.add_policy("late", PPOTorchPolicy), lambda: worker.set_state(state)):
+            with pytest.raises(RuntimeError, match=r"call teardown_torch_data_parallel\(\) on each"):
+                add()
+            assert list(worker.policy_map) == ["default_policy"]
         worker.teardown_torch_data_parallel()
         worker.add_policy("late", PPOTorchPolicy)

@@ -90,9 +90,9 @@ def test_what_an_env_raises_is_raised_and_the_other_fragments_stay():
         assert workers.num_remote_worker_restarts() == 0
 
 
-@pytest.mark.parametrize("settings", [{}, {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}])
-def test_a_lost_share_is_collected_by_others(warm_processes, settings):
-    with in_processes(Play({(1, 0, 2): "kill"}), **settings) as workers:
+def test_a_lost_share_is_collected_by_others(warm_processes):
+    ignored = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
+    with in_processes(Play({(1, 0, 2): "kill"}), **ignored) as workers:
         workers.sample()
         batch = workers.sample()
         assert batch.count == 2 * STEPS

@@ -207,13 +207,7 @@ class Settings(Mapping[str, Any]):
     if not TYPE_CHECKING:  # a type checker must see which settings there are not
 
         def __setattr__(self, name: str, value: Any) -> None:
-            self._require_thawed(name)
-            if name in NAMES or not hasattr(type(self), name):
-                self.set_all({name: value})
-            elif callable(getattr(type(self), name)):
-                raise AttributeError(f"{name} is a method of {type(self).__name__}: call it, do not set it")
-            else:
-                super().__setattr__(name, value)
+            self.set_all({name: value})
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__") or "_values" not in vars(self):
