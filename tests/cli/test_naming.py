@@ -65,9 +65,3 @@ def test_an_env_that_there_is_not_is_one_line(command, name, swath):
     code, out, err = swath(command, name, *COMMANDS[command])
     assert (code, out, len(err)) == (2, [], 1)
     assert err[0].startswith(f"swath: {UNKNOWN[name]}")
-
-
-@pytest.mark.parametrize("command", ["train", "collect"])
-def test_an_env_that_is_batched_already_is_refused_where_copies_are_stepped(command, swath):
-    (err,) = swath(command, "named_things:several", *COMMANDS[command])[2]
-    assert err.startswith("swath: named_things:several is batched already, or no gymnasium env; ")

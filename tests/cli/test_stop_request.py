@@ -26,3 +26,10 @@ def test_a_signal_that_the_process_was_told_to_ignore_stays_ignored(ignored):
         assert signal.getsignal(ignored) is signal.SIG_IGN
     finally:
         signal.signal(ignored, before)
+
+
+def test_the_second_ctrl_c_interrupts():
+    with StopRequest(print):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

@@ -9,7 +9,6 @@ from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
 from swath import Collector, MultiSyncCollector
-from swath.errors import BadAnswer
 from swath.rollout.hosts.pettingzoo import agent_groups
 
 pytest.importorskip("pettingzoo")
@@ -80,18 +79,6 @@ def test_an_agent_that_has_ended_stays_ended_and_the_env_is_done_when_none_is_le
     assert not batch["next", "terminated"].any()
     assert not batch["done"].any()
     assert batch["collector", "traj_ids"].tolist() == [0] * LENGTH + [1] * LENGTH
-
-
-def test_the_env_hears_of_agents_that_are_there_and_their_actions():
-    env = Herd()
-    batch = collected(env)
-    assert [sorted(heard) for heard in env.heard] == [
-        [agent for agent in LIVES if step < LIVES[agent]] for step in range(LENGTH)
-    ]
-    for step, heard in enumerate(env.heard):
-        assert {agent: batch["cow", "action"][step, int(agent[-1])] for agent in heard if agent != "dog"} == {
-            agent: action for agent, action in heard.items() if agent != "dog"
-        }
 
 
 def policy():
@@ -194,45 +181,12 @@ def test_actions_that_do_not_fit_are_named():
         collected(policy=none)
 
 
-def test_an_agent_that_is_there_must_be_observed():
-    class Blind(Herd):
-        def _seen(self, agents):
-            seen = super()._seen(agents)
-            return {agent: seen[agent] for agent in seen if agent != "dog" or self.step_number == 0}
-
-    with pytest.raises(BadAnswer, match=r"no entry 'dog'; a ParallelEnv has step\(actions\)"):
-        collected(Blind)
-
-
 def test_an_env_in_turn_is_refused_with_the_way_out():
     from mpe2 import simple_v3
 
     for source in (simple_v3.env, simple_v3.env()):
         with pytest.raises(TypeError, match="aec_to_parallel"):
             Collector(source, None, frames_per_batch=4, total_frames=4)
-
-
-def test_an_env_that_names_no_agents_beforehand_is_refused():
-    class Nameless(Herd):
-        def __init__(self):
-            super().__init__()
-            self.possible_agents = []
-
-    made = []
-    with pytest.raises(TypeError, match="possible_agents"):
-        collected(lambda: made.append(Nameless()) or made[0])
-    assert made[0].closed
-
-
-@pytest.mark.parametrize("name", ["action", "next_0", "_hidden"])
-def test_a_group_whose_name_has_another_meaning_is_refused(name):
-    class Misnamed(Herd):
-        def __init__(self):
-            super().__init__()
-            self.possible_agents = ["cow_0", name]
-
-    with pytest.raises(ValueError, match=f"'{name.removesuffix('_0')}', which no group can be called"):
-        collected(Misnamed)
 
 
 def groups(*agents, wide=()):
@@ -251,9 +205,3 @@ def test_groups_are_by_name_and_by_space():
     assert groups("a_0", "b", "a_1", "a_x_10") == {"a": ("a_0", "a_1"), "b": ("b",), "a_x": ("a_x_10",)}
     assert groups("a_0", "a_1", "a_2", wide=["a_2"]) == {"a_0": ("a_0",), "a_1": ("a_1",), "a_2": ("a_2",)}
     assert groups("a", "a_0", "a_1") == {"a": ("a",), "a_0": ("a_0",), "a_1": ("a_1",)}
-
-
-def test_envs_of_one_worker_must_have_equal_agents_and_spaces():
-    sizes = iter([5, 6])
-    with pytest.raises(ValueError, match="env 1 has other agents or spaces"):
-        collected(lambda: Herd(next(sizes)), envs_per_worker=2)

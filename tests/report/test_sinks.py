@@ -6,7 +6,7 @@ import time
 import pytest
 
 from swath.report import sinks
-from swath.report.sinks import CsvSink, DetachedSink, SinkGroup, TensorBoardSink, numbers_of
+from swath.report.sinks import CsvSink, DetachedSink, SinkGroup, TensorBoardSink
 
 
 @pytest.fixture
@@ -97,12 +97,6 @@ def test_a_group_hands_everything_on_and_closes_all_even_when_one_fails():
         group.close()
     assert first.rows == second.rows == [(5, {"a": 1.0})]
     assert (first.closed, second.closed) == (1, 1)
-
-
-def test_sinks_get_the_numbers_among_the_facts():
-    facts = {"frames": 3, "fps": 1.5, "running": True, "error": "no", "worker_0/state": "up", "worker_0/life": 0}
-    assert numbers_of(facts) == {"frames": 3, "fps": 1.5, "running": 1, "worker_0/life": 0}
-    assert not isinstance(numbers_of(facts)["running"], bool)
 
 
 @pytest.fixture
