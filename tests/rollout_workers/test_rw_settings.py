@@ -36,30 +36,31 @@ SECONDS = [-1, "soon", inf, nan, None]
 UNIT = [-0.1, 1.1, "half", True, None, nan]
 AT_LEAST_0 = [-0.1, "some", True, None, nan]
 DELAY = [0.0, 2.5]
+ON = (
+    "normalize_actions explore create_local_env_runner validate_env_runners_after_construction "
+    "use_worker_filter_stats update_worker_filter_stats use_gae use_critic use_kl_loss restart_failed_env_runners"
+)
+OFF = (
+    "clip_actions create_env_on_local_worker ignore_action_bounds ignore_env_runner_failures "
+    "restart_failed_sub_environments fake_sampler _fake_gpus in_evaluation keep_per_episode_custom_metrics "
+    "_disable_preprocessor_api"
+)
 SETTINGS_THAT_ACT = {
     "env": (None, ["CartPole-v1", maker, Some], [3, BOX]),
     "env_config": ({}, [{"a": 1}], [3, {1: 2}, "a"]),
     "observation_space": (None, [BOX], ["Box", 3]),
     "action_space": (None, [BOX], ["Box", 3]),
     "clip_rewards": (None, [True, False, 2.5], [-1, 0, "sign", nan]),
-    "normalize_actions": (True, [False], FLAGS),
-    "clip_actions": (False, [True], FLAGS),
     "num_env_runners": (0, [3], [-1, 1.5, "2", True, None]),
     "num_envs_per_env_runner": (1, [4], [0, 1.5, None]),
     "rollout_fragment_length": (200, [10, "auto"], [0, "long", 1.5, None]),
     "batch_mode": ("truncate_episodes", ["complete_episodes"], ["whole", None]),
-    "explore": (True, [False], FLAGS),
     "observation_filter": ("NoFilter", ["MeanStdFilter", "ConcurrentMeanStdFilter", some], ["Mean", None, 3]),
-    "create_local_env_runner": (True, [False], FLAGS),
-    "create_env_on_local_worker": (False, [True], FLAGS),
     "num_cpus_per_env_runner": (1.0, [0.0, 2.0], AT_LEAST_0),
     "num_gpus_per_env_runner": (0.0, [0.5], AT_LEAST_0),
     "custom_resources_per_env_runner": ({}, [{"tpu": 1.0}], [{"tpu": -1}, {1: 1}, 3]),
-    "validate_env_runners_after_construction": (True, [False], FLAGS),
     "sample_timeout_s": (60.0, DELAY, SECONDS),
     "max_requests_in_flight_per_env_runner": (1, [2], [0, 1.5, None]),
-    "use_worker_filter_stats": (True, [False], FLAGS),
-    "update_worker_filter_stats": (True, [False], FLAGS),
     "policies": (
         {"default_policy": PolicySpec()},
         [{"a": PolicySpec(config={"lr": 0.1})}],
@@ -92,44 +93,34 @@ SETTINGS_THAT_ACT = {
     ),
     "optimizer": ({}, [{"eps": 1e-05}], [3, None, {1: 2}]),
     "lambda_": (1.0, [0.95], UNIT),
-    "use_gae": (True, [False], FLAGS),
-    "use_critic": (True, [False], FLAGS),
     "clip_param": (0.3, [0.1, inf], AT_LEAST_0),
     "vf_clip_param": (10.0, [1.0, inf], AT_LEAST_0),
     "vf_loss_coeff": (1.0, [0.5], AT_LEAST_0),
     "entropy_coeff": (0.0, [0.01], AT_LEAST_0),
     "entropy_coeff_schedule": (None, [[[0.0, 0.1], [10.0, 0.0]]], [[[5, 1]], 3]),
-    "use_kl_loss": (True, [False], FLAGS),
     "kl_coeff": (0.2, [0.0], AT_LEAST_0),
     "kl_target": (0.01, [0.1], AT_LEAST_0),
-    "ignore_action_bounds": (False, [True], FLAGS),
     "callbacks_class": (None, [Some, [Some, Some]], ["Some", 3, [3]]),
-    "restart_failed_env_runners": (True, [False], FLAGS),
-    "ignore_env_runner_failures": (False, [True], FLAGS),
     "max_num_env_runner_restarts": (1000, [0, 3], [-1, 1.5, None]),
     "delay_between_env_runner_restarts_s": (1.0, DELAY, SECONDS),
     "num_consecutive_env_runner_failures_tolerance": (100, [0], [-1, None]),
-    "restart_failed_sub_environments": (False, [True], FLAGS),
     "env_runner_health_probe_timeout_s": (30.0, DELAY, SECONDS),
     "env_runner_restore_timeout_s": (120.0, [2.5], [*SECONDS, 0]),
     "env_runner_hang_timeout_s": (300.0, [2.5, None], [-1, 0, inf, "x"]),
     "max_num_sub_environment_restarts": (5, [0], [-1, None]),
     "delay_between_sub_environment_restarts_s": (0.1, DELAY, SECONDS),
     "seed": (None, [0, 7], [-1, 1.5, "x", True]),
-    "fake_sampler": (False, [True], FLAGS),
     "log_level": ("WARN", ["DEBUG"], ["LOUD", 10, None]),
     "extra_python_environs_for_driver": ({}, [{"A": "1"}], [3, {1: "1"}]),
     "extra_python_environs_for_worker": ({}, [{"A": 1}], [3, None]),
     "num_gpus": (0.0, [1.0], AT_LEAST_0),
-    "_fake_gpus": (False, [True], FLAGS),
     "framework_str": ("torch", ["torch"], ["tf", "tf2", None]),
     "evaluation_config": (None, [{"explore": False}], [3, "x"]),
-    "in_evaluation": (False, [True], FLAGS),
-    "keep_per_episode_custom_metrics": (False, [True], FLAGS),
-    "_disable_preprocessor_api": (False, [True], FLAGS),
     "input_": ("sampler", ["dataset"], ["/tmp/batches", None, some]),
 }
 """By name: the default, values it takes, values it refuses."""
+SETTINGS_THAT_ACT |= {name: (True, [False], FLAGS) for name in ON.split()}
+SETTINGS_THAT_ACT |= {name: (False, [True], FLAGS) for name in OFF.split()}
 
 NO_EFFECT = (
     "disable_env_checking preprocessor_pref remote_env_batch_wait_ms use_env_runner_state_server policy_map_capacity "
