@@ -184,8 +184,9 @@ class EvalWorkers:
                 with suppress(WorkerLate, WorkerLost, FleetFailed):  # what was joined is up, though this may be new
                     while ends and self._joins and not fleet.up and monotonic() < until:
                         group.wait((), lambda: False, group.news, until - monotonic())
-                for handle in map(fleet.handle, fleet.standings()) if ends else ():
-                    handle.lasts = False
+                with suppress(KeyError):  # none was begun
+                    for handle in map(fleet.handle, fleet.standings()) if ends else ():
+                        handle.lasts = False
                 for error in fleet.close(max(0.0, until - monotonic()), ask=asks):
                     _log.error(_RAISED, exc_info=error)
         finally:
