@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from swath.evaluators import Evaluator
-from toys import Gate, Odd
+from toys import Gate
 
 
 class Broke(Exception):
@@ -47,11 +47,6 @@ class Mischief:
         for number in range(times):
             (self.path / f"{where}-{number}").write_text(what)
 
-    def countermand(self, where):
-        """Let what was ordered there, and has not happened, not happen."""
-        for file in self.path.glob(f"{where}-*"):
-            file.unlink(missing_ok=True)
-
     def obey(self, where):
         """Do what is ordered, if anything is."""
         for file in self.path.glob(f"{where}-*"):
@@ -67,14 +62,10 @@ class Mischief:
         match what:
             case "raise":
                 raise Broke("as it was told to")
-            case "raise odd":
-                raise Odd("cannot be", second="rebuilt")
             case "exit":
                 raise SystemExit(3)
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
-            case "terminate":
-                os.kill(os.getpid(), signal.SIGTERM)
             case "hang":
                 self.gate.go_through()
 

@@ -187,13 +187,6 @@ def test_a_batch_stops_with_the_first_that_is_done_or_goes_on_until_all_are(pair
     assert result["frames_truncated"]
 
 
-def test_a_policy_without_weights_takes_none(pair):
-    pair.submit(Constant(), 2)
-    with pytest.raises(TypeError, match="has none"):
-        pair.poll(None)
-    assert played(pair, 2)["num_frames"] == 4
-
-
 # Names
 
 

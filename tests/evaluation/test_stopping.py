@@ -24,12 +24,8 @@ def verdict(options, played, values):
     ("options", "played", "values", "expected"),
     [
         ({}, 8, WIDE, "fixed"),
-        ({}, 8, (math.nan,), "fixed"),
         ({"until_ci_halfwidth": 0.5}, 8, NARROW, "ci"),
-        ({"until_ci_halfwidth": 0.5}, 8, WIDE, None),
-        ({"until_ci_halfwidth": 1e9, "max_trajectories": 16}, 8, (math.nan,), None),
         ({"until_ci_halfwidth": 1e9, "max_trajectories": 16}, 16, (math.nan,), "max"),
-        ({"until_ci_halfwidth": 0.1, "max_trajectories": 22}, 8, WIDE, None),
         ({"until_ci_halfwidth": 0.1, "max_trajectories": 22}, 16, WIDE, "max"),
         ({"until_ci_halfwidth": 0.1}, 72, WIDE, None),
         ({"until_ci_halfwidth": 0.1}, 80, WIDE, "max"),
