@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.gymnasium import ALL, INFOS, REWARDS, TERMINATEDS, TRUNCATEDS, ByAgent
 from swath.rollout.loop import Step
-from swath.rollout.spaces import Array, Leaves, splitter
+from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.hosts.slot_host import SlotHost
 from swath.rollout_workers.metrics import PerfStats
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
     agents: list[Any]
     seen: list[int]
     due: list[int]
-    ends: Mapping[int, tuple[bool, bool]]
+    ends: Mapping[int, list[bool]]
     rewards: ByAgent
 
 
@@ -52,7 +52,6 @@ class ManyAgents(SlotHost):
         self._acting: list[dict[Any, int]] = [{} for _ in range(n)]
         self._shown = [_NOBODY] * n
         self._sorted: tuple[list[int], list[tuple[PolicyRows, Array, Array]]] = [], []
-        self._splits: dict[int, Callable[[Leaves], Sequence[Any]]] = {}
 
     def enter(self, env: int, episode: Episode) -> None:
         """Agents get slots as they are seen."""
@@ -62,7 +61,7 @@ class ManyAgents(SlotHost):
     def settle(self, step: Step) -> None:
         """Rewards add up until the agent is observed, or ends; what comes before its first action, nobody gets."""
         of, paid, rewards = self.slots.fields, list[int](), list[Any]()
-        closing, ends = list[int](), dict[int, tuple[bool, bool]]()
+        closing, ends = list[int](), dict[int, list[bool]]()
         for env, shown in enumerate(self._shown):
             if env in step.void:
                 continue
@@ -98,9 +97,7 @@ class ManyAgents(SlotHost):
         slots, dealt = self.slots, [dict[Any, Any]() for _ in self._shown]
         for policy, _, ids in self._by_policy([*chain.from_iterable(shown.due for shown in self._shown)]):
             actions = self._asked(policy, ids)
-            if policy.number not in self._splits:
-                self._splits[policy.number] = splitter(policy.space, writable=False)
-            single = self._splits[policy.number](actions)
+            single = policy.split(actions)
             for env, agent, action in zip(slots.fields["env"][ids].tolist(), slots.agents[ids], single, strict=True):
                 dealt[env][agent] = action
             self._laps.lap("action_processing")
@@ -112,7 +109,7 @@ class ManyAgents(SlotHost):
         said: list[Mapping[Any, Any]] = [{}] * len(self._shown)
         for env in envs.tolist():
             if infos is None:
-                self._forget(env)  # agents that were seen in a reset that failed
+                self.enter(env, self.slots.episode(env))  # without agents that were seen in a reset that failed
             said[env] = self.inner.info_of(env)
             answer = {**_BEGUN, INFOS: said[env]} if infos is None else infos[env]
             try:
@@ -162,11 +159,9 @@ class ManyAgents(SlotHost):
                 f"the episode ended after {episode.total_env_steps + 1} steps in which no agent was observed to act; "
                 "an env with several agents must observe at least one before its end"
             )
+        flags = terminateds, truncateds
         ends = {
-            acting.pop(agent): (
-                bool(terminateds[ALL] or terminateds.get(agent)),
-                bool(truncateds[ALL] or truncateds.get(agent)),
-            )
+            acting.pop(agent): [bool(of_kind[ALL] or of_kind.get(agent)) for of_kind in flags]
             for agent in ended
             if agent in acting
         }
@@ -200,9 +195,3 @@ class ManyAgents(SlotHost):
             found = [(number, np.flatnonzero(numbers == number)) for number in dict.fromkeys(numbers.tolist())]
             self._sorted = slots, [(self.slots.policies[number], where, ids[where]) for number, where in found]
         return self._sorted[1]
-
-    def _forget(self, env: int) -> None:
-        episode = self.slots.episode(env)
-        self.slots.leave([*episode.slots.values()])
-        episode.slots.clear()
-        self._acting[env], self._shown[env] = {}, _NOBODY

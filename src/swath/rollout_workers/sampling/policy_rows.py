@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from swath.rollout.spaces import Array, Leaves, action_leaves, packer
+from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter
 from swath.rollout_workers.actions import ActionProcessor, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
@@ -75,6 +75,7 @@ class PolicyRows:
         clip: what becomes of rewards; None: nothing.
         wanted: optional columns that it reads, and that its batches have.
         processor: of actions.
+        split: action leaves to one action per agent.
 
     Raises:
         ValueError: it requires a view that is not served, or begins with states that are empty.
@@ -83,7 +84,8 @@ class PolicyRows:
     def __init__(self, worker: Any, policy_id: str, number: int) -> None:
         self._setting, space = partial(worker.setting, policy_id), worker.policy_dict[policy_id].action_space
         setting = self._setting
-        self.policy_id, self.policy, self.number, self.space = policy_id, worker.policy_map[policy_id], number, space
+        self.policy_id, self.policy, self.number = policy_id, worker.policy_map[policy_id], number
+        self.split = splitter(space, writable=False)
         self.preprocessor, self._filter = worker.preprocessors[policy_id], worker.filters[policy_id]
         self._filters = worker.filters
         self.clip = reward_clip(setting("clip_rewards"))

@@ -149,11 +149,15 @@ class Slots:
         return found
 
     def begin(self, env: int, episode: Episode) -> None:
-        """An episode is about to begin; agents of the one before have no slots any more."""
+        """An episode is about to begin, or is to begin anew; agents of the one before have no slots any more."""
         before = self.episodes[env]
         if before is not None:
-            before.keep()
-            self.leave([*before.slots.values()])
+            slots = [*before.slots.values()]
+            self.fields["policy"][slots] = NONE
+            self._free += slots[::-1]
+            if before is not episode:
+                before.keep()
+        episode.slots.clear()
         self.episodes[env] = self.known[episode.episode_id] = episode
         self.lengths[env] = 0
 
@@ -169,11 +173,6 @@ class Slots:
         who = env, episode.episode_id, episode.agent_index(agent), policy, self.clocks[env] - self.lengths[env]
         self.table[slot], self.agents[slot], episode.slots[agent] = (*who, *_BEGUN), agent, slot
         return slot
-
-    def leave(self, slots: list[int]) -> None:
-        """These slots are free."""
-        self.table["policy"][slots] = NONE
-        self._free += slots[::-1]
 
     def close(self, ids: Which, raw: Array) -> None:
         """The transitions of these slots have ended, with rewards before clipping, by the step that is being made."""
