@@ -1,7 +1,5 @@
 """How policies of several agents are asked, and what envs get of their answers."""
 
-import itertools
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -74,53 +72,6 @@ def test_each_agent_gets_the_action_that_was_answered_to_its_observation():
     assert batch["p1"]["actions"].tolist() == [0] * 5 + [1] * 5
 
 
-def test_agents_get_their_own_actions_whichever_envs_were_reset_in_between():
-    class Echo(Counter):
-        wanted = ("env_id",)
-
-        def compute_actions(self, obs_batch, state_batches=None, **given):
-            return obs_batch[:, 0].astype(int) % 100, [], {"seen": obs_batch[:, 0]}
-
-    class Numbered(Spaced):
-        """Sees its number in the hundreds; episodes end after as many steps as are planned for it."""
-
-        lengths = itertools.cycle([7, 2, 5, 2])
-        numbers = itertools.count(1)
-
-        def __init__(self):
-            super().__init__(gym.spaces.Discrete(100), num=1, length=next(self.lengths))
-            self.number = next(self.numbers)
-
-        def _see(self):
-            return {0: np.array([self.number], np.float32)}
-
-    troupe = Troupe(Numbered, 4, {"default_policy": Echo}, rollout_fragment_length=9)
-    batch = troupe.sample()
-    for env in troupe.made:
-        assert {actions[0] for actions in env.got} == {env.number}
-    np.testing.assert_array_equal(batch["obs"][:, 0], batch["env_id"] + 1)
-    np.testing.assert_array_equal(batch["seen"], batch["env_id"] + 1)
-
-
-def test_envs_get_processed_read_only_actions_and_batches_have_the_raw_ones():
-    class Half(Counter):
-        def compute_actions(self, obs_batch, state_batches=None, **given):
-            return np.full((len(obs_batch), 1), 0.5), [], {}
-
-    troupe = Troupe(
-        lambda: Spaced(gym.spaces.Box(-2.0, 2.0, (1,), np.float32)),
-        policies={"default_policy": Half},
-        rollout_fragment_length=2,
-    )
-    batch = troupe.sample()
-    assert batch["actions"].tolist() == [[0.5]] * 4
-    assert batch["actions"].dtype == np.float32
-    got = troupe.made[0].got[0][1]
-    assert got.tolist() == [1.0]
-    with pytest.raises(ValueError, match="read-only"):
-        got[0] = 3
-
-
 @pytest.mark.parametrize("listed", [True, False])
 def test_nested_actions_stay_nested(listed):
     space = gym.spaces.Dict(
@@ -156,25 +107,6 @@ def test_every_observation_is_pushed_into_the_filter_of_its_policy_once():
     assert batch["p0"]["new_obs"][:4].tolist() == batch["p0"]["obs"][1:5].tolist()
 
 
-def test_a_policy_that_raises_leaves_all_as_it_was_and_the_next_call_resumes():
-    troupe = Troupe(
-        lambda: Spaced(num=2), 2, TWO, by_parity, rollout_fragment_length=4, observation_filter="MeanStdFilter"
-    )
-    other = Troupe(
-        lambda: Spaced(num=2), 2, TWO, by_parity, rollout_fragment_length=4, observation_filter="MeanStdFilter"
-    )
-    troupe.sample()
-    other.sample()
-    troupe.policy_map["p1"].error = RuntimeError("no idea")
-    with pytest.raises(RuntimeError, match="no idea"):
-        troupe.sample()
-    made, wanted = troupe.sample(), other.sample()
-    assert [len(env.got) for env in troupe.made] == [8, 8]
-    for pid in TWO:
-        for name in set(wanted[pid]) - {"asked"}:
-            np.testing.assert_array_equal(made[pid][name], wanted[pid][name])
-
-
 def test_a_policy_is_shown_what_it_asks_for():
     shown = []
 
@@ -197,64 +129,6 @@ def test_a_policy_is_shown_what_it_asks_for():
     assert list(first["infos"]) == [{}] * 4
 
 
-class Summing(Counter):
-    """Its state is the sum of what an agent saw, from 100."""
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.config = {"model": {"max_seq_len": 3}}
-
-    def is_recurrent(self):
-        return True
-
-    def get_initial_state(self):
-        return [np.array([100.0], np.float32)]
-
-    def compute_actions(self, obs_batch, state_batches=None, **given):
-        (state,) = state_batches
-        return np.zeros(len(obs_batch), int), [state + obs_batch], {}
-
-
-def test_states_are_kept_by_agent_begin_anew_with_episodes_and_come_in_sequences():
-    troupe = Troupe(lambda: Spaced(num=2), 1, {"default_policy": Summing}, rollout_fragment_length=7)
-    batch = troupe.sample()
-    assert batch["seq_lens"].tolist() == [3, 2, 3, 2, 2, 2]
-    obs = batch["obs"].reshape(-1)
-    start = 100.0
-    for agent in range(2):
-        rows = slice(5 * agent, 5 * agent + 5)
-        np.testing.assert_allclose(batch["state_out_0"][rows, 0], start + np.cumsum(obs[rows]))
-    np.testing.assert_allclose(
-        batch["state_in_0"][:, 0], [100, 100 + obs[:3].sum(), 100, 100 + obs[5:8].sum(), 100, 100]
-    )
-    later = troupe.sample()  # the running episode goes on where it was
-    np.testing.assert_allclose(later["state_in_0"][0, 0], batch["state_out_0"][11, 0])
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (lambda n: np.zeros(n + 1, int), "answered actions of shape"),
-        (lambda n: np.zeros((n, 2), int), "answered actions of shape"),
-        (lambda n: (np.zeros(n, int), [], {"asked": np.zeros(n + 1)}), "answered an array of shape"),
-        (lambda n: (np.zeros(n, int), [], {"asked": np.zeros(n), "new": np.zeros(n)}), "before they were"),
-        (lambda n: (np.zeros(n, int), [np.zeros(n)], {}), "answered 1 states; its initial ones are"),
-    ],
-)
-def test_an_answer_unlike_the_first_is_refused(answer, text):
-    class Odd(Counter):
-        def compute_actions(self, obs_batch, state_batches=None, **given):
-            self.asked.append(0)
-            n = len(obs_batch)
-            given = answer(n) if len(self.asked) == 2 else (np.zeros(n, int), [], {"asked": np.zeros(n)})
-            return given if isinstance(given, tuple) else (given, [], {})
-
-    troupe = Troupe(Spaced, policies={"default_policy": Odd}, rollout_fragment_length=4)
-    with pytest.raises(ValueError, match=text):
-        troupe.sample()
-    assert troupe.sample().env_steps() == 4
-
-
 CHOICES = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.MultiDiscrete([3, 3])])
 
 
@@ -268,8 +142,7 @@ CHOICES = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.MultiDiscrete([3,
         (gym.spaces.Discrete(3), lambda n: ["a"] * n, "Odd answered actions of dtype <U1"),
     ],
 )
-@pytest.mark.parametrize("agents", [1, 2])
-def test_an_action_that_would_lose_its_fraction_is_refused(agents, space, answer, text):
+def test_an_action_that_would_lose_its_fraction_is_refused(space, answer, text):
     class Odd(Counter):
         def compute_actions(self, obs_batch, state_batches=None, **given):
             self.asked.append(0)
@@ -277,20 +150,9 @@ def test_an_action_that_would_lose_its_fraction_is_refused(agents, space, answer
             whole = [(1.0, [2.0, 0.0])] * n if space is CHOICES else [2.0] * n
             return (answer(n) if len(self.asked) == 6 else whole), [], {}
 
-    class Alone(gym.Env):
-        observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
-        action_space = space
-
-        def reset(self, *, seed=None, options=None):
-            return np.zeros(1, np.float32), {}
-
-        def step(self, action):
-            return np.zeros(1, np.float32), 0.0, False, False, {}
-
-    make = Alone if agents == 1 else lambda: Spaced(space, num=agents)
-    troupe = Troupe(make, policies={"default_policy": Odd}, rollout_fragment_length=4)
+    troupe = Troupe(lambda: Spaced(space), policies={"default_policy": Odd}, rollout_fragment_length=4)
     first = troupe.sample()["actions"]
-    assert (first[0] if space is CHOICES else first).tolist() == [2 - (space is CHOICES)] * 4 * agents
+    assert (first[0] if space is CHOICES else first).tolist() == [2 - (space is CHOICES)] * 4 * 2
     with pytest.raises(TypeError) as caught:
         troupe.sample()
     assert text in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 from agent_toys import Counter, Troupe
 
 from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv
-from swath.testing.envs import BasicMultiAgent, RoundRobinMultiAgent
+from swath.testing.envs import BasicMultiAgent
 
 TWO = {"p0": Counter, "p1": Counter}
 
@@ -88,47 +88,6 @@ def test_an_agent_that_ends_when_it_is_first_seen_is_skipped():
     assert list(told.agent_rewards) == [("a", "default_policy")]
 
 
-class Watching(DefaultCallbacks):
-    def __init__(self):
-        self.events, self.episodes = [], []
-
-    def on_episode_created(self, *, episode, env_index, **kwargs):
-        self.events.append(("created", env_index, episode.length))
-
-    def on_episode_start(self, *, episode, env_index, env, base_env, policies, worker, **kwargs):
-        self.events.append(("start", env_index, episode.length, sorted(episode.get_agents())))
-        episode.user_data["paid"] = []
-        assert env is worker.made[env_index]
-        assert base_env.num_envs == 1
-        assert policies is worker.policy_map
-
-    def on_episode_step(self, *, episode, env_index, **kwargs):
-        episode.user_data["paid"].append(episode.total_reward)
-        self.events.append(("step", env_index, episode.length))
-
-    def on_episode_end(self, *, episode, env_index, **kwargs):
-        episode.custom_metrics = {"paid": episode.user_data["paid"]}
-        self.episodes.append(episode)
-        self.events.append(("end", env_index, episode.length))
-
-
-def test_callbacks_see_episodes_in_order_and_as_they_are_then():
-    callbacks = Watching()
-    troupe = Troupe(lambda: Paying(*STEPS), callbacks=callbacks, rollout_fragment_length=5)
-    troupe.sample()
-    steps = [("step", 0, i + 1) for i in range(5)]
-    assert callbacks.events == [("created", 0, -1), ("start", 0, 0, ["a"]), *steps, ("end", 0, 5)]
-    (episode,) = callbacks.episodes
-    assert episode.user_data["paid"] == [0.0, 0.0, 11.0, 31.0, 95.0]
-    assert (episode.total_env_steps, episode.total_agent_steps) == (5, 3)
-    assert (episode.is_terminated("a"), episode.is_truncated("a"), episode.is_done("b")) == (True, False, True)
-    assert episode.last_info_for("b") == {"at": 1}
-    (told,) = troupe.get_metrics()
-    assert told.custom_metrics == {"paid": [0.0, 0.0, 11.0, 31.0, 95.0]}
-    assert told.env_index == 0
-    assert [part for part, spent in told.perf_stats.items() if not spent] == ["mean_env_render_ms"]
-
-
 def test_the_mapping_is_asked_once_per_agent_and_episode_and_holds_for_it():
     asked = []
 
@@ -164,16 +123,11 @@ def test_agents_of_a_policy_that_was_removed_go_on_with_it_until_their_episode_e
     assert gone() is None
 
 
-@pytest.mark.parametrize("how", ["add_policy", "set_state"])
-def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their_episodes(how):
+def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their_episodes():
     troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, lambda agent, episode: f"p{agent}", rollout_fragment_length=20)
     troupe.sample()
-    state = troupe.get_state()
     troupe.remove_policy(policy_id="p1")
-    if how == "add_policy":
-        troupe.add_policy("p1", Counter)
-    else:
-        troupe.set_state(state)
+    troupe.add_policy("p1", Counter)
     batch = troupe.sample()
     assert batch["p1"]["t"].tolist() == batch["p0"]["t"].tolist() == [*range(20)]
     assert len(troupe.policy_map["p1"].asked) == 20
@@ -206,15 +160,6 @@ def test_steps_of_episodes_that_end_so_are_counted_as_discarded():
     batch = troupe.sample()
     assert troupe.counters["env_steps_discarded"] == 2 * 5
     assert (batch.env_steps(), batch["p0"]["t"].tolist()) == (50, [*range(25)] * 2)
-
-
-def test_late_agents_are_mapped_when_they_come():
-    troupe = Troupe(
-        lambda: RoundRobinMultiAgent(3), 1, TWO, lambda agent, episode: f"p{agent % 2}", rollout_fragment_length=8
-    )
-    batch = troupe.sample()
-    assert batch["p0"]["agent_index"].tolist() == [0, 0, 2, 2]
-    assert batch["p1"]["agent_index"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("event", ["on_episode_step", "on_episode_end"])

@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from agent_toys import Counter, Troupe
+from agent_toys import Troupe
 
 from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv
 
@@ -123,21 +123,6 @@ def test_a_reset_that_breaks_is_raised_and_tried_again_by_the_next_call(begins):
     assert [env.resets for env in troupe.made] == [2, 3, 2]
 
 
-def test_a_reset_that_always_breaks_ends_at_the_limit_in_its_own_exception():
-    plans = iter([{}] + [{(0, 0): RuntimeError(f"broke {i}")} for i in range(20)])
-    troupe = Troupe(
-        lambda: Walk(next(plans)),
-        2,
-        rollout_fragment_length=4,
-        restart_failed_sub_environments=True,
-        max_num_sub_environment_restarts=3,
-        delay_between_sub_environment_restarts_s=0.0,
-    )
-    with pytest.raises(RuntimeError, match="broke 3") as raised:
-        troupe.sample()
-    assert any("failed 4 times in a row" in note for note in raised.value.__notes__)
-
-
 def test_rows_of_an_episode_that_breaks_are_discarded_and_counted_where_episodes_are_handed_out_whole():
     troupe = troupe_of({(0, 3): BROKE}, batch_mode="complete_episodes", rollout_fragment_length=2)
     with pytest.raises(RuntimeError, match="broke"):
@@ -148,17 +133,6 @@ def test_rows_of_an_episode_that_breaks_are_discarded_and_counted_where_episodes
     later = troupe.sample()
     assert not later["truncateds"].any()
     assert set(later["t"].tolist()) == set(range(6))
-
-
-def test_an_env_that_is_behind_catches_up_and_what_others_made_meanwhile_waits():
-    troupe = troupe_of(
-        {(0, 3): BROKE}, restart_failed_sub_environments=True, delay_between_sub_environment_restarts_s=0.0
-    )
-    batches = [troupe.sample() for _ in range(3)]
-    assert [batch.env_steps() for batch in batches] == [12, 12, 12]
-    plain = [[0, 1, 2, 3] * 2, [4, 5, 4, 5, 0, 1, 0, 1], [2, 3, 4, 5] * 2]
-    broken = [[0, 1] * 4, [2, 3, 4, 5] * 2, [0, 1, 2, 3] * 2]
-    assert [rows(batch) for batch in batches] == [[one, other, one] for one, other in zip(plain, broken, strict=True)]
 
 
 def test_an_episode_in_which_nobody_acts_breaks_its_env():
@@ -172,56 +146,3 @@ def test_an_episode_in_which_nobody_acts_breaks_its_env():
     with pytest.raises(ValueError, match="ended after 3 steps in which no agent was observed to act"):
         troupe.sample()
     assert troupe.sample().env_steps() == 3
-
-
-def test_a_callback_that_raises_lets_the_step_count():
-    class Raising(DefaultCallbacks):
-        plan = {3}
-        steps = 0
-
-        def on_episode_step(self, **kwargs):
-            self.steps += 1
-            if self.steps in self.plan:
-                raise OSError("no room")
-
-    troupe = Troupe(Walk, callbacks=Raising(), rollout_fragment_length=5)
-    with pytest.raises(OSError, match="no room"):
-        troupe.sample()
-    batch = troupe.sample()
-    assert batch["t"].tolist() == [*range(5)] * 2
-    assert troupe.made[0].at == 5
-
-
-@pytest.mark.parametrize("event", ["on_episode_created", "on_episode_start"])
-def test_a_callback_that_raises_at_the_begin_of_an_episode_is_not_taken_for_the_env(event):
-    calls = []
-
-    def begin(self, *, env_index, **kwargs):
-        calls.append(env_index)
-        if len(calls) == 1:
-            raise OSError("no room")
-
-    troupe = Troupe(
-        Walk, 2, callbacks=type("Raising", (DefaultCallbacks,), {event: begin})(), rollout_fragment_length=5
-    )
-    with pytest.raises(OSError, match="no room"):
-        troupe.sample()
-    assert troupe.sample()["t"].tolist() == [*range(5)] * 4
-    assert troupe.counts["episodes_faulty"] == 0
-    assert [env.resets for env in troupe.made] == [1, 1]
-
-
-def test_post_processing_that_raises_discards_what_was_about_to_be_handed_out():
-    class Fussy(Counter):
-        plan = [True]
-
-        def postprocess_trajectory(self, sample_batch, other_agent_batches=None, episode=None):
-            if self.plan.pop() if self.plan else False:
-                raise OSError("no room")
-            return sample_batch
-
-    troupe = Troupe(Walk, policies={"default_policy": Fussy}, rollout_fragment_length=4)
-    with pytest.raises(OSError, match="no room"):
-        troupe.sample()
-    assert troupe.counts["env_steps_discarded"] == 4
-    assert troupe.sample()["t"].tolist() == [4, 5, 4, 5, 0, 1, 0, 1]

@@ -63,10 +63,3 @@ def test_agents_in_turn_make_the_same_transitions_as_together():
     for name in ("obs", "new_obs", "actions", "rewards", "terminateds", "truncateds"):
         np.testing.assert_allclose(turns[name], together[name], atol=1e-6)
     assert turns["t"][: CYCLES - 1].tolist() == [3 * turn + 2 for turn in range(CYCLES - 1)]
-
-
-def test_whole_episodes_of_both_kinds_end_by_themselves():
-    for make, steps in ((parallel, CYCLES), (in_turn, CYCLES * len(AGENTS))):
-        batch = sampled(make, 1, batch_mode="complete_episodes")
-        assert batch.env_steps() == 2 * steps
-        assert batch["truncateds"].sum() == 2 * len(AGENTS)

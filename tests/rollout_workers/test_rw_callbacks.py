@@ -74,18 +74,6 @@ def test_nobody_listens_unless_a_method_is_overridden(event):
     assert log == [("A", event, facts(event))] * 3
 
 
-def test_a_single_class_is_used_as_it_is_and_made_once_per_worker():
-    class Counting(DefaultCallbacks):
-        made = 0
-
-        def __init__(self):
-            super().__init__()
-            Counting.made += 1
-
-    assert type(made(Counting)) is type(made([Counting])) is Counting
-    assert Counting.made == 2
-
-
 def test_what_one_raises_is_raised_and_the_later_ones_are_not_called():
     def fail(**kwargs):
         raise KeyError("mine")

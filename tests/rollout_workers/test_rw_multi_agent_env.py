@@ -1,12 +1,11 @@
 """Multi-agent envs: what the base class fills in, what is checked of every env, and copies as agents."""
 
-import cloudpickle
 import gymnasium as gym
 import pytest
 
 from agents_protocol import check_reset, check_step
 from swath.rollout_workers import AlgorithmConfig, EnvContext, MultiAgentEnv, make_multi_agent, register_env
-from swath.testing.envs import MockEnv, MockEnv2, RandomEnv
+from swath.testing.envs import MockEnv, MockEnv2
 
 TWO, THREE = gym.spaces.Discrete(2), gym.spaces.Discrete(3)
 
@@ -174,17 +173,3 @@ def test_copies_are_made_by_id_or_by_name_too():
     env = make_multi_agent("CartPole-v1")({"num_agents": 2, "max_episode_steps": 3})
     assert env.envs[1].spec.max_episode_steps == 3
     env.close()
-
-
-def test_copies_are_all_closed():
-    closed = []
-    env = make_multi_agent(lambda config: MockEnv(1))({"num_agents": 2})
-    for number, copy in enumerate(env.envs):
-        copy.close = lambda number=number: closed.append(number)
-    env.close()
-    assert closed == [0, 1]
-
-
-def test_a_class_of_copies_can_be_sent_to_workers():
-    sent = cloudpickle.loads(cloudpickle.dumps(make_multi_agent(RandomEnv)))
-    assert sent({"num_agents": 2}).num_agents == 2

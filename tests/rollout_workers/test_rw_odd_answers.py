@@ -97,19 +97,6 @@ class Row(VectorEnv):
         return tuple(zip(*[line.step(0) for line in self.lines], strict=True))
 
 
-@pytest.mark.parametrize("case", ODD)
-def test_a_vector_env_fails_as_a_whole_and_the_sub_env_to_blame_is_named(case: str):
-    place, value, error, text = ODD[case]
-    with made_of(lambda: Row((place, value)), Foreseen, **SETTINGS) as worker:
-        with pytest.raises(error) as caught:
-            worker.sample()
-        batch = worker.sample()
-    assert text in str(caught.value)
-    assert "; a VectorEnv has vector_step(actions) ->" in str(caught.value)
-    assert any("raised by sub-env 1" in note for note in caught.value.__notes__)
-    assert [walk(batch, env) for env in range(B)] == [[0, 0, 1, 2]] * B
-
-
 def test_a_vector_env_that_returns_no_lists_is_told_what_it_must_return():
     class Short(Row):
         def vector_step(self, actions: Any) -> Any:

@@ -166,19 +166,6 @@ def test_an_action_of_somebody_else_is_refused():
         env.step({"b": 0})
 
 
-@pytest.mark.parametrize(("wrapper", "make"), [(ParallelPettingZooEnv, Walk), (PettingZooEnv, Turns)])
-def test_a_wrapped_env_says_of_its_agents_what_the_env_says(wrapper, make):
-    inner = make()
-    env = wrapper(inner)
-    assert env.possible_agents == inner.possible_agents
-    assert env.agents == []
-    assert env.observation_spaces == {agent: inner.observation_space(agent) for agent in inner.possible_agents}
-    assert env.get_observation_space("b") == inner.observation_space("b")
-    assert env.get_action_space("b") == inner.action_space("b")
-    assert env.metadata is inner.metadata
-    assert env.render_mode == inner.render_mode
-
-
 def test_envs_of_the_zoo_wrap_themselves_and_others_do_not():
     assert isinstance(as_multi_agent(Walk()), ParallelPettingZooEnv)
     assert isinstance(as_multi_agent(Turns()), PettingZooEnv)

@@ -21,7 +21,7 @@ from swath.rollout_workers import (
 from swath.rollout_workers.batches.names import views
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script, reward_of
-from swath.testing.envs import MockEnv, MockEnv2, MockEnv3, MockVectorEnv, VectorizedMockEnv
+from swath.testing.envs import MockEnv, MockEnv2, MockEnv3, VectorizedMockEnv
 
 B, F = 3, 4
 SHORT = Counting(script=Script((3, 5, 1, 4)))
@@ -54,14 +54,6 @@ def test_dtypes_are_those_that_are_promised():
     wanted = {"rewards": "f4", "terminateds": "?", "truncateds": "?", "actions": "i8"}
     wanted |= dict.fromkeys(("t", "eps_id", "unroll_id", "agent_index", "policy_version"), "i8")
     assert {name: batch[name].dtype.str[1:] for name in wanted} == {**wanted, "terminateds": "b1", "truncateds": "b1"}
-
-
-def test_an_episode_has_one_id_and_a_chunk_of_it_one_number():
-    worker, _ = counting_worker(SHORT)
-    with worker:
-        batch = worker.sample()
-    episodes = {tuple(mark[:2]) for mark in batch["obs"].tolist()}
-    assert len(set(batch["eps_id"].tolist())) == len(episodes) == len(set(batch["unroll_id"].tolist()))
 
 
 def test_two_calls_never_share_memory_and_batches_can_be_written():
@@ -114,12 +106,6 @@ def test_a_vector_env_of_more_sub_envs_hands_out_some_and_keeps_the_others_for_t
         assert worker.async_env.num_envs == 8
     assert ids[: len(ids) // 2] == [env for env in range(8) for _ in range(10)]
     assert ids == ids[: len(ids) // 2] * 2
-
-
-def test_a_vector_env_without_sub_envs_will_do():
-    settings = {"num_envs_per_env_runner": 8, "rollout_fragment_length": 10}
-    with made_of(lambda: MockVectorEnv(100, 8), RandomPolicy, **settings) as worker:
-        assert [len(worker.sample()) for _ in range(3)] == [80] * 3
 
 
 def test_more_sub_envs_than_the_vector_env_has_are_refused():
@@ -239,51 +225,6 @@ def test_a_policy_and_callbacks_are_shown_the_info_of_the_reset_with_the_first_o
     assert sorted(map(tuple, Starts.seen)) == sorted((env, episode, 0) for env, episode in begun)
 
 
-def test_states_may_begin_as_float64_and_go_on_as_float32():
-    class Remembering(Foreseen):
-        def get_initial_state(self) -> Any:
-            return [np.zeros(3)]
-
-        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-            actions, _, extras = super().compute_actions(obs_batch, state_batches, **kwargs)
-            return actions, [np.ones((len(actions), 3), np.float32)], extras
-
-    worker, _ = counting_worker(LONG, policy=Remembering)
-    with worker:
-        batches = [worker.sample() for _ in range(2)]
-    for batch in batches:
-        np.testing.assert_array_equal(batch["state_in_0"], np.repeat(batch["obs"][:, 2:] > 0, 3, axis=1))
-
-
-def test_actions_of_another_kind_in_the_middle_of_a_run_are_refused():
-    class Drifting(Foreseen):
-        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-            actions, states, extras = super().compute_actions(obs_batch, state_batches, **kwargs)
-            return (actions if len(self.asked) < F + 2 else actions + 0.7), states, extras
-
-    worker, _ = counting_worker(LONG, policy=Drifting)
-    with worker:
-        worker.sample()
-        with pytest.raises(TypeError, match=r"Drifting answered actions of dtype float64; Discrete\(3\) wants int64"):
-            worker.sample()
-
-
-def test_more_columns_may_come_in_another_order_each_time():
-    class Turning(Foreseen):
-        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-            actions, states, extras = super().compute_actions(obs_batch, state_batches, **kwargs)
-            extras = {**extras, "thrice": 1.5 * extras["twice"]}
-            turned = dict(reversed(extras.items()))
-            return actions, states, extras if len(self.asked) < F else turned
-
-    worker, _ = counting_worker(LONG, policy=Turning)
-    with worker:
-        batches = [worker.sample() for _ in range(2)]
-    for batch in batches:
-        assert batch["twice"].tolist() == (2 * batch["obs"][:, 2]).tolist()
-        assert batch["thrice"].tolist() == (3 * batch["obs"][:, 2]).tolist()
-
-
 @pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
 def test_vector_envs_of_all_modes_push_each_observation_once(mode: Any):
     with vector_worker(mode, Foreseen, observation_filter="MeanStdFilter") as worker:
@@ -385,36 +326,6 @@ def test_metrics_tell_of_clipped_and_of_raw_rewards(clip: Any, reward: float):
     assert (told.episode_length, told.episode_reward, told.episode_reward_raw) == (10, reward, 1000.0)
     assert batch["rewards"].sum() == reward
     assert told.agent_rewards == {("agent0", "default_policy"): reward}
-
-
-class Several(DefaultCallbacks):
-    """Looks at everything, and changes nothing."""
-
-    def on_episode_step(self, **kwargs: Any) -> None:
-        """Read the sums."""
-        assert kwargs["episode"].length > 0
-
-    def on_postprocess_trajectory(self, *, postprocessed_batch: Any, episode: Any, **kwargs: Any) -> None:
-        """Read the chunk."""
-        assert episode.episode_id == postprocessed_batch["eps_id"][0]
-
-
-@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
-def test_the_general_path_gives_the_same_data_bit_for_bit(mode: str):
-    def collected(**settings: Any) -> Any:
-        worker, _ = counting_worker(SHORT, batch_mode=mode, **settings)
-        with worker:
-            return [worker.sample() for _ in range(4)], worker.get_metrics()
-
-    plain, told = collected()
-    general, also_told = collected(callbacks_class=Several)
-    for one, other in zip(plain, general, strict=True):
-        assert set(one) == set(other)
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-            assert one[name].dtype == other[name].dtype
-    untimed = {"perf_stats": {}}
-    assert [metrics._replace(**untimed) for metrics in told] == [metrics._replace(**untimed) for metrics in also_told]
 
 
 def test_optional_columns_are_there_on_request_and_shifted_by_one():
@@ -538,16 +449,6 @@ def test_batches_hold_raw_actions_and_envs_get_processed_ones_that_cannot_be_wri
     assert [action.tolist() for action in env.got] == [[1.0, 10.0]] * 5
     with pytest.raises(ValueError, match="read-only"):
         env.got[0][0] = 1
-
-
-def test_metrics_of_episodes_that_span_calls_are_whole():
-    with made_of(lambda: MockEnv3(7), RandomPolicy, num_envs_per_env_runner=2, rollout_fragment_length=5) as worker:
-        for _ in range(7):
-            worker.sample()
-        told = worker.get_metrics()
-    assert [metrics.episode_length for metrics in told] == [7] * 10
-    assert {metrics.episode_reward for metrics in told} == {float(sum(range(8)))}
-    assert [metrics.env_index for metrics in told] == [0, 1] * 5
 
 
 class Lasting(gym.Env[Any, Any]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sampling_toys import made_of
@@ -15,19 +14,13 @@ from swath.rollout_workers.policy import RandomPolicy
 
 B, F, N = 3, 4, 10
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}
-SPACES = {
-    "discrete": (gym.spaces.Discrete(N), lambda at: at),
-    "discrete from 5": (gym.spaces.Discrete(N, start=5), lambda at: at + 5),
-    "multi-discrete": (gym.spaces.MultiDiscrete([2, N]), lambda at: np.array([1, at])),
-    "dict": (gym.spaces.Dict(at=gym.spaces.Discrete(N), x=gym.spaces.Box(0, 1)), lambda at: {"at": at, "x": [0.0]}),
-}
 
 
 class Line(gym.Env[Any, Any]):
     """Counts its steps; each step out of some, and each reset out of others, leads out of its space."""
 
-    def __init__(self, astray: Any = (), resets_astray: Any = (), kind: str = "discrete", length: int = 0) -> None:
-        self.observation_space, self._seen = SPACES[kind]
+    def __init__(self, astray: Any = (), resets_astray: Any = (), length: int = 0) -> None:
+        self.observation_space = gym.spaces.Discrete(N)
         self.action_space = gym.spaces.Discrete(2)
         self._astray, self._resets_astray = astray, resets_astray
         self.steps = self.resets = 0
@@ -36,12 +29,12 @@ class Line(gym.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self.resets += 1
         self.at = 0
-        return self._seen(N if self.resets in self._resets_astray else 0), {}
+        return (N if self.resets in self._resets_astray else 0), {}
 
     def step(self, action: Any) -> Any:
         self.steps += 1
         self.at += 1
-        return self._seen(N if self.steps in self._astray else self.at % N), 1.0, self.at == self.length, False, {}
+        return (N if self.steps in self._astray else self.at % N), 1.0, self.at == self.length, False, {}
 
 
 def lines(**which: Any) -> Any:
@@ -49,7 +42,7 @@ def lines(**which: Any) -> Any:
     made: list[Line] = []
 
     def make() -> Line:
-        made.append(Line(**which) if len(made) == 1 else Line(kind=which.get("kind", "discrete")))
+        made.append(Line(**which) if len(made) == 1 else Line())
         return made[-1]
 
     return make

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from sampling_toys import Foreseen, counting_worker, waiting_steps
 
@@ -147,22 +146,6 @@ def test_callbacks_get_the_exception_in_the_place_of_the_episode(restart: bool):
     assert [(env, type(episode)) for env, episode in Watching.ended] == [(1, EnvBroke)]
     assert told == [RolloutMetrics(episode_faulty=True, env_index=1, error=told[0].error)]
     assert "EnvBroke" in told[0].error
-
-
-def test_ids_are_the_same_whether_episodes_are_watched_or_not_also_where_first_steps_fail():
-    counting = Counting(script=Script((3, 4), ("terminated",)))
-    faults = {0: [Fault("raise", episode=1)], 1: [Fault("raise", step=2)], 3: [Fault("raise")]}
-
-    def batches(**settings: Any) -> list[Any]:
-        worker, _ = counting_worker(counting, faults, restart_failed_sub_environments=True, **settings)
-        with worker:
-            return [worker.sample() for _ in range(5)]
-
-    for plain, watched in zip(batches(), batches(callbacks_class=Watching), strict=True):
-        assert plain.keys() == watched.keys()
-        for name in plain:
-            np.testing.assert_array_equal(plain[name], watched[name], err_msg=name)
-            assert plain[name].dtype == watched[name].dtype
 
 
 class Wrong(Foreseen):

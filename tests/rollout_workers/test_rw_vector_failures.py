@@ -90,69 +90,6 @@ def test_a_sub_env_that_cannot_be_reset_is_reset_by_the_next_call():
     assert batch["t"].tolist() == [0, 1, 2, 0] * B
 
 
-class Interrupted(Breaking):
-    """Its sub-env 1 cannot be reset, once; the reset after that is interrupted. Notes seeds."""
-
-    seeds: list[Any] = []
-    errors: list[BaseException] = []
-
-    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:
-        """Note what it was given."""
-        Interrupted.seeds.append(seeds)
-        return super().vector_reset(seeds=seeds, options=options)
-
-    def reset_at(self, index: int | None = None, *, seed: Any = None, options: Any = None) -> Any:
-        """Raise; then as if the user had pressed a key."""
-        Interrupted.seeds.append((index, seed))
-        if index == 1 and Interrupted.errors:
-            raise Interrupted.errors.pop(0)
-        return super().reset_at(index, seed=seed, options=options)
-
-
-def test_a_seed_that_a_sub_env_was_still_to_get_is_used_when_all_are_reset():
-    Interrupted.seeds.clear()
-    Interrupted.errors[:] = [LookupError("sub-env 1 cannot be reset"), KeyboardInterrupt()]
-    settings = {**SETTINGS, "restart_failed_sub_environments": True, "seed": 5}
-    with made_of(Interrupted, RandomPolicy, **settings) as worker:
-        with pytest.raises(KeyboardInterrupt):
-            worker.sample()
-        (_, seed), known = Interrupted.seeds[-1], len(Interrupted.seeds)
-        assert Interrupted.seeds == [[5, 6, 7], (0, None), (1, None), (1, seed)]
-        assert isinstance(seed, int)
-        worker.sample(force_reset=True)
-    assert Interrupted.seeds[known] == [None, seed, None]
-
-
-class Stray(Breaking):
-    """What sub-env 1 of the first that is made observes at a reset is not of its space."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = gym.spaces.Discrete(9)
-
-    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:
-        """Only the first goes astray."""
-        astray = self is Breaking.made[0]
-        return [0, 9 if astray else 0, 0], [{}] * B
-
-    def reset_at(self, index: int | None = None, **kwargs: Any) -> Any:
-        """Begin."""
-        super().reset_at(index, **kwargs)
-        return 0, {}
-
-    def vector_step(self, actions: Any) -> Any:
-        """Go nowhere."""
-        _, *rest = super().vector_step(actions)
-        return [0] * B, *rest
-
-
-def test_a_vector_env_whose_reset_fails_for_a_later_sub_env_is_built_anew_too():
-    settings = {**SETTINGS, "restart_failed_sub_environments": True}
-    with made_of(Stray, RandomPolicy, **settings) as worker:
-        assert len(worker.sample()) == B * F
-    assert len(Breaking.made) == 2
-
-
 class BrokenOnce(CountingEnv):
     """Raises at one reset, or one step, of the first that is made."""
 

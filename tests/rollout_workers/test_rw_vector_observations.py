@@ -49,17 +49,6 @@ def worker_of(mode: AutoresetMode, *, nested: bool) -> Any:
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_float64_stays_float64(mode: AutoresetMode):
-    with worker_of(mode, nested=False) as worker:
-        batch = worker.sample()
-        spaces = worker.get_spaces()["__env__"]
-    assert (batch["obs"].dtype, batch["new_obs"].dtype, spaces[0].dtype) == (np.float64, np.float64, np.float64)
-    at = np.array([0, 1, 2, 0, 1] * B)
-    np.testing.assert_array_equal(batch["obs"][:, 0], FINE + at)
-    np.testing.assert_array_equal(batch["new_obs"][:, 0], FINE + at + 1)
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_any_names_will_do(mode: AutoresetMode):
     with worker_of(mode, nested=True) as worker:
         batch = worker.sample()

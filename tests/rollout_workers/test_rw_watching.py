@@ -108,23 +108,6 @@ def test_a_policy_that_looks_at_episodes_is_shown_one_per_row():
     assert worker.get_policy().ids == batch["eps_id"].reshape(3, -1)[:, -1].tolist()
 
 
-class ByDict(Foreseen):
-    """Is asked with a dict."""
-
-    def compute_actions_from_input_dict(
-        self, input_dict: Any, explore: Any = None, timestep: Any = None, **_: Any
-    ) -> Any:
-        """As with arguments."""
-        return Foreseen.compute_actions(self, input_dict["obs"], explore=explore)
-
-
-def test_a_policy_that_takes_a_dict_is_asked_with_one():
-    worker, _ = counting_worker(policy=ByDict)
-    with worker:
-        batch = worker.sample()
-    assert batch["actions"].tolist() == (batch["obs"][:, 2] % 3).tolist()
-
-
 class Remembering(Foreseen):
     """Counts the steps of its episodes in a nested state."""
 
