@@ -62,18 +62,6 @@ def test_a_method_takes_keywords_only_does_nothing_and_tolerates_more(event):
         getattr(DefaultCallbacks(), event)(**facts(event), env_runner=None, news=1)
 
 
-@every_event
-def test_nobody_listens_unless_a_method_is_overridden(event):
-    log = []
-    kind = telling("A", log)
-    assert listeners(DefaultCallbacks(), event) == ()
-    assert listeners(made([DefaultCallbacks, type("B", (DefaultCallbacks,), {})]), event) == ()
-    for callbacks in (kind(), made(type("C", (kind,), {})), made([DefaultCallbacks, kind])):
-        (listener,) = listeners(callbacks, event)
-        listener(**facts(event))
-    assert log == [("A", event, facts(event))] * 3
-
-
 def test_what_one_raises_is_raised_and_the_later_ones_are_not_called():
     def fail(**kwargs):
         raise KeyError("mine")

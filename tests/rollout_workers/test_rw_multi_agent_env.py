@@ -80,13 +80,6 @@ def test_a_reset_of_the_base_class_seeds_and_observes_nobody():
 GOOD = ({"a": 0}, {"a": 1, "b": 2}, {"b": True, "__all__": False}, {"__all__": False}, {"a": {}, "__common__": {}})
 
 
-def test_what_keeps_the_protocol_passes():
-    check_step(GOOD)
-    check_step(({}, {}, {"__all__": True}, {"__all__": True}, {}))
-    check_reset({"a": 0, 1: 0}, {"a": {}, "__common__": {}})
-    check_reset({}, {})
-
-
 @pytest.mark.parametrize(
     ("at", "wrong", "message"),
     [

@@ -10,7 +10,7 @@ import pytest
 from agent_toys import Troupe
 from sampling_toys import Foreseen, made_of
 
-from swath.rollout_workers import MultiAgentEnv, VectorEnv
+from swath.rollout_workers import MultiAgentEnv
 from swath.rollout_workers.policy import RandomPolicy
 
 B, F, AT = 3, 4, 2
@@ -79,35 +79,6 @@ def test_the_step_is_raised_and_names_the_sub_env_and_the_next_call_resumes_at_i
     assert np.isfinite(batch["rewards"]).all()
 
 
-class Row(VectorEnv):
-    """Sub-envs that step together; one of them is odd, once."""
-
-    def __init__(self, odd: Any) -> None:
-        line = Line()
-        super().__init__(line.observation_space, line.action_space, B)
-        self.lines = [Line(odd if number == 1 else None) for number in range(B)]
-
-    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:
-        return tuple(zip(*[line.reset() for line in self.lines], strict=True))
-
-    def reset_at(self, index: int | None = None, *, seed: Any = None, options: Any = None) -> Any:
-        return self.lines[index or 0].reset()
-
-    def vector_step(self, actions: Any) -> Any:
-        return tuple(zip(*[line.step(0) for line in self.lines], strict=True))
-
-
-def test_a_vector_env_that_returns_no_lists_is_told_what_it_must_return():
-    class Short(Row):
-        def vector_step(self, actions: Any) -> Any:
-            observations, rewards, terminateds, truncateds, _ = super().vector_step(actions)
-            return observations, rewards, terminateds, truncateds, None
-
-    with made_of(lambda: Short(None), RandomPolicy, **SETTINGS) as worker, pytest.raises(TypeError) as caught:
-        worker.sample()
-    assert "; a VectorEnv has vector_step(actions) ->" in str(caught.value)
-
-
 class Pair(MultiAgentEnv):
     """Two agents; what one of them gets in one step is odd."""
 
@@ -152,3 +123,32 @@ def test_of_several_agents_the_one_is_named(place: int, value: Any, error: type[
     assert text in str(caught.value)
     assert any("raised by sub-env 1" in note for note in caught.value.__notes__)
     assert troupe.sample().env_steps() == 12
+
+
+class Astray(gym.Env[Any, Any]):
+    """Leaves its Discrete space at the second step, once."""
+
+    observation_space, action_space = gym.spaces.Discrete(5), gym.spaces.Discrete(2)
+
+    def __init__(self, leaves: bool) -> None:
+        self.leaves, self.at = leaves, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.at = 0
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        self.at += 1
+        leaves = self.leaves and self.at == AT
+        self.leaves = self.leaves and not leaves
+        return 5 if leaves else self.at % 5, 1.0, False, False, {}
+
+
+def test_an_observation_that_cannot_be_preprocessed_is_a_failed_step():
+    leaves = iter([False, True, False])
+    with made_of(lambda: Astray(next(leaves)), RandomPolicy, **SETTINGS) as worker:
+        with pytest.raises(ValueError, match=r"the observation 5 is not in Discrete\(5\)"):
+            worker.sample()
+        batch = worker.sample()
+    walks = batch["obs"].argmax(axis=1).reshape(B, F).tolist()
+    assert walks == [[0, 1, 2, 3], [0, 0, 1, 2], [0, 1, 2, 3]]

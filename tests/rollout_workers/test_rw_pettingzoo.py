@@ -173,22 +173,3 @@ def test_envs_of_the_zoo_wrap_themselves_and_others_do_not():
     assert as_multi_agent(wrapped) is wrapped
     assert as_multi_agent(single) is single
     assert as_multi_agent(None) is None
-
-
-@pytest.mark.parametrize("kind", ["parallel_env", "env"])
-def test_an_env_of_mpe_is_played_to_its_end(kind):
-    spread = pytest.importorskip("mpe2.simple_spread_v3")
-    env = as_multi_agent(getattr(spread, kind)(max_cycles=5))
-    obs, infos = env.reset(seed=0)
-    check_reset(obs, infos)
-    acted, over = 0, False
-    while not over:
-        actions = {agent: env.get_action_space(agent).sample() for agent in obs}
-        acted += len(actions)
-        step = env.step(actions)
-        check_step(step)
-        obs, _, terminateds, truncateds, _ = step
-        assert all(env.get_observation_space(agent).contains(value) for agent, value in obs.items())
-        over = terminateds["__all__"] or truncateds["__all__"]
-    assert (acted, terminateds["__all__"], truncateds["__all__"]) == (15, False, True)
-    env.close()

@@ -16,7 +16,6 @@ from swath.rollout_workers import (
     PPOTorchPolicy,
     RolloutWorker,
     SampleBatch,
-    VectorEnv,
 )
 from swath.rollout_workers.batches.names import views
 from swath.rollout_workers.policy import RandomPolicy
@@ -166,23 +165,6 @@ class Telling(gym.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, {"mark": observation.tolist()}
 
 
-class Lines(VectorEnv):
-    """Sub-envs that are stepped by a `VectorEnv`."""
-
-    def __init__(self) -> None:
-        self.envs = [Telling(number, SHORT) for number in range(B)]
-        super().__init__(self.envs[0].observation_space, self.envs[0].action_space, B)
-
-    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:
-        return tuple(zip(*[env.reset() for env in self.envs], strict=True))
-
-    def reset_at(self, index: Any = None, *, seed: Any = None, options: Any = None) -> Any:
-        return self.envs[index or 0].reset()
-
-    def vector_step(self, actions: Any) -> Any:
-        return tuple(zip(*[env.step(a) for env, a in zip(self.envs, actions, strict=True)], strict=True))
-
-
 class Reading(Asking):
     """Keeps what it observes beside the infos."""
 
@@ -204,7 +186,7 @@ class Starts(DefaultCallbacks):
         self.seen.append(list(episode.last_info_for()["mark"]))
 
 
-@pytest.mark.parametrize("envs", ["list", "VectorEnv", *gym.vector.AutoresetMode], ids=str)
+@pytest.mark.parametrize("envs", ["list", *gym.vector.AutoresetMode], ids=str)
 def test_a_policy_and_callbacks_are_shown_the_info_of_the_reset_with_the_first_observation(envs: Any):
     Starts.seen.clear()
     numbers = iter(range(B))
@@ -213,7 +195,7 @@ def test_a_policy_and_callbacks_are_shown_the_info_of_the_reset_with_the_first_o
         worker = vector_worker(envs, Reading, Telling, **settings)
     else:
         settings |= {"num_envs_per_env_runner": B, "rollout_fragment_length": F}
-        worker = made_of(Lines if envs == "VectorEnv" else lambda: Telling(next(numbers), SHORT), Reading, **settings)
+        worker = made_of(lambda: Telling(next(numbers), SHORT), Reading, **settings)
     with worker:
         for _ in range(4):
             worker.sample()

@@ -96,31 +96,6 @@ def test_what_a_failed_step_seems_to_observe_is_not_pushed_into_the_filter(at_fi
     assert pushed == sum(map(len, batches)) + waiting + resets
 
 
-class Faltering(Foreseen):
-    """Raises when it is asked for the n-th time."""
-
-    n = 3
-
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
-        """Raise once."""
-        answer = super().compute_actions(obs_batch, state_batches, **kwargs)
-        if len(self.asked) == self.n:
-            raise FloatingPointError("the policy is tired")
-        return answer
-
-
-def test_the_last_row_is_truncated_too_if_it_waits_from_an_earlier_call():
-    worker, _ = counting_worker(faults={1: [Fault("raise", step=3)]}, policy=Faltering)
-    with worker:
-        with pytest.raises(FloatingPointError):
-            worker.sample()
-        with pytest.raises(EnvBroke):
-            worker.sample()
-        batch = worker.sample()
-    assert rows_of(batch, 1) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert batch["truncateds"].tolist() == [t == F + 1 for t in range(B * F)]
-
-
 class Watching(DefaultCallbacks):
     """Notes how episodes end."""
 

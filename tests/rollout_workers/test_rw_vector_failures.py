@@ -134,3 +134,13 @@ def test_gymnasiums_vector_envs_go_on_after_a_failure(mode: Any, where: str, res
     for batch in batches:
         assert len(batch) == B * F
         assert batch["t"].tolist() == batch["obs"][:, 2].tolist()
+
+
+def test_one_that_returns_no_lists_is_told_what_it_must_return():
+    class Short(VectorizedMockEnv):
+        def vector_step(self, actions: Any) -> Any:
+            return (*super().vector_step(actions)[:4], None)
+
+    with made_of(lambda: Short(3, B), RandomPolicy, **SETTINGS) as worker, pytest.raises(TypeError) as caught:
+        worker.sample()
+    assert "; a VectorEnv has vector_step(actions) ->" in str(caught.value)
