@@ -9,18 +9,12 @@ pytest.importorskip("pettingzoo")
 
 from herd import LENGTH, LIVES, NUMBER, Herd
 
-COWS, DOGS = ("next", "cow", "reward"), ("next", "dog", "reward")
-
-
-def acting(choose):
-    """Every agent acts so."""
-    keys = [((group, "observation"), (group, "action")) for group in ("cow", "dog")]
-    return TensorDictSequential(*(TensorDictModule(choose, in_keys=[seen], out_keys=[act]) for seen, act in keys))
-
 
 def resting():
     """Every agent's action is 0."""
-    return acting(lambda x: x[..., 0].long() * 0)
+    keys = [((group, "observation"), (group, "action")) for group in ("cow", "dog")]
+    zero = [TensorDictModule(lambda x: x[..., 0].long() * 0, in_keys=[seen], out_keys=[act]) for seen, act in keys]
+    return TensorDictSequential(*zero)
 
 
 def earned(*agents):
@@ -29,8 +23,8 @@ def earned(*agents):
 
 
 def evaluated(env=Herd, **options):
-    acts = {} if "policy_factory" in options else {"policy": resting()}
-    with Evaluator(env, per_episode=True, **{"reward_keys": COWS, **acts, **options}) as evaluator:
+    given = {"policy": resting(), "reward_keys": ("next", "cow", "reward"), **options}
+    with Evaluator(env, per_episode=True, **given) as evaluator:
         result = evaluator.evaluate()
     return [result[f"eval/episode_{what}"] for what in ("rewards", "lengths")]
 
@@ -44,7 +38,7 @@ def test_a_return_is_the_mean_over_the_agents_of_a_group(slots):
 
 def test_an_episode_may_end_with_that_of_a_group():
     ends = ("next", "dog", "done")
-    returns, lengths = evaluated(num_trajectories=2, reward_keys=DOGS, done_keys=ends, num_envs=2)
+    returns, lengths = evaluated(num_trajectories=2, reward_keys=("next", "dog", "reward"), done_keys=ends, num_envs=2)
     assert list(lengths) == [LIVES["dog"]] * 2
     assert list(returns) == [earned("dog")] * 2
 

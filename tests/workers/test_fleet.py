@@ -78,14 +78,6 @@ def test_what_a_builder_raises_leaves_as_itself_and_nothing_is_left(stage, fleet
         made.wait([])
 
 
-def test_workers_that_die_while_they_are_brought_up_until_too_few_are_left(stage, fleet):
-    stage.starts, stage.dies = {0: 5.0}, dict.fromkeys(lives_of(0, 4), 1.0)
-    with pytest.raises(FleetFailed, match="0 of 1 workers are left, and all are needed") as failed:
-        fleet(1)
-    assert len(failed.value.causes) == 4
-    assert stage.closed
-
-
 def test_too_few_workers_in_time_is_an_error_that_says_what_was_asked_for(stage, fleet):
     stage.starts = {1: NEVER, 2: NEVER}
     with pytest.raises(PlacementFailed, match=r"2 of 3 workers \(1, 2\) were not ready after .*=30") as failed:
@@ -314,17 +306,6 @@ def test_when_the_whole_place_is_gone_the_run_ends_at_once(stage, fleet, caplog)
     assert [standing.phase for standing in made.standings().values()] == ["gone"] * 3
 
 
-def test_a_life_can_be_ended_from_outside_as_if_it_had_died(stage, fleet):
-    made = fleet(1)
-    handle = made.up[0]
-    made.replace(handle, ValueError("it built another structure"))
-    made.replace(handle, ValueError("it built another structure"))
-    assert stage.killed == [(Name(0, 0), 0.0)]
-    assert made.restarts == 1
-    made.wait([])
-    assert made.handle(0).name == Name(0, 1)
-
-
 def test_all_answers_are_waited_for_and_the_late_are_named(stage, fleet):
     made = fleet(3, fragment_timeout_s=600.0)
     stage.takes[Name(1, 0), "state"] = 30.0
@@ -375,13 +356,6 @@ def test_closing_waits_no_longer_than_it_may(stage, fleet):
     stage.takes[Name(0, 0), "close"] = NEVER
     assert made.close(10.0) == []
     assert (stage.now, stage.closed) == (10.0, 1)
-
-
-@pytest.mark.parametrize("options", [{"timeout": 0.0}, {"ask": False}])
-def test_closing_at_once_asks_nobody(stage, fleet, options):
-    made = fleet(2)
-    made.close(**options)
-    assert (stage.calls, stage.closed, stage.now) == ([], 1, 0.0)
 
 
 def test_workers_are_numbered_from_where_their_owner_begins(stage):

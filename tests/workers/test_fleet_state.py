@@ -66,20 +66,6 @@ def test_the_time_of_a_replacement_to_be_ready_counts_from_when_it_was_placed():
     assert not fleet.workers[0].placed, "the next life is to be placed first"
 
 
-def test_waiting_for_a_place_is_no_death_and_is_reported_once_a_minute_for_all():
-    fleet = up(3, placement_timeout_s=30.0)
-    die(fleet, 0, at=0.0)
-    die(fleet, 2, at=20.0)
-    assert fleet.due_at == REPORT_S
-    for minute in range(1, 100):
-        assert fleet.to_report(minute * REPORT_S) == [Name(0, 1), Name(2, 1)]
-        assert fleet.to_report((minute + 0.9) * REPORT_S) == []
-    for worker, now in ((2, 5995.0), (0, 5996.0)):
-        fleet.placed(Name(worker, 1), now)
-    assert fleet.due_at == 6025.0, "from now on there is a deadline"
-    assert (fleet.restarts, fleet.workers[0].restarts, fleet.causes) == (2, 1, None)
-
-
 @pytest.mark.parametrize(
     ("min_workers", "losses_until_the_end"), [(None, 1), (4, 1), (3, 2), (1, 4)], ids=["all", "4", "3", "1"]
 )
@@ -107,7 +93,6 @@ def test_replacements_of_all_together_are_limited_too():
 FORGIVING = {
     "a long life": (600.0, 600.0, True),
     "a life not long enough": (600.0, 599.9, False),
-    "any life": (0.0, 0.0, True),
     "never": (None, 1e9, False),
 }
 

@@ -48,8 +48,7 @@ def test_arrays_come_as_they_were(name):
 @pytest.mark.parametrize("name", TENSORS)
 def test_tensors_come_as_they_were(name):
     came = through(TENSORS[name])
-    assert came.dtype == TENSORS[name].dtype
-    assert came.requires_grad == TENSORS[name].requires_grad
+    assert (came.dtype, came.requires_grad) == (TENSORS[name].dtype, TENSORS[name].requires_grad)
     assert torch.equal(came, TENSORS[name])
 
 
@@ -57,15 +56,12 @@ def test_tensordicts_come_as_they_were():
     data = TensorDict({"a": torch.ones(3, 2), "nested": {"b": torch.arange(3)}}, [3], names=["time"])
     came = through(data)
     assert (came == data).all()
-    assert came.names == ["time"]
-    assert came.batch_size == data.batch_size
+    assert (came.names, came.batch_size) == (["time"], data.batch_size)
 
 
 def test_tensors_that_lie_in_files_travel_as_their_numbers(tmp_path):
-    for data in (
-        TensorDict({"x": torch.arange(9)}, 9).memmap(),
-        TensorDict({"x": torch.arange(9)}, 9).memmap(tmp_path),
-    ):
+    for where in (None, tmp_path):
+        data = TensorDict({"x": torch.arange(9)}, 9).memmap(where)
         came = through(data[2:5]["x"])
         assert type(came) is torch.Tensor
         assert came.tolist() == [2, 3, 4]

@@ -18,7 +18,7 @@ from swath.errors import Closed, WorkerLost
 from swath.workers.process import backend as backend_module
 from swath.workers.process import memory
 from swath.workers.process.backend import ProcessBackend
-from toys import LARGE, ToyWorker, ask, descriptors, error_of, exists, job, result, result_of_end
+from toys import LARGE, ToyWorker, ask, error_of, exists, job, result, result_of_end
 
 
 @pytest.fixture
@@ -116,26 +116,6 @@ def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, worker, end,
     finally:
         os.kill(server, signal.SIGCONT)
     await_end(pid)
-
-
-def test_descriptors_do_not_add_up(backend, worker):
-    def count():
-        return descriptors(), ask(backend, worker, "run", descriptors)
-
-    def use():
-        for _ in range(5):
-            parcel = ask(backend, worker, "parcel", 1, LARGE)
-            parcel.open()
-            parcel.close()
-            shared = backend.share({"array": np.ones(LARGE)})
-            ask(backend, worker, "read", shared)
-            del shared
-            ask(backend, worker, "echo", np.ones(LARGE))
-
-    use()
-    before = count()
-    use()
-    assert count() <= before
 
 
 def test_what_was_shared_is_gone_with_the_backend(backend, worker):

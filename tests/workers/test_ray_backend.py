@@ -85,19 +85,9 @@ def test_a_client_of_a_cluster_is_told_to_be_part_of_it(ray, monkeypatch):
         backend_called("ray")
 
 
-def test_the_backend_is_made_by_name_with_its_options(ray):
-    from swath.workers.ray.backend import RayBackend
-
-    backend = backend_called("ray", options={"init_config": None, "workers": 3})
-    assert isinstance(backend, RayBackend)
-    backend.close()
-
-
 def test_a_configuration_has_no_effect_where_ray_is_up(ray):
-    from swath.workers.ray.backend import RayBackend
-
     with pytest.warns(NoEffectWarning, match="ray_init_config"):
-        RayBackend({"num_cpus": 1}).close()
+        backend_called("ray", options={"init_config": {"num_cpus": 1}}).close()
 
 
 def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
@@ -120,7 +110,7 @@ def test_a_worker_that_finds_no_room_says_what_it_asks_for_and_can_be_killed(bac
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("max_restarts", 3), ("max_task_retries", -1), ("max_concurrency", 4), ("lifetime", "detached")],
+    [("max_restarts", 3), ("max_concurrency", 4), ("lifetime", "detached")],
 )
 def test_options_that_would_take_the_life_of_a_worker_out_of_our_hands_are_refused(backend, option, value):
     with pytest.raises(ValueError, match=f"{option}={value!r}"):

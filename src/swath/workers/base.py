@@ -65,6 +65,7 @@ class Handle:
         ended: settled when this life is over, with `WorkerLost`; where idle deaths are not seen, with the next call.
         lasts: whether it lives on when its backend is closed.
         free_since: when it has answered last, in seconds of `time.monotonic`.
+        thread: a daemon that it lives in, or that follows it, if there is one.
         news: takes this handle when it is placed, ready or ended; whoever looks after it takes it out.
     """
 
@@ -76,6 +77,7 @@ class Handle:
         self.ready = Ticket(job.name, "build")
         self.ended = Ticket(job.name, "live")
         self.free_since = -inf
+        self.thread: threading.Thread | None = None
         self.news: deque[Handle] = deque()
         self._board = board or Board()
         self._lock = threading.Lock()
@@ -149,7 +151,7 @@ class Handle:
     @property
     def there(self) -> bool:
         """Whether anything of it is left."""
-        return not self.ended.done
+        return not self.ended.done if self.thread is None else self.thread.is_alive()
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
         """See `Backend.call`."""
@@ -161,7 +163,10 @@ class Handle:
 
     def join(self, timeout: float) -> None:
         """Wait until nothing is left of a worker that was killed."""
-        self._board.wait([self.ended], timeout)
+        if self.thread is None:
+            self._board.wait([self.ended], timeout)
+        elif self.thread is not threading.current_thread():
+            self.thread.join(timeout)
 
     def let_go(self, *, busy: bool) -> None:
         """The worker has ended; whether something was open. To be overridden by places that hold something of it."""
@@ -281,9 +286,9 @@ class Backend(ABC):
         self._require_driver()
         handle.kill("was killed")
 
-    @abstractmethod
-    def room(self, handle: Any) -> tuple[str, str]:
+    def room(self, handle: Any) -> tuple[str, str]:  # noqa: ARG002  all are alike on one machine
         """What the worker asks of its place, and what is free there, in words."""
+        return "a place on this machine", f"{os.cpu_count()} CPUs, however busy"
 
     def close(self) -> None:
         """Kill all that is left; nothing of this backend remains. Twice is fine, so is a fork of the driver."""

@@ -144,10 +144,6 @@ class InlineBackend(LocalBackend):
             if left == 0:
                 return [ticket for ticket in tickets if ticket.done]
 
-    def room(self, handle: LocalHandle) -> tuple[str, str]:  # noqa: ARG002  all are alike
-        """Nothing is needed."""
-        return "this process", "this process"
-
     def _begin(self, job: Job) -> LocalHandle:
         return LocalHandle(job, self._board, self._enqueue)
 
@@ -174,7 +170,9 @@ class InlineBackend(LocalBackend):
 
 
 class ThreadHandle(LocalHandle):
-    """A worker and its thread, a daemon."""
+    """A worker and its thread."""
+
+    thread: threading.Thread
 
     def __init__(self, job: Job, board: Board) -> None:
         self._calls: SimpleQueue[Queued | None] = SimpleQueue()
@@ -183,22 +181,12 @@ class ThreadHandle(LocalHandle):
         self.abandoned = False
         self.thread.start()
 
-    @property
-    def there(self) -> bool:
-        """Whether its thread is."""
-        return self.thread.is_alive()
-
     def let_go(self, *, busy: bool) -> None:
         """Have the thread end once it is idle: it cannot be ended from outside."""
         super().let_go(busy=busy)
         self.abandoned = busy
         self.thread.name += ", abandoned" if busy else ""
         self._calls.put(None)
-
-    def join(self, timeout: float) -> None:
-        """Wait for its thread."""
-        if self.thread is not threading.current_thread():
-            self.thread.join(timeout)
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None and not self.ended.done:
@@ -217,10 +205,6 @@ class ThreadBackend(LocalBackend):
     def left_behind(self) -> tuple[str, ...]:
         """The names of threads that were to end and are busy still."""
         return tuple(one.thread.name for one in self._handles if one.abandoned and one.there)
-
-    def room(self, handle: LocalHandle) -> tuple[str, str]:  # noqa: ARG002  all are alike
-        """A thread."""
-        return "a thread", f"{threading.active_count()} threads are running"
 
     def _begin(self, job: Job) -> ThreadHandle:
         return ThreadHandle(job, self._board)

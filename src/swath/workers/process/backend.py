@@ -49,7 +49,6 @@ class ProcessHandle(Handle):
 
     Attributes:
         pid: its process, once it has one.
-        thread: a daemon.
     """
 
     def __init__(self, job: Job, board: Board, server: fork_server.ForkServer, arena: Arena) -> None:
@@ -72,11 +71,6 @@ class ProcessHandle(Handle):
         self.thread = threading.Thread(target=self._follow, name=f"{name} is followed", daemon=True)
         self.thread.start()
 
-    @property
-    def there(self) -> bool:
-        """Whether its thread is."""
-        return self.thread.is_alive()
-
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
         """Send a call, soon if not now."""
         if self.ended.done:  # there may be no arena any more
@@ -98,10 +92,6 @@ class ProcessHandle(Handle):
         """Have the worker killed, whatever it does. Twice is fine."""
         self._killed = self._killed or why
         self._server.ask("kill", self.ready.number)
-
-    def join(self, timeout: float) -> None:
-        """Wait for its thread."""
-        self.thread.join(timeout)
 
     def let_go(self, *, busy: bool) -> None:  # noqa: ARG002  all are alike
         """Close what is open."""
@@ -171,10 +161,6 @@ class ProcessBackend(Backend):
     def share(self, value: Any) -> ProcessShared:
         """Write the value into a block that all workers can read."""
         return ProcessShared(value, self._arena)
-
-    def room(self, handle: ProcessHandle) -> tuple[str, str]:  # noqa: ARG002  all are alike
-        """A process, on however many CPUs."""
-        return "a process", f"{os.cpu_count()} CPUs of this machine"
 
     def _begin(self, job: Job) -> ProcessHandle:
         if not self._server.usable:
