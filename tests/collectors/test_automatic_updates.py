@@ -1,7 +1,5 @@
 """When collectors with many workers publish weights by themselves."""
 
-import threading
-
 import pytest
 import torch
 from collector_toys import Always, Signalling
@@ -79,39 +77,6 @@ def test_in_synchronous_collection_all_shares_of_a_batch_get_what_is_published_f
         policy.weight.data.fill_(2)
         seen += [acted(made) for _ in range(4)]
         assert seen == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(1, 1), (0, 0)], [(2, 2), (2, 2)], [(2, 2), (2, 2)]]
-
-
-def test_others_may_publish_while_a_collector_does(interval):
-    policy = Always(0)
-    with interval(policy, 1, sync=True, place="thread") as made:
-        over = threading.Event()
-
-        def publish():
-            while not over.is_set():
-                made.publish_weights(weights(1), worker_ids=1)
-
-        publisher = threading.Thread(target=publish)
-        publisher.start()
-        try:
-            of_worker_0 = [acted(made)[0][1] for _ in range(100)]
-        finally:
-            over.set()
-            publisher.join(60)
-        assert not publisher.is_alive()
-        assert sorted(set(of_worker_0)) == of_worker_0, "each batch on a newer version"
-
-
-def test_each_worker_is_counted_for_itself(interval):
-    policy = Always(0)
-    with interval(policy, 2) as made:
-        made.update_policy_weights_(weights(2), worker_ids=1)
-        seen = {}
-        for _ in range(12):
-            batch = made.next()
-            worker = int(batch["collector", "traj_ids"][0]) >> 47
-            seen.setdefault(worker, []).append(batch[VERSION][0].item())
-        for versions in seen.values():
-            assert all(versions.count(version) <= 2 for version in versions)
 
 
 def test_an_interval_of_0_is_each_batch_and_the_flag_decides(interval):

@@ -1,10 +1,8 @@
 """Background mode: a thread that writes to the replay buffer until it is told to stop."""
 
-import sys
-
 import pytest
 import torch
-from collector_toys import LONG, Always, Counts, InThread, Memory, Signalling, collector
+from collector_toys import LONG, Always, Memory, Signalling, collector
 
 from swath.errors import Closed, WorkerLate
 from swath.testing import CountingEnvs
@@ -91,16 +89,6 @@ def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
     buffer.wait_for(2)
 
 
-@pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), None])
-def test_a_pause_for_no_time_is_refused_and_collection_goes_on(made, timeout):
-    buffer = Signalling()
-    c = made(replay_buffer=buffer)
-    c.start()
-    with pytest.raises(ValueError, match=r"timeout=.* must be a finite number of seconds"), c.pause(timeout):
-        pass
-    buffer.wait_for(len(buffer.written) + 2)
-
-
 WAYS = {
     "update": lambda c: c.update_policy_weights_(),
     "pause": lambda c: c.pause().__enter__(),
@@ -127,41 +115,6 @@ def test_an_error_stops_it_is_kept_shown_and_raised_once(made, way):
     c.state_dict()
     c.start()
     assert c.is_running()
-
-
-def test_system_exit_of_a_hook_ends_the_thread_and_is_raised_as_any_error(made):
-    c = made(replay_buffer=Memory(), post_collect_hook=lambda td: sys.exit("enough"))
-    c.start()
-    finished(c)
-    assert c.stats()["error"] == "SystemExit: enough"
-    with pytest.raises(SystemExit, match="enough"):
-        c.next()
-    c.post_collect_hook = None
-    assert c.next() is None
-
-
-def test_pause_raises_what_went_wrong_with_what_was_in_flight(made):
-    class Late(Signalling):
-        def extend(self, td):
-            super().extend(td)
-            raise OSError("disk full")
-
-    buffer = Late(permits=0)
-    c = made(replay_buffer=buffer)
-    c.start()
-    buffer.wait_for_offer(1)
-    pausing = InThread(lambda: c.pause(60).__enter__())
-    buffer.permit(1)
-    assert isinstance(pausing.join().error, OSError)
-
-
-def test_the_thread_cannot_pause_itself(made):
-    c = made(replay_buffer=Memory())
-    c.post_collect_hook = lambda td: c.pause().__enter__()
-    c.start()
-    finished(c)
-    with pytest.raises(RuntimeError, match="cannot wait for itself"):
-        c.state_dict()
 
 
 def test_in_the_background_a_snapshot_acts(made):
@@ -194,19 +147,6 @@ def test_in_the_background_a_snapshot_acts(made):
     assert c.policy is policy
 
 
-def test_a_recurrent_policy_remembers_when_the_thread_takes_over(made):
-    buffer = Signalling()
-    c = made(CountingEnvs(LONG), Counts(), envs_per_worker=2, replay_buffer=buffer)
-    c.next()
-    c.start()
-    buffer.wait_for(3)
-    with c.pause(resume=False):
-        pass
-    c.next()
-    td = torch.cat(buffer.written, -1)
-    assert torch.equal(td["hidden"], td["observation"][..., 2:])
-
-
 def test_control_calls_come_between_two_fragments(made):
     buffer = Signalling()
     c = made(CountingEnvs(LONG), envs_per_worker=2, replay_buffer=buffer)
@@ -236,13 +176,3 @@ def test_shutdown_ends_the_thread(made):
         c.start()
     n = len(buffer.written)
     assert len(buffer.written) == n
-
-
-def test_shutdown_from_a_hook_of_the_thread(made):
-    buffer = Memory()
-    c = made(replay_buffer=buffer)
-    c.post_collect_hook = lambda td: c.shutdown()
-    c.start()
-    finished(c)
-    assert buffer.written == []
-    assert "error" not in c.stats()

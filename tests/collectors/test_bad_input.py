@@ -1,12 +1,9 @@
 """The table of bad input: what is handed in, which error it is, what the message says; and nothing is left open."""
 
-from itertools import islice
-
 import pytest
 import torch
 from collector_toys import BOX, LONG, Always, Memory, collector
 from gymnasium.vector import AutoresetMode
-from torch import nn
 from weight_toys import multi
 
 from counting_vector import CountingVectorEnv
@@ -221,13 +218,6 @@ def test_an_env_that_fails_while_it_is_built_closes_the_others(kind, registry):
         assert caught.value.__notes__ == ["raised by the first reset of env 2"]
 
 
-def test_the_same_env_twice_is_refused(registry):
-    env = registry.envs()()
-    with pytest.raises(ValueError, match="returned the same env twice"):
-        Collector(lambda: env, envs_per_worker=2, **FRAMES)
-    assert env.closed >= 1
-
-
 def test_envs_per_worker_of_a_vector_env_is_refused(registry):
     with pytest.raises(ValueError, match=r"envs_per_worker=3 for .* which is batched already \(2 envs\)"):
         Collector(registry.vector(), envs_per_worker=3, **FRAMES)
@@ -253,59 +243,6 @@ def test_check_finite_names_the_env_and_counts_what_is_lost(what):
         assert "worker 0 (life 0, policy version 0)" in caught.value.__notes__[0]
         assert made.stats()["frames_discarded"] > 0
         assert made.next().numel() == 10
-
-
-def test_without_check_finite_nan_is_delivered():
-    envs = CountingEnvs(LONG, {1: [Fault("nan_reward", step=3)]})
-    with collector(envs, envs_per_worker=2) as made:
-        assert made.next()["next", "reward"].isnan().sum() == 1
-
-
-class Later(nn.Module):
-    """Answers with something else from its third step on.
-
-    Args:
-        now, later: given the action, answer with this.
-    """
-
-    in_keys = ("observation",)
-
-    def __init__(self, now, later):
-        super().__init__()
-        self.now, self.later, self.calls = now, later, 0
-
-    def forward(self, observation):
-        self.calls += 1
-        action = torch.randint(3, observation.shape[:-1])
-        return (self.now if self.calls < 4 else self.later)(action)
-
-
-def refused(made, error, said):
-    with pytest.raises(error, match=said):
-        list(islice(made, 3))
-
-
-@pytest.mark.parametrize(
-    ("now", "later", "error", "said"),
-    [
-        (
-            lambda action: action,
-            lambda action: action + 0.7,
-            ValueError,
-            r"policy Later answered 'action' with .* dtype float32; at construction it had .* int64",
-        ),
-        (
-            lambda action: {"action": action},
-            lambda action: {"action": action, "value": action},
-            TypeError,
-            r"policy Later answered with dict of \['action', 'value'\], unlike at construction; .* \['action'\]",
-        ),
-    ],
-    ids=["a float action", "another output"],
-)
-def test_a_policy_that_answers_otherwise_in_the_middle_of_a_run_is_refused(now, later, error, said):
-    with collector(policy=Later(now, later)) as made:
-        refused(made, error, said)
 
 
 USES = {

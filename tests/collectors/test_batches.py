@@ -230,18 +230,6 @@ def test_recurrent_state_is_fed_back_and_zero_where_an_episode_begins(envs):
     assert td["is_init"].dtype == torch.bool
 
 
-def test_the_policy_gets_what_the_batch_holds():
-    seen = []
-
-    def policy(observation):
-        seen.append(observation.clone())
-        return torch.zeros(observation.shape[:-1], dtype=torch.int64)
-
-    batch = first_batch(policy=policy)
-    assert torch.equal(torch.stack(seen[1:], 1), batch["observation"])
-    assert torch.equal(seen[0], seen[1]), "the policy is tried once, on the first observation"
-
-
 def test_gradients_are_off_while_acting():
     def policy(observation):
         assert not torch.is_grad_enabled()

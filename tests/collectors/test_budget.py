@@ -59,22 +59,6 @@ def test_exactly_the_first_batches_are_random(frames, batches):
         assert set(batch.keys()) == set(got[0].keys())
 
 
-def test_random_frames_are_counted_in_polls_of_whole_episodes():
-    env = CountingEnvs(counting(5))
-    with collector(env, WithValue(), frames_per_batch=5, init_random_frames=10, trajs_per_batch=1) as made:
-        batches = [made.next() for _ in range(4)]
-    random = [not batch["action_log_prob"].any() for batch in batches]
-    assert random == [True, True, False, False]
-
-
-def test_reset_and_seeds_do_not_begin_the_random_batches_anew():
-    with collector(policy=WithValue(), init_random_frames=10) as made:
-        made.next()
-        made.reset()
-        made.set_seed(3)
-        assert made.next()["action_log_prob"].any()
-
-
 @pytest.mark.parametrize("layout", [None, "cat"])
 def test_padding_is_not_counted(layout):
     with collector(trajs_per_batch=3, traj_format=layout) as made:

@@ -245,18 +245,6 @@ def test_what_is_not_healed_inside_is_the_death_of_the_actor(build, inside, tmp_
     assert batches[-1]["action"].unique().tolist() == [3], "the newest weights reach the next life"
 
 
-def test_a_life_of_an_actor_begins_behind_all_lives_of_its_workers(build, tmp_path):
-    inner = [[Fault("exit", step=4)], [], [Fault("exit", step=13)], [], []]
-    script = lives(tmp_path, {1: inner})
-    collector = build("sync", sources=script.sources(2), collector_kwargs={"restarts": Restarts(1)})
-    batches = drawn(collector, 6)
-    while collector.collection.group.fleet.restarts == 0:
-        batches.append(collector.next())
-    batches += drawn(collector, 2)
-    check_lives(batches, WIDE)
-    assert collector.stats("both")["worker_1/life"] == 2
-
-
 # ---- arguments
 
 

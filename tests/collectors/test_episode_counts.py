@@ -2,32 +2,14 @@
 
 import pytest
 import torch
-from collector_toys import collector, counting
+from collector_toys import counting
 from fleet_toys import IDS, KINDS, MASK, drawn, fleet, numbered
 from writing_toys import FileBuffer
-
-from swath.testing import CountingEnvs
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
 SHORT = counting(3, 5, 1, 4)
 """Some episodes end in each fragment."""
-
-
-class Refuses:
-    """Post-processing, or a buffer, that raises once: when it is called for the time that is given."""
-
-    def __init__(self, at):
-        self.left, self.written = at, []
-
-    def __call__(self, td):
-        self.left -= 1
-        if self.left == 0:
-            raise LookupError("not this one")
-        return td
-
-    def extend(self, td):
-        self.written.append(self(td))
 
 
 def rows_of(batches):
@@ -81,23 +63,6 @@ def test_episodes_that_ended_in_what_was_collected_ahead_and_dropped_do_not_coun
         check_told(made.stats(), batches)
         batches += drawn(made, 3)
         check_told(made.stats(), batches)
-
-
-@pytest.mark.parametrize("kind", [None, *KINDS])
-def test_episodes_of_a_batch_that_post_processing_refuses_do_not_count(kind):
-    options = {"postproc": Refuses(2), "envs_per_worker": 2}
-    if kind is None:
-        made = collector(CountingEnvs(SHORT), **options)
-    else:
-        made = fleet(kind, numbered(counting=SHORT), backend="inline", **options)
-    with made:
-        batches = drawn(made, 1)
-        with pytest.raises(LookupError):
-            made.next()
-        stats = made.stats()
-        batches += drawn(made, 2)
-        assert stats["episodes"] == len(ended_in(batches[:1]))
-        assert made.stats()["episodes"] == sum(int(batch["next", "done"].sum()) for batch in batches)
 
 
 # ---- batches of whole episodes

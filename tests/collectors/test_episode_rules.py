@@ -135,16 +135,6 @@ def test_a_vector_env_that_cannot_reset_single_envs_says_so():
         assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
 
 
-def test_reset_of_some_drops_only_what_they_wait_with():
-    env = CountingEnvs(counting(4))
-    with collector(env, envs_per_worker=2, frames_per_batch=12, trajs_per_batch=1) as made:
-        made.next()  # of 12 frames 4 are delivered; a whole one and two halves wait
-        made.reset([0])
-        assert made.stats()["frames_discarded"] == 2
-        batches = [made.next() for _ in range(3)]
-    assert [batch["observation"][0, 0].tolist() for batch in batches] == [[1, 0, 0], [1, 1, 0], [0, 2, 0]]
-
-
 class Stop:
     def __init__(self, after):
         self.left = after
@@ -164,18 +154,6 @@ def test_an_interruptor_ends_a_fragment_early_and_masks_the_rest():
     assert batch[IDS].tolist() == [[0, 0, 0, -1, -1], [1, 1, 1, -1, -1]]
     assert not batch["observation"][~mask].any()
     assert not batch["next", "reward"][~mask].any()
-
-
-def test_after_an_interruption_the_episodes_go_on():
-    stop = Stop(3)
-    with collector(CountingEnvs(LONG), envs_per_worker=2, interruptor=stop, total_frames=16) as made:
-        made.next()
-        stop.left = 10**6
-        batch = made.next()
-        assert made.stats()["episodes"] == 0
-    assert ("collector", "mask") not in batch.keys(include_nested=True)
-    assert batch["observation"][0, :, 2].tolist() == [3, 4, 5, 6, 7]
-    assert batch[IDS].tolist() == [[0] * 5, [1] * 5]
 
 
 def test_worker_idx_is_in_the_ids_and_another_one_begins_episodes():

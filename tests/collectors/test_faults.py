@@ -4,14 +4,9 @@ import logging
 
 import pytest
 import torch
-from collector_toys import LONG, Counts, collector, counting, raising
-from fleet_toys import fleet
-from gymnasium.vector import AutoresetMode
+from collector_toys import LONG, collector, counting, raising
 
-from counting_vector import CountingVectorEnv
 from swath import Collector, MultiSyncCollector
-from swath.errors import BadAnswer
-from swath.seeds import derive
 from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
 IDS = ("collector", "traj_ids")
@@ -95,38 +90,6 @@ def test_with_reset_only_that_env_begins_another_episode():
     assert (stats["env_errors"], stats["fragments_lost"], stats["frames"]) == (1, 0, 16)
 
 
-@pytest.mark.parametrize("place", [None, "process"])
-def test_an_observation_of_another_shape_is_forgiven_as_an_exception_is(place):
-    """The one is told as the other is, row by row."""
-    batches, told = {}, {}
-    for kind in ("raise", "shape"):
-        sources = [raising(kind=kind)] * (1 if place is None else 2)
-        options = {"envs_per_worker": 2, "on_env_error": "reset"}
-        with (
-            collector(*sources, frames_per_batch=16, **options)
-            if place is None
-            else fleet(sources=sources, frames_per_batch=32, backend=place, **options)
-        ) as made:
-            batches[kind] = made.next()
-            stats = made.stats()
-            told[kind] = {name: stats[name] for name in ("env_errors", "fragments_lost", "frames", "restarts")}
-    for key in ("observation", ("next", "observation"), ("next", "truncated"), ("next", "done"), IDS):
-        assert torch.equal(batches["raise"][key], batches["shape"][key])
-    assert told["raise"] == told["shape"]
-    assert told["shape"]["env_errors"] == (1 if place is None else 2)
-
-
-def test_an_observation_of_another_shape_raises_with_the_env_that_returned_it():
-    with collector(raising(kind="shape"), envs_per_worker=2) as made:
-        with pytest.raises(
-            BadAnswer, match=r"returned an observation of shape \(4,\) .* its observation space"
-        ) as caught:
-            made.next()
-        assert caught.value.__notes__ == ["raised by env 1 (seed None) of worker 0 (life 0, policy version 0)"]
-        assert made.stats()["env_errors"] == 1
-        assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
-
-
 def test_an_episode_whose_last_good_row_was_delivered_ends_without_a_mark():
     with collector(raising(step=6), envs_per_worker=2, on_env_error="reset", max_frames_per_traj=100) as made:
         td = drawn(made, 2)
@@ -153,73 +116,6 @@ def test_three_failures_in_a_row_are_raised():
         assert len(caught.value.__notes__) == 1
         assert made.stats()["env_errors"] == 3
         assert made.next().shape == (2, 5)
-
-
-BEGUN = {
-    "reset()": ({}, lambda made: made.reset()),
-    "set_seed()": ({}, lambda made: made.set_seed(3)),
-    "reset_at_each_iter": ({"reset_at_each_iter": True}, lambda made: None),
-}
-
-
-@pytest.mark.parametrize(("options", "begin"), BEGUN.values(), ids=BEGUN)
-def test_envs_that_raise_when_all_begin_anew_are_asked_again_too(options, begin):
-    faults = {1: [Fault("raise_at_reset", episode=1, times=5)]}
-    with collector(CountingEnvs(LONG, faults), envs_per_worker=2, on_env_error="reset", **options) as made:
-        if not options:
-            made.next()
-        with pytest.raises(EnvBroke, match="env 1 raised at the reset of episode 1"):  # the third time
-            begin(made), made.next()
-        begin(made)
-        assert made.next()["observation"][1, :, 1].tolist() == [1] * 5
-        assert made.stats()["frames_discarded"] == 0
-
-
-@pytest.mark.parametrize("seeded", [False, True])
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_a_vector_env_that_raises_when_all_begin_anew_is_rebuilt(mode, seeded):
-    built = []
-
-    def env():
-        faults = {} if built else {1: [Fault("raise_at_reset", episode=1)]}
-        built.append(CountingVectorEnv(2, LONG, autoreset_mode=mode, faults=faults))
-        return built[-1]
-
-    with collector(env, on_env_error="reset") as made:
-        made.next()
-        if seeded:
-            made.set_seed(3)
-        else:
-            made.reset()
-        assert made.next()["observation"][..., 2].tolist() == [list(range(5))] * 2
-        assert made.stats()["env_errors"] == 1
-    assert len(built) == 2
-    assert built[1].envs[0].seeds[-1] == (derive(3, "env") if seeded else None), "which gives all envs theirs"
-
-
-def test_a_recurrent_policy_forgets_the_broken_episode():
-    with collector(raising(), Counts(), envs_per_worker=2, frames_per_batch=16, on_env_error="reset") as made:
-        batch = made.next()
-    assert torch.equal(batch["hidden"], batch["observation"][..., 2:])
-    assert batch["is_init"][1, :, 0].nonzero().flatten().tolist() == [0, 3]
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_a_vector_env_is_rebuilt_as_a_whole(mode):
-    built = []
-
-    def env():
-        faults = {} if built else {1: [Fault("raise", step=4)]}
-        built.append(CountingVectorEnv(2, counting(9), autoreset_mode=mode, faults=faults))
-        return built[-1]
-
-    with collector(env, frames_per_batch=16, on_env_error="reset") as made:
-        batch = made.next()
-        assert made.stats()["env_errors"] == 1
-    assert batch["observation"][..., 2].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]] * 2
-    assert batch["next", "truncated"][..., 0].nonzero().tolist() == [[0, 2], [1, 2]]
-    assert batch[IDS][:, 2:4].tolist() == [[0, 2], [1, 3]]
-    assert [one.closed for one in built] == [True, True]
 
 
 # ---- restart

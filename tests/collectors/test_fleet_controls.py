@@ -89,25 +89,6 @@ def test_a_reset_during_a_draw_is_obeyed_by_it(gate):
         assert collector.stats()["frames_discarded"] == 20
 
 
-def test_a_worker_that_is_away_while_seeds_are_set_begins_with_them(tmp_path, gate):
-    first = tmp_path / "first"
-
-    def comes_back_slowly():
-        if first.exists():
-            gate.go_through()
-            return CountingEnv(0, LONG)
-        first.touch()
-        return CountingEnv(0, LONG, [Fault("exit", step=2)])
-
-    with fleet("async", [comes_back_slowly, CountingEnvs(LONG, first=1)], envs_per_worker=1) as collector:
-        drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
-        gate.await_arrival()
-        collector.set_seed(8)
-        gate.open()
-        seeds = collector.get_distant_attr("env.seeds[-1]")
-    assert len(set(seeds) - {None}) == 2
-
-
 # ---- reaching into workers
 
 
@@ -327,17 +308,6 @@ def test_collection_in_the_background_can_be_paused(kind, place):
     check_lives(buffer.written, LONG)
     actions = [td["action"].unique().tolist() for td in buffer.written]
     assert actions == sorted(actions)
-
-
-def test_deaths_are_healed_in_the_background(tmp_path):
-    sources = Lives(tmp_path, {0: [[Fault("kill", step=7)]], 1: [[Fault("exit", step=3)]]}, 2, LONG).sources(2)
-    buffer = Memory()
-    with fleet("async", sources, replay_buffer=buffer, total_frames=400) as collector:
-        collector.start()
-        collector._background._thread.join(60)
-        assert collector.stats()["restarts"] == 2
-    assert buffer.frames == 400
-    check_lives(buffer.written, LONG)
 
 
 def test_publishing_and_control_calls_work_while_others_draw():

@@ -3,7 +3,6 @@
 import pytest
 from fleet_toys import AT_ONCE, IDS, KINDS, MASK, PLACES, drawn, drawn_until, fleet, numbered
 
-from swath import Restarts
 from swath.testing import Counting, CountingEnvs, EnvBroke, Fault, Lives, Script, check_counted
 from swath.workers.tickets import Received
 
@@ -95,29 +94,6 @@ def test_episodes_have_no_holes_when_fragments_are_lost(kind, prefetch, monkeypa
         batches = drawn(collector, 20)
         stats = collector.stats()
     assert stats["fragments_lost"] == 10
-    check_whole(batches, LONGER)
-
-
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_episodes_have_no_holes_where_workers_gave_fragments_to_others(kind, prefetch):
-    with fleet(kind, numbered(counting=LONGER), trajs_per_batch=2, prefetch=prefetch, backend="inline") as collector:
-        batches = []
-        for _ in range(20):
-            batches += drawn(collector, 1)
-            collector.map_fn("next")
-        stats = collector.stats()
-    check_whole(batches, LONGER)
-    assert stats["frames"] + stats["frames_discarded"] <= stats["worker_frames"]
-
-
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("frames", [30, [4, 10, 16]], ids=str)
-def test_episodes_have_no_holes_when_others_stand_in(frames, prefetch, tmp_path):
-    sources = Lives(tmp_path, {1: [[Fault("exit", episode=2, step=3)]]}, 2, LONGER).sources(3)
-    options = {"frames_per_batch": frames, "cat_results": -1, "restarts": Restarts(0), "min_workers": 1}
-    with fleet(sources=sources, trajs_per_batch=2, prefetch=prefetch, backend="inline", **options) as collector:
-        batches = drawn_until(collector, lambda _: collector.stats()["workers_lost"] == 1) + drawn(collector, 20)
     check_whole(batches, LONGER)
 
 

@@ -11,7 +11,6 @@ from fleet_toys import (
     KINDS,
     LONG,
     PLACES,
-    Held,
     InThread,
     Level,
     drawn,
@@ -19,7 +18,6 @@ from fleet_toys import (
     fleet,
     level,
     made_by,
-    numbered,
 )
 
 from swath import Restarts
@@ -30,9 +28,7 @@ from swath.testing import (
     CountingEnvs,
     Fault,
     Lives,
-    Script,
     by_life,
-    check_counted,
     check_lives,
 )
 from swath.workers.tickets import Received
@@ -285,21 +281,6 @@ def test_a_replacement_whose_policy_takes_other_weights_is_not_used(tmp_path):
 # ---- the env raises
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_with_reset_only_that_env_begins_another_episode(kind):
-    sources = [CountingEnvs(LONG, {1: [Fault("raise", every=7)]}), CountingEnvs(LONG, first=2)]
-    with fleet(kind, sources, on_env_error="reset") as collector:
-        batches = drawn_until(collector, lambda batch: batch["observation"][..., 1].any()) + drawn(collector, 4)
-        stats = collector.stats()
-    check_lives(batches, LONG)
-    ours = by_life(batches)
-    assert set(ours) <= {(0, 0), (1, 0)}
-    errors = int(ours[0, 0]["observation"][1, -1, 1])
-    assert 0 < errors <= stats["env_errors"]
-    assert ours[0, 0]["observation"][0, :, 1].unique().tolist() == [0]
-    assert (stats["restarts"], stats["fragments_lost"], stats["frames_discarded"]) == (0, 0, 0)
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_with_restart_the_worker_is_replaced(place, tmp_path, caplog):
     sources = lives(tmp_path, {0: [{1: [Fault("raise", step=7)]}]})
@@ -408,44 +389,3 @@ def test_a_fragment_that_its_store_has_lost_is_asked_for_again(kind, monkeypatch
 
 
 # ---- interrupts
-
-
-def test_an_interrupt_leaves_the_draw_and_the_collector_usable(gate):
-    sources = [lambda: Held(gate, at=3), CountingEnvs(LONG, first=1)]
-    with fleet(sources=sources, envs_per_worker=1) as collector:
-        main = InThread(gate.await_arrival)
-        interrupting = InThread(lambda: main.join() and os.kill(os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            collector.next()
-        interrupting.join()
-        gate.open()
-        batches = drawn(collector, 3)
-        stats = collector.stats()
-    check_lives(batches, LONG, gaps=stats["frames_discarded"] > 0)  # it may have come in the midst of asking
-    assert stats["worker_frames"] == stats["frames"] + stats["frames_discarded"]
-
-
-WHOLE = {"trajs_per_batch": 1, "traj_format": "cat"}
-
-
-@pytest.mark.parametrize("whole", [{}, WHOLE], ids=["as they come", "whole episodes"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_fragment_that_belongs_to_no_request_is_counted_and_its_episodes_are_not_whole(kind, whole):
-    """Ctrl-C in the midst of asking leaves such a fragment."""
-    counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
-    options = {"prefetch": 0, "backend": "inline", "frames_per_batch": 10, **whole}
-    with fleet(kind, numbered(1, counting=counting), **options) as collector:
-        collector.next()
-        collection = collector.collection
-        with collection.group.lock:
-            del collection.group.out[collection.group.ask(0, collection.group.next_for(0))]
-        batches = drawn(collector, 5)
-        stats = collector.stats()
-    if whole:
-        for batch in batches:
-            assert batch.shape == (13,)
-            check_counted(batch.unsqueeze(0), counting)
-        assert stats["frames_discarded"] > 10, "its frames, and those that their episodes had before"
-    else:
-        check_lives(batches, counting, gaps=True)
-        assert (stats["frames"], stats["frames_discarded"], stats["worker_frames"]) == (60, 10, 70)

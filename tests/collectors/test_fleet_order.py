@@ -1,7 +1,5 @@
 """In which order workers are asked and served, and with which weights."""
 
-from contextlib import suppress
-
 import pytest
 from fleet_toys import (
     KINDS,
@@ -18,7 +16,7 @@ from fleet_toys import (
     numbered,
 )
 
-from swath.testing import CountingEnvs, EnvBroke, Fault, by_worker, check_lives
+from swath.testing import CountingEnvs, check_lives
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -62,19 +60,3 @@ def test_weights_are_those_of_the_moment_when_a_worker_is_asked(kind, prefetch, 
         collector.update_policy_weights_(level(1))
         assert collector.next()[VERSION].unique().tolist() == [version]
         assert collector.next()[VERSION].unique().tolist() == [1]
-
-
-@pytest.mark.parametrize("prefetch", [0, 1, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_a_worker_makes_comes_in_the_order_in_which_it_was_made_whatever_is_lost(kind, prefetch):
-    faults = {env: [Fault("raise", every=every)] for env, every in enumerate((8, 31, 23, 29))}
-    sources = [CountingEnvs(LONG, faults, first) for first in (0, 2)]
-    batches = []
-    with fleet(kind, sources, prefetch=prefetch, backend="inline") as collector:
-        while len(batches) < 12:
-            with suppress(EnvBroke):
-                batches.append(collector.next())
-    check_lives(batches, LONG, gaps=True)
-    for td in by_worker(batches):
-        for env in td["observation"]:
-            assert env.tolist() == sorted(env.tolist())

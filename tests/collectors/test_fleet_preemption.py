@@ -4,10 +4,10 @@ import threading
 
 import pytest
 from collector_toys import Memory
-from fleet_toys import IDS, LONG, MASK, Held, InThread, drawn, fleet, numbered
+from fleet_toys import IDS, LONG, MASK, Held, InThread, drawn, fleet
 
 from swath.collectors.fragments import Fragments
-from swath.testing import Counting, Script, check_counted, check_lives
+from swath.testing import check_lives
 from toys import Gate
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -83,19 +83,6 @@ def test_thresholds_of_nothing_and_all(threshold, shares):
         batches = drawn(collector, 3)
     assert {count for batch in batches for count in batch[MASK].sum(-1).reshape(-1).tolist()} == {shares}
     check_lives(batches, LONG)
-
-
-@pytest.mark.parametrize("prefetch", [0, 2])
-def test_whole_episodes_of_fragments_that_were_ended(prefetch):
-    counting = Counting(script=Script(lengths=(3, 5, 1, 4), endings=("terminated",)))
-    options = {"preemptive_threshold": 0.5, "trajs_per_batch": 2, "traj_format": "cat", "prefetch": prefetch}
-    with fleet(sources=numbered(3, counting=counting), frames_per_batch=30, backend="inline", **options) as collector:
-        batches = drawn(collector, 10)
-    for batch in batches:
-        for episode in batch.split([int(n) for n in batch[IDS].unique_consecutive(return_counts=True)[1]]):
-            check_counted(episode.unsqueeze(0), counting)
-            assert episode["observation"][0, 2] == 0
-            assert episode["next", "done"][-1]
 
 
 # ---- and deaths

@@ -24,24 +24,6 @@ def test_exactly_the_first_batches_asked_for_are_random(kind, place):
         assert list(map(is_random, batches)) == [True] * 3 + [False] * 3
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_random_batch_that_is_lost_is_random_again(kind, tmp_path):
-    flag = tmp_path / "first"
-
-    def breaks_once():
-        if not flag.exists():
-            flag.touch()
-            raise ArithmeticError("once")
-
-    options = {"init_random_frames": 10, "pre_collect_hook": breaks_once, "backend": "inline"}
-    with fleet(kind, policy=Level(2), **options) as collector:
-        with pytest.raises(ArithmeticError):
-            collector.next()
-        randomly = list(map(is_random, drawn(collector, 4)))
-    assert sum(randomly) == 1
-    assert kind == "async" or randomly[0], "the fragment of the other worker is there, and the lost one asked for anew"
-
-
 @pytest.mark.parametrize("prefetch", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_much_is_random_whoever_dies(kind, prefetch, tmp_path):

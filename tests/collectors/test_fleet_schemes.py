@@ -1,8 +1,6 @@
 """Schemes of collectors with many workers: which models can be updated, and where weights come from."""
 
-import gc
 import threading
-import weakref
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from weight_toys import EVERYWHERE, acted, counting_env, multi, weights
 from swath import (
     Collector,
     NoWeightSyncScheme,
-    RemoteModuleWeightUpdater,
     SharedMemWeightSyncScheme,
 )
 from swath.errors import Closed
@@ -40,12 +37,6 @@ BAD = {
 def test_bad_schemes_are_refused_before_anything_starts(arguments, error, message):
     with pytest.raises(error, match=message):
         multi(Always(1), **arguments)
-
-
-def test_one_scheme_for_two_models_is_refused():
-    scheme = SharedMemWeightSyncScheme()
-    with pytest.raises(ValueError, match="one scheme for several models"):
-        multi(Always(1), weight_sync_schemes={"policy": scheme, "critic": scheme})
 
 
 def test_known_models_are_the_policy_and_those_of_the_schemes():
@@ -169,16 +160,3 @@ def test_a_collector_in_this_process_takes_no_sending_schemes():
         Collector(
             counting_env, Always(1), frames_per_batch=4, weight_sync_schemes={"policy": SharedMemWeightSyncScheme()}
         )
-
-
-def test_neither_updaters_nor_schemes_keep_a_forgotten_collector_alive():
-    scheme, updater = SharedMemWeightSyncScheme(), RemoteModuleWeightUpdater()
-    made = multi(policy=Always(1), weight_updater=updater)
-    scheme.init_on_sender(model_id="policy", context=made)
-    here = weakref.ref(made)
-    del made
-    gc.collect()
-    assert here() is None
-    assert updater.collector is scheme.context is None
-    with pytest.raises(Closed, match="the collector of this scheme is gone"):
-        scheme.send(weights(1))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from collector_toys import Memory, collector, counting, first_batch
+from collector_toys import Memory, collector, counting
 from torch import nn
 
 from swath.testing import CountingEnvs
@@ -99,23 +99,6 @@ def test_hooks_can_be_read_and_replaced_while_alive():
         with pytest.raises(TypeError, match="post_collect_hook is of type int"):
             made.post_collect_hook = 3
     assert len(log.calls) == 2
-
-
-def test_what_is_not_replaced_stays():
-    log = Log()
-    with collector(postproc=log.postproc, pre_collect_hook=log.before) as made:
-        assert made.pre_collect_hook == log.before
-        made.post_collect_hook = log.after
-        assert "added" in made.next()
-    assert log.names == ["before", "postproc", "after"]
-
-
-def test_private_observations_are_not_delivered():
-    from gymnasium import spaces
-
-    like = counting(5, observation=spaces.Dict({"_seen": spaces.Box(0, 2**20, (3,)), "x": spaces.Box(0, 2**20, (3,))}))
-    batch = first_batch(CountingEnvs(like), envs_per_worker=2)
-    assert set(batch["next"].keys()) == {"x", "reward", "done", "terminated", "truncated"}
 
 
 # ---- replay buffers

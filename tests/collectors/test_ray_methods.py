@@ -12,8 +12,7 @@ from gymnasium import spaces
 from swath import RayCollector
 from swath.collectors import ray_collector as face
 from swath.errors import Closed, PlacementFailed
-from swath.seeds import derive
-from swath.testing import ENDLESS, Counting, CountingEnvs, EnvBroke, Fault, Script, check_lives, same_data
+from swath.testing import ENDLESS, Counting, CountingEnvs, EnvBroke, Fault, Script, check_lives
 from toys import Gate
 
 WIDE = Counting(action_space=spaces.Discrete(1000), script=Script(lengths=(ENDLESS,)))
@@ -139,14 +138,6 @@ def test_those_that_are_not_ready_in_time_are_not_added(build, tmp_path):
     assert collector.next().shape == (2, 2, 6)
 
 
-def test_added_actors_have_seeds_of_their_own_and_as_if_they_had_been_there(build):
-    grown = build(sources=["CartPole-v1"] * 2, seed=3, frames_per_batch=24)
-    grown.add_collectors("CartPole-v1", 2)
-    flat = build(sources=["CartPole-v1"] * 3, seed=3, frames_per_batch=24)
-    for _ in range(3):
-        same_data(grown.next(), flat.next())
-
-
 # ---- state
 
 
@@ -237,15 +228,6 @@ def test_async_shutdown_leaves_the_event_loop_to_others(build, tmp_path):
 
     asyncio.run(both())
     assert gone.is_set()
-
-
-def test_ids_and_seeds_follow_the_index_of_the_whole(build):
-    collector = build(sources=["CartPole-v1"] * 2, seed=3)
-    with pytest.raises(RuntimeError, match="never set"):
-        collector.worker_idx  # noqa: B018  it raises
-    collector.worker_idx = 2
-    assert set(made_by(collector.next())) == {4, 5}
-    assert collector.set_seed(3) == derive(3, "next")
 
 
 def test_a_closed_collector_says_so(build):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from collector_toys import Always
 from tensordict import TensorDict
-from weight_toys import VERSION, acted, counting_env, multi, multi_async, weights
+from weight_toys import acted, counting_env, multi, multi_async, weights
 
 import ray_cluster
 from swath import NoWeightSyncScheme, RayCollector, RayWeightSyncScheme, RayWeightUpdater
@@ -144,24 +144,6 @@ def test_what_failed_at_an_actor_is_raised_by_the_next_push(collector, ray):
     updater.push_weights(weights(1))
 
 
-def test_actors_take_weights_directly_and_stamp_them_with_negative_versions(collector):
-    updater = RayWeightUpdater(TensorDict(weights(2)), collector.remote_collectors)
-    updater.push_weights()
-    rows = acted(collector)
-    assert [action for action, _ in rows] == [2, 2]
-    assert all(version < 0 for _, version in rows)
-
-
-def test_updates_ride_along_with_an_updater_and_without(collector):
-    assert collector.weight_updater is None
-    collector.update_policy_weights_(weights(0))
-    version = collector.policy_version
-    assert acted(collector) == [(0, version), (0, version)]
-    collector.weight_updater = RayWeightUpdater(TensorDict(weights(2)), collector.remote_collectors)
-    collector.update_policy_weights_()
-    assert acted(collector) == [(2, version + 1), (2, version + 1)]
-
-
 def test_handles_answer_what_is_public_and_nothing_else(collector, ray):
     first, second = collector.remote_collectors
     assert collector.remote_collectors is not collector.remote_collectors
@@ -194,19 +176,3 @@ def test_an_actor_takes_schemes_of_the_collector_that_built_it_and_no_others(col
     assert [action for action, _ in acted(collector)] == [2, 2]
     with pytest.raises(RuntimeError, match=r"pass weights to update_policy_weights_\(\) of its handle"):
         ray.get(actor.register_scheme_receiver.remote({"policy": RayWeightSyncScheme()}))
-
-
-def test_a_collector_of_this_process_follows_a_collector_on_ray(collector):
-    with multi(Always(1), weight_recv_schemes={"policy": copy.copy(SCHEME)}) as follower:
-        collector.update_policy_weights_(weights(2))
-        assert follower.next()["action"].unique().tolist() == [2]
-
-
-def test_an_interval_on_ray_publishes_before_a_worker_uses_a_version_for_too_long(ray):
-    policy = Always(0)
-    made = RayCollector(counting_env, policy, frames_per_batch=N_FRAMES, max_weight_update_interval=2)
-    with made:
-        versions = []
-        for _ in range(4):
-            versions += made.next()[VERSION].unique().tolist()
-        assert versions == [0, 0, 1, 1]

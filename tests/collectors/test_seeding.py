@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from collector_toys import LONG, WithValue, collector
+from collector_toys import WithValue, collector
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode
 from torch import nn
@@ -104,23 +104,6 @@ def test_without_a_seed_envs_keep_the_state_of_their_maker():
         assert torch.equal(one.next()["next", "done"], other.next()["next", "done"])
         assert one.env.seeds[:2] == [11, None]
         assert set(one.env.seeds[2:]) <= {None}
-
-
-def test_every_env_has_a_seed_of_its_own():
-    envs = CountingEnvs(LONG)
-    with collector(envs, envs_per_worker=5, worker_idx=2, seed=4):
-        seeds = [env.seeds[-1] for env in envs.made]
-    assert seeds == [derive(4, "env", 10 + i) for i in range(5)]
-    assert len(set(seeds)) == 5
-
-
-def test_a_static_seed_is_given_to_every_env_and_returned():
-    envs = CountingEnvs(DRAWN)
-    with collector(envs, envs_per_worker=3, frames_per_batch=60) as made:
-        assert made.set_seed(21, static_seed=True) == 21
-        assert [env.seeds[-1] for env in envs.made] == [21] * 3
-        done = made.next()["next", "done"]
-    assert torch.equal(done[0], done[1])
 
 
 def test_the_seed_that_is_returned_goes_on_without_overlap():

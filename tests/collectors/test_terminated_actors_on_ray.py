@@ -5,7 +5,7 @@ import signal
 from functools import partial
 
 import pytest
-from fleet_toys import KINDS, LONG, Held, InThread, Level, drawn, drawn_until, fleet, made_by
+from fleet_toys import LONG, Held, InThread, Level, drawn, drawn_until, fleet, made_by
 
 from swath.testing import CountingEnv, check_lives
 from toys import Gate
@@ -35,10 +35,9 @@ def terminate(path, worker):
     os.kill(int((path / str(worker)).read_text()), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_busy_actor_that_is_terminated_is_replaced(kind, sources, tmp_path, gate):
-    options = {"envs_per_worker": 1, "frames_per_batch": 10 if kind == "sync" else 5}
-    with fleet(kind, sources, Level(), backend="ray", **options) as collector:
+def test_a_busy_actor_that_is_terminated_is_replaced(sources, tmp_path, gate):
+    options = {"envs_per_worker": 1, "frames_per_batch": 5}
+    with fleet("async", sources, Level(), backend="ray", **options) as collector:
         drawing = InThread(drawn_until, collector, lambda batch: 1 in made_by(batch))
         gate.await_arrival()
         terminate(tmp_path, 1)

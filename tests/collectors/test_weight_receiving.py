@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from collector_toys import Always, InThread, Signalling, collector
+from collector_toys import Always, Signalling, collector
 from weight_toys import EVERYWHERE, VERSION, acted, multi, multi_async, weights
 
 from swath import NoWeightSyncScheme, SharedMemWeightSyncScheme
@@ -137,16 +137,6 @@ def test_a_sender_that_is_gone_is_an_error_of_the_draw_and_iteration_can_go_on(m
 
 
 @EITHER
-def test_several_threads_may_receive_at_once(make, sender):
-    with make(policy=Always(1), weight_recv_schemes={"policy": copy.copy(sender)}) as made:
-        for version in range(1, 6):
-            sender.send(weights(version % 3))
-            threads = [InThread(made.receive_weights) for _ in range(4)]
-            assert [thread.join().error for thread in threads] == [None] * 4
-            assert shown(made) == ([version % 3], [version]), "what is newer comes once"
-
-
-@EITHER
 def test_how_weights_are_applied_can_be_overridden(make):
     class Doubles(SharedMemWeightSyncScheme):
         def apply_weights(self, weights, inplace=True):
@@ -181,23 +171,6 @@ def test_an_id_can_be_a_path_and_all_that_is_new_is_one_version(make):
             assert isinstance(made.get_model(PATH), torch.nn.Linear)
             with pytest.raises(KeyError, match="no model"):
                 made.update_policy_weights_(net, model_id=PATH)
-
-
-class Unfit(SharedMemWeightSyncScheme):
-    def apply_weights(self, weights, inplace=True):
-        raise OSError("not these")
-
-
-@EITHER
-def test_an_error_of_one_receiver_loses_nothing_of_the_others(make):
-    with sending(policy=TwoNets()) as full, sending(Unfit(sync=False), TwoNets(), model_id=PATH) as part:
-        readers = {PATH: copy.copy(part), "policy": copy.copy(full)}
-        with make(policy=TwoNets(), weight_recv_schemes=readers) as made:
-            full.send(TwoNets().state_dict() | weights(2))
-            part.send(torch.nn.Linear(1, 1))
-            with pytest.raises(OSError, match="not these"):
-                made.next()
-            assert shown(made) == ([2], [1])
 
 
 def test_chains_of_collectors_need_no_further_call():
@@ -250,20 +223,3 @@ def test_they_count_as_newest_for_staleness():
         made.map_fn("update_policy_weights_", [(weights(2),)])
         assert acted(made) == [(2, -1)]
         assert made.stats()["batches_dropped"] == 0
-
-
-def test_a_worker_wants_weights():
-    with multi(Always(1)) as made, pytest.raises(ValueError, match="no weights are given to a worker"):
-        made.map_fn("update_policy_weights_", [(), ()])
-
-
-@pytest.mark.parametrize("backend", ["inline", "process"])
-def test_a_worker_takes_schemes_of_the_collector_that_built_it_and_no_others(backend, sender):
-    mine = SharedMemWeightSyncScheme()
-    with multi(Always(1), backend=backend, weight_sync_schemes={"policy": mine}) as made:
-        made.map_fn("register_scheme_receiver", [({"policy": copy.copy(mine)},), ({"policy": NoWeightSyncScheme()},)])
-        made.update_policy_weights_(weights(2))
-        made.map_fn("receive_weights", [(), ()])
-        assert acted(made) == [(2, 1), (2, 1)]
-        with pytest.raises(RuntimeError, match=r"pass weights to update_policy_weights_\(\) of its handle"):
-            made.map_fn("register_scheme_receiver", [({"policy": copy.copy(sender)},)] * 2)

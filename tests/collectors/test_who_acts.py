@@ -4,12 +4,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from collector_toys import BOX, Always, InThread, Mode, collector, first_batch
+from collector_toys import Always, InThread, Mode, collector, first_batch
 from gymnasium import spaces
 from tensordict import TensorDictBase
 from tensordict.nn import (
-    ProbabilisticTensorDictModule,
-    ProbabilisticTensorDictSequential,
     TensorDictModule,
 )
 from tensordict.nn.probabilistic import interaction_type
@@ -18,7 +16,7 @@ from torch import nn
 from counting_vector import CountingVectorEnv
 from swath import Collector, ExplorationType
 from swath.errors import NoEffectWarning
-from swath.testing import Counting, CountingEnv, CountingEnvs
+from swath.testing import Counting, CountingEnv
 
 ACTION = torch.zeros(2, dtype=torch.int64)
 
@@ -45,32 +43,6 @@ def test_the_exploration_type_is_passed_if_the_signature_has_it(name, spelling):
 def test_a_type_that_the_policy_does_not_take_is_warned_of(policy):
     with pytest.warns(NoEffectWarning, match="exploration_type=MODE has no effect here"):
         collector(policy=policy, exploration_type="mode").shutdown()
-
-
-def normal():
-    return ProbabilisticTensorDictSequential(
-        TensorDictModule(
-            lambda observation: (torch.full((2, 2), 0.25), torch.ones(2, 2)),
-            in_keys=["observation"],
-            out_keys=["loc", "scale"],
-        ),
-        ProbabilisticTensorDictModule(
-            in_keys=["loc", "scale"],
-            out_keys=["action"],
-            distribution_class=torch.distributions.Normal,
-            return_log_prob=True,
-        ),
-    )
-
-
-def test_two_collectors_never_see_each_others_exploration():
-    with (
-        collector(policy=Mode(), exploration_type="mode") as one,
-        collector(policy=normal(), env=CountingEnvs(Counting(action_space=BOX)), envs_per_worker=2) as _,
-    ):
-        one.next()
-        assert interaction_type() is None
-        assert one.policy.told is ExplorationType.MODE
 
 
 class Seeing(nn.Module):

@@ -11,7 +11,6 @@ from fleet_toys import (
     IDS,
     KINDS,
     LONG,
-    InThread,
     Level,
     Notebook,
     fleet,
@@ -20,7 +19,6 @@ from fleet_toys import (
 from writing_toys import FileBuffer, Itself, Mishap, same_writes
 
 from plain import plain
-from swath.errors import Closed
 from swath.testing import CountingEnvs, check_lives
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -116,21 +114,6 @@ def test_each_worker_writes_its_whole_episodes_flat(kind, options, count, tmp_pa
     assert 120 <= settled(collector)["frames"] == buffer.frames
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_episodes_have_no_holes_where_workers_gave_fragments_to_others(kind, tmp_path):
-    buffer = FileBuffer(tmp_path)
-    sources = [CountingEnvs(counting(13, 7, 9), first=2 * worker) for worker in range(2)]
-    with fleet(kind, sources, backend="inline", replay_buffer=buffer, **WHOLE) as collector:
-        for _ in range(20):
-            collector.next()
-            collector.map_fn("next")
-        settled(collector)
-    for batch in buffer.written:
-        before, after = batch["observation"], batch["next", "observation"]
-        goes_on = ~batch["next", "done"][:-1, 0]
-        assert torch.equal(after[:-1][goes_on], before[1:][goes_on])
-
-
 def test_post_processing_and_hooks_run_in_the_worker(tmp_path):
     note, buffer = Notebook(tmp_path / "notes"), FileBuffer(tmp_path / "buffer")
 
@@ -192,13 +175,6 @@ def test_a_client_that_cannot_write_is_refused():
         fleet(replay_buffer=Odd(object()), backend="inline")
 
 
-def test_a_client_that_cannot_travel_is_refused():
-    locked = Memory()
-    locked.lock = threading.Lock()
-    with pytest.raises(TypeError, match="lock"):
-        fleet(replay_buffer=Odd(locked))
-
-
 # ---- when things go wrong
 
 
@@ -240,32 +216,6 @@ def test_episodes_that_wait_in_a_worker_that_dies_are_counted(kind, tmp_path):
     assert (stats["restarts"], stats["frames_discarded"] > 0) == (1, True)
     for td in buffer.written:
         assert set(td[IDS].unique(return_counts=True)[1].tolist()) <= {3, 5, 2}
-
-
-def test_an_interrupt_while_a_worker_writes_loses_nothing(gate, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("wait", entries=0, client=1, gate=gate))
-    with fleet(replay_buffer=buffer, total_frames=60) as collector:
-        arrived = InThread(gate.await_arrival)
-        interrupting = InThread(lambda: arrived.join() and os.kill(os.getpid(), signal.SIGINT))
-        with pytest.raises(KeyboardInterrupt):
-            collector.next()
-        interrupting.join()
-        gate.open()
-        assert list(collector) == [None] * 3
-    assert settled(collector)["frames"] == buffer.frames
-    assert buffer.frames in (60, 70), "one fragment more, if the interrupt came while it was asked for"
-
-
-def test_a_shutdown_while_a_worker_writes_counts_what_was_written(gate, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("wait", entries=0, client=1, gate=gate))
-    collector = fleet(replay_buffer=buffer)
-    drawing = InThread(collector.next)
-    gate.await_arrival()
-    closing = InThread(collector.shutdown)
-    assert isinstance(drawing.join().error, Closed)
-    gate.open()
-    closing.join()
-    assert settled(collector)["frames"] == buffer.frames >= 10, "that of the other worker may have been ended"
 
 
 # ---- after a reset

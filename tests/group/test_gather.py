@@ -96,14 +96,15 @@ def group_of(stage, left=0, survival=None):
 
 def drawn(gather, group):
     """What comes next; it is closed."""
-    requests = gather.next(lambda: False)
-    if requests is not None:
-        with group.lock:
-            gather.ask_ahead()
-            gather.done()
-            for request in requests:
-                group.close(request)
-    return requests
+
+    def use(requests):
+        gather.ask_ahead()
+        gather.done()
+        for request in requests:
+            group.close(request)
+        return requests
+
+    return gather.next(lambda: False, use)
 
 
 ALL_FATES = FATES | {
@@ -240,26 +241,31 @@ def test_a_draw_that_is_interrupted_ends_and_the_next_goes_on(kind):
     gather = kind(group, 0)
     stop = iter([False, True, True])
     with pytest.raises(Closed):
-        gather.next(lambda: next(stop, True))
+        gather.next(lambda: next(stop, True), list)
     assert drawn(gather, group) is not None
 
 
 def test_what_is_lost_between_here_and_there_is_asked_for_again():
     group = group_of(Scripted(), 1)
     gather = InOrder(group, 0)
-    requests = gather.next(lambda: False)
-    with group.lock:
+    first = []
+
+    def lose_one(requests):
+        if first:
+            return requests
+        first.extend(requests)
         group.close(requests[1])
-        gather.put_back([requests[1]])
-    again = drawn(gather, group)
-    assert [one is other for one, other in zip(requests, again, strict=True)] == [True, False, True]
+        return None
+
+    again = gather.next(lambda: False, lose_one)
+    assert [one is other for one, other in zip(first, again, strict=True)] == [True, False, True]
 
 
 def test_nothing_is_asked_for_while_the_group_is_held():
     group = group_of(Scripted(), 2)
     gather = AsReady(group, 1)
     group.held = True
-    assert gather.next(lambda: False) is None
+    assert gather.next(lambda: False, list) is None
     group.held = False
     assert drawn(gather, group) is not None
 

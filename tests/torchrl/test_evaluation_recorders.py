@@ -6,7 +6,6 @@ import pytest
 import torch
 from torchrl.data import Bounded
 from torchrl.envs import Compose, GymEnv, SerialEnv, StepCounter, TransformedEnv
-from torchrl.envs.transforms import Transform
 from torchrl.record import VideoRecorder
 from torchrl_toys import Answer, Counting
 
@@ -30,24 +29,6 @@ class Broken:
 
     def log_video(self, name, video, step=None, **kwargs):
         raise OSError("the disk is full")
-
-
-class Seen(Transform):
-    """A recorder whose `dump` takes no step."""
-
-    def __init__(self, folder):
-        super().__init__(in_keys=["observation"])
-        self.folder, self.obs = folder, []
-
-    def _call(self, next_tensordict):
-        self.obs.append(0)
-        return next_tensordict
-
-    def _reset(self, tensordict, tensordict_reset):
-        return self._call(tensordict_reset)
-
-    def dump(self, suffix=None):
-        (self.folder / "seen").write_text(str(len(self.obs)))
 
 
 class Pixels(Counting):
@@ -83,14 +64,6 @@ def test_a_recorder_writes_what_the_first_slot_played_once_per_evaluation(place,
     assert written == ["film-10-0", "film-20-1"]
 
 
-def test_nothing_is_written_and_nothing_kept_where_it_is_not_wanted(tmp_path):
-    env = recorded(Files(tmp_path))
-    with Evaluator(env, still(), num_trajectories=2, dump_video=False) as evaluator:
-        evaluator.evaluate()
-        assert env.transform.obs == []
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_a_dump_that_fails_is_logged_and_counted_and_the_result_stands(place, caplog):
     make = functools.partial(recorded, Broken())
@@ -99,21 +72,6 @@ def test_a_dump_that_fails_is_logged_and_counted_and_the_result_stands(place, ca
             assert evaluator.evaluate()["eval/num_episodes"] == 2
         assert evaluator.stats()["write_errors"] == 2
     assert "the disk is full" in caplog.text
-
-
-def test_a_dump_without_step_is_called_without_it(tmp_path):
-    env = TransformedEnv(Counting(), Seen(tmp_path))
-    with Evaluator(env, still(), num_trajectories=1) as evaluator:
-        length = evaluator.evaluate(step=3).lengths[0]
-    assert int((tmp_path / "seen").read_text()) == length + 1
-
-
-def test_pixels_that_an_env_writes_are_filmed():
-    with Evaluator(Pixels, still(), num_trajectories=2, num_envs=2, record_video=1) as evaluator:
-        result = evaluator.evaluate()
-    film = result["eval/video"]
-    assert film.shape == (result.lengths[0], 6, 8, 3)
-    assert film[:, 0, 0, 0].tolist() == list(range(1, result.lengths[0] + 1))
 
 
 def cartpole():

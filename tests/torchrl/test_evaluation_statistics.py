@@ -108,26 +108,3 @@ def test_statistics_of_another_shape_are_refused_and_leave_the_old_ones():
             evaluator.evaluate(weights_dict={"env.transform": other.transform})
         evaluator.evaluate()
     assert seen[0] == seen[1]
-
-
-def test_envs_that_are_built_anew_after_an_error_have_what_was_sent():
-    class Failing(Counting):
-        fails = False
-
-        def _step(self, tensordict):
-            if Failing.fails:
-                raise OSError("the simulator is gone")
-            return super()._step(tensordict)
-
-    def make():
-        return TransformedEnv(Failing(), VecNormV2(in_keys=KEYS, decay=0.9))
-
-    env, (seen, measure) = trained(alone), watching()
-    with Evaluator(make, policy_factory=pushing, num_trajectories=1, metrics_fn=measure) as evaluator:
-        evaluator.evaluate(weights_dict={"env.transform": env.transform})
-        Failing.fails = True
-        with pytest.raises(OSError, match="gone"):
-            evaluator.evaluate()
-        Failing.fails = False
-        evaluator.evaluate()
-    assert seen[0] == seen[1]

@@ -8,11 +8,9 @@ from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 from torchrl.envs import (
     EnvBase,
-    RewardSum,
     SerialEnv,
-    TransformedEnv,
 )
-from torchrl_toys import Agents, Answer, PushBoth, TwoParts, gru, lstm
+from torchrl_toys import Agents, Answer, gru, lstm
 
 from swath.evaluators import Evaluator
 
@@ -177,14 +175,6 @@ def test_what_the_env_has_summed_beside_the_reward_is_the_return():
     assert result.returns.tolist() == [100.0 * length for length in result.lengths]
 
 
-def test_a_reward_sum_gives_the_sums_that_are_made_without_it(reference):
-    assert (
-        evaluated(lambda: TransformedEnv(Coin(), RewardSum()), still()).returns.tolist() == reference.returns.tolist()
-    )
-    bare, summed = evaluated(SerialEnv(3, Coin), still()), TransformedEnv(SerialEnv(3, Coin), RewardSum())
-    assert evaluated(summed, still()).returns.tolist() == bare.returns.tolist()
-
-
 def test_rewards_of_agents_are_averaged_and_a_group_is_read_by_its_key():
     def one(td):
         return torch.ones(td.shape[:-1], dtype=torch.int64)
@@ -194,13 +184,6 @@ def test_rewards_of_agents_are_averaged_and_a_group_is_read_by_its_key():
     result = evaluated(Agents, policy, num_trajectories=2, reward_keys=key)
     lengths = result.lengths.tolist()
     assert result.returns.tolist() == [sum(1.0 + step for step in range(1, n + 1)) for n in lengths]
-
-
-def test_an_episode_without_root_flags_ends_when_all_flags_read_are_set():
-    parts = [("next", part, "done") for part in ("first", "second")]
-    options = {"num_trajectories": 3, "reward_keys": ("next", "first", "reward")}
-    assert evaluated(TwoParts, PushBoth(), done_keys=parts, **options).lengths.tolist() == [5] * 3
-    assert evaluated(TwoParts, PushBoth(), done_keys=parts[0], **options).lengths.tolist() == [3] * 3
 
 
 @pytest.mark.parametrize("cell", [lstm, gru])

@@ -4,11 +4,9 @@ import pytest
 import torch
 import torchrl.collectors
 import torchrl_toys as toys
-from tensordict.nn import TensorDictModuleBase
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import (
     EnvCreator,
-    GymEnv,
     InitTracker,
     ParallelEnv,
     SerialEnv,
@@ -95,24 +93,6 @@ def test_keywords_for_a_batched_instance_reach_the_makers_of_its_envs(batched):
     assert batch["next", "done"].squeeze(-1).int().tolist() == [[0, 1, 0, 1]] * 2
 
 
-def test_keywords_for_a_batched_instance_that_has_built_its_envs_are_refused():
-    env = SerialEnv(2, Impatient)
-    env.reset()
-    with pytest.raises(ValueError, match=r"has not built its envs yet, .* an instance \(SerialEnv\); pass a callable"):
-        Collector(env, pushing(), frames_per_batch=8, create_env_kwargs={"patience": 2})
-    env.close()
-
-
-class Sees(TensorDictModuleBase):
-    """Notes the device of the TensorDict it gets."""
-
-    in_keys, out_keys = ["observation"], ["action"]
-
-    def forward(self, tensordict):
-        self.device = tensordict.device
-        return tensordict.set("action", push(tensordict["observation"]))
-
-
 def test_set_truncated_marks_the_last_step_also_where_flags_are_nested():
     env = TransformedEnv(toys.NestedKeys(), InitTracker()).add_truncated_keys()
     policy = Answer(lambda clock: torch.cat([clock, clock], -1).float(), ("sensors", "clock"), ("control", "motor"))
@@ -120,14 +100,6 @@ def test_set_truncated_marks_the_last_step_also_where_flags_are_nested():
     assert batch["next", "truncated"].flatten().tolist() == [False] * 5 + [True]
     assert batch["next", "part", "truncated"].flatten().tolist() == [False] * 5 + [True]
     assert bool(batch["next", "done"][-1])
-
-
-def test_a_policy_sees_the_device_it_was_given_and_none_if_none_was():
-    first(Counting, policy := Sees(), policy_device="cpu")
-    assert policy.device == torch.device("cpu")
-    batch = first(Counting, policy := Sees(), env_device="cpu")
-    assert policy.device is None
-    assert torch.equal(batch["action"], push(batch["observation"]))
 
 
 def test_a_batch_whose_shapes_change_is_the_users_to_write_in():
@@ -140,59 +112,3 @@ def test_a_batch_whose_shapes_change_is_the_users_to_write_in():
         assert [int(step["count"]) for step in batch.unbind(0)] == [2, 3, 4, 5, 6, 0]
         following = collector.next()
     assert [int(step["count"]) for step in following.unbind(0)] == [1, 2, 0, 1, 2, 3]
-
-
-class Later(TensorDictModuleBase):
-    """Writes something else from its fourth step on.
-
-    Args:
-        now, later: given the TensorDict, write into it, or return another.
-    """
-
-    in_keys, out_keys = ["observation"], ["action"]
-
-    def __init__(self, now, later):
-        super().__init__()
-        self.now, self.later, self.calls = now, later, 0
-
-    def forward(self, tensordict):
-        self.calls += 1
-        return (self.now if self.calls < 4 else self.later)(tensordict)
-
-
-def choose(tensordict, dtype=torch.int64, **others):
-    """An action of this dtype, and other entries, which `__` separates from the groups that they are in."""
-    tensordict["action"] = torch.ones(tensordict.shape, dtype=dtype)
-    for name, value in others.items():
-        tensordict[tuple(name.split("__"))] = value
-    return tensordict
-
-
-ONE = torch.ones(2, 1)
-OTHERWISE = {
-    "a float action": (choose, lambda td: choose(td, torch.float32), ValueError, "'action' .*float32; .*int64"),
-    "another output": (choose, lambda td: choose(td, value=ONE), TypeError, "wrote value, .* give .*'action'"),
-    "another group": (choose, lambda td: choose(td, head__value=ONE), TypeError, "wrote head, .* give .*'action'"),
-    "another output in a group": (
-        lambda td: choose(td, head__value=ONE),
-        lambda td: choose(td, head__value=ONE, head__other=ONE),
-        TypeError,
-        r"wrote \('head', 'other'\), unlike at construction; .*'action', \('head', 'value'\)",
-    ),
-    "another shape": (
-        lambda td: choose(td, value=ONE),
-        lambda td: choose(td, value=ONE.repeat(1, 3)),
-        ValueError,
-        r"'value' with shape \(2, 3\) .* at construction it had \(2, 1\)",
-    ),
-}
-
-
-@pytest.mark.parametrize(("now", "later", "error", "said"), OTHERWISE.values(), ids=OTHERWISE)
-def test_a_policy_that_writes_otherwise_in_the_middle_of_a_run_is_refused(now, later, error, said):
-    make = lambda: SerialEnv(2, lambda: GymEnv("CartPole-v1", categorical_action_encoding=True))
-    with (
-        Collector(make, Later(now, later), frames_per_batch=20) as collector,
-        pytest.raises(error, match=f"policy Later.* {said}"),
-    ):
-        next(iter(collector))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.data import Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
-from torchrl.envs import ActionMask, EnvBase, SerialEnv, TransformedEnv
+from torchrl.envs import EnvBase, SerialEnv
 
 from swath import Collector, RandomPolicy
 
@@ -75,28 +75,8 @@ def test_every_part_of_an_action_obeys_its_part_of_the_mask(spec):
     assert torch.equal(action, torch.stack([steps % 2, (steps // 2) % 2], -1))
 
 
-def test_the_agents_of_a_group_obey_the_mask_of_their_group():
-    env = lambda: Rules(Categorical(CHOICES, shape=(3,)), group="agents", shape=(3,))
-    assert torch.equal(drawn(env)["agents", "action"], STEPS.unsqueeze(-1).expand(16, 3))
-
-
 def test_random_actions_of_a_batch_obey_each_envs_mask_also_before_the_policy_begins():
     env = SerialEnv(2, [lambda: Rules(OneHot(CHOICES)), lambda: Rules(OneHot(CHOICES), allows=lambda step: 3)])
     policy = lambda tensordict: tensordict.set("action", torch.zeros(2, CHOICES, dtype=torch.bool))
     action = drawn(env, policy, init_random_frames=1)["action"].long().argmax(-1)
     assert action.tolist() == [STEPS[:8].tolist(), [3] * 8]
-
-
-def test_where_a_mask_allows_nothing_everything_is_allowed():
-    action = drawn(lambda: Rules(Categorical(CHOICES), allows=lambda step: []))["action"]
-    assert action.unique().numel() > 1
-
-
-def test_a_mask_that_the_spec_knows_already_is_left_to_it():
-    env = lambda: TransformedEnv(Rules(Categorical(CHOICES)), ActionMask())
-    assert torch.equal(drawn(env)["action"], STEPS)
-
-
-def test_a_mask_that_does_not_fit_is_refused():
-    with pytest.raises(RuntimeError, match="mask"):
-        drawn(lambda: Rules(Categorical(CHOICES), width=3, allows=lambda step: 0))

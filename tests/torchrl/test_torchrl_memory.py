@@ -5,7 +5,7 @@ import pytest
 import torch
 import torchrl_toys as toys
 from tensordict.nn import TensorDictModule
-from torchrl.envs import GymEnv, InitTracker, SerialEnv, TransformedEnv
+from torchrl.envs import InitTracker, SerialEnv, TransformedEnv
 from torchrl_toys import Counting
 
 from swath import Collector
@@ -63,21 +63,3 @@ def test_an_env_of_gymnasium_takes_no_transforms_and_is_supplied_beside():
     module = TensorDictModule(count, ["observation", "state", "is_init"], ["action", ("next", "state")])
     batch = first(lambda: gym.make("CartPole-v1"), module, auto_register_policy_transforms=True)
     assert batch["state"].flatten()[:4].tolist() == [0, 1, 2, 3]
-
-
-class Needy(Counting):
-    """Looks at the action."""
-
-    def _step(self, tensordict):
-        tensordict["action"].sum()
-        return super()._step(tensordict)
-
-
-@pytest.mark.parametrize("make", [Needy, lambda: GymEnv("CartPole-v1")])
-def test_a_step_without_an_action_is_an_error_that_says_what_was_there_instead(make):
-    silent = TensorDictModule(lambda observation: observation, ["observation"], ["value"])
-    with (
-        Collector(make(), silent, frames_per_batch=4) as collector,
-        pytest.raises(KeyError, match=r"must answer with the action \['action'\]; the entries are .*'value'"),
-    ):
-        next(iter(collector))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,13 +23,6 @@ from swath.workers.base import Watched
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import thawed
 from swath.workers.tickets import Name
-
-
-class Share(NamedTuple):
-    """What a worker is asked for: so many frames, with random actions or with the policy's."""
-
-    frames: int
-    randomly: bool
 
 
 @dataclass
@@ -134,16 +127,16 @@ class Fragments(WorkerGroup):
         out: int = sum(request.asked.frames for request in self.out if not (request.dropped or request.closed))
         return self.counters.frames + out < self.total
 
-    def next_round(self) -> Mapping[int, Share]:
+    def next_round(self) -> Mapping[int, FragmentRequest]:
         """A share of every worker."""
         randomly = self._is_next_random()
-        return {row: Share(frames, randomly) for row, frames in sorted(self.frames.items())}
+        return {row: FragmentRequest(frames, randomly) for row, frames in sorted(self.frames.items())}
 
-    def next_for(self, worker: int) -> Share:
+    def next_for(self, worker: int) -> FragmentRequest:
         """A fragment."""
-        return Share(self.frames[worker], self._is_next_random())
+        return FragmentRequest(self.frames[worker], self._is_next_random())
 
-    def give_back(self, asked: Share) -> None:
+    def give_back(self, asked: FragmentRequest) -> None:
         """It was no random batch, then."""
         self.random_batches += asked.randomly
 
@@ -159,10 +152,10 @@ class Fragments(WorkerGroup):
             if most is not None and times >= most and last == newest:
                 self.publish()
 
-    def ask(self, worker: int, asked: Share) -> Request:
+    def ask(self, worker: int, asked: FragmentRequest) -> Request:
         """Ask a worker that is up for one fragment, with the newest weights meant for it."""
-        ask = FragmentRequest(asked.frames, asked.randomly, self.last_number + 1, self.bell, worker)
-        request = self.request(worker, "collect", ask, asked=asked)
+        ask = replace(asked, number=self.last_number + 1, bell=self.bell, entry=worker)
+        request = self.request(worker, "collect", ask, asked=ask)
         record, now = self.workers[worker], (request.name, self.channel.version_of(worker))
         last, times = record.asked
         record.asked = now, times + 1 if last == now else 1

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from swath.collectors.fragments import Fragments, Share
+from swath.collectors.fragments import Fragments
+from swath.collectors.messages import FragmentRequest
 from swath.errors import Closed
 from swath.group.group import Request
 from swath.workers.tickets import Interrupted
+
+T = TypeVar("T")
 
 
 class Gather(ABC):
@@ -31,8 +35,13 @@ class Gather(ABC):
     def __init__(self, group: Fragments, ahead: int) -> None:
         self._group, self._ahead = group, ahead
 
-    def next(self, interrupted: Interrupted) -> list[Request] | None:
-        """What comes next, to be closed by who gets it; `None` if there is nothing to wait for.
+    def next(self, interrupted: Interrupted, use: Callable[[list[Request]], T | None]) -> T | None:
+        """What is made of what comes next, which the user closes; `None` if there is nothing to wait for.
+
+        Args:
+            interrupted: true ends the wait.
+            use: called under the lock of the group. Where it gives `None` it has closed requests that are lost: they
+                are asked for again.
 
         Raises:
             Closed: interrupted.
@@ -47,7 +56,12 @@ class Gather(ABC):
                 if taken is not None:
                     for request in taken:
                         request.taken = True
-                    return taken
+                    if (made := use(taken)) is not None:
+                        return made
+                    for request in taken:
+                        request.taken = False
+                    self.put_back([request for request in taken if request.closed])
+                    continue
                 group.require_enough()
                 waiting = self._ask_now()
                 if waiting is None:
@@ -58,6 +72,9 @@ class Gather(ABC):
 
     def done(self) -> None:  # noqa: B027  there may be nothing to do
         """What came last was made use of."""
+
+    def put_back(self, lost: Collection[Request]) -> None:  # noqa: B027  likewise
+        """These are lost, and closed."""
 
     @abstractmethod
     def _take(self) -> list[Request] | None:
@@ -72,7 +89,7 @@ class Gather(ABC):
 class Row:
     """A row of a round: what it is asked for, and the last request for that."""
 
-    asked: Share
+    asked: FragmentRequest
     request: Request | None = None
 
     @property
@@ -110,11 +127,6 @@ class InOrder(Gather):
     def done(self) -> None:
         """The round that came last is over."""
         self._rounds.popleft()
-
-    def put_back(self, lost: Collection[Request]) -> None:  # noqa: ARG002  they are closed
-        """The round that came last comes again when what is lost was asked for anew."""
-        for request in _out(self._rounds[0]) if self._rounds else ():
-            request.taken = False
 
     def forget(self, workers: Collection[int] | None = None) -> None:
         """Rounds of which nothing is out any more are given back."""

@@ -101,7 +101,7 @@ class FragmentRequest:
     """A request for one fragment.
 
     Attributes:
-        frames: how many to make, rounded up to whole steps; `None` for as many as before.
+        frames: how many to make, rounded up to whole steps; 0 for as many as before.
         randomly: with random actions.
         number: grows with every request to any worker.
         bell: an int64 array `[W]` shared with the workers; a worker stops at its next step once its entry has reached
@@ -109,7 +109,7 @@ class FragmentRequest:
         entry: of the worker in that array.
     """
 
-    frames: int | None = None
+    frames: int = 0
     randomly: bool = False
     number: int = 0
     bell: Any = None

@@ -178,7 +178,7 @@ class RemoteWorker(Worker, Responder):
         if self.hooks.before is not None:
             with noted(f"pre_collect_hook in {self.who}"):
                 self.hooks.before()
-        if ask.frames is not None and (n_steps := -(-ask.frames // self.host.spec.num_envs)) != self.n_steps:
+        if ask.frames and (n_steps := -(-ask.frames // self.host.spec.num_envs)) != self.n_steps:
             self.make_steps(n_steps)
         since, fragment = self.next_id, self._asked(ask)
         steps, episodes = fragment.steps, self._ids.ended.tobytes()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from swath.collectors.delivery import Delivery, Drawn, Joiner, Part, WholeEpisodes
 from swath.collectors.fragments import Fragments, head_of
 from swath.collectors.gather import AsReady, InOrder
+from swath.collectors.messages import Head
 from swath.collectors.options import AnyOptions
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
@@ -205,97 +206,82 @@ class CollectorService:
                 self._further_writes -= 1
                 self.counters.deliver(0)
                 return Drawn(None)
-            shares = self._shares()
-            if shares is None:
+            if self.delivery.hooks.before is not None:
+                with noted("pre_collect_hook"):
+                    self.delivery.hooks.before()
+            taken = self.gather.next(lambda: self.gate.halted, self._made)
+            if taken is None:
                 return Drawn(None, ended=True)
-            if self.jobs.writing is not None:
-                self._note_written(shares)
-            elif (made := self._made(shares)) is not None:
-                try:
-                    if self.whole is None:
-                        return self.delivery.deliver(made)
-                finally:
-                    self._done(shares)
+            shares, made = taken
+            try:
+                if made:
+                    return self.delivery.deliver(made)
+            finally:
+                self._done(shares)
 
-    def _note_written(self, shares: Sequence[Request]) -> None:
-        with self.group.lock:
-            written = [head.written.times for share in shares if (head := head_of(share)).written is not None]
-            self._further_writes = 1 if self.delivery.trajectories.per_batch is None else sum(written)
-            self._done(shares, good=False)  # which counts what was written, also if nobody can be asked any more
-            self.gather.ask_ahead()
-            self.gather.done()
-
-    def _shares(self) -> list[Request] | None:
-        """The shares of the next batch, or the next fragment. Warns once if no episode has ended in many of them."""
-        before = self.delivery.hooks.before
-        if before is not None:
-            with noted("pre_collect_hook"):
-                before()
-        shares = self.gather.next(lambda: self.gate.halted)
-        if shares is not None and self.delivery.trajectories.per_batch is not None:
-            heads = [head_of(share) for share in shares]
-            self._polls_in_vain = -sys.maxsize if any(head.packed for head in heads) else self._polls_in_vain + 1
-            if self._polls_in_vain == POLLS_BEFORE_WARNING:
-                warn(
-                    f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {sum(head.frames for head in heads)} "
-                    "frames; trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them"
-                )
-        return shares
-
-    def _made(self, shares: Sequence[Request]) -> list[Part] | None:
+    def _made(self, shares: list[Request]) -> tuple[list[Request], list[Part]] | None:
         """What is made of these shares, in memory of the user's own; their workers are asked for more before that.
 
-        `None` if some are lost, or have become unwanted meanwhile: these are asked for again.
+        No parts where they were written, or are kept for whole episodes; `None` if some are lost. Under the lock.
         """
         try:
-            bodies = [self._opened(share) for share in shares]
-            with self.group.lock:
-                if self._put_back(shares):
+            if self.jobs.writing is not None:
+                parts = self._note_written(shares)
+            else:
+                bodies = [self._opened(share) for share in shares]
+                if any(share.closed for share in shares):
                     return None
                 self.gather.ask_ahead()
-            made = self._parts(shares, bodies)
-            with self.group.lock:
-                if self._put_back(shares):
-                    return None
-                self.gather.done()
-                if self.whole is not None:
-                    fragments = zip(shares, made, strict=True)
-                    self.whole.add((share.worker, head_of(share), part) for share, part in fragments)
-                    busy, standings = self.group.out_by_worker(), self.group.fleet.standings()
-                    gone = [worker for worker, one in standings.items() if one.phase == "gone" and not busy[worker]]
-                    self.whole.drop(gone, complete=False)
+                parts = self._parts(shares, bodies)
                 for share in shares:
                     share.reply.close()
-                return made
+            self.gather.done()
+            if self.delivery.trajectories.per_batch is not None:
+                self._note_poll([head_of(share) for share in shares])
         except BaseException:
             self._done(shares, good=False)
             raise
+        return shares, parts
+
+    def _note_written(self, shares: Sequence[Request]) -> list[Part]:
+        """Count what was written, also if nobody can be asked any more."""
+        written = [head.written.times for share in shares if (head := head_of(share)).written is not None]
+        self._further_writes = 1 if self.delivery.trajectories.per_batch is None else sum(written)
+        self._done(shares, good=False)
+        self.gather.ask_ahead()
+        return []
+
+    def _note_poll(self, heads: Sequence[Head]) -> None:
+        """Warn once if no episode has ended in many of them."""
+        self._polls_in_vain = -sys.maxsize if any(head.packed for head in heads) else self._polls_in_vain + 1
+        if self._polls_in_vain == POLLS_BEFORE_WARNING:
+            warn(
+                f"no episode has ended in {POLLS_BEFORE_WARNING} fragments of {sum(head.frames for head in heads)} "
+                "frames; trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them"
+            )
 
     def _opened(self, share: Request) -> Any:
         """The arrays of a fragment, views that are good until it is closed; `None` if its store has lost them."""
         try:
             return share.reply.open()
         except PayloadLost:
-            with self.group.lock:
-                self.group.fragments_lost += 1
-                self.group.close(share)
+            self.group.fragments_lost += 1
+            self.group.close(share)
             return None
 
     def _parts(self, shares: Sequence[Request], bodies: Sequence[Any]) -> list[Part]:
-        """One batch; of each share one, where these are written to a replay buffer or kept for whole episodes."""
+        """One batch; of each share one, where these are written to a buffer; none, where they wait for more."""
         if self.whole is None and self.buffer is None:
             return [Part(self.joiner.batch(shares, bodies), joined(head_of(share).episodes for share in shares))]
         rows = zip(shares, bodies, strict=True)
-        return [Part(self.joiner.part(share, body), head_of(share).episodes) for share, body in rows]
-
-    def _put_back(self, shares: Sequence[Request]) -> bool:
-        """Whether some of these are lost, or not wanted any more; the others come again."""
-        gone = [share for share in shares if share.closed or share.dropped]
-        for share in gone:
-            self.group.discard(share)
-        if gone:
-            self.gather.put_back(gone)
-        return bool(gone)
+        parts = [Part(self.joiner.part(share, body), head_of(share).episodes) for share, body in rows]
+        if self.whole is None:
+            return parts
+        self.whole.add((share.worker, head_of(share), part) for share, part in zip(shares, parts, strict=True))
+        busy, standings = self.group.out_by_worker(), self.group.fleet.standings()
+        gone = [worker for worker, one in standings.items() if one.phase == "gone" and not busy[worker]]
+        self.whole.drop(gone, complete=False)
+        return []
 
     def _done(self, shares: Sequence[Request], *, good: bool = True) -> None:
         """They are delivered, or kept for whole episodes; if they are not `good`, nobody will get them."""
