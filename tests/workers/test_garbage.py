@@ -15,18 +15,24 @@ class Owner:
 
 def test_what_is_collected_is_closed_in_another_thread_and_errors_are_logged(caplog):
     closed, by, owner = threading.Event(), [], Owner()
-    GarbageWatch(owner, lambda: 1 / 0, at_exit=False)
-    GarbageWatch(owner, lambda: by.append(threading.current_thread()), at_exit=False)
-    ended = GarbageWatch(owner, lambda: by.append("it was watched no more"), at_exit=True)
-    ended.end()
-    ended.end()
+    failing = GarbageWatch(owner, lambda: 1 / 0, at_exit=False)
+    GarbageWatch(owner, lambda: (by.append(threading.current_thread()), closed.set()), at_exit=False)
     assert not by
     del owner
-    GarbageWatch(Owner(), closed.set, at_exit=False)
     assert closed.wait(LIMIT_S)
-    assert len(by) == 1
-    assert by[0] != threading.current_thread()
+    assert by != [threading.current_thread()]
+    failing.end()
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_owner_that_has_been_closed_is_watched_no_more_and_no_thread_is_left():
+    before, closed, owner = threading.active_count(), [], Owner()
+    watch = GarbageWatch(owner, lambda: closed.append(True), at_exit=True)
+    watch.end()
+    watch.end()
+    del owner
+    assert threading.active_count() <= before
+    assert not closed
 
 
 def test_what_is_left_when_the_interpreter_exits_is_closed_if_asked():
