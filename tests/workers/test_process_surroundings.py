@@ -1,16 +1,14 @@
 """What worker processes find around them: their caller's directory, paths, variables and streams; one fork server."""
 
-import json
 import multiprocessing
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from swath.workers.base import Job
-from swath.workers.process.backend import PRELOAD, ProcessBackend
+from swath.workers.process.backend import ProcessBackend
 from swath.workers.tickets import Name
 from toys import ToyWorker, ask, exists, job, result_of_end
 
@@ -53,35 +51,6 @@ def test_what_a_manager_of_the_caller_holds_can_be_used(backend):
         held = manager.list()
         ask_anew(backend, lambda: held.append("from the worker"))
         assert list(held) == ["from the worker"]
-
-
-def test_libraries_know_how_many_threads_they_may_start_and_nothing_has_touched_the_gpu(backend):
-    def settings():
-        import torch
-
-        return os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"], torch.cuda.is_initialized()
-
-    assert ask_anew(backend, settings, threads=3) == ("3", "3", False)
-
-
-LOADED = """
-import json, sys
-from toys import ask, job
-from swath.workers.process.backend import ProcessBackend
-backend = ProcessBackend()
-print(json.dumps(ask(backend, backend.spawn(job()), "run", lambda: sorted(sys.modules))))
-backend.close()
-"""
-
-
-def test_what_workers_need_and_no_more_is_imported_before_they_begin():
-    """In a driver of its own: the fork server of this one has imported whatever other tests had asked for."""
-    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", LOADED]
-    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60, env=surroundings)
-    loaded = json.loads(said.stdout)
-    assert set(PRELOAD) <= set(loaded)
-    assert not {"ray", "torchrl", "pytest"} & set(loaded)
 
 
 def test_a_module_that_cannot_be_imported_early_is_missed_only_where_it_is_needed(tmp_path, monkeypatch):

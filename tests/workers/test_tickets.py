@@ -6,20 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from swath.workers.outcome import Value
 from swath.workers.tickets import Board, Name, Ticket
 
 
 def ticket(index=0):
     return Ticket(Name(index, 0), "method")
-
-
-def test_the_first_outcome_stays():
-    board, one = Board(), ticket()
-    assert not one.done
-    assert board.settle(one, Value(1))
-    assert not board.settle(one, Value(2))
-    assert one.value == 1
 
 
 def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_wait():
