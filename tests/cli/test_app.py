@@ -1,3 +1,8 @@
+"""What the commands promise: one line for what the user can put right, tracebacks of the user's own code, whole files.
+
+The command line itself: help with the defaults that hold, quick because torch is not imported, errors in one line.
+"""
+
 import subprocess
 import sys
 

@@ -1,4 +1,7 @@
-"""Storage of a fragment: rows, sparse marks, cuts, and what is blank."""
+"""What one process promises: any env source looks like B envs stepped together, any policy acts in it, rows are exact.
+
+Here: storage of a fragment: rows, sparse marks, cuts, and what is blank.
+"""
 
 import numpy as np
 import pytest

@@ -19,7 +19,7 @@ from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_tuple
 from swath.rollout.episodes.statistics import life_of
-from swath.rollout.spaces import Array, action_leaves, observation_leaves, splitter
+from swath.rollout.spaces import Array, Leaf, action_leaves, observation_leaves, splitter
 from swath.testing.counting import Counting, Script, read, reward_of
 from swath.testing.faults import Mark
 
@@ -127,29 +127,25 @@ def check_by_hand(env: gym.Env[Any, Any], seed: int | None, frames: TensorDictBa
     Raises:
         AssertionError: the first difference.
     """
-
-    def check(t: int, key: Key, by_hand: Any) -> None:
-        recorded = frames[key][t].numpy()
-        assert np.array_equal(recorded, by_hand, equal_nan=recorded.dtype.kind == "f"), (
-            f"step {t}: {key!r} is {by_hand} by hand, recorded {recorded}"
-        )
-
-    def check_observation(t: int, *under: str) -> None:
-        for leaf in observation_leaves(env.observation_space):
-            by_hand = np.asarray(reduce(getitem, leaf.path, observation))
-            check(t, (*under, *as_tuple(leaf.key)), by_hand.astype(leaf.dtype))
-
+    leaves = observation_leaves(env.observation_space)
     actions = splitter(env.action_space)([frames[leaf.key].numpy() for leaf in action_leaves(env.action_space)])
     observation, _ = env.reset(seed=seed)
     for t, action in enumerate(actions):
-        check_observation(t)
+        by_hand = _observed(leaves, observation)
         observation, reward, terminated, truncated, _ = env.step(action)
-        check_observation(t, NEXT)
-        values = {REWARD: np.float32(reward), TERMINATED: terminated, TRUNCATED: truncated}
-        for name, value in {**values, DONE: terminated or truncated}.items():
-            check(t, (NEXT, name), [value])
+        by_hand |= {(NEXT, *key): leaf for key, leaf in _observed(leaves, observation).items()}
+        by_hand |= {(NEXT, REWARD): [np.float32(reward)], (NEXT, DONE): [terminated or truncated]}
+        by_hand |= {(NEXT, TERMINATED): [terminated], (NEXT, TRUNCATED): [truncated]}
+        for key, value in by_hand.items():
+            recorded = frames[key][t].numpy()
+            same = np.array_equal(recorded, value, equal_nan=recorded.dtype.kind == "f")
+            assert same, f"step {t}: {key!r} is {value} by hand, recorded {recorded}"
         if terminated or truncated:
             observation, _ = env.reset()
+
+
+def _observed(leaves: Sequence[Leaf], observation: Any) -> dict[tuple[str, ...], Any]:
+    return {as_tuple(one.key): np.asarray(reduce(getitem, one.path, observation)).astype(one.dtype) for one in leaves}
 
 
 # Of counting envs: no frame is lost, repeated, changed or mixed with another

@@ -10,7 +10,6 @@ but not used. A checkout of RLlib need not be importable: `ray.rllib.….tests` 
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -62,7 +61,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     sources = dict(_sources(paths, Path(path[0])))
     files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
     imported = {name for file in [*files, *sources.values()] for name in _IMPORTED.findall(file.read_text())}
-    _write(Path(folder.name), {*TABLE, *stand_ins.FILLING, *imported}, sources)
+    _write(Path(folder.name), {*TABLE, *stand_ins.FILLING, *imported, *sources}, sources)
     path.insert(0, folder.name)
     _SHIM.apply(TABLE)
     _SHIM.patch.setattr(Filter, "clear_buffer", lambda own: own.reset_buffer(), raising=False)  # its old name
@@ -105,12 +104,9 @@ def _modules(package: str, folder: Path, pattern: str) -> Iterator[tuple[str, Pa
 
 
 def _write(folder: Path, modules: set[str], sources: Mapping[str, Path]) -> None:
-    """Write modules, with what stands above them; those of `sources` are copies of files."""
-    packages = modules.difference(sources)
-    for module in [*packages, *sources]:
-        packages.update(".".join(module.split(".")[:depth]) for depth in range(2, module.count(".") + 1))
-    for module in packages:
-        (place := folder.joinpath(*module.split(".")[1:])).mkdir(parents=True, exist_ok=True)
-        (place / "__init__.py").write_text(_STAND_IN)
-    for module, file in sources.items():
-        shutil.copy(file, folder.joinpath(*module.split(".")[1:]).with_suffix(".py"))
+    """Write modules, each as a package, with what stands above them; those of `sources` are copies of files."""
+    for parts in (module.split(".") for module in modules):
+        for depth in range(2, len(parts) + 1):
+            name, place = ".".join(parts[:depth]), folder.joinpath(*parts[1:depth])
+            place.mkdir(exist_ok=True)
+            (place / "__init__.py").write_text(sources[name].read_text() if name in sources else _STAND_IN)
