@@ -6,7 +6,7 @@ import pytest
 from evaluation_toys import CoinEnv, evaluate_once, integer_policy
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics, TransformReward
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from gymnasium.wrappers import vector as of_vectors
 
 SIX = {"num_trajectories": 6}
@@ -79,13 +79,3 @@ def test_running_statistics_stand_still_and_go_on_afterwards(make, statistics):
     env.step(act())
     assert learned() != before
     env.close()
-
-
-def test_monitors_in_other_processes_are_believed_where_they_speak():
-    makers = [lambda: TransformReward(RecordEpisodeStatistics(CoinEnv()), lambda r: 0.0)] * 2
-    env = AsyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
-    try:
-        believed = evaluate_once(integer_policy, env, SIX)
-    finally:
-        env.close()
-    assert believed.returns.tolist() == evaluate_once(integer_policy, CoinEnv, SIX).returns.tolist()

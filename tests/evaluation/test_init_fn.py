@@ -44,19 +44,6 @@ def test_nothing_heavy_is_imported_before_it_though_its_own_module_does_so(place
     assert [name for name in found if place == "process" or name != "numpy"] == []  # Ray itself imports numpy
 
 
-def test_it_is_a_copy_and_what_it_refers_to_is_imported(seen):
-    noted = []
-
-    def init():
-        noted.append(1)
-        torch_first.note_modules()
-
-    with evaluator(init, backend="process") as ev:
-        ev.evaluate()
-    assert {"torch", "torch_first"} <= set(json.loads(seen.read_text()))
-    assert not noted
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_what_it_raises_is_the_outcome(place, seen):
     with evaluator(torch_first.fail, **options(place, seen)) as ev:

@@ -106,18 +106,6 @@ def test_weights_that_were_never_sent_are_fetched(tmp_path, place):
     assert set(load_file(tmp_path / "best.safetensors")) == {"level", "same", "calls"}
 
 
-def test_a_policy_without_weights_has_none_to_keep(tmp_path, caplog):
-    def still(observation):
-        return torch.zeros(observation.shape[:-1], dtype=torch.long)
-
-    with pytest.raises(ValueError, match=r"keep_best='.*best' keeps weights, and .*still.* has none; leave it out"):
-        Evaluator("CartPole-v1", still, keep_best=tmp_path / "best")
-    with Evaluator("CartPole-v1", policy_factory=lambda: still, num_trajectories=1, keep_best=tmp_path) as ev:
-        ev.evaluate()
-        assert ev.stats()["write_errors"] == 1
-    assert "no attribute 'state_dict'" in caplog.text
-
-
 def test_a_failed_write_is_counted_and_harms_nothing(tmp_path, caplog):
     with evaluator(tmp_path / "folder") as ev:
         (tmp_path / "folder").write_text("in the way")

@@ -20,7 +20,6 @@ from safetensors.torch import save_file
 from tensordict import TensorDictBase
 
 from swath.errors import noted
-from swath.evaluation.acting import module_of
 from swath.evaluation.options import EvaluatorOptions, Stopped
 from swath.evaluation.recording import joined
 from swath.evaluation.result import NAMES, EpisodeRow, EvalResult, episodes_of, summarise
@@ -28,7 +27,6 @@ from swath.evaluation.worker import EvalRequest, Report
 from swath.keys import drop_private
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter
-from swath.rollout.policies.calling import the_policy
 from swath.weights.snapshot import POLICY
 
 _log = logging.getLogger("swath")
@@ -129,13 +127,11 @@ class Reporter:
         last_error: what it raised last.
 
     Raises:
-        ValueError: the policy has no weights to keep, or no good place for them.
+        ValueError: no good place for weights.
     """
 
     def __init__(self, options: EvaluatorOptions) -> None:
-        path, policy = options.keep_best, options.policy
-        if path is not None and policy is not None and module_of(policy) is None:
-            raise ValueError(f"keep_best={str(path)!r} keeps weights, and {the_policy(policy)} has none; leave it out")
+        path = options.keep_best
         self.keeper = None if path is None else Keeper(path, options.log_prefix)
         self._options, self._warned = options, False
         self.newest: dict[str, float] = {}
