@@ -60,12 +60,9 @@ class Background:
         Nothing happens if it is not running.
 
         Raises:
-            RuntimeError: called by the thread itself, from a hook.
             WorkerLate: it took longer than `timeout` seconds; collection goes on.
             Exception: what stopped the thread meanwhile.
         """
-        if self.running and threading.current_thread() is self._thread:
-            raise RuntimeError("the background thread cannot wait for itself; pause it from another thread")
         with self._change:
             self._pauses += 1
             self._collection.group.held = self.running

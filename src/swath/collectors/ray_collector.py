@@ -124,9 +124,8 @@ class RayCollector(ManyWorkers):
         workers = worker_requests(local, envs, options.policy, rows, [share] * len(envs))
         workers = _with_resources(workers, options.remote_configs)
         if kind is not Collector:
-            for name in ("trajs_per_batch", "init_random_frames"):
-                if getattr(local, name) != at_default[name]:
-                    self._require_plain(name)
+            if local.trajectories.per_batch is not None:
+                self._require_plain("trajs_per_batch")
             further = [{name: row[name] for name in row.keys() - OWN} for row in rows]
             each = zip(workers, further, strict=True)
             workers = [nested(kind, one, more, per_actor, options.survival) for one, more in each]
@@ -213,21 +212,13 @@ class RayCollector(ManyWorkers):
         """
         self.collection.gate.require_open()
         workers = sorted(self.collection.jobs.described)
-        rows: list[Any] = list(state_dict) if isinstance(state_dict, list | tuple) else [state_dict] * len(workers)
-        if not all(isinstance(row, Mapping) for row in rows):
-            raise TypeError(
-                f"the state is of type {type(state_dict).__name__}; give what state_dict() gave, or one entry of it"
-            )
+        rows = [state_dict] * len(workers) if isinstance(state_dict, Mapping) else state_dict
+        if not (isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows)):
+            raise TypeError(f"the state is of type {type(state_dict).__name__}; give what state_dict() gave")
         if len(rows) != len(workers):
             raise ValueError(f"the state is of {len(rows)} workers, this collector has {len(workers)}; give as many")
-        own = rows[0].get("coordinator")
-        if own is None:
-            own = {"frames": sum(int(row.get("frames", 0)) for row in rows)}
-        parts = {
-            worker: {name: part for name, part in row.items() if name != "coordinator"}
-            for worker, row in zip(workers, rows, strict=True)
-        }
-        load_fleet(self.collection, parts, own, strict=strict)
+        own = rows[0].get("coordinator", {"frames": sum(int(row.get("frames", 0)) for row in rows)})
+        load_fleet(self.collection, dict(zip(workers, rows, strict=True)), own, strict=strict)
 
     def shutdown(self, timeout: float | None = None, shutdown_ray: bool = False) -> None:
         """Stop background mode, ask the actors to close their envs, then end them. Twice is fine; from any thread.

@@ -15,7 +15,7 @@ from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
 from swath.collectors.delivery import ReplayWriter, valid_frames
-from swath.collectors.messages import Description, FragmentRequest, Head, Tally
+from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
 from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.options import Hooks, defaults
 from swath.collectors.remote import LIFE, WEIGHTS
@@ -55,7 +55,7 @@ class RemoteCollector(Responder):
         self._collection = self._collector.collection
         self._ends_with_env &= isinstance(self._collector, Collector)  # others replace workers of their own
         self._collection.counters.on_episodes = self._note
-        self._episodes, self._life = NO_EPISODES, request.life
+        self._episodes, self._life, self._handed = NO_EPISODES, request.life, 0
         try:
             if self._life:
                 self._go_on_from(self._life - 1, {})
@@ -79,6 +79,9 @@ class RemoteCollector(Responder):
         """What its batches and weights are like."""
         cores = self._collection.jobs.described
         one = cores[0]
+        if isinstance(self._collector, Collector):
+            zeros = self._collector.fake_tensordict()
+            return replace(one, signature=signature_of(zeros, len(one.layout.batch_shape) + 1))
         if not isinstance(self._collector, MultiSyncCollector):
             return one
         layout = replace(one.layout, batch_shape=(len(cores), *one.layout.batch_shape))
@@ -117,6 +120,7 @@ class RemoteCollector(Responder):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore what `state_dict` saved, in a new life."""
         self._collector.load_state_dict(state_dict, strict=strict)
+        self._handed = self._collection.counters.frames
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:  # noqa: ARG002  it was saved, too
         """As `load_state_dict`, leniently: also what was saved of another number of workers."""
@@ -145,9 +149,11 @@ class RemoteCollector(Responder):
         if not isinstance(batch, TensorDictBase):
             kind = type(self._collector).__name__
             raise TypeError(f"next() of {kind} gave {type(batch).__name__}; it must give a TensorDict [*B, T]")
+        self._handed += valid_frames(batch)
         return batch if batch.device is None else batch.cpu().clear_device_()
 
-    def _make(self, ask: FragmentRequest) -> Parcel:  # noqa: ARG002  its frames were set at construction
+    def _make(self, ask: FragmentRequest) -> Parcel:
+        self._collection.be_random(ask.randomly)
         batch = self.next()
         ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
         next_id = 0 if ids is None else int(ids.max()) + 1
@@ -164,9 +170,9 @@ class RemoteCollector(Responder):
         self.load_state_dict({LIFE: life, **lives, **saved}, strict=False)
 
     def _tally(self) -> Tally:
-        """What the collector counts."""
+        """What the collector counts; what it gave to a derived `next` that raised is discarded, too."""
         said = self.stats()
-        discarded = said["frames_discarded"] + said["frames_dropped"]
+        discarded = said["frames_discarded"] + said["frames_dropped"] + max(0, said["frames"] - self._handed)
         return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], discarded)
 
     def _note(self, episodes: EpisodeArray) -> None:

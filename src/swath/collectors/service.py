@@ -148,6 +148,12 @@ class CollectorService:
         else:
             group.call("set_hooks", jobs.hooks)
 
+    def be_random(self, randomly: bool) -> None:
+        """Let batches be random from now on, or no more; what is in flight is dropped if it is not so."""
+        if randomly != (self.group.random_batches > 0):
+            self.forget()
+            self.group.random_batches = sys.maxsize if randomly else 0
+
     def seed(self, root: int, *, static: bool = False) -> None:
         """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
         with self.forgetting() as calls:
