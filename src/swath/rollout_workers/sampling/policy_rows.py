@@ -253,12 +253,7 @@ class PolicyRows:
         leaves = [as_array(leaf) for name in names for leaf in leaves_of(answered[name], self._layout[name])]
         forms = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
         self._forms = self._forms or forms
-        fits = forms == self._forms or all(
-            now == then
-            and np.can_cast(given, kept, "same_kind")  # float32 after float64, never a float after an integer
-            for (now, given), (then, kept) in zip(forms, self._forms, strict=True)
-        )
-        if not fits or any(leaf.shape[:1] != (n_rows,) for leaf in leaves):
+        if forms != self._forms or any(leaf.shape[:1] != (n_rows,) for leaf in leaves):
             now = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
             raise ValueError(
                 f"policy {self.policy_id!r} answered arrays {now} to {n_rows} observations; before they were "

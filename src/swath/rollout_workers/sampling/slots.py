@@ -22,30 +22,25 @@ from swath.rollout.spaces import Array
 from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.sampling.policy_rows import NONE, PolicyRows
 
-SLOT = np.dtype(
-    [
-        ("env", np.int64),
-        ("episode", np.int64),  # trajectory id
-        ("agent", np.int64),  # place in the order of appearance
-        ("policy", np.int64),  # number of its `PolicyRows`; NONE where the slot is free
-        ("start", np.int64),  # clock of its env when the episode began
-        ("clock", np.int64),  # of a transition: steps that the env had made before, without discarded ones
-        ("step", np.int64),  # number of the step or reset in which the agent was last seen
-        ("row", np.int64),  # its latest observation; of a transition: the one that it led to
-        ("acted", np.int64),  # the observation that it acted on, if nothing came of it yet
-        ("before", np.int64),  # the one that it acted on in the transition before
-        ("version", np.int64),  # of the weights that acted
-        ("count", np.int64),  # transitions of the agent in the episode
-        ("unpaid", np.float64),  # rewards that are still to become part of a transition
-        ("total", np.float64),  # sum of rewards after clipping
-        ("clipped", np.float64),  # what clipping took away from it
-        ("reward", np.float32),  # of the latest transition: after clipping
-        ("paid", np.float32),  # of the transition before that
-        ("terminated", np.bool_),
-        ("truncated", np.bool_),
-    ],
-    align=True,
+# Fields of a slot; of a transition, as they were at its end.
+#     env, episode, agent, policy    who: episode by trajectory id, agent by place in the order of appearance, policy by
+#                                    the number of its `PolicyRows`, NONE where the slot is free
+#     start, clock                   steps that the env had made when the episode began, and before the transition,
+#                                    without discarded ones
+#     step                           number of the step or reset in which the agent was last seen
+#     row, acted, before             its latest observation; the one acted on; the one acted on in the transition before
+#     version, count                 of the weights that acted; transitions of the agent in the episode
+#     unpaid, total, clipped         rewards that are to become part of a transition; sum of rewards after clipping;
+#                                    what clipping took away from it
+#     reward, paid                   of the latest transition, after clipping; of the one before
+_WHOLE = "env", "episode", "agent", "policy", "start", "clock", "step", "row", "acted", "before", "version", "count"
+_KINDS = (
+    (np.int64, _WHOLE),
+    (np.float64, ("unpaid", "total", "clipped")),
+    (np.float32, ("reward", "paid")),
+    (np.bool_, ("terminated", "truncated")),
 )
+SLOT = np.dtype([(name, kind) for kind, names in _KINDS for name in names], align=True)
 _ROWS = ("row", "acted", "before")
 _BEGUN = tuple(NONE if name in _ROWS else 0 for name in (SLOT.names or ())[5:])  # behind the fields that say who it is
 
