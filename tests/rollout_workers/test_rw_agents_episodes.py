@@ -160,17 +160,3 @@ def test_steps_of_episodes_that_end_so_are_counted_as_discarded():
     batch = troupe.sample()
     assert troupe.counters["env_steps_discarded"] == 2 * 5
     assert (batch.env_steps(), batch["p0"]["t"].tolist()) == (50, [*range(25)] * 2)
-
-
-@pytest.mark.parametrize("event", ["on_episode_step", "on_episode_end"])
-def test_what_there_is_to_tell_of_an_episode_is_not_lost_if_a_callback_raises_at_its_end(event):
-    def raising(self, *, episode, **kwargs):
-        if episode.length == 25:
-            raise OSError("no room")
-
-    callbacks = type("Raising", (DefaultCallbacks,), {event: raising})()
-    troupe = Troupe(lambda: BasicMultiAgent(2), callbacks=callbacks, rollout_fragment_length=30)
-    with pytest.raises(OSError, match="no room"):
-        troupe.sample()
-    assert [told.episode_length for told in troupe.get_metrics()] == [25]
-    assert troupe.sample()["t"].tolist() == [*range(25)] * 2 + [*range(5)] * 2

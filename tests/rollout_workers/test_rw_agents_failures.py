@@ -100,29 +100,6 @@ def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_
     assert (env, type(ended)) == (1, error)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_with_restarts_the_sub_env_is_made_anew_and_nothing_is_raised(way):
-    troupe = troupe_of(WAYS[way][0], restart_failed_sub_environments=True, delay_between_sub_environment_restarts_s=0.0)
-    batch = troupe.sample()
-    assert (batch.count, batch.env_steps()) == (24, 12)
-    assert [env.closed for env in troupe.built] == [False, True, False, False]
-    assert troupe.made[1] is troupe.built[3]
-    assert rows(batch) == [[0, 1, 2, 3] * 2, [0, 1] * 4, [0, 1, 2, 3] * 2]
-    assert troupe.counts["episodes_faulty"] == 1
-
-
-@pytest.mark.parametrize("begins", [BROKE, MISSHAPEN, {9: np.zeros(1, np.float32)}], ids=["raise", "shape", "unknown"])
-def test_a_reset_that_breaks_is_raised_and_tried_again_by_the_next_call(begins):
-    troupe = troupe_of({(1, 0): begins})
-    troupe.sample()
-    with pytest.raises((RuntimeError, ValueError, KeyError)) as raised:
-        troupe.sample()
-    assert "raised by sub-env 1 (last seed None) in a reset" in raised.value.__notes__
-    batch = troupe.sample()
-    assert rows(batch) == [[4, 5, 4, 5, 0, 1, 0, 1]] * 3
-    assert [env.resets for env in troupe.made] == [2, 3, 2]
-
-
 def test_rows_of_an_episode_that_breaks_are_discarded_and_counted_where_episodes_are_handed_out_whole():
     troupe = troupe_of({(0, 3): BROKE}, batch_mode="complete_episodes", rollout_fragment_length=2)
     with pytest.raises(RuntimeError, match="broke"):

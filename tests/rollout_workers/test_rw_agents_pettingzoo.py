@@ -37,24 +37,6 @@ def in_turn():
     return simple_spread.env(max_cycles=CYCLES)
 
 
-def test_agents_that_act_together_are_stepped_as_by_hand():
-    batch = sampled(parallel, CYCLES)
-    assert batch.count == 2 * CYCLES * len(AGENTS)
-    env, policy = parallel(), BySight(None, None, {})
-    obs, _ = env.reset(seed=4)
-    for t in range(CYCLES):
-        actions = {agent: int(policy.compute_actions(obs[agent][None])[0][0]) for agent in AGENTS}
-        after, rewards, terminateds, truncateds, _ = env.step(actions)
-        for agent in AGENTS:
-            row = next(row for row in batch.rows() if row["agent_id"] == agent and row["t"] == t)
-            np.testing.assert_array_equal(row["obs"], obs[agent])
-            np.testing.assert_array_equal(row["new_obs"], after[agent])
-            assert row["actions"] == actions[agent]
-            assert row["rewards"] == np.float32(rewards[agent])
-            assert (row["terminateds"], row["truncateds"]) == (terminateds[agent], truncateds[agent])
-        obs = after
-
-
 def test_agents_in_turn_make_the_same_transitions_as_together():
     together = sampled(parallel, CYCLES)
     turns = sampled(in_turn, CYCLES * len(AGENTS))

@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 from agents_protocol import check_reset, check_step
-from swath.rollout_workers import AlgorithmConfig, EnvContext, MultiAgentEnv, make_multi_agent, register_env
+from swath.rollout_workers import EnvContext, MultiAgentEnv, make_multi_agent, register_env
 from swath.testing.envs import MockEnv, MockEnv2
 
 TWO, THREE = gym.spaces.Discrete(2), gym.spaces.Discrete(3)
@@ -54,16 +54,6 @@ def test_agents_are_those_that_the_env_has_said_before(attributes, agents, possi
 def test_an_agents_space_is_its_own_or_that_of_all(attributes, wanted, kind):
     env = Bare(**{name.format(kind): value for name, value in attributes.items()})
     assert tuple(getattr(env, f"get_{kind}_space")(agent) for agent in ("a", 1)) == wanted
-
-
-def test_spaces_of_policies_are_those_of_their_agents():
-    env = Bare(agents=["a", 1], observation_spaces={"a": TWO, 1: THREE}, action_space=TWO)
-    config = AlgorithmConfig().multi_agent({"a", "1"}, policy_mapping_fn=lambda agent, _: str(agent))
-    made, _ = config.get_multi_agent_setup(env=env, default_policy_class=dict)
-    assert {pid: (spec.observation_space, spec.action_space) for pid, spec in made.items()} == {
-        "a": (TWO, TWO),
-        "1": (THREE, TWO),
-    }
 
 
 def test_a_reset_of_the_base_class_seeds_and_observes_nobody():

@@ -279,24 +279,3 @@ def test_r14_memory_stays_flat_while_an_episode_goes_on(settings):
     # The least of four: the first calls fill stores, and other threads hold memory, too.
     grown = min(later - earlier for earlier, later in pairwise(after))
     assert grown < 8 * 3 * 64 * 8, "less than one number per step"
-
-
-def test_a_state_is_a_copy_and_reading_it_changes_nothing():
-    settings = {"observation_filter": "MeanStdFilter", "model": {"fcnet_hiddens": [4]}, "seed": 3}
-    with (
-        made_of(lambda: Armed(None), PPOTorchPolicy, **settings) as one,
-        made_of(lambda: Armed(None), PPOTorchPolicy, **settings) as other,
-    ):
-        for worker in (one, other):
-            worker.learn_on_batch(worker.sample())
-        state = one.get_state()
-        for policy in state["policy_states"].values():
-            for array in policy["weights"].values():
-                array[...] = np.nan
-        state["global_vars"]["timestep"] = -1
-        state["filters"][DEFAULT].reset_buffer()
-        assert one.filters[DEFAULT].buffer.n == other.filters[DEFAULT].buffer.n > 0
-        assert one.get_global_vars() == other.get_global_vars()
-        theirs = other.sample()
-        for name, column in one.sample().items():
-            np.testing.assert_array_equal(column, theirs[name], err_msg=name)

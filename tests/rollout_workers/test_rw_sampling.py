@@ -7,9 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from sampling_toys import LONG, Foreseen, counting_worker, made_of, waiting_steps
+from sampling_toys import LONG, Foreseen, counting_worker, made_of
 
-from swath.errors import Closed
 from swath.rollout_workers import (
     DefaultCallbacks,
     MultiAgentBatch,
@@ -207,17 +206,6 @@ def test_a_policy_and_callbacks_are_shown_the_info_of_the_reset_with_the_first_o
     assert sorted(map(tuple, Starts.seen)) == sorted((env, episode, 0) for env, episode in begun)
 
 
-@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
-def test_vector_envs_of_all_modes_push_each_observation_once(mode: Any):
-    with vector_worker(mode, Foreseen, observation_filter="MeanStdFilter") as worker:
-        for _ in range(4):
-            worker.sample()
-        pushed, waiting = worker.filters["default_policy"].rs.n, waiting_steps(worker)
-        episodes = sum(env.mark.episode + 1 for env in worker.env.envs)
-    unseen = sum(env.mark.step == 0 for env in worker.env.envs) if mode is gym.vector.AutoresetMode.SAME_STEP else 0
-    assert pushed == 4 * B * F + waiting + episodes - unseen
-
-
 def test_the_policy_is_asked_once_a_step_for_all_sub_envs():
     worker, _ = counting_worker(SHORT)
     with worker:
@@ -263,20 +251,6 @@ def test_force_reset_gives_running_episodes_up():
     assert batch["t"].tolist() == [*range(F)] * B
 
 
-@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
-def test_what_was_paid_before_a_forced_reset_is_no_part_of_what_is_told(mode: str):
-    settings = {"num_envs_per_env_runner": 2, "rollout_fragment_length": 4, "batch_mode": mode}
-    with made_of(lambda: MockEnv(7), RandomPolicy, **settings) as worker:
-        worker.sample()
-        before = worker.counters
-        worker.sample(force_reset=True)
-        worker.sample()
-        told = worker.get_metrics()
-        counted = worker.counters["env_steps_discarded"] - before["env_steps_discarded"]
-    assert {(metrics.episode_length, metrics.episode_reward) for metrics in told} == {(7, 7.0)}
-    assert counted == 0
-
-
 def test_explore_is_as_the_config_says_unless_the_call_says_otherwise():
     worker, _ = counting_worker(LONG, explore=False)
     with worker:
@@ -285,18 +259,6 @@ def test_explore_is_as_the_config_says_unless_the_call_says_otherwise():
         assert worker.get_policy().explored == [False] * F + [True] * F
     with pytest.raises(TypeError):
         worker.sample(explored=True)
-
-
-def test_a_stopped_worker_and_one_without_env_say_so():
-    worker, _ = counting_worker()
-    worker.stop()
-    worker.stop()
-    with pytest.raises(Closed, match="stopped"):
-        worker.sample()
-    space = gym.spaces.Discrete(2)
-    bare = RolloutWorker(default_policy_class=RandomPolicy, spaces={"default_policy": (space, space)})
-    with bare, pytest.raises(ValueError, match="create_local_env_runner"):
-        bare.sample()
 
 
 @pytest.mark.parametrize(("clip", "reward"), [(True, 10.0), (False, 1000.0), (None, 1000.0), (5.0, 50.0)])
@@ -359,15 +321,6 @@ def test_chunks_that_are_not_to_be_trained_on_count_as_env_steps_only():
     assert (len(first), first.env_steps()) == (4, 6)
     assert isinstance(second, MultiAgentBatch)
     assert (second.policy_batches, second.env_steps()) == ({}, 6)
-
-
-def test_a_fake_sampler_copies_its_first_batch():
-    worker, _ = counting_worker(fake_sampler=True)
-    with worker:
-        batches = [worker.sample() for _ in range(3)]
-        assert len(worker.get_policy().asked) == F
-    np.testing.assert_array_equal(batches[0]["obs"], batches[2]["obs"])
-    assert not np.shares_memory(batches[0]["obs"], batches[2]["obs"])
 
 
 @pytest.mark.parametrize("mode", ["MeanStdFilter", "ConcurrentMeanStdFilter"])
