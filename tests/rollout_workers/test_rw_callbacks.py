@@ -6,7 +6,7 @@ import pytest
 
 from swath.errors import NoEffectWarning
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, RLlibCallback
-from swath.rollout_workers.callbacks import EVENTS, callbacks_of, listeners
+from swath.rollout_workers.callbacks import EVENTS, callbacks_of
 
 EPISODE = ("episode", "worker", "base_env", "env", "policies", "env_index")
 SET = ("worker_set", "worker_ids", "is_evaluation")
@@ -81,8 +81,7 @@ def test_a_config_names_classes_and_functions(event):
         log.append(("function", event, kwargs))
 
     config = AlgorithmConfig().callbacks([telling("A", log), telling("B", log)], **{event: function})
-    for listener in listeners(callbacks_of(config), event):
-        listener(**facts(event))
+    getattr(callbacks_of(config), event)(**facts(event))
     assert log == [(name, event, facts(event)) for name in ("A", "B", "function")]
 
 

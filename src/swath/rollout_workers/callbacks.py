@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from swath.errors import warn_of_no_effect
@@ -87,26 +88,10 @@ EVENTS = tuple(name for name in vars(DefaultCallbacks) if name.startswith("on_")
 """Names of the methods."""
 
 
-class CombinedCallbacks(DefaultCallbacks):
-    """Calls the methods of several callbacks in their order, then functions.
-
-    Args:
-        parts: the callbacks.
-        functions: by event, called with the same keywords.
-    """
-
-    def __init__(self, parts: Sequence[DefaultCallbacks], functions: Mapping[str, Sequence[Listener]]) -> None:
-        self.parts = tuple(parts)
-        self.functions = {event: tuple(listening) for event, listening in functions.items()}
-
-
-def listeners(callbacks: DefaultCallbacks, event: str) -> tuple[Listener, ...]:
-    """Whom to call when this happens, in order; empty if nobody overrides the method, so that nothing need be done."""
-    if isinstance(callbacks, CombinedCallbacks):
-        methods = [listener for part in callbacks.parts for listener in listeners(part, event)]
-        return (*methods, *callbacks.functions.get(event, ()))
+def listener(callbacks: DefaultCallbacks, event: str) -> Listener | None:
+    """Whom to call when this happens; None if nobody overrides the method, so that nothing need be done."""
     method: Listener = getattr(callbacks, event)
-    return () if getattr(method, "__func__", None) is getattr(DefaultCallbacks, event) else (method,)
+    return None if getattr(method, "__func__", None) is getattr(DefaultCallbacks, event) else method
 
 
 def callbacks_of(config: Mapping[str, Any]) -> DefaultCallbacks:
@@ -116,10 +101,20 @@ def callbacks_of(config: Mapping[str, Any]) -> DefaultCallbacks:
         TypeError: a class that is not derived from `DefaultCallbacks`.
     """
     parts = [_instance(kind) for kind in _listed(config["callbacks_class"])]
-    listening = {event: _listed(given) for event, given in config["callback_functions"].items()}
-    if listening or len(parts) > 1:
-        return CombinedCallbacks(parts, listening)
-    return parts[0] if parts else DefaultCallbacks()
+    functions = config["callback_functions"]
+    if len(parts) == 1 and not functions:
+        return parts[0]
+    made = DefaultCallbacks()
+    for event in EVENTS:
+        methods = [method for part in parts if (method := listener(part, event)) is not None]
+        if called := [*methods, *_listed(functions.get(event))]:
+            setattr(made, event, partial(_call_all, called))
+    return made
+
+
+def _call_all(called: Sequence[Listener], **kwargs: Any) -> None:
+    for each in called:
+        each(**kwargs)
 
 
 def _instance(kind: Callable[[], Any]) -> DefaultCallbacks:
@@ -136,16 +131,3 @@ def _listed(given: Any) -> list[Any]:
     if given is None:
         return []
     return list(given) if isinstance(given, list | tuple) else [given]
-
-
-def _telling_all(event: str) -> Listener:
-    def tell(self: CombinedCallbacks, **kwargs: Any) -> None:
-        for listener in listeners(self, event):
-            listener(**kwargs)
-
-    tell.__doc__ = getattr(DefaultCallbacks, event).__doc__
-    return tell
-
-
-for _event in EVENTS:
-    setattr(CombinedCallbacks, _event, _telling_all(_event))

@@ -125,16 +125,15 @@ class MetricsLog:
 
     def add(self, metrics: Iterable[RolloutMetrics]) -> None:
         """Note episodes, in the order in which they ended."""
-        before = len(self._kept)
-        added = list(metrics)
-        self._kept.extend(added)
-        lost = before + len(added) - len(self._kept)
-        if lost and not self.dropped:
-            warn(
-                f"the metrics of {len(self._kept)} episodes were not asked for; older ones are dropped from now on: "
-                "call get_metrics() now and then"
-            )
-        self.dropped += lost
+        for one in metrics:
+            if len(self._kept) == self._kept.maxlen:
+                if not self.dropped:
+                    warn(
+                        f"the metrics of {len(self._kept)} episodes were not asked for; older ones are dropped from "
+                        "now on: call get_metrics() now and then"
+                    )
+                self.dropped += 1
+            self._kept.append(one)
 
     def drain(self) -> list[RolloutMetrics]:
         """All that is kept, which is forgotten here."""

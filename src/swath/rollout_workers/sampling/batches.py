@@ -17,7 +17,7 @@ import numpy as np
 from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
-from swath.rollout_workers.callbacks import listeners
+from swath.rollout_workers.callbacks import listener
 from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
@@ -68,14 +68,14 @@ class BatchMaker:
         unrolls: numbers of chunks.
 
     Attributes:
-        listeners: called with each chunk.
+        listener: called with each chunk; None if nobody listens.
     """
 
     def __init__(
         self, worker: Any, slots: Slots, infos_at: Callable[[Array], list[Mapping[str, Any]]], unrolls: Iterator[int]
     ) -> None:
         self._worker, self._slots, self._infos_at, self._unrolls = worker, slots, infos_at, unrolls
-        self.listeners = listeners(worker.callbacks, "on_postprocess_trajectory")
+        self.listener = listener(worker.callbacks, "on_postprocess_trajectory")
 
     def make(self, transitions: Array) -> dict[str, SampleBatch]:
         """The batches by policy id; a policy of which no row is left has none.
@@ -89,7 +89,7 @@ class BatchMaker:
             for number, rows in self._slots.policies.items()
             if (part := self._raw(rows, records_at(transitions, transitions["policy"] == number))) is not None
         ]
-        at_once = [part for part in parts if not self.listeners and _adds_by_fragments(part.of.policy)]
+        at_once = [part for part in parts if self.listener is None and _adds_by_fragments(part.of.policy)]
         originals = self._originals(parts) if len(at_once) < len(parts) else {}
         made = {}
         for part in parts:
@@ -148,8 +148,8 @@ class BatchMaker:
                 processed = policy.postprocess_trajectory(chunk, dict(others), episode)
             if not isinstance(processed, SampleBatch):
                 raise TypeError(f"{type(policy).__name__}.{_METHOD} returned {processed!r}; it must return the batch")
-            for listener in self.listeners:
-                listener(
+            if self.listener is not None:
+                self.listener(
                     worker=worker,
                     env_runner=worker,
                     episode=episode,

@@ -19,7 +19,7 @@ from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.loop import Rules, Stage, Step, StepLimit, steps
 from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.callbacks import listeners
+from swath.rollout_workers.callbacks import listener
 from swath.rollout_workers.config.policy_spec import mapper
 from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.hosts.many_agents import ManyAgents
@@ -61,7 +61,7 @@ class Sampler:
         kind: type[SlotHost] = ManyAgents if lone is None else LoneAgents
         self._host = kind(envs.host, self._slots, envs.laps, self._announce)
         self._maker = BatchMaker(envs.worker, self._slots, self._host.infos_at, envs.unroll_ids)
-        self._listening = {event: listeners(envs.worker.callbacks, event) for event in _WATCHED}
+        self._listening = {event: listener(envs.worker.callbacks, event) for event in _WATCHED}
         self._stage = Stage([], list(range(n_envs)))
         self._rules = Rules(StepLimit.of(envs.host.spec), self._begin, envs.failures)
         self._ended: list[Episode] = []
@@ -172,7 +172,7 @@ class Sampler:
                 slots.over[env] = slots.clocks[env]
                 slots.episode(env).keep()
                 self._ended.append(slots.episode(env))
-            if self._ended and not self._maker.listeners:  # else when their rows were post-processed
+            if self._ended and self._maker.listener is None:  # else when their rows were post-processed
                 self._end(())
 
     def _end(self, waiting: Collection[int]) -> None:
@@ -216,10 +216,10 @@ class Sampler:
 
     def _call(self, event: str, env: int, episode: Any) -> None:
         """Call who listens to an event, with the episode of an env, or with what was raised in its place."""
-        worker, view = self._worker, self._envs.view
-        for listener in self._listening[event]:
+        worker, view, called = self._worker, self._envs.view, self._listening[event]
+        if called is not None:
             shown = view.envs
-            listener(
+            called(
                 episode=episode,
                 worker=worker,
                 env_runner=worker,
