@@ -63,7 +63,7 @@ def test_what_cannot_be_placed_is_told_with_what_there_is_and_asked_for_again():
     with evaluator(None, "ray", num_gpus=1, placement_timeout_s=0.5) as ev:
         for _ in range(2):
             with pytest.raises(
-                PlacementFailed, match=r"placement_timeout_s=0\.5.*num_gpus=1.*CPU.*num_gpus=0"
+                PlacementFailed, match=r"(?s)placement_timeout_s=0\.5.*num_gpus=1.*CPU.*num_gpus=0"
             ) as raised:
                 ev.evaluate()
             assert (raised.value.asked, "CPU" in raised.value.available) == ("num_gpus=1", True)

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any
 from uuid import uuid4
 
-from swath.errors import Closed, FleetFailed, WorkerLate, WorkerLost
+from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.evaluation.acting import private_copy, require_own
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.queue import QueuedEvaluation
@@ -271,7 +271,8 @@ class EvalWorkers:
             fleet.bring_up()
         except BaseException as failed:
             self._part_with(fleet)
-            failed.add_note("the next evaluation asks again; where there is no room ask for less (num_gpus=0, say)")
+            if isinstance(failed, PlacementFailed):
+                failed.add_note("ask for less (num_gpus=0, say), or free some; the next evaluation asks again")
             raise
         self.is_up, self._until = True, monotonic() + self._options.timeout_s
 
