@@ -1,4 +1,11 @@
-"""Which of two policies is better."""
+"""Which of two policies is better.
+
+What this folder promises: `Evaluator` plays exactly the episodes asked for, each counted once, with one set of weights,
+and gives the same numbers whatever the backend and the layout, also if workers die (`test_evaluator_contract`,
+`test_evaluator_faults`); it leaves training alone (`test_isolation`); each argument works or is refused
+(`test_evaluator_arguments`); results and intervals are what they say (`test_statistics`, `test_result`, here).
+`evaluate_policy` and `RayEvalWorker` keep what their peers promise (`test_evaluate_policy`, `test_ray_eval_worker`).
+"""
 
 import math
 

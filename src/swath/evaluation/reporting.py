@@ -122,8 +122,8 @@ class Reporter:
     Attributes:
         keeper: of the best weights, if they are to be kept.
         newest: of the result that was shown last; empty before the first.
-        write_errors: how many films, recordings of transforms and best weights could not be written.
-        callback_errors: how often `on_result` raised.
+        counts: of films, recordings of transforms and best weights that could not be written (`write_errors`), and of
+            calls of `on_result` that raised (`callback_errors`).
         last_error: what it raised last.
 
     Raises:
@@ -135,7 +135,7 @@ class Reporter:
         self.keeper = None if path is None else Keeper(path, options.log_prefix)
         self._options, self._warned = options, False
         self.newest: dict[str, float] = {}
-        self.write_errors = self.callback_errors = 0
+        self.counts = {"callback_errors": 0, "write_errors": 0}
         self.last_error: BaseException | None = None
 
     def finish(self, request: EvalRequest, performed: Performed) -> EvalResult:
@@ -148,7 +148,7 @@ class Reporter:
         """
         episodes, seconds = episodes_of(performed.rows), performed.seconds
         for failure in performed.unwritten:
-            self.write_errors += 1
+            self.counts["write_errors"] += 1
             _log.error("a recorder could not write the evaluation of step %d: %s", request.step, failure)
         numbers: dict[str, Any] = summarise(episodes["returns"], episodes["lengths"], request.seed)
         numbers |= {"duration_s": seconds, "fps": numbers["frames"] / seconds}
@@ -175,7 +175,7 @@ class Reporter:
             try:
                 self.keeper.keep(result, weights)
             except Exception:  # noqa: BLE001  it is logged and counted
-                self.write_errors += 1
+                self.counts["write_errors"] += 1
                 _log.exception("the best weights, of step %d, could not be written; the result stands", result.step)
         if options.on_result is None:
             return
@@ -183,7 +183,7 @@ class Reporter:
         try:
             options.on_result(result.to_tensordict())
         except BaseException as error:  # noqa: BLE001  it is logged, counted and kept; no exit ends our thread
-            self.callback_errors += 1
+            self.counts["callback_errors"] += 1
             self.last_error = error
             _log.exception("on_result raised for the evaluation of step %d; the result stands", result.step)
         seconds = monotonic() - began
@@ -236,6 +236,6 @@ class Reporter:
                         writer.write(frame)
                 written.append(str(path))
             except Exception:  # noqa: BLE001  it is logged and counted
-                self.write_errors += 1
+                self.counts["write_errors"] += 1
                 _log.exception("the film %s could not be written; the result stands", path)
         return {}, {**about, "video_paths": tuple(written)}

@@ -159,13 +159,12 @@ class EvaluationService:
         with self.changed:
             return {
                 **self.queue.counts,
+                **self.reporter.counts,
                 "retries": self._workers.retries,
                 "restarts": self._workers.restarts,
                 "queued": len(self.queue.waiting),
                 "unread": len(self.queue.unread),
                 "episodes_done": self._workers.complete,
-                "callback_errors": self.reporter.callback_errors,
-                "write_errors": self.reporter.write_errors,
                 "workers": self._options.num_workers,
                 **self.reporter.newest,
             }
