@@ -17,8 +17,7 @@ def collect(swath, name, *place):
 
 
 @pytest.mark.usefixtures("warm_processes")
-@pytest.mark.parametrize("command", [train, collect])
-@pytest.mark.parametrize("place", ["inline", "thread", "process"])
+@pytest.mark.parametrize(("command", "place"), [(train, "inline"), (train, "process"), (collect, "thread")])
 def test_an_env_that_raises_is_told_with_its_seed_its_worker_and_its_lines(place, command, swath):
     code, _, err = command(swath, "Mistaken", f"--workers={1 if place == 'inline' else 2}", f"--backend={place}")
     assert code == 1
@@ -29,10 +28,13 @@ def test_an_env_that_raises_is_told_with_its_seed_its_worker_and_its_lines(place
     assert any('raise ValueError("the door is locked")' in line for line in err[1:])
 
 
-@pytest.mark.parametrize("command", [train, collect])
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("Unready", "ValueError: no maze"), ("Unbuilt", "TypeError: no level"), ("Leaving", "SystemExit: enough")],
+    ("command", "name", "said"),
+    [
+        (train, "Unready", "ValueError: no maze"),
+        (collect, "Unbuilt", "TypeError: no level"),
+        (train, "Leaving", "SystemExit: enough"),
+    ],
 )
 def test_an_env_that_raises_at_its_beginning_or_ends_the_process_is_told_likewise(command, name, said, swath):
     code, _, err = command(swath, name)

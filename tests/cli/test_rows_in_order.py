@@ -72,7 +72,7 @@ def frames():
     return [int(row["frames"]) for row in read_rows(RUN / "metrics.csv")[1]]
 
 
-@pytest.mark.parametrize("patience", [1, 3, 100])
+@pytest.mark.parametrize("patience", [1, 100])
 def test_rows_and_checkpoints_are_in_order_however_late_evaluations_are(patience, train):
     judge, written, (code, _, _) = train(*map(result_of, [5.0, float("nan"), 5.0, 6.0, 1.0, 2.0]), patience=patience)
     assert (code, judge.asked, frames()) == (0, [0, 128, 256, 384, 512, 640], [0, 128, 256, 384, 512, 640])
