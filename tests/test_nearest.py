@@ -7,18 +7,15 @@ import swath
 KEYWORDS = [
     ("Collector", "frame_per_batch", "frames_per_batch"),
     ("MultiSyncCollector", "frame_per_batch", "frames_per_batch"),
-    ("MultiAsyncCollector", "frame_per_batch", "frames_per_batch"),
     ("RayCollector", "frame_per_batch", "frames_per_batch"),
     ("Evaluator", "num_trajectoris", "num_trajectories"),
     ("RolloutWorker", "worker_idnex", "worker_index"),
     ("WorkerSet", "num_workrs", "num_workers"),
     # other classes' names for the same number
     ("Collector", "num_envs", "envs_per_worker"),
-    ("MultiSyncCollector", "num_collectors", "num_workers"),
     ("RayCollector", "num_workers", "num_collectors"),
     ("Evaluator", "envs_per_worker", "num_envs"),
     ("Collector", "zzyzx", None),
-    ("RolloutWorker", "zzyzx", None),
 ]
 
 

@@ -41,21 +41,3 @@ class Noted(nn.Module):
 
     def set_extra_state(self, state):
         self.text = state["text"]
-
-
-class Plain(nn.Linear):
-    """Weights without extra state."""
-
-    def __init__(self, value=0.0, width=3):
-        super().__init__(width, 1)
-        self.fill(value)
-
-    def fill(self, value):
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.fill_(value)
-        return self
-
-    @property
-    def values(self):
-        return {value for tensor in self.parameters() for value in tensor.detach().reshape(-1).tolist()}

@@ -4,7 +4,6 @@ import gc
 
 import pytest
 import torch
-from scheme_toys import Plain
 from tensordict import TensorDict
 
 import swath
@@ -59,7 +58,8 @@ def test_properties_say_what_it_is_fetched_from():
     assert [getattr(scheme, name) for name in facts] == [None] * 5
     assert (scheme.initialized_on_sender, scheme.initialized_on_receiver) == (False, False)
     assert "not in use" in repr(scheme)
-    model = Plain(3.0)
+    model = torch.nn.Linear(3, 1)
+    torch.nn.init.constant_(model.weight, 3.0)
     scheme.init_on_sender(model_id="critic", model=model)
     assert (scheme.model_id, scheme.model, scheme.worker_idx) == ("critic", model, None)
     assert (scheme.initialized_on_sender, scheme.initialized_on_receiver) == (True, False)
@@ -68,7 +68,7 @@ def test_properties_say_what_it_is_fetched_from():
     del model
     gc.collect()
     assert scheme.model is scheme.weights is None
-    given = TensorDict(Plain().state_dict())
+    given = TensorDict(torch.nn.Linear(3, 1).state_dict())
     scheme.init_on_sender(weights=given)
     assert scheme.weights is given
     scheme.shutdown()
