@@ -98,14 +98,6 @@ def test_an_argument_and_another_value_in_collector_kwargs_are_refused(requested
         RayCollector("CartPole-v1", frames_per_batch=20, set_truncated=True)
 
 
-def test_max_staleness_is_for_asynchronous_collection(requested):
-    for kind, further in ((MultiAsyncCollector, {}), (RayCollector, {"sync": False})):
-        assert requested(kind, max_staleness=2, **further)["options.max_staleness"] == 2
-    for kind, further in ((MultiSyncCollector, {}), (RayCollector, {"sync": True})):
-        with pytest.raises(ValueError, match="max_staleness is for asynchronous collection"):
-            kind(["CartPole-v1"], frames_per_batch=2, max_staleness=2, **further)
-
-
 REQUIRED = inspect.Parameter.empty
 DEFAULTS = {
     # argument: (multi, Ray); `REQUIRED` for none

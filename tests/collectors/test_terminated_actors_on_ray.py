@@ -5,7 +5,7 @@ import signal
 from functools import partial
 
 import pytest
-from fleet_toys import LONG, Held, InThread, Level, drawn, drawn_until, fleet, made_by
+from fleet_toys import LONG, Held, InThread, Level, drawn_until, fleet, made_by
 
 from swath.testing import CountingEnv, check_lives
 from toys import Gate
@@ -47,15 +47,3 @@ def test_a_busy_actor_that_is_terminated_is_replaced(sources, tmp_path, gate):
     assert all(batch.numel() == options["frames_per_batch"] for batch in batches)
     check_lives(batches, LONG)
     assert (stats["restarts"], stats["worker_0/life"], stats["worker_1/life"]) == (1, 0, 1)
-
-
-def test_an_idle_actor_that_is_terminated_is_replaced(sources, tmp_path, gate):
-    gate.open()
-    with fleet("sync", sources, Level(), backend="ray", envs_per_worker=1, frames_per_batch=10) as collector:
-        batches = drawn(collector, 2)
-        terminate(tmp_path, 0)
-        batches += drawn(collector, 3)
-        stats = collector.stats("both")
-    assert [batch.numel() for batch in batches] == [10] * 5
-    check_lives(batches, LONG)
-    assert (stats["restarts"], stats["worker_0/life"], stats["worker_1/life"]) == (1, 1, 0)
