@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath import seeds
+from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import interquartile_mean, interval, levels, mean_interval, summarise
 
 OF_THE_RETURNS = ["reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"]
@@ -102,3 +103,34 @@ def test_it_holds_the_true_mean_as_often_as_it_says(draw, mean, n, least, most):
     source, runs = np.random.default_rng(2024), 1000
     ends = np.array([mean_interval(draw(source, n), root) for root in range(runs)])
     assert least <= np.mean((ends[:, 0] <= mean) & (mean <= ends[:, 1])) <= most
+
+
+# Rounds
+
+
+WIDE, NARROW = (0.0, 10.0), (4.9, 5.1)
+
+
+def rule(**options):
+    return EvaluatorOptions("CartPole-v1", len, **options)
+
+
+def verdict(options, played, values):
+    """After so many returns, half of them the one, half the other."""
+    returns = np.resize(np.array(values), played)
+    return rule(num_trajectories=8, **options).verdict(returns, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "played", "values", "expected"),
+    [
+        ({}, 8, WIDE, "fixed"),
+        ({"until_ci_halfwidth": 0.5}, 8, NARROW, "ci"),
+        ({"until_ci_halfwidth": 1e9, "max_trajectories": 16}, 16, (math.nan,), "max"),
+        ({"until_ci_halfwidth": 0.1, "max_trajectories": 22}, 16, WIDE, "max"),
+        ({"until_ci_halfwidth": 0.1}, 72, WIDE, None),
+        ({"until_ci_halfwidth": 0.1}, 80, WIDE, "max"),
+    ],
+)
+def test_rounds_end_with_a_narrow_interval_or_before_they_pass_the_bound(options, played, values, expected):
+    assert verdict(options, played, values) == expected
