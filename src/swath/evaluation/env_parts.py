@@ -26,7 +26,7 @@ from torch import nn
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.vector import is_from_stable_baselines
 from swath.weights.manifest import Manifest
-from swath.weights.snapshot import fitting, owner
+from swath.weights.snapshot import Snapshot, fitting, owner
 
 _FLAG = "update_running_mean"
 _NORMALISING = (
@@ -212,7 +212,7 @@ def moments_of(value: Any) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(np.array(each, dtype=np.float64)) for name, each in plain.items()}
 
 
-def change(model_id: str, part: Any, weights: Any) -> Callable[[], None]:
+def change(model_id: str, part: Any, weights: Snapshot) -> Callable[[], None]:
     """Check that weights fit a module or statistics; what puts them in, in the types that are there.
 
     Raises:
@@ -230,7 +230,8 @@ def change(model_id: str, part: Any, weights: Any) -> Callable[[], None]:
             raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
                 f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
             )
-    copy_in = fitting(manifest.copied(given), held)
+    is_alike = given.keys() == {*weights.places, *weights.extras}  # then they need not be copied under other names
+    copy_in = fitting(weights if is_alike else manifest.copied(given), held)
 
     def put() -> None:
         copy_in()
