@@ -130,9 +130,9 @@ NUMBERS = [
         "compile_policy",
         True,
         ValueError,
-        "compile_policy needs a policy that is called, and this is of type RandomPolicy",
+        "compile_policy needs a policy that is called, not a RandomPolicy",
     ),
-    ("compile_policy", 3, ValueError, "compile_policy=3 is of type int; it must be True, False or a dict of options"),
+    ("compile_policy", 3, ValueError, "compile_policy=3 must be True, False or a dict of options"),
     ("policy_factory", 3, TypeError, "policy_factory is of type int; it must be a callable"),
     ("policy_factory", [Always, Always], ValueError, "policy_factory has 2 entries for 1 worker"),
     ("policy_factory", lambda: None, TypeError, "returned None; it must return the policy"),
@@ -150,7 +150,7 @@ NUMBERS = [
     ("sync", False, ValueError, "sync=False is for collectors with workers elsewhere"),
     ("return_same_td", True, ValueError, "every batch owns its memory here"),
     ("reset_when_done", False, ValueError, "always begins another episode"),
-    ("cudagraph_policy", True, ValueError, "cudagraph_policy needs a policy that is called, and this is"),
+    ("cudagraph_policy", True, ValueError, "cudagraph_policy needs a policy that is called, not a"),
     ("no_such_option", 1, TypeError, "unexpected keyword argument 'no_such_option'$"),
     ("totl_frames", 1, TypeError, r"argument 'totl_frames'; did you mean 'total_frames'\?$"),
     ("prefetch", 1, ValueError, "prefetch=1 is for collectors with workers elsewhere"),
@@ -213,7 +213,7 @@ def test_an_env_that_fails_while_it_is_built_closes_the_others(kind, registry):
         Collector(registry.envs(LONG, faults), envs_per_worker=4, frames_per_batch=20)
     assert registry.open == []
     if kind == "raise_at_build":
-        assert any("raised while the env source" in note for note in caught.value.__notes__)
+        assert any("raised by the env source" in note for note in caught.value.__notes__)
     if kind == "raise_at_reset":
         assert caught.value.__notes__ == ["raised by the first reset of env 2"]
 

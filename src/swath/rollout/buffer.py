@@ -126,20 +126,12 @@ class Buffer:
 
     def __init__(self, observation: Leaves, outputs: Leaves, n_steps: int) -> None:
         self._n_envs, self.n_steps, self._n_observed = len(observation[0]), n_steps, len(observation)
-        self._at_once = any(leaf[0].nbytes >= LARGE_ROW for leaf in observation)
-        reward = np.empty(self._n_envs, np.float32)
-        self._like = [*observation, *outputs, reward, *(observation if self._at_once else ())]
+        self._like = [*observation, *outputs, np.empty(self._n_envs, np.float32), *observation]
         self._in_place = [self._n_envs == 1 or leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
         self._rooms = [self._room(place) for place in range(len(self._like))]
-        self._at_reward = len(observation) + len(outputs)
-        # The last step that was written, and what it led to.
-        self._led_to: tuple[int, Leaves] = (-1, [])
-        # Steps that led to something else than what the next one began with, and to what.
-        self._stray: list[tuple[int, Leaves]] = []
 
     def open(self) -> Rows:
         """Room for one fragment; `seal` gives it arrays of its own, and the next one may be opened."""
-        self._led_to, self._stray = (-1, []), []
         self._rooms = [self._room(at) if new else self._rooms[at] for at, new in enumerate(self._in_place)]
         terminated, truncated = np.zeros((2, self._n_envs, self.n_steps), np.bool_)
         return Rows(reward=np.empty_like(truncated, np.float32), terminated=terminated, truncated=truncated)
@@ -147,31 +139,16 @@ class Buffer:
     def write(self, rows: Rows, t: int, step: Step) -> None:
         """Write step `t`."""
         leaves = (*step.observation, *step.outputs, step.reward, *step.next_observation)
-        for room, leaf in zip(self._rooms, leaves, strict=False):  # room for what it led to only if rows are large
+        for room, leaf in zip(self._rooms, leaves, strict=True):
             room[t] = leaf
-        if not self._at_once:
-            if step.observation is not self._led_to[1] and t:
-                self._stray.append(self._led_to)
-            self._led_to = t, step.next_observation
         rows.mark(t, step)
 
     def seal(self, rows: Rows) -> None:
-        """All steps are written: arrays in the order of the batch are made of what is in another.
-
-        What a step led to mostly is what the next one began with, and is filled in here, unless rows are large.
-        """
+        """All steps are written: arrays in the order of the batch are made of what is in another."""
         turned = [room.swapaxes(0, 1) for room in self._rooms]
         arrays = [room if stays else _in_order(room) for room, stays in zip(turned, self._in_place, strict=True)]
-        n, at = self._n_observed, self._at_reward
-        rows.observation, rows.outputs, rows.reward = arrays[:n], arrays[n:at], arrays[at]
-        rows.next_observation = arrays[at + 1 :] or [np.empty_like(leaf) for leaf in rows.observation]
-        last, _ = self._led_to
-        if last >= 0:
-            for led_to, began in zip(rows.next_observation, rows.observation, strict=True):
-                led_to[:, :last] = began[:, 1 : last + 1]
-            for t, leaves in [*self._stray, self._led_to]:
-                for led_to, leaf in zip(rows.next_observation, leaves, strict=True):
-                    led_to[:, t] = leaf
+        n = self._n_observed
+        rows.observation, rows.next_observation, (*rows.outputs, rows.reward) = arrays[:n], arrays[-n:], arrays[n:-n]
 
     def _room(self, place: int) -> Any:
         """Room `[T, B, …]` for an entry, not initialised; in memory it is `[B, T, …]` if its rows stay there."""

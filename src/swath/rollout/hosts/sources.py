@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 import gymnasium as gym
 
+from swath.errors import noted
 from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import Host, closed_on_failure
@@ -135,13 +136,10 @@ def make_env(source: Source) -> Any:
         Exception: what the callable or the env's maker raised, with a note.
     """
     by_id = isinstance(source.env, str)
-    try:
+    with noted(f"the env source {source.env!r}"):
         if by_id and source.env.startswith("ALE/"):
             gym.register_envs(need("ale_py", extra="atari", why=f"for {source.env}"))
         env = gym.make(source.env, **source.kwargs) if by_id else source.env(**source.kwargs)
-    except Exception as error:
-        error.add_note(f"raised while the env source {source.env!r} was built")
-        raise
     _require_no_aec(env)
     if not is_env_instance(env):
         what = None if env is None else type(env).__name__

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -19,6 +19,7 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDictBase, is_leaf_nontensor
 
+from swath.errors import noted
 from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_of
@@ -72,15 +73,10 @@ class ArrayPolicy(BoundPolicy):
         self._elsewhere = None if options.device is None or options.device.type == "cpu" else options.device
         self._bare = bare
         given, unknown = [leaf.copy() for leaf in observation], len(memory.state)
-        try:
-            with torch.no_grad():
-                flag = self._given(memory.leaves[unknown:])
-                leaves = self._call([*self._given(given, copies=False), *[None] * unknown, *flag])
-        except Exception as error:
-            if unknown:
-                reads = f"the env does not write {list(memory.state)}; a recurrent policy gets None for them"
-                error.add_note(f"{reads} in its first call, to learn their shape")
-            raise
+        state = f"a first call with None for {[*memory.state]}, which the env does not write, to learn their shape"
+        with noted(state) if unknown else nullcontext(), torch.no_grad():
+            flag = self._given(memory.leaves[unknown:])
+            leaves = self._call([*self._given(given, copies=False), *[None] * unknown, *flag])
         # Whether the policy writes into what it gets.
         self._writes = any(leaf.tobytes() != seen.tobytes() for leaf, seen in zip(given, observation, strict=True))
         self._plain = not (bare or self._writes or self._elsewhere)
@@ -280,7 +276,7 @@ def from_factory(build: Callable[..., Any], env: Any) -> Any:
         TypeError: it returned `None`.
         Exception: what the factory raised, with a note.
     """
-    try:
+    with noted(f"policy_factory {build!r}"):
         parameters = inspect.signature(build).parameters
         required = [each for each in parameters.values() if each.default is each.empty]
         if "env" in parameters and parameters["env"].kind is not inspect.Parameter.POSITIONAL_ONLY:
@@ -289,9 +285,6 @@ def from_factory(build: Callable[..., Any], env: Any) -> Any:
             policy = build(env)
         else:
             policy = build()
-    except Exception as error:
-        error.add_note(f"raised while policy_factory {build!r} built the policy")
-        raise
     if policy is None:
         raise TypeError(f"policy_factory {build!r} returned None; it must return the policy")
     return policy

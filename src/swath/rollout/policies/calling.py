@@ -296,8 +296,7 @@ def as_device(name: str, value: Any) -> torch.device | None:
         RuntimeError: torch knows no device of this name.
     """
     if isinstance(value, bool) or not isinstance(value, int | str | torch.device | None):
-        wanted = "it must be a device, such as 'cpu' or 'cuda:0'"
-        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; {wanted}")
+        raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; it must be a device, like 'cuda:0'")
     return None if value is None else torch.device(value)
 
 
@@ -317,11 +316,10 @@ def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
         ValueError: a CUDA graph for a policy that is not on CUDA; neither yes nor no nor options; a random policy.
     """
     for name, value in (("compile_policy", compile_policy), ("cudagraph_policy", cudagraph_policy)):
-        given, acts = type(value).__name__, type(policy).__name__
         if not (value is None or isinstance(value, bool | Mapping)):
-            raise ValueError(f"{name}={value!r} is of type {given}; it must be True, False or a dict of options")
+            raise ValueError(f"{name}={value!r} must be True, False or a dict of options")
         if asked_for(value) and not callable(policy):
-            raise ValueError(f"{name} needs a policy that is called, and this is of type {acts}; leave it out")
+            raise ValueError(f"{name} needs a policy that is called, not a {type(policy).__name__}; leave it out")
     if asked_for(compile_policy):
         policy = torch.compile(policy, **({} if compile_policy is True else compile_policy))
     if asked_for(cudagraph_policy):
