@@ -249,7 +249,7 @@ class TorchPolicy(Policy):
         """
         info = self._backward(learning.to_train_on(postprocessed_batch, recurrent=self.is_recurrent()))
         found = [None if each.grad is None else each.grad.cpu() for each in self._parameters]
-        self.model.zero_grad()
+        self._drop_gradients()
         return found, info
 
     def apply_gradients(self, gradients: Iterable[Any]) -> None:
@@ -334,7 +334,7 @@ class TorchPolicy(Policy):
     def _backward(self, batch: SampleBatch) -> dict[str, Any]:
         """Give the parameters gradients, averaged and bounded; what is reported of them. The batch becomes tensors."""
         batch.to_device(self.device).set_training()
-        self.model.zero_grad()
+        self._drop_gradients()
         self.model.train()
         try:
             torch.autograd.backward(self.loss(self.model, self.dist_class, batch))
@@ -361,8 +361,12 @@ class TorchPolicy(Policy):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.cur_lr
         self.optimizer.step()
-        self.model.zero_grad()
+        self._drop_gradients()
         self.num_grad_updates += 1
+
+    def _drop_gradients(self) -> None:
+        for parameter in self._parameters:
+            parameter.grad = None
 
 
 def _number(value: Any) -> Any:
