@@ -141,7 +141,6 @@ SCHEMES = {"weight_sync_schemes": {"policy": MultiProcessWeightSyncScheme()}}
 REFUSED = [
     ({**POLICY}, ValueError, "`policy` or `policy_factory` must be provided"),
     ({"policy": Shifted()}, ValueError, "not both"),
-    ({"policy_factory": 5}, TypeError, "policy_factory is of type int"),
     ({"policy": Shifted(), **POLICY, "place": "process"}, ValueError, "policy_factory.*worker|worker.*policy_factory"),
     ({"env": UnevenEnv(), "place": "process"}, ValueError, "builds the env in the worker.*callable"),
     ({"place": "cloud"}, ValueError, "Unknown backend 'cloud'.*'thread', 'process', 'ray'"),
@@ -164,7 +163,6 @@ REFUSED = [
     ({"record_video": 1, "video_fps": 30}, ValueError, "video_dir, where films are written"),
     ({"record_video": 1, "video_dir": "films", "video_fps": 0}, ValueError, "finite number > 0"),
     ({"exploration_type": "CALM"}, ValueError, "CALM"),
-    ({"metrics_fn": 5}, TypeError, "metrics_fn is of type int"),
     ({"collector_cls": "MultiAsyncCollector"}, ValueError, "its own runner"),
     ({"weight_sync_schemes": ["policy"]}, TypeError, "dict of schemes"),
     ({"reward_keys": 5}, TypeError, "reward_keys has 5"),

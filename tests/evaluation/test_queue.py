@@ -48,7 +48,7 @@ def test_weights_of_a_request_that_is_replaced_do_not_act_behind_newer_ones_that
     asked(queue, sync=True, policy="newer")
     asked(queue)
     sent = [{name: model.name for name, model in serve(queue).models.items()} for _ in range(3)]
-    assert sent == [{}, {"policy": "newer"}, {"env": "last"}]
+    assert sent == [{}, {"policy": "newer", "env": "last"}, {}]
 
 
 def test_without_on_result_too_many_unread_outcomes_refuse_the_next(monkeypatch):

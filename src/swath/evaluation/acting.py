@@ -19,10 +19,7 @@ import torch
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.runner import Performer
 from swath.keys import Key
-from swath.rollout.hosts.base import (
-    ArraySpec,
-    TensorDictSpec,
-)
+from swath.rollout.hosts.base import ArraySpec, TensorDictSpec
 from swath.rollout.policies.answers import require_fitting
 from swath.rollout.policies.binding import bind
 from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration, the_policy

@@ -12,7 +12,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from tensordict import TensorDict
@@ -20,7 +20,7 @@ from tensordict import TensorDict
 from swath.errors import warn_of_no_effect
 from swath.evaluation.env_parts import source_of
 from swath.evaluation.queue import BusyPolicy
-from swath.evaluation.result import Floats, mean_interval
+from swath.evaluation.result import Floats, Stopped, mean_interval
 from swath.extras import need
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count, one_of
@@ -30,7 +30,6 @@ from swath.rollout.policies.calling import ExplorationType, as_device, as_explor
 from swath.weights.schemes import require_schemes
 
 Place = Literal["thread", "process", "ray"]
-Stopped: TypeAlias = Literal["fixed", "ci", "max"]
 
 NUM_GPUS = 1
 _PLACEMENT_S = 60.0
@@ -166,10 +165,6 @@ class EvaluatorOptions:
     placement_timeout_s: float = _PLACEMENT_S
 
     def __post_init__(self) -> None:
-        for name in ("metrics_fn", "on_result", "init_fn", "policy_factory", "policy"):
-            given = getattr(self, name)
-            if not (given is None or callable(given) or (name == "policy" and hasattr(given, "predict"))):
-                raise TypeError(f"{name} is of type {type(given).__name__}; it must be callable, or None")
         object.__setattr__(self, "seed", None if self.seed is None else index(self.seed))
         as_exploration(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)

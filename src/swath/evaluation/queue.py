@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from swath.errors import Closed, SwathError
@@ -122,21 +123,18 @@ class EvalQueue:
         """
         if not self.admits(sync=request.sync):
             return False
-        if self._policy == "latest" and not request.sync:
-            sent: dict[str, Snapshot] = {}  # counts as sent, unless newer weights wait with a sync request
-            for each in self.waiting:
-                kept = {name: model for name, model in sent.items() if name not in each.models}
-                sent = kept if each.sync else {**kept, **each.models}
-            replaced = [each for each in self.waiting if not each.sync]
-            self.counts["superseded"] += len(replaced)
-            self.live = [each for each in self.live if each not in replaced]
-            request.models = {**sent, **request.models}
         if request.step is None:
             request.step, self.step_counter = self.step_counter, self.step_counter + 1
         self.policy_version += request.weighted
         request.policy_version = self.policy_version
         self.counts["accepted"] += 1
         self.live.append(request)
+        if self._policy == "latest" and not request.sync:
+            for each, following in pairwise(self.waiting):
+                if not each.sync:  # it is replaced, and its weights count as sent
+                    following.models = {**each.models, **following.models}
+                    self.live.remove(each)
+                    self.counts["superseded"] += 1
         return True
 
     def show(self, request: QueuedEvaluation) -> bool:

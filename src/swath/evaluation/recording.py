@@ -22,7 +22,7 @@ from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import NO_TRAJECTORY
 from swath.rollout.fragment import Fragment, Layout
-from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.base import TensorDictSpec, fps_of
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
 
@@ -109,12 +109,15 @@ class Film:
         max_bytes: frames held at most; beyond it filming stops and the evaluation goes on.
 
     Attributes:
+        takes: frames `[H, W, 3]` uint8 by episode, one after each step.
         truncated: whether filming stopped for want of memory.
+        fps: frames per second at which the env wants to be seen; 0 if it does not say.
     """
 
-    def __init__(self, episodes: int, max_bytes: int) -> None:
-        self._takes: list[list[Array]] = [[] for _ in range(episodes)]
-        self._free, self.truncated = max_bytes, False
+    def __init__(self, episodes: int = 0, max_bytes: int = 0) -> None:
+        self.takes: dict[int, list[Array]] = {}
+        self._episodes, self._free = episodes, max_bytes
+        self.truncated, self.fps = False, 0.0
 
     def __call__(self, step: Step, slot: int, runner: Runner) -> None:  # noqa: ARG002
         """Film this slot, if its episode is among the first.
@@ -123,7 +126,7 @@ class Film:
             ValueError: the env does not render frames.
         """
         episode = runner.playing[slot]
-        if episode is None or episode >= len(self._takes) or self.truncated:
+        if episode is None or episode >= self._episodes or self.truncated:
             return
         drawn = runner.host.render(slot)
         if drawn is None:
@@ -133,8 +136,5 @@ class Film:
         if self._free < 0:
             self.truncated = True
         else:
-            self._takes[episode].append(frame)
-
-    def takes(self) -> dict[int, Array]:
-        """Each filmed episode, by number, as uint8 `[T, H, W, 3]`, T its steps; one without a frame is left out."""
-        return {episode: np.stack(take) for episode, take in enumerate(self._takes) if take}
+            self.fps = fps_of(runner.host.env) or 0.0
+            self.takes.setdefault(episode, []).append(frame)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,9 +21,9 @@ from safetensors.torch import save_file
 from tensordict import TensorDictBase
 
 from swath.errors import noted
-from swath.evaluation.options import EvaluatorOptions, Stopped
+from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.recording import joined
-from swath.evaluation.result import NAMES, EpisodeRow, EvalResult, episodes_of, summarise
+from swath.evaluation.result import EpisodeRow, EvalResult, Stopped, episodes_of, summarise
 from swath.evaluation.worker import EvalRequest, Report
 from swath.keys import drop_private
 from swath.report.atomic import replacing
@@ -153,7 +154,8 @@ class Reporter:
         numbers: dict[str, Any] = summarise(episodes["returns"], episodes["lengths"], request.seed)
         numbers |= {"duration_s": seconds, "fps": numbers["frames"] / seconds}
         version = performed.reports[0].version if request.per_slot else request.policy_version
-        numbers |= {"step": request.step, "policy_version": version, **self._measured(performed.reports)}
+        numbers |= {"step": request.step, "policy_version": version}
+        numbers |= self._measured(performed.reports, {*numbers, "video", "episode_rewards", "episode_lengths"})
         if self._options.per_episode:
             numbers["episode_rewards"] = torch.from_numpy(episodes["returns"].copy())
             numbers["episode_lengths"] = torch.from_numpy(episodes["lengths"].copy())
@@ -192,8 +194,8 @@ class Reporter:
             text = f"on_result took {seconds:.0f} s; meanwhile no evaluation begins and no result can be read"
             warnings.warn(text, UserWarning, stacklevel=2)
 
-    def _measured(self, reports: Sequence[Report]) -> dict[str, Any]:
-        """What `metrics_fn` gives, by name."""
+    def _measured(self, reports: Sequence[Report], taken: Collection[str]) -> dict[str, Any]:
+        """What `metrics_fn` gives, by names of its own."""
         settings, metrics_fn = self._options.settings, self._options.metrics_fn
         if metrics_fn is None:
             return {}
@@ -209,7 +211,7 @@ class Reporter:
         if not isinstance(measured, Mapping):
             raise TypeError(f"metrics_fn returned {type(measured).__name__}; it must return a dict of numbers")
         for name, value in measured.items():
-            if name in NAMES:
+            if name in taken:
                 raise ValueError(f"metrics_fn gave {name!r}, which results have already; give it another name")
             if not (isinstance(name, str) and isinstance(value, float | int | torch.Tensor)):
                 raise TypeError(f"metrics_fn gave {name}={value!r}; names are strings, values numbers or tensors")
@@ -218,14 +220,17 @@ class Reporter:
     def _films(self, step: int, reports: Sequence[Report]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Films as an entry of the result, or as files; and what the result says of them."""
         options = self._options
-        takes = dict(sorted((episode, take) for report in reports for episode, take in report.films.items()))
+        films = [report.film for report in reports]
+        takes = {episode: film.takes[episode] for film in films for episode in film.takes}
+        takes = {episode: takes[episode] for episode in sorted(takes)}
         about: dict[str, Any] = {
-            "video_lengths": tuple(len(take) for take in takes.values()),
-            "video_truncated": any(report.film_truncated for report in reports),
+            "video_lengths": tuple(map(len, takes.values())),
+            "video_truncated": any(film.truncated for film in films),
         }
         if options.video_dir is None or not takes:
-            return {"video": torch.from_numpy(np.concatenate([*takes.values()]))} if takes else {}, about
-        fps = options.video_fps or next((report.fps for report in reports if report.fps is not None), _FPS)
+            frames = [*chain.from_iterable(takes.values())]
+            return {"video": torch.from_numpy(np.stack(frames))} if frames else {}, about
+        fps = options.video_fps or next((film.fps for film in films if film.fps), _FPS)
         stem = f"{options.log_prefix}-step{step}".replace("/", "-")
         files = {Path(options.video_dir) / f"{stem}-episode{episode}.mp4": take for episode, take in takes.items()}
         written = []

@@ -37,18 +37,10 @@ RESAMPLES = 2_000
 _NORMAL = NormalDist()
 _MOST_AT_ONCE = 2**22  # indices drawn in one go, which bounds the memory at 32 MiB
 _MARK, _FORMAT = "swath_eval_result", 1
-_PROVENANCE = ("step", "seeding", "stopped", "retries")
-_FILMS = ("video_paths", "video_lengths", "video_truncated")
+_ABOUT = ("step", "seeding", "stopped", "retries", "video_paths", "video_lengths", "video_truncated")
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 
 NO_SEED = -1  # of an episode that had none of its own
-
-# What entries of results are called, those included that are there only if they are asked for.
-NAMES = (
-    *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm", "reward_ci_low"),
-    *("reward_ci_high", "num_episodes", "frames", "episode_length", "duration_s", "fps"),
-    *("step", "policy_version", "video", "episode_rewards", "episode_lengths"),
-)
 
 # What is known of each episode, in this order.
 COLUMNS = {"returns": np.float64, "lengths": np.int64, "terminated": np.bool_, "truncated": np.bool_, "seeds": np.int64}
@@ -113,8 +105,7 @@ class EvalResult(dict[str, Any]):
         parts = {
             "metrics": {name: _pack(value) for name, value in self.items() if name.rpartition("/")[2] != "video"},
             "episodes": {name: _pack(getattr(self, name).tolist()) for name in COLUMNS},
-            "provenance": {name: getattr(self, name) for name in _PROVENANCE},
-            "films": {name: getattr(self, name) for name in _FILMS},
+            "about": {name: getattr(self, name) for name in _ABOUT},
         }
         return json.dumps({_MARK: _FORMAT, **parts}, allow_nan=False)
 
@@ -129,9 +120,9 @@ class EvalResult(dict[str, Any]):
         if not isinstance(parts, dict) or parts.get(_MARK) != _FORMAT:
             raise ValueError(f"this is not the JSON of an EvalResult, format {_FORMAT}")
         rows = zip(*(_unpack(parts["episodes"][name]) for name in COLUMNS), strict=True)
-        about = {name: tuple(value) if isinstance(value, list) else value for name, value in parts["films"].items()}
+        about = {name: tuple(value) if isinstance(value, list) else value for name, value in parts["about"].items()}
         metrics = {name: _unpack(value) for name, value in parts["metrics"].items()}
-        return cls(metrics, episodes_of(dict(enumerate(rows))), **parts["provenance"], **about)
+        return cls(metrics, episodes_of(dict(enumerate(rows))), **about)
 
 
 def _pack(value: Any) -> Any:

@@ -37,21 +37,13 @@ from swath.evaluation.recording import Film, Recording
 from swath.evaluation.result import EpisodeRow
 from swath.evaluation.runner import Runner, Watcher
 from swath.group.group import Member
-from swath.rollout.hosts.base import (
-    Host,
-    Seeding,
-    close_broken,
-    closed_on_failure,
-    first_of,
-    fps_of,
-)
+from swath.rollout.hosts.base import Host, Seeding, close_broken, closed_on_failure, first_of
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.rollout.policies.binding import from_factory
 from swath.rollout.policies.calling import compiled, device_of
 from swath.rollout.seeding import PrivateStreams
-from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
 from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers.fleet_state import FIRST
@@ -97,10 +89,7 @@ class Report:
         seeding: how far seeds reach.
         version: how many sets of weights were sent here.
         rows: complete episodes of the round, by number.
-        records: whether transforms of the envs have recorded something that is to be written.
-        films: uint8 `[T, H, W, 3]` by episode.
-        film_truncated: whether filming stopped for want of memory.
-        fps: frames per second at which the env wants to be seen, if it says so.
+        film: of its first episodes.
         steps: batches with all steps of the part's episodes.
         misfit: why the weights that were sent last could not be put in; nothing was played then.
     """
@@ -111,10 +100,7 @@ class Report:
     seeding: Seeding = "none"
     version: int = 0
     rows: Mapping[int, EpisodeRow] = field(default_factory=dict)
-    records: bool = False
-    films: Mapping[int, Array] = field(default_factory=dict)
-    film_truncated: bool = False
-    fps: float | None = None
+    film: Film = field(default_factory=Film)
     steps: Sequence[TensorDictBase] = ()
     misfit: Exception | None = None
 
@@ -215,11 +201,11 @@ class EvalWorker(Member):
             step: the training step it is written under.
             write: whether those of the very first slot write it.
         """
-        env = self.host.env
         with self.turn:
-            failures = env_parts.dump_recorders(first_of(env), step) if write and self._name.worker == 0 else []
-            env_parts.empty_recorders(env)
-        return failures
+            first = first_of(self.host.env)
+            failures = env_parts.dump_recorders(first, step) if write and self._name.worker == 0 else []
+            env_parts.empty_recorders(self.host.env)
+            return failures
 
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Put newer weights in: into all models and copies, or into none; `play` then says why."""
@@ -344,7 +330,6 @@ class EvalWorker(Member):
         self._seconds += monotonic() - began
         if runner.unfinished:
             return Report(len(runner.rows))
-        films = self._film.takes()
         return Report(
             len(runner.rows),
             over=True,
@@ -352,9 +337,6 @@ class EvalWorker(Member):
             seeding=runner.seeding,
             version=self._version,
             rows={episode: row for episode, row in runner.rows.items() if episode in episodes},
-            records=bool(env_parts.recorders(self.host.env)),
-            films=films,
-            film_truncated=self._film.truncated,
-            fps=fps_of(self.host.env) if films else None,
+            film=self._film,
             steps=self._recording.taken(),
         )

@@ -142,12 +142,11 @@ class EvalWorkers:
                 ended = "fixed" if request.per_slot else options.verdict(returns, request.seed)
                 due = range(due.stop, due.stop + n)
             played.stopped, played.retries = ended, self._losses
-            recorded = [worker for worker, report in reports.items() if report.records]
             try:
-                for failures in self._ask("dump", request.step, options.dump_video, workers=recorded).values():
+                for failures in self._ask("dump", request.step, options.dump_video).values():
                     played.unwritten += failures
             except (FleetFailed, WorkerLost, WorkerLate) as error:
-                played.unwritten.append(f"recorders of workers {recorded} did not come to an end: {error}")
+                played.unwritten.append(f"recorders did not come to an end: {error}")
         return played
 
     def models(self) -> dict[str, dict[str, Any]]:
