@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from inspect import signature
-from itertools import cycle
 from typing import Any
 
 import gymnasium as gym
@@ -23,7 +22,6 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorRewardWrapper,
 from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
-from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.vector import is_from_stable_baselines
 from swath.weights.manifest import Manifest
 from swath.weights.snapshot import Snapshot, fitting, owner
@@ -255,44 +253,3 @@ def state_of(part: Any) -> Any:
         AttributeError: it has none.
     """
     return moments_of(part) if has_moments(part) else part.state_dict()
-
-
-# Envs that are to be built
-
-
-def source_of(env: Any, num_envs: int | None, kwargs: Mapping[str, Any], *, rendered: bool) -> Source | None:
-    """What a host is built from; `None` for a `VecEnv` of Stable-Baselines3. Nothing is built yet.
-
-    Args:
-        env: an id, a callable, an instance, or a list of one kind of these: slot g runs entry g mod k.
-        num_envs: slots; `None`: 1 for an id or callable, the size of an instance or list.
-        kwargs: keywords for an id or a callable.
-        rendered: ids are built so that they render frames, unless the keywords say otherwise.
-
-    Raises:
-        TypeError: no form of an env.
-        ValueError: a number of slots that a list cannot have, or keywords for an instance.
-    """
-
-    def source(entry: Any, copies: int | None = None) -> Source:
-        more = {"render_mode": "rgb_array"} if rendered and isinstance(entry, str) else {}
-        return Source(entry, {**more, **kwargs}, copies, "num_envs")
-
-    if not isinstance(env, list | tuple):
-        if is_from_stable_baselines(type(env), "VecEnv"):
-            return None
-        return source(env, None if is_env_instance(env) else num_envs)
-    sources, n = [*map(source, env)], len(env)
-    lent = {each.is_instance for each in sources}
-    if len(lent) != 1:
-        raise ValueError("env is an empty list, or one of instances and of things to build; name envs of one kind")
-    size = num_envs or n
-    if size % n or (True in lent and size != n):
-        raise ValueError(f"num_envs={size} for a list of {n} envs; take a multiple of {n}, or {n} for instances")
-    turns = cycle(sources)
-
-    def make() -> Any:
-        source = next(turns)
-        return source.env if source.is_instance else make_env(source)
-
-    return Source(make, {}, size, "num_envs", lends=True in lent)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import cycle
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,23 +19,20 @@ import torch
 from tensordict import TensorDict
 
 from swath.errors import warn_of_no_effect
-from swath.evaluation.env_parts import source_of
 from swath.evaluation.queue import BusyPolicy
 from swath.evaluation.result import Floats, Stopped, mean_interval
 from swath.extras import need
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count, one_of
-from swath.rollout.hosts.sources import Source, is_env_instance
+from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.vector import is_from_stable_baselines
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
 from swath.weights.schemes import require_schemes
 
 Place = Literal["thread", "process", "ray"]
 
-NUM_GPUS = 1
-_PLACEMENT_S = 60.0
 _ROUNDS_AT_MOST = 10
-_HERE, _APART = "Collector", "MultiSyncCollector"
+_APART = "MultiSyncCollector"
 _OF_TRAJECTORIES = ("traj_format", "storing_device", "postproc")
 _OURS = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime")
 
@@ -146,7 +144,7 @@ class EvaluatorOptions:
     busy_policy: BusyPolicy = "error"
     backend: Place = "thread"
     init_fn: Callable[[], Any] | None = None
-    num_gpus: float = NUM_GPUS
+    num_gpus: float = 1
     ray_kwargs: Mapping[str, Any] | None = None
     seed: int | None = 0
     num_envs: int | None = None
@@ -162,7 +160,7 @@ class EvaluatorOptions:
     retries: int = 1
     timeout_s: float = 3600.0
     start_timeout_s: float = 300.0
-    placement_timeout_s: float = _PLACEMENT_S
+    placement_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "seed", None if self.seed is None else index(self.seed))
@@ -180,7 +178,6 @@ class EvaluatorOptions:
                 raise ValueError(f"{name}={given!r} must be a finite number > 0")
         self._check_together()
         _ = self.policy_device
-        self.source()
         if self.place == "thread" and self.init_fn is not None:
             warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
         if self.video_dir is not None:
@@ -209,8 +206,8 @@ class EvaluatorOptions:
         ):
             if wrong:
                 raise ValueError(why)
-        for name, default in (("num_gpus", NUM_GPUS), ("ray_kwargs", None), ("placement_timeout_s", _PLACEMENT_S)):
-            if place != "ray" and (value := getattr(self, name)) != default and value != {}:
+        for name in () if place == "ray" else ("num_gpus", "ray_kwargs", "placement_timeout_s"):
+            if (value := getattr(self, name)) not in (getattr(type(self), name), {}):
                 raise ValueError(f"{name}={value!r} with backend={place!r}: it is for backend='ray'; leave it out")
 
     def verdict(self, returns: Floats, root: int | None) -> Stopped | None:
@@ -246,8 +243,8 @@ class EvaluatorOptions:
     def place(self) -> Place:
         """Where workers live: a thread becomes a process if something asks for a process of its own."""
         kind = getattr(self.collector_cls, "__name__", self.collector_cls)
-        if kind not in (None, _HERE, _APART):
-            raise ValueError(f"collector_cls={kind!r}: evaluation has its own runner; use {_HERE!r}, {_APART!r}")
+        if kind not in (None, "Collector", _APART):
+            raise ValueError(f"collector_cls={kind!r}: evaluation has its own runner; use 'Collector' or {_APART!r}")
         if self.backend not in get_args(Place):
             raise ValueError(f"Unknown backend {self.backend!r}; choose one of {get_args(Place)}")
         if self.backend == "ray" and find_spec("ray") is None:
@@ -266,13 +263,42 @@ class EvaluatorOptions:
     @property
     def lent(self) -> bool:
         """Whether envs were handed in, so that there are no others."""
-        entries = self.env if isinstance(self.env, list | tuple) else [self.env]
-        return any(is_env_instance(entry) or is_from_stable_baselines(type(entry), "VecEnv") for entry in entries)
+        source = self.source()
+        return source is None or source.is_instance or source.lends
 
     def source(self) -> Source | None:
-        """What the envs of a worker are built from; see `source_of`."""
-        kwargs = self.settings.create_env_kwargs
-        return source_of(self.env, self.num_envs, kwargs, rendered=self.record_video > 0)
+        """What the envs of a worker are built from; of a list of k entries slot g runs entry g mod k.
+
+        Nothing is built yet. `None` for a `VecEnv` of Stable-Baselines3.
+
+        Raises:
+            TypeError: no form of an env.
+            ValueError: a number of slots that a list cannot have, or keywords for an instance.
+        """
+        env, kwargs = self.env, self.settings.create_env_kwargs
+
+        def of(entry: Any, copies: int | None = None) -> Source:
+            more = {"render_mode": "rgb_array"} if self.record_video and isinstance(entry, str) else {}
+            return Source(entry, {**more, **kwargs}, copies, "num_envs")
+
+        if is_from_stable_baselines(type(env), "VecEnv"):
+            return None
+        if not isinstance(env, list | tuple):
+            return of(env, None if is_env_instance(env) else self.num_envs)
+        sources, n = [*map(of, env)], len(env)
+        lends = {each.is_instance for each in sources}
+        if len(lends) != 1:
+            raise ValueError("env is an empty list, or one of instances and of things to build; name envs of one kind")
+        size = self.num_envs or n
+        if size % n or (True in lends and size != n):
+            raise ValueError(f"num_envs={size} for a list of {n} envs; take a multiple of {n}, or {n} for instances")
+        turns = cycle(sources)
+
+        def make() -> Any:
+            source = next(turns)
+            return source.env if source.is_instance else make_env(source)
+
+        return Source(make, {}, size, "num_envs", lends=True in lends)
 
     def for_workers(self, policy: Any) -> EvaluatorOptions:
         """What workers get, with this policy: it travels, and has nothing that is called here."""

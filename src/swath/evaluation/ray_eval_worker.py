@@ -12,7 +12,7 @@ from typing import Any, Never, Self
 import torch
 
 from swath.errors import WorkerLost
-from swath.evaluation.options import NUM_GPUS, EvaluatorOptions
+from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.service import EvaluationService, Face
 from swath.evaluation.workers import PUBLIC, EvalWorkers
 from swath.options import count
@@ -64,7 +64,7 @@ class RayEvalWorker(Face):
         env_maker: Callable[[], Any],
         policy_maker: Callable[..., Any],
         *,
-        num_gpus: float = NUM_GPUS,
+        num_gpus: float = 1,
         reward_keys: Any = ("next", "reward"),
         name: str | None = None,
         done_keys: Any = ("next", "done"),

@@ -72,6 +72,7 @@ class Keeper:
 
     Raises:
         ValueError: a path with another suffix, or files there that are something else.
+        KeyError: the result of another prefix is there.
     """
 
     def __init__(self, path: str | Path, prefix: str) -> None:
@@ -82,10 +83,7 @@ class Keeper:
         self._result = self._weights.with_suffix(".json")
         self._key, self.bar = f"{prefix}/reward", -math.inf
         if self._result.is_file():
-            found = EvalResult.from_json(self._result.read_text())
-            if self._key not in found:
-                raise ValueError(f"{self._result} is the result of another log_prefix; move it away")
-            self.bar = -math.inf if math.isnan(found[self._key]) else found[self._key]
+            self.bar = EvalResult.from_json(self._result.read_text())[self._key]
 
     def keep(self, result: EvalResult, weights: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
         """Write both files, each whole or not at all, if this is better than what is kept. A tie is not, NaN never is.
@@ -128,7 +126,7 @@ class Reporter:
         last_error: what it raised last.
 
     Raises:
-        ValueError: no good place for weights.
+        ValueError, KeyError: see `Keeper`.
     """
 
     def __init__(self, options: EvaluatorOptions) -> None:
@@ -207,15 +205,13 @@ class Reporter:
         if isinstance(batch, TensorDictBase):
             drop_private(batch)
         with noted("metrics_fn"):
-            measured = metrics_fn(batch)
-        if not isinstance(measured, Mapping):
-            raise TypeError(f"metrics_fn returned {type(measured).__name__}; it must return a dict of numbers")
+            measured = dict(metrics_fn(batch))
         for name, value in measured.items():
             if name in taken:
                 raise ValueError(f"metrics_fn gave {name!r}, which results have already; give it another name")
             if not (isinstance(name, str) and isinstance(value, float | int | torch.Tensor)):
                 raise TypeError(f"metrics_fn gave {name}={value!r}; names are strings, values numbers or tensors")
-        return dict(measured)
+        return measured
 
     def _films(self, step: int, reports: Sequence[Report]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Films as an entry of the result, or as files; and what the result says of them."""

@@ -101,13 +101,13 @@ class EvalResult(dict[str, Any]):
         return TensorDict({name: tensor.detach().cpu() for name, tensor in tensors.items()}, batch_size=[])
 
     def to_json(self) -> str:
-        """The whole result but its films as strict JSON; numbers that are not finite are written as strings."""
+        """The whole result but its films as JSON; numbers that are not finite are written as Python writes them."""
         parts = {
-            "metrics": {name: _pack(value) for name, value in self.items() if name.rpartition("/")[2] != "video"},
-            "episodes": {name: _pack(getattr(self, name).tolist()) for name in COLUMNS},
+            "metrics": {name: value for name, value in self.items() if name.rpartition("/")[2] != "video"},
+            "episodes": {name: getattr(self, name).tolist() for name in COLUMNS},
             "about": {name: getattr(self, name) for name in _ABOUT},
         }
-        return json.dumps({_MARK: _FORMAT, **parts}, allow_nan=False)
+        return json.dumps({_MARK: _FORMAT, **parts}, default=_packed)
 
     @classmethod
     def from_json(cls, text: str) -> EvalResult:
@@ -116,35 +116,25 @@ class EvalResult(dict[str, Any]):
         Raises:
             ValueError: the text is not JSON, or not that of a result.
         """
-        parts = json.loads(text)
+        parts = json.loads(text, object_hook=_unpacked)
         if not isinstance(parts, dict) or parts.get(_MARK) != _FORMAT:
             raise ValueError(f"this is not the JSON of an EvalResult, format {_FORMAT}")
-        rows = zip(*(_unpack(parts["episodes"][name]) for name in COLUMNS), strict=True)
+        rows = zip(*(parts["episodes"][name] for name in COLUMNS), strict=True)
         about = {name: tuple(value) if isinstance(value, list) else value for name, value in parts["about"].items()}
-        metrics = {name: _unpack(value) for name, value in parts["metrics"].items()}
-        return cls(metrics, episodes_of(dict(enumerate(rows))), **about)
+        return cls(parts["metrics"], episodes_of(dict(enumerate(rows))), **about)
 
 
-def _pack(value: Any) -> Any:
-    """A bool, int, float, tensor, or list of numbers, as what `json.dumps(…, allow_nan=False)` takes."""
-    if isinstance(value, torch.Tensor):
-        kind = str(value.dtype).removeprefix("torch.")
-        return {"dtype": kind, "shape": list(value.shape), "values": _pack(value.flatten().tolist())}
-    if isinstance(value, list):
-        return [_pack(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return json.dumps(value)
-    return value
+def _packed(tensor: torch.Tensor) -> dict[str, Any]:
+    """What JSON has of a tensor."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    return {"dtype": kind, "shape": list(tensor.shape), "values": tensor.flatten().tolist()}
 
 
-def _unpack(value: Any) -> Any:
-    """The value that `_pack` wrote."""
-    if isinstance(value, dict):
-        values = torch.tensor(_unpack(value["values"]), dtype=getattr(torch, value["dtype"]))
-        return values.reshape(value["shape"])
-    if isinstance(value, list):
-        return [_unpack(item) for item in value]
-    return float(value) if isinstance(value, str) else value
+def _unpacked(found: dict[str, Any]) -> Any:
+    """The tensor that `_packed` wrote; any other object as it is."""
+    if found.keys() != {"dtype", "shape", "values"}:
+        return found
+    return torch.tensor(found["values"], dtype=getattr(torch, found["dtype"])).reshape(found["shape"])
 
 
 # Two results

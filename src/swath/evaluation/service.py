@@ -7,7 +7,6 @@ The queue decides, under one lock; nothing of the user's is called while it is h
 
 from __future__ import annotations
 
-import atexit
 import logging
 import sys
 import threading
@@ -37,7 +36,6 @@ _log = logging.getLogger("swath")
 MANY_WAITING = 16
 JOIN_S = 1.0
 GARBAGE_S = 2.0
-EXIT_S = 2.0  # how long the interpreter's end waits for evaluations that nobody shut down
 
 
 class EvaluationService:
@@ -110,6 +108,7 @@ class EvaluationService:
             Closed: the service is closed.
             SwathError: it is busy, and its busy policy says so.
             TypeError: not weights, or not a step; nothing was asked for then.
+            KeyError: weights of a model that no scheme declares.
             ValueError: statistics that are in memory which the training writes.
         """
         accepted = self._ask(weights, step, weights_dict, sync=False, **manner) is not None
@@ -199,7 +198,6 @@ class EvaluationService:
             ValueError: `timeout` is not a finite number of seconds.
         """
         until, queue = monotonic() + (timeout := seconds("timeout", timeout)), self.queue
-        atexit.unregister(self.close)
         with self.changed:
             first = not queue.closed
             queue.close()
@@ -240,20 +238,19 @@ class EvaluationService:
 
     def _request(self, weights: Any, step: int | None, weights_dict: Mapping[str, Any] | None) -> QueuedEvaluation:
         """With these weights; without any with those of the policy's module as they are now."""
-        options, given = self._options, {} if weights_dict is None else weights_dict
-        if not isinstance(given, Mapping) or not all(isinstance(model_id, str) for model_id in given):
-            raise TypeError(f"weights_dict is {weights_dict!r}; give a dict of weights by model id")
-        given = dict(given)
+        options, given = self._options, dict(weights_dict or {})
         creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", ())  # not imported for it
         if isinstance(options.env, creator) and (of_env := given.keys() - {POLICY}):
             raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
         if weights is not None and given.setdefault(POLICY, weights) is not weights:
             warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
-        schemes = options.schemes or {}
+        if options.schemes is not None:
+            if unknown := sorted(given.keys() - options.schemes.keys()):
+                raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(options.schemes)}")
+            given = {model_id: source for model_id, source in given.items() if options.schemes[model_id].sends}
         sent = {
             model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
             for model_id, source in given.items()
-            if model_id not in schemes or schemes[model_id].sends
         }
         module = None if POLICY in given else module_of(options.policy)
         own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
@@ -269,7 +266,6 @@ class EvaluationService:
             return
         self._thread = threading.Thread(target=self._coordinate, name="swath eval", daemon=True)
         self._thread.start()
-        atexit.register(self.close, EXIT_S, ends=False)  # a thread that is in torch then aborts the interpreter
 
     def _coordinate(self) -> None:
         """What the thread does until the service is closed; outcomes are shown before the next evaluation begins."""
@@ -308,12 +304,13 @@ class Face:
 
     Args:
         service: does it all; the face's own from now on.
-        ends: whether a registered worker ends, too, where nobody refers to the face any more.
+        ends: whether a registered worker ends, too, where nobody refers to the face any more, or at exit.
     """
 
     def __init__(self, service: EvaluationService, *, ends: bool = True) -> None:
-        self._service = service  # which closes itself at the interpreter's end
-        self._watch = GarbageWatch(self, partial(service.close, GARBAGE_S, ends=ends), at_exit=False)
+        self._service = service
+        # At the interpreter's end too: a thread that is in torch then aborts it.
+        self._watch = GarbageWatch(self, partial(service.close, GARBAGE_S, ends=ends), at_exit=True)
 
     def shutdown(self, timeout: float = 5.0) -> None:
         """Stop what is running, close the envs where they live, end workers, for all handles, and threads.

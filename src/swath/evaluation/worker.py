@@ -89,6 +89,7 @@ class Report:
         seeding: how far seeds reach.
         version: how many sets of weights were sent here.
         rows: complete episodes of the round, by number.
+        records: whether transforms of the envs have recorded something that is to be written.
         film: of its first episodes.
         steps: batches with all steps of the part's episodes.
         misfit: why the weights that were sent last could not be put in; nothing was played then.
@@ -100,6 +101,7 @@ class Report:
     seeding: Seeding = "none"
     version: int = 0
     rows: Mapping[int, EpisodeRow] = field(default_factory=dict)
+    records: bool = False
     film: Film = field(default_factory=Film)
     steps: Sequence[TensorDictBase] = ()
     misfit: Exception | None = None
@@ -337,6 +339,7 @@ class EvalWorker(Member):
             seeding=runner.seeding,
             version=self._version,
             rows={episode: row for episode, row in runner.rows.items() if episode in episodes},
+            records=bool(env_parts.recorders(self.host.env)),
             film=self._film,
             steps=self._recording.taken(),
         )

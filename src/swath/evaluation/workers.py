@@ -82,7 +82,7 @@ class EvalWorkers:
         self._built = EvalWorker(self._theirs, self._root) if at_once else None
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
-        self._held: dict[str, Snapshot] = {}  # the newest weights by model id, also for workers to come
+        self._held: Mapping[str, Snapshot] = {}  # the newest weights by model id, also for workers to come
         self._stopped: Callable[[], bool] = lambda: False
         self._until = 0.0
         self._asker, self._evaluations = uuid4().hex, 0
@@ -126,13 +126,13 @@ class EvalWorkers:
         due = range(n := options.num_trajectories)
         with self._trying(lambda: queued.cancelled):
             self._assemble()
-            before, self._held = self._held, {**self._held, **self._published(queued.models)}
+            before = self._held
+            self._hold({**before, **queued.models})
             while ended is None:
                 self.wanted = due.stop
                 reports = self._ask("play", (self._asker, self._evaluations), due, request)
                 if misfit := next((each.misfit for each in reports.values() if each.misfit is not None), None):
-                    self._held = before
-                    self._take_back(queued.models)
+                    self._hold(before)
                     raise misfit
                 for report in reports.values():
                     played.rows |= report.rows
@@ -142,8 +142,9 @@ class EvalWorkers:
                 ended = "fixed" if request.per_slot else options.verdict(returns, request.seed)
                 due = range(due.stop, due.stop + n)
             played.stopped, played.retries = ended, self._losses
+            recorded = [worker for worker, report in reports.items() if report.records]
             try:
-                for failures in self._ask("dump", request.step, options.dump_video).values():
+                for failures in self._ask("dump", request.step, options.dump_video, workers=recorded).values():
                     played.unwritten += failures
             except (FleetFailed, WorkerLost, WorkerLate) as error:
                 played.unwritten.append(f"recorders did not come to an end: {error}")
@@ -283,23 +284,14 @@ class EvalWorkers:
 
     # What they are asked
 
-    def _published(self, models: Mapping[str, Snapshot]) -> Mapping[str, Snapshot]:
-        """Weights that will come with the next request.
-
-        Raises:
-            KeyError: no scheme declares them.
-        """
-        if (declared := self._options.schemes) is not None and (unknown := sorted(models.keys() - declared.keys())):
-            raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(declared)}")
-        if models and self._group is not None:
-            self._group.channel.publish(models)
-        return models
-
-    def _take_back(self, models: Mapping[str, Snapshot]) -> None:
-        """Workers have refused these weights: those before them are for lives to come."""
+    def _hold(self, models: Mapping[str, Snapshot]) -> None:
+        """Send these weights with the next request, and to lives to come; and no longer those of other models."""
         assert self._group is not None
-        self._group.channel.withdraw(models)
-        self._published({model_id: self._held[model_id] for model_id in models if model_id in self._held})
+        new = {model_id: one for model_id, one in models.items() if self._held.get(model_id) is not one}
+        self._group.channel.withdraw(self._held.keys() - models.keys())
+        if new:
+            self._group.channel.publish(new)
+        self._held = models
 
     def _ask(
         self, method: str, *args: Any, workers: Sequence[int] | None = None, spared: bool = False
