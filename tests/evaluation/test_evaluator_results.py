@@ -171,7 +171,7 @@ def raising(td):
         (lambda td: {"video": 1.0}, ValueError, "'video'"),
         (lambda td: {"name": "x"}, TypeError, "name='x'"),
         (lambda td: {3: 1.0}, TypeError, "names are strings"),
-        (lambda td: 3.0, TypeError, "returned float"),
+        (lambda td: 3.0, TypeError, "not iterable"),
     ],
     ids=plain,
 )
