@@ -163,6 +163,9 @@ class EvaluatorOptions:
     placement_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
+        for name in ("metrics_fn", "on_result", "init_fn", "policy_factory"):
+            if not callable(given := getattr(self, name)) and given is not None:
+                raise TypeError(f"{name} is of type {type(given).__name__}; it must be callable, or None")
         object.__setattr__(self, "seed", None if self.seed is None else index(self.seed))
         as_exploration(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)
