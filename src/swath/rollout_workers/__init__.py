@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
-from swath.rollout_workers.batches.names import ViewRequirement as ViewRequirement
-from swath.rollout_workers.batches.sample_batch import MultiAgentBatch as MultiAgentBatch
-from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
-from swath.rollout_workers.batches.sample_batch import attempt_count_timesteps as attempt_count_timesteps
-from swath.rollout_workers.batches.sample_batch import concat_samples as concat_samples
-from swath.rollout_workers.batches.sample_batch import concat_samples_into_ma_batch as concat_samples_into_ma_batch
-from swath.rollout_workers.batches.sample_batch import (
+from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch as MultiAgentBatch
+from swath.rollout_workers.batches.multi_agent_batch import concat_samples as concat_samples
+from swath.rollout_workers.batches.multi_agent_batch import concat_samples_into_ma_batch as concat_samples_into_ma_batch
+from swath.rollout_workers.batches.multi_agent_batch import (
     convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch,
 )
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
+from swath.rollout_workers.batches.names import ViewRequirement as ViewRequirement
+from swath.rollout_workers.batches.rows import attempt_count_timesteps as attempt_count_timesteps
+from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig

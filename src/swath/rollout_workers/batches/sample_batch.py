@@ -1,4 +1,4 @@
-"""What workers hand out: transitions of one policy, as columns, and those of several that acted in the same envs.
+"""What workers hand out: transitions of one policy, as columns.
 
 seq_lens 2 3 1     rows  a a b b b c            not padded: one sequence behind the other
                    rows  a a . b b b c . .      padded to 3: each takes as many places
@@ -9,62 +9,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
 from functools import partial
 from itertools import pairwise
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
 from swath.options import count
-from swath.rollout_workers import nests
-from swath.rollout_workers.batches import names
+from swath.rollout_workers.batches import rows as of_rows
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames, ViewRequirement, counts_sequences
+from swath.rollout_workers.batches.rows import Refusing, Slice, attempt_count_timesteps
 from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
-from swath.rollout_workers.nests import ARRAYS, Array, Leaf, as_array, leaves, map_nest, rows_of, take
+from swath.rollout_workers.nests import ARRAYS, Array, as_array, leaves, map_nest
 
-# The builtin, which the method of that name hides.
-Slice: TypeAlias = slice
-Batch = TypeVar("Batch", bound="SampleBatch")
-
-# Where the last row holds what these columns hold in the step behind it.
-_BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **names.SHIFTED}
-
-# What RLlib's batches have and these do not.
-_GONE = "compress decompress_if_needed pack_if_needed set_get_interceptor accessed_keys added_keys deleted_keys"
-_INSTEAD = ": columns are plain arrays; keep them with numpy.savez_compressed, make them tensors with to_device()"
+if TYPE_CHECKING:
+    from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch
 
 
-def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
-    """The sum of `seq_lens`, else the rows of the first column that can be counted, else 0.
-
-    Columns named `infos`, `state_in_…` and `state_out_…` are not counted. Of a nested column the first leaf is.
-    """
-    seq_lens = dict.get(tensor_dict, ColumnNames.SEQ_LENS)
-    if seq_lens is not None and len(seq_lens):
-        return int(as_array(seq_lens).sum())
-    uncounted = ColumnNames.INFOS, ColumnNames.SEQ_LENS, names.STATE_IN, names.STATE_OUT
-    for name, column in tensor_dict.items():
-        rows = None if name.startswith(uncounted) else rows_of(next((leaf for _, leaf in leaves(column)), None))
-        if rows:
-            return rows
-    return 0
-
-
-class _Refusing:
-    """Says what to do in place of what RLlib's batches have and these do not."""
-
-    if not TYPE_CHECKING:  # a type checker must see which attributes there are not
-
-        def __getattr__(self, name: str) -> Any:
-            instead = _INSTEAD if name in _GONE.split() else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{instead}", name=name, obj=self)
-
-
-class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
+class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
     """Transitions of one policy: a dict of columns, one row per transition.
 
     ```python
@@ -133,16 +98,16 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
     def __getitem__(self, name: str) -> Any: ...
     def __getitem__(self, name: str | Slice) -> Any:
         if not isinstance(name, slice):
-            return self._dones() if name == self.DONES else super().__getitem__(name)
+            return of_rows.dones_of(self) if name == self.DONES else super().__getitem__(name)
         if name.step not in (None, 1):
             raise ValueError(f"step {name.step} of a slice of a batch must be 1; take every n-th row of the columns")
-        lengths = self._sequences()
+        lengths = self.sequences()
         start, stop, _ = name.indices(self.count)
         if lengths is None:
-            return _taken(self, slice(start, max(start, stop)))
+            return of_rows.taken(self, slice(start, max(start, stop)))
         first, last = np.searchsorted(np.cumsum(lengths), (start, max(start, stop)), side="right")
-        places = np.append(0, np.cumsum(self._places(lengths)))
-        return _taken(self, slice(places[first], places[last]), slice(first, last))
+        places = np.append(0, np.cumsum(self.places(lengths)))
+        return of_rows.taken(self, slice(places[first], places[last]), slice(first, last))
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"there is no column {name!r}; there are {', '.join(self) or 'none'}")
@@ -174,9 +139,9 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each row as a dict; `seq_lens` is 1 in each."""
-        columns = self._row_by_row()
+        columns = self.row_by_row()
         for i in range(self.count):
-            yield columns.mapped(partial(_row, i))
+            yield columns.mapped(partial(of_rows.row, i))
 
     def set_training(self, training: bool = True) -> None:
         """Say whether the batch is for an update."""
@@ -187,15 +152,15 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
 
         Objects in `infos` and the like are the same in both.
         """
-        made = self.like(dict(self) if shallow else self.mapped(_copied))
+        made = self.like(dict(self) if shallow else self.mapped(of_rows.copied))
         made.own_env_steps = self.own_env_steps
         return made
 
     def take(self, rows: Array) -> Self:
         """The rows of these numbers `[n]`, copied: sequences of one row each, where there are sequences."""
-        if self._sequences() is None:
-            return _taken(self, rows)
-        return _regrouped(self.unpadded(), rows, np.ones_like(rows))
+        if self.sequences() is None:
+            return of_rows.taken(self, rows)
+        return of_rows.regrouped(self.unpadded(), rows, np.ones_like(rows))
 
     def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
         """Exactly the rows from `start` to before `end`; a negative start asks for zeros in front.
@@ -205,24 +170,7 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
         Raises:
             ValueError: the last two are not as it is, columns of different lengths, or padded sequences.
         """
-        lengths = self._sequences()
-        front = max(-count("start", start, least=None), 0)
-        begin = min(max(start, 0), self.count)
-        stop = max(begin, min(count("end", end, least=0), self.count))
-        if lengths is None and not front:
-            return _taken(self, slice(begin, stop))
-        rows = np.append(np.full(front, -1), np.arange(begin, stop))
-        if lengths is None:
-            return _taken(self, rows)
-        if self.zero_padded:
-            raise ValueError("of padded sequences only whole ones can be taken; use batch[i:j], or cut before padding")
-        of = np.repeat(np.arange(len(lengths)), lengths)[begin:stop]
-        of = np.append(np.full(front, of[0] if len(of) else 0), of)  # zeros in front belong to the first sequence
-        bounds = (int(of[0]), int(of[-1]) + 1) if len(of) else (0, 0)
-        if (state_start, state_end) not in ((None, None), bounds):
-            given = (state_start, state_end)
-            raise ValueError(f"rows {start} to {end} are from sequences {bounds[0]} to {bounds[1]}, not {given}")
-        return _regrouped(self, rows, np.unique(of, return_counts=True)[1])
+        return of_rows.sliced(self, start, end, state_start, state_end)
 
     def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
         """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
@@ -260,6 +208,8 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
 
     def concat(self, other: SampleBatch) -> SampleBatch:
         """A new batch of both, as `concat_samples` makes it."""
+        from swath.rollout_workers.batches.multi_agent_batch import concat  # noqa: PLC0415  it is made of these
+
         return concat([self, other])
 
     def shuffle(self, generator: np.random.Generator | None = None) -> Self:
@@ -270,13 +220,13 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
         Raises:
             ValueError: columns of different lengths, or sequences without padding.
         """
-        lengths = self._sequences()
+        lengths = self.sequences()
         if lengths is not None and not self.zero_padded:
             raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
         draw: Any = np.random.permutation if generator is None else generator.permutation
         order = draw(self.count if lengths is None else len(lengths))
         stride = 1 if lengths is None else self.max_seq_len or 0
-        dict.update(self, _taken(self, (order[:, None] * stride + np.arange(stride)).ravel(), order))
+        dict.update(self, of_rows.taken(self, (order[:, None] * stride + np.arange(stride)).ravel(), order))
         return self
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
@@ -288,29 +238,14 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
             ValueError: no `seq_lens`, a longer sequence, columns of different lengths, or another padding already; or
                 `exclude_states=False`.
         """
-        if not exclude_states:
-            raise ValueError("exclude_states=False is not served: states have one row per sequence; leave it out")
-        stride, lengths = count("max_seq_len", max_seq_len), self._sequences()
-        if lengths is None:
-            raise ValueError(f"right_zero_pad() needs 'seq_lens'; this batch has only {sorted(self)}")
-        if self.zero_padded and stride != self.max_seq_len:
-            raise ValueError(f"padded to {self.max_seq_len} already; pad the batch they are from to {stride}")
-        longest = lengths.max(initial=0)
-        if longest > stride:
-            raise ValueError(f"max_seq_len={stride}, but there is a sequence of {longest} rows; use at least that")
-        if not self.zero_padded:
-            rows = np.full(len(lengths) * stride, -1)
-            rows[_valid_places(lengths, stride)] = np.arange(self.count)
-            dict.update(self, _taken(self, rows))
-            self.zero_padded, self.max_seq_len = True, stride
-        return self
+        return of_rows.padded(self, max_seq_len, exclude_states=exclude_states)
 
     def unpadded(self) -> Self:
         """The rows without padding: this batch, if there is none."""
-        lengths = self._sequences()
+        lengths = self.sequences()
         if lengths is None or not self.zero_padded:
             return self
-        made = _taken(self, np.flatnonzero(_valid_places(lengths, self.max_seq_len or 0)))
+        made = of_rows.taken(self, np.flatnonzero(of_rows.valid_places(lengths, self.max_seq_len or 0)))
         made.zero_padded = False
         return made
 
@@ -345,7 +280,7 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
         if use_stream or stream is not None:
             raise ValueError("use_stream and stream are not served; call to_device() under torch.cuda.stream(…)")
         target = torch.device("cpu" if device is None else device)
-        dict.update(self, self.mapped(partial(_moved, device=target, pin=pin_memory and target.type == "cuda")))
+        dict.update(self, self.mapped(partial(of_rows.moved, device=target, pin=pin_memory and target.type == "cuda")))
         return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
@@ -358,11 +293,11 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
             KeyError: no such column.
             ValueError: columns of different lengths.
         """
-        lengths, dones = self._sequences(), [self.DONES] if {self.TERMINATEDS, self.TRUNCATEDS} & self.keys() else []
+        lengths, dones = self.sequences(), [self.DONES] if {self.TERMINATEDS, self.TRUNCATEDS} & self.keys() else []
         columns = {name: self[name] for name in ([*self, *dones] if keys is None else keys)}
         if lengths is None:
             return to_tensordict(columns, self.count, ())
-        return to_tensordict(columns, int(self._places(lengths).sum()), [*filter(counts_sequences, self)])
+        return to_tensordict(columns, int(self.places(lengths).sum()), [*filter(counts_sequences, self)])
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:
@@ -403,33 +338,7 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
             KeyError: a column that the batch cannot give.
             ValueError: a view of another step.
         """
-        columns, is_behind = self._row_by_row(), index == "last"
-        row = range(self.count)[-1 if is_behind else int(index)]
-        if view_requirements is None:
-            before = (name for name, source in names.SHIFTED.items() if source in self)
-            view_requirements = dict.fromkeys((self.OBS, *before, *filter(names.is_state_in, self)), ViewRequirement())
-        made: dict[str, Any] = {}
-        for name, view in view_requirements.items():
-            view.require_own_step(name)
-            source, at = name, row
-            if is_behind:
-                source = names.state_out_of(name) if names.is_state_in(name) else _BEHIND.get(name, name)
-            elif name not in self and name in names.SHIFTED:
-                source, at = names.SHIFTED[name], row - 1
-            if view.used_for_compute_actions:
-                made[name] = map_nest(partial(take, rows=np.array([at])), columns[source])
-        batch = self.like(made)
-        batch[self.SEQ_LENS], batch.zero_padded = [1], False
-        return batch
-
-    def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
-        """This batch as that of one policy, by default the default one, with the same env steps."""
-        return MultiAgentBatch({module_id or DEFAULT_POLICY_ID: self}, self.env_steps())
-
-    def size_bytes(self) -> int:
-        """Bytes of all leaves."""
-        found = (leaf for _, leaf in leaves(dict(self)))
-        return sum(leaf.nbytes if isinstance(leaf, ARRAYS) else sys.getsizeof(leaf) for leaf in found)
+        return of_rows.step_input(self, view_requirements, index)
 
     def check_lengths(self) -> None:
         """Raise `ValueError`, with names and lengths, unless all columns with a leading dimension are equally long.
@@ -437,30 +346,25 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
         With `seq_lens` that is the sum of its numbers, or the places of padded sequences; `state_in_…` then have one
         row per sequence.
         """
-        lengths = self._lengths()
-        if lengths is None:
-            shapes = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in self.values()}
-            if len(shapes) == 1 and not shapes & {None, ()}:
-                return  # as in most batches
-        of_rows, of_states, found = set[int](), set[int](), list[str]()
-        if lengths is not None:
-            of_states.add(len(lengths))
-            of_rows.update(() if self.time_major else (int(self._places(lengths).sum()),))
-        for path, leaf in leaves({name: column for name, column in self.items() if name != self.SEQ_LENS}):
-            n_rows = rows_of(leaf)
-            if n_rows is not None:
-                (of_rows if lengths is None or not names.is_state_in(path[0]) else of_states).add(n_rows)
-                found.append(f"{'/'.join(map(str, path))}: {n_rows}")
-        if max(len(of_rows), len(of_states)) > 1:
-            wanted = "one row per step" if lengths is None else f"as many rows as its {len(lengths)} sequences have"
-            raise ValueError(f"columns of different lengths: {', '.join(found)}; every column needs {wanted}")
+        of_rows.require_equal_lengths(self)
+
+    def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
+        """This batch as that of one policy, by default the default one, with the same env steps."""
+        from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch  # noqa: PLC0415  it is made of these
+
+        return MultiAgentBatch({module_id or DEFAULT_POLICY_ID: self}, self.env_steps())
+
+    def size_bytes(self) -> int:
+        """Bytes of all leaves."""
+        found = (leaf for _, leaf in leaves(dict(self)))
+        return sum(leaf.nbytes if isinstance(leaf, ARRAYS) else sys.getsizeof(leaf) for leaf in found)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Columns and attributes. NumPy gives only arrays without gaps out of band: the others are packed first."""
-        return type(self), (self.mapped(_without_gaps),), vars(self).copy()
+        return type(self), (self.mapped(of_rows.without_gaps),), vars(self).copy()
 
     def __repr__(self) -> str:
-        lengths = self._lengths()
+        lengths = self.lengths()
         grouped = "" if lengths is None else f" in {len(lengths)} sequences"
         return f"SampleBatch({self.count} rows{grouped}: {', '.join(self)})"
 
@@ -475,286 +379,22 @@ class SampleBatch(_Refusing, ColumnNames, dict[str, Any]):
         """The columns with `function(leaf)` in place of each leaf."""
         return {name: map_nest(function, column) for name, column in self.items()}
 
-    def _lengths(self) -> Array | None:
+    def lengths(self) -> Array | None:
         """Rows of each sequence, None where there are none."""
         seq_lens = dict.get(self, self.SEQ_LENS)
         return None if seq_lens is None else as_array(seq_lens).astype(np.int64).reshape(-1)
 
-    def _sequences(self) -> Array | None:
+    def sequences(self) -> Array | None:
         """Rows of each sequence, None where there are none; raises `ValueError` if the batch has no plain rows."""
         self.check_lengths()
         if self.time_major and self.SEQ_LENS in self:
             raise ValueError("columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
-        return self._lengths()
+        return self.lengths()
 
-    def _places(self, lengths: Array) -> Array:
+    def places(self, lengths: Array) -> Array:
         """How many places in a column each sequence takes, with padding."""
         return np.full_like(lengths, self.max_seq_len) if self.zero_padded else lengths
 
-    def _row_by_row(self) -> Self:
+    def row_by_row(self) -> Self:
         """The rows without padding, with lengths and states for every row instead of every sequence."""
-        return self if self._sequences() is None else self.take(np.arange(self.count))
-
-    def _dones(self) -> Any:
-        """`terminateds | truncateds`, as they are stored; a fresh array that cannot be written."""
-        flags = [self[name] for name in (self.TERMINATEDS, self.TRUNCATEDS) if name in self]
-        if not flags:
-            raise KeyError(f"'dones': the batch has neither 'terminateds' nor 'truncateds', but {sorted(self)}")
-        if all(isinstance(flag, torch.Tensor) for flag in flags):
-            return torch.logical_or(flags[0], flags[-1])
-        dones = np.asarray(np.logical_or(as_array(flags[0]), as_array(flags[-1])))
-        dones.flags.writeable = False
-        return dones
-
-
-def concat(batches: Iterable[SampleBatch]) -> SampleBatch:
-    """Batches as a new one; empty ones are passed over.
-
-    Raises:
-        ValueError: columns of different lengths, names, structures or shapes, or batches that differ in `zero_padded`,
-            `time_major` or `max_seq_len`.
-    """
-    filled, made = [batch for batch in batches if batch.count], SampleBatch()
-    if not filled:
-        return made
-    first = filled[0]
-    for batch in filled:
-        batch.check_lengths()
-        if missing := first.keys() ^ batch.keys():
-            raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
-        for trait in ("zero_padded", "time_major", "max_seq_len"):
-            here, there = getattr(first, trait), getattr(batch, trait)
-            may_differ = trait == "max_seq_len" and not first.zero_padded and None not in (here, there)
-            if here != there and not may_differ:
-                raise ValueError(f"batches differ in {trait}: {here} and {there}; it must be the same in all")
-    for name in first:
-        axis = 1 if first.time_major and not counts_sequences(name) else 0
-        columns = [dict.__getitem__(batch, name) for batch in filled]
-        try:
-            dict.__setitem__(made, name, map_nest(partial(nests.joined, axis=axis), *columns))
-        except (ValueError, RuntimeError) as error:
-            raise ValueError(f"columns named {name!r} do not fit: {error}") from error
-    made.time_major, made.zero_padded = first.time_major, first.zero_padded
-    made.max_seq_len = None if first.max_seq_len is None else max(batch.max_seq_len or 0 for batch in filled)
-    known = [(batch.num_grad_updates, batch.count) for batch in filled if batch.num_grad_updates is not None]
-    if known:
-        made.num_grad_updates = sum(updates * rows for updates, rows in known) / sum(rows for _, rows in known)
-    made.is_training = all(batch.is_training for batch in filled)
-    if any(batch.own_env_steps is not None for batch in filled):
-        made.own_env_steps = sum(batch.env_steps() for batch in filled)
-    return made
-
-
-def _taken(batch: Batch, rows: Slice | Array, of_sequences: Slice | Array = slice(None)) -> Batch:
-    """These places of columns, and these of columns that have one row per sequence, by default all."""
-    pick, pick_sequences = partial(take, rows=rows), partial(take, rows=of_sequences)
-    if ColumnNames.SEQ_LENS not in batch:
-        return batch.like(batch.mapped(pick))
-    return batch.like(
-        {name: map_nest(pick_sequences if counts_sequences(name) else pick, batch[name]) for name in batch}
-    )
-
-
-def _regrouped(batch: Batch, rows: Array, lengths: Array) -> Batch:
-    """These rows of sequences without padding, copied, as sequences of other lengths; zeros for rows below 0.
-
-    The state before a sequence is that at the beginning of its first row's, or what the row before gave out, if the
-    batch has that.
-    """
-    seq_lens = batch[ColumnNames.SEQ_LENS]
-    old = as_array(seq_lens).reshape(-1)
-    starts, of_rows = np.cumsum(old) - old, np.repeat(np.arange(len(old)), old)
-    firsts = np.maximum(rows[np.cumsum(lengths) - lengths], 0)
-    made = _taken(batch, rows, of_rows[firsts])
-    inside = np.flatnonzero(firsts > starts[of_rows[firsts]])
-
-    def after(leaf: Leaf, out: Leaf) -> Leaf:
-        leaf[inside] = take(out, firsts[inside] - 1)
-        return leaf
-
-    for name in filter(names.is_state_in, batch):
-        if names.state_out_of(name) in batch:
-            made[name] = map_nest(after, made[name], batch[names.state_out_of(name)])
-    is_tensor = isinstance(seq_lens, torch.Tensor)
-    made[ColumnNames.SEQ_LENS] = torch.from_numpy(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
-    return made
-
-
-def _valid_places(lengths: Array, stride: int) -> Array:
-    """Which places of sequences that are padded to `stride` hold rows."""
-    return (np.arange(stride) < lengths[:, None]).ravel()
-
-
-def _row(i: int, leaf: Leaf) -> Leaf:
-    return leaf if rows_of(leaf) is None else leaf[i]
-
-
-def _without_gaps(leaf: Leaf) -> Leaf:
-    return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
-
-
-def _copied(leaf: Leaf) -> Leaf:
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else copy(leaf)
-
-
-def _moved(leaf: Leaf, device: torch.device, *, pin: bool) -> Leaf:
-    """A leaf as a tensor on a device; what no tensor can hold stays as it is."""
-    if not isinstance(leaf, ARRAYS) or nests.holds_objects(leaf):
-        return leaf
-    tensor = nests.tensor_of(leaf)
-    tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
-    tensor = tensor.pin_memory() if pin and tensor.device.type == "cpu" else tensor
-    return tensor.to(device, non_blocking=pin)
-
-
-class MultiAgentBatch(_Refusing):
-    """One `SampleBatch` per policy, and how many env steps they are from together.
-
-    Args:
-        policy_batches: batches, or dicts of columns, by policy id.
-        env_steps: of all; one step may give rows to several policies.
-
-    Attributes:
-        policy_batches: the batches.
-        count: the env steps.
-
-    Raises:
-        TypeError: the batch of a policy is something else.
-    """
-
-    def __init__(self, policy_batches: Mapping[str, Any], env_steps: int) -> None:
-        self.policy_batches: dict[str, SampleBatch] = {}
-        for pid, batch in policy_batches.items():
-            if not isinstance(batch, Mapping):
-                raise TypeError(f"policy {pid!r} has {type(batch).__name__}; give a SampleBatch or a dict of columns")
-            self.policy_batches[pid] = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)
-        self.count = count("env_steps", env_steps, least=0)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, policy_id: str) -> SampleBatch:
-        if policy_id not in self.policy_batches:
-            raise KeyError(f"no rows of policy {policy_id!r}; the batch has those of {sorted(self.policy_batches)}")
-        return self.policy_batches[policy_id]
-
-    def env_steps(self) -> int:
-        """Env steps that the rows are from."""
-        return self.count
-
-    def agent_steps(self) -> int:
-        """Rows of all policies."""
-        return sum(batch.count for batch in self.policy_batches.values())
-
-    def timeslices(self, k: int) -> list[MultiAgentBatch]:
-        """Parts of k env steps, with the rows of all agents at these steps; the last part may be shorter.
-
-            policy  a a a b b        sorted by episode, time, agent:   a b │ a b │ a
-            t       0 1 2 0 1                           env step:        0     1    2
-
-        Rows are copies, in the order of episode, time and agent. A policy is in the parts that it has rows in.
-
-        Raises:
-            KeyError: a policy's batch lacks `eps_id`, `t` or `agent_index`.
-            ValueError: k below 1, or columns of different lengths.
-        """
-        k, filled = count("k", k), {pid: batch.unpadded() for pid, batch in self.policy_batches.items() if batch.count}
-        if not filled:
-            return []
-        by = ColumnNames.AGENT_INDEX, ColumnNames.T, ColumnNames.EPS_ID
-        columns = np.concatenate([[as_array(each) for each in batch.columns(by)] for batch in filled.values()], axis=1)
-        order = np.lexsort(columns)
-        steps = np.append(0, np.cumsum(np.diff(columns[1:, order]).any(axis=0)))
-        whose = np.repeat(np.arange(len(filled)), [batch.count for batch in filled.values()])
-        rows, parts = np.concatenate([np.arange(batch.count) for batch in filled.values()]), list[MultiAgentBatch]()
-        n_steps = int(steps[-1]) + 1
-        for first in range(0, n_steps, k):
-            part = order[slice(*np.searchsorted(steps, (first, first + k)))]
-            found = {pid: rows[part[whose[part] == number]] for number, pid in enumerate(filled)}
-            batches = {pid: filled[pid].take(index) for pid, index in found.items() if len(index)}
-            parts.append(MultiAgentBatch(batches, min(k, n_steps - first)))
-        return parts
-
-    @staticmethod
-    def wrap_as_needed(policy_batches: Mapping[str, Any], env_steps: int) -> SampleBatch | MultiAgentBatch:
-        """The batch itself, as `alone` gives it, if it is the default policy's alone; else a `MultiAgentBatch`."""
-        whole = MultiAgentBatch(policy_batches, env_steps)
-        return whole.alone() if set(policy_batches) == {DEFAULT_POLICY_ID} else whole
-
-    def alone(self) -> SampleBatch:
-        """The batch of the default policy, which then has the env steps of all, if they are not as many as its rows."""
-        batch = self[DEFAULT_POLICY_ID]
-        if batch.env_steps() != self.count:
-            batch.own_env_steps = self.count
-        return batch
-
-    def as_multi_agent(self) -> MultiAgentBatch:
-        """This batch."""
-        return self
-
-    def copy(self, shallow: bool = False) -> MultiAgentBatch:
-        """A batch with arrays of its own; shallow, with the same arrays."""
-        return MultiAgentBatch({pid: batch.copy(shallow) for pid, batch in self.policy_batches.items()}, self.count)
-
-    def to_device(self, device: Any, *options: Any, **named: Any) -> Self:
-        """Each policy's columns as tensors on a device, in place; see `SampleBatch.to_device`."""
-        for batch in self.policy_batches.values():
-            batch.to_device(device, *options, **named)
-        return self
-
-    def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
-        """One TensorDict per policy id, in one of batch size `[]`; see `SampleBatch.to_tensordict`."""
-        return TensorDict({pid: batch.to_tensordict(keys) for pid, batch in self.policy_batches.items()}, batch_size=[])
-
-    def size_bytes(self) -> int:
-        """Bytes of all columns."""
-        return sum(batch.size_bytes() for batch in self.policy_batches.values())
-
-    def __repr__(self) -> str:
-        rows = ", ".join(f"{pid}: {batch.count} rows" for pid, batch in self.policy_batches.items())
-        return f"MultiAgentBatch({self.count} env steps; {rows or 'no rows'})"
-
-
-def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBatch | MultiAgentBatch:
-    """Batches as a new one: a `SampleBatch` if all are, else a `MultiAgentBatch`. Empty ones are passed over.
-
-    Raises:
-        ValueError: columns of different lengths, names or shapes; batches that differ in `zero_padded`, `time_major` or
-            `max_seq_len`; or something that is no batch.
-    """
-    samples = list(samples)
-    single = [sample for sample in samples if isinstance(sample, SampleBatch)]
-    return concat(single) if len(single) == len(samples) else concat_samples_into_ma_batch(samples)
-
-
-def concat_samples_into_ma_batch(samples: Iterable[SampleBatch | MultiAgentBatch]) -> MultiAgentBatch:
-    """Batches as a new `MultiAgentBatch`; a `SampleBatch` counts as the default policy's.
-
-    Raises:
-        ValueError: as `concat_samples`.
-    """
-    parts: dict[str, list[SampleBatch]] = {}
-    env_steps = 0
-    for sample in samples:
-        if not isinstance(sample, SampleBatch | MultiAgentBatch):
-            raise ValueError(f"{type(sample).__name__} is no SampleBatch or MultiAgentBatch")  # noqa: TRY004  as the peer
-        if isinstance(sample, SampleBatch) and not sample.count:
-            continue
-        several = sample.as_multi_agent()
-        env_steps += several.count
-        for policy_id, batch in several.policy_batches.items():
-            parts.setdefault(policy_id, []).append(batch)
-    return MultiAgentBatch({policy_id: concat(batches) for policy_id, batches in parts.items()}, env_steps)
-
-
-def convert_ma_batch_to_sample_batch(batch: SampleBatch | MultiAgentBatch) -> SampleBatch:
-    """The batch itself, or that of the default policy, which then has the env steps of all.
-
-    Raises:
-        ValueError: a `MultiAgentBatch` of any other policies.
-    """
-    if not isinstance(batch, MultiAgentBatch):
-        return batch
-    if set(batch.policy_batches) != {DEFAULT_POLICY_ID}:
-        raise ValueError(f"rows of {sorted(batch.policy_batches)} are no single SampleBatch: take batch[policy_id]")
-    return batch.alone()
+        return self if self.sequences() is None else self.take(np.arange(self.count))

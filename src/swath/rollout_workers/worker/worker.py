@@ -15,8 +15,9 @@ from swath.errors import warn
 from swath.nearest import with_options
 from swath.options import count, seconds
 from swath.rollout.hosts.base import closed_on_failure
+from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
+from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig, PolicySetup
 from swath.rollout_workers.config.checks import flag, optional

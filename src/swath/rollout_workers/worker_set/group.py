@@ -243,18 +243,18 @@ class RolloutGroup(WorkerGroup):
         """
         began = time.monotonic()
         try:
-            out = self._unanswered()  # taken first: what is answered from here on ends the wait at once
-            while not is_over() and (left := began + timeout - time.monotonic()) > 0:
-                requests = [*dict.fromkeys([*out, *self._unanswered()])]
+            while True:
+                before = {
+                    one for one in self.out if one.ticket.done
+                }  # taken first: what comes from here on ends the wait
+                if is_over() or (left := began + timeout - time.monotonic()) <= 0:
+                    return
+                requests = [one for one in self.out if one not in before]
                 if not any(one.ticket.done for one in requests):
                     self.wait(requests, lambda: False, self.news, left)
                 self._require_few()
-                out = self._unanswered()
         finally:
             self.counters.seconds_waiting += time.monotonic() - began
-
-    def _unanswered(self) -> list[Request]:
-        return [one for one in self.out if not one.ticket.done]
 
     def note(self, name: Name, kind: Kind, text: str) -> None:
         """It happened just now to this life of a worker."""

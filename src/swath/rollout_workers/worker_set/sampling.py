@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 from swath.errors import PayloadLost, WorkerLate, WorkerLost, warn_of_no_effect
 from swath.group.group import Request
 from swath.options import count
-from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
+from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch, concat_samples
+from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import copies_of
 from swath.rollout_workers.nests import holds_objects, leaves
 from swath.rollout_workers.worker_set.actor import FILTER
