@@ -36,7 +36,7 @@ RESAMPLES = 2_000
 
 _NORMAL = NormalDist()
 _MOST_AT_ONCE = 2**22  # indices drawn in one go, which bounds the memory at 32 MiB
-_MARK, _FORMAT = "swath_eval_result", 1
+_MARK, _FORMAT = "swath_eval_result", 2
 _ABOUT = ("step", "seeding", "stopped", "retries", "video_paths", "video_lengths", "video_truncated")
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 
@@ -101,13 +101,13 @@ class EvalResult(dict[str, Any]):
         return TensorDict({name: tensor.detach().cpu() for name, tensor in tensors.items()}, batch_size=[])
 
     def to_json(self) -> str:
-        """The whole result but its films as JSON; numbers that are not finite are written as Python writes them."""
+        """The whole result but its films as JSON; a number that is not finite is `{"float": "nan"}`."""
         parts = {
             "metrics": {name: value for name, value in self.items() if name.rpartition("/")[2] != "video"},
             "episodes": {name: getattr(self, name).tolist() for name in COLUMNS},
             "about": {name: getattr(self, name) for name in _ABOUT},
         }
-        return json.dumps({_MARK: _FORMAT, **parts}, default=_packed)
+        return json.dumps(_finite({_MARK: _FORMAT, **parts}), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> EvalResult:
@@ -124,14 +124,22 @@ class EvalResult(dict[str, Any]):
         return cls(parts["metrics"], episodes_of(dict(enumerate(rows))), **about)
 
 
-def _packed(tensor: torch.Tensor) -> dict[str, Any]:
-    """What JSON has of a tensor."""
-    kind = str(tensor.dtype).removeprefix("torch.")
-    return {"dtype": kind, "shape": list(tensor.shape), "values": tensor.flatten().tolist()}
+def _finite(value: Any) -> Any:
+    """What JSON can hold of a value: objects in the place of tensors and of numbers that are not finite."""
+    if isinstance(value, torch.Tensor):
+        kind = str(value.dtype).removeprefix("torch.")
+        return {"dtype": kind, "shape": list(value.shape), "values": _finite(value.flatten().tolist())}
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_finite, value)]
+    return {"float": str(value)} if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def _unpacked(found: dict[str, Any]) -> Any:
-    """The tensor that `_packed` wrote; any other object as it is."""
+    """The tensor or the number that `_finite` wrote; any other object as it is."""
+    if found.keys() == {"float"}:
+        return float(found["float"])
     if found.keys() != {"dtype", "shape", "values"}:
         return found
     return torch.tensor(found["values"], dtype=getattr(torch, found["dtype"])).reshape(found["shape"])
