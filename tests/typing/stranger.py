@@ -163,7 +163,7 @@ def mistakes(actor: nn.Module) -> None:
     Collector(3, frames_per_batch=100)  # type: ignore[arg-type]
     MultiSyncCollector("CartPole-v1", frames_per_batch=100, device=1.5)  # type: ignore[arg-type]
     swath.RayCollector("CartPole-v1", frames_per_batch=100, set_truncated=True)  # type: ignore[call-arg]
-    evaluate_policy(actor, n_eval_episodes="ten")  # type: ignore[arg-type]
+    evaluate_policy(actor, n_eval_episodes="ten")  # type: ignore[call-overload]
     Evaluator("CartPole-v1", actor, busy_policy="busy")  # type: ignore[arg-type]
     SampleBatch(obs=[1])[0]  # type: ignore[call-overload]
     MultiAgentBatch([], env_steps=0)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -29,6 +29,38 @@ from swath.seeds import derive
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
+class _Rest(TypedDict, total=False):
+    render: bool
+    callback: Callback | None
+    reward_threshold: float | None
+    warn: bool
+    model: Any
+    num_envs: int | None
+    max_steps: int | None
+    seed: int | None
+    timeout_s: float
+
+
+class _Means(_Rest, total=False):
+    return_episode_rewards: Literal[False]
+
+
+class _Lists(_Rest):
+    return_episode_rewards: Literal[True]
+
+
+@overload
+def evaluate_policy(
+    policy: Any = ..., env: Any = ..., n_eval_episodes: int = ..., deterministic: bool = ..., **rest: Unpack[_Means]
+) -> tuple[float, float]: ...
+
+
+@overload
+def evaluate_policy(
+    policy: Any = ..., env: Any = ..., n_eval_episodes: int = ..., deterministic: bool = ..., **rest: Unpack[_Lists]
+) -> tuple[list[float], list[int]]: ...
+
+
 def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of Stable-Baselines3
     policy: Any = None,
     env: Any = None,
@@ -45,7 +77,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     max_steps: int | None = None,
     seed: int | None = 0,
     timeout_s: float = 3600.0,
-) -> tuple[Any, Any]:
+) -> tuple[float, float] | tuple[list[float], list[int]]:
     """Play whole episodes and give the mean and the standard deviation of their returns.
 
     Every episode counts, quick or slow: with S envs, env g plays episodes g, g+S, … whatever the others do. Episode i
