@@ -65,9 +65,6 @@ def test_episodes_that_ended_in_what_was_collected_ahead_and_dropped_do_not_coun
         check_told(made.stats(), batches)
 
 
-# ---- batches of whole episodes
-
-
 # ---- workers that write for themselves
 
 

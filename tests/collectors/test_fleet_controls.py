@@ -12,7 +12,6 @@ from fleet_toys import (
     LONG,
     PLACES,
     VERSION,
-    Held,
     InThread,
     Level,
     Notebook,
@@ -25,8 +24,7 @@ from fleet_toys import (
 
 from swath.errors import Closed
 from swath.rollout.episodes.statistics import life_of
-from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, check_lives
-from toys import Gate
+from swath.testing import CountingEnv, Fault, Lives, check_lives
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -74,19 +72,6 @@ def test_reset_takes_one_bool_per_worker():
             with pytest.raises(ValueError, match=r"must be one bool per worker \(2\)"):
                 collector.reset(wrong)
         collector.reset(torch.tensor([True, False]))
-
-
-def test_a_reset_during_a_draw_is_obeyed_by_it(gate):
-    sources = [lambda: Held(gate, at=3), CountingEnvs(LONG, first=1)]
-    with fleet(sources=sources, envs_per_worker=1) as collector:
-        drawing = InThread(collector.next)
-        gate.await_arrival()
-        resetting = InThread(collector.reset)
-        gate.open()
-        assert resetting.join().error is None
-        batch = drawing.join().value
-        assert episodes(batch) == [1, 1]
-        assert collector.stats()["frames_discarded"] == 20
 
 
 # ---- reaching into workers
@@ -204,34 +189,6 @@ def test_state_can_be_saved_and_loaded_into_another_collector(kind):
     assert {life_of(int(ids)) for batch in after for ids in batch[IDS].unique()} <= {(0, 1), (1, 1)}
     assert stats["frames"] == saved["frames"] + sum(batch.numel() for batch in after)
     assert (again["iter"], again["seed"], stats["policy_version"]) == (6, 3, 1)
-
-
-def test_workers_that_are_away_are_saved_and_restored(tmp_path, gate):
-    first = tmp_path / "first"
-
-    def comes_back_slowly():
-        if first.exists():
-            gate.go_through()
-            return CountingEnv(0, LONG)
-        first.touch()
-        return CountingEnv(0, LONG, [Fault("exit", every=2)])
-
-    sources = [comes_back_slowly, CountingEnvs(LONG, first=1)]
-    with fleet("async", sources, Level(1), envs_per_worker=1, seed=3) as collector:
-        drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
-        gate.await_arrival()
-        saved = collector.state_dict()
-        assert float(saved["worker0"]["policy_state_dict"]["weight"]) == 1
-        collector.update_policy_weights_(level(2))
-        assert float(collector.state_dict()["worker0"]["policy_state_dict"]["weight"]) == 2
-        saved["worker0"]["life"] = 9
-        collector.load_state_dict(saved)
-        gate.open()
-        batches = drawn_until(collector, lambda batch: made_by(batch) == [0])
-        seeds = collector.get_distant_attr("env.seeds[-1]")
-    assert batches[-1]["action"].unique().tolist() == [1]
-    assert life_of(int(batches[-1][IDS][0, 0]))[1] > 9
-    assert len(set(seeds) - {None}) == 2
 
 
 def test_state_that_does_not_fit_changes_nothing():
@@ -362,20 +319,6 @@ def test_repr_is_a_status_line():
     assert repr(collector) == "<MultiSyncCollector 2 workers: closed; 40 frames, version 1>"
 
 
-def test_a_thread_that_is_abandoned_is_told_of(gate, tmp_path):
-    later = Gate.at(tmp_path / "later")
-    gates = iter([gate, later])
-    sources = [lambda: Held(next(gates), at=3), CountingEnvs(LONG, first=1)]
-    with fleet(sources=sources, envs_per_worker=1, backend="thread", fragment_timeout_s=1.0) as collector:
-        drawing = InThread(collector.next)
-        later.await_arrival()
-        assert "1 abandoned, but busy" in repr(collector)
-        assert collector.stats()["late"] == 1
-        later.open()
-        gate.open()
-        assert drawing.join().value.shape == (2, 1, 10)
-
-
 def test_properties_say_what_was_asked_for():
     options = {"frames_per_batch": 18, "total_frames": 100, "device": ["cpu", None], "backend": "inline"}
     with pytest.warns(UserWarning, match="frames_per_batch=18 is not shared evenly"):
@@ -391,18 +334,6 @@ def test_properties_say_what_was_asked_for():
         with pytest.raises(ValueError, match="there is no such worker"):
             collector.frames_per_batch_worker(2)
         assert collector
-
-
-def test_torch_threads_of_this_process_are_put_back():
-    before = torch.get_num_threads()
-    with fleet(backend="inline", num_threads=before + 1):
-        assert torch.get_num_threads() == before + 1
-    assert torch.get_num_threads() == before
-    collector = fleet(backend="inline")
-    torch.set_num_threads(before + 1)
-    collector.shutdown()
-    assert torch.get_num_threads() == before + 1
-    torch.set_num_threads(before)
 
 
 def test_workers_are_made_in_order_of_what_was_asked(tmp_path):

@@ -4,7 +4,6 @@ import pytest
 from fleet_toys import AT_ONCE, IDS, KINDS, MASK, PLACES, drawn, drawn_until, fleet, numbered
 
 from swath.testing import Counting, CountingEnvs, EnvBroke, Fault, Lives, Script, check_counted
-from swath.workers.tickets import Received
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -75,25 +74,6 @@ def test_episodes_have_no_holes_when_envs_raise(kind, prefetch, random_frames):
         batches, raised = drawn_though_envs_raise(collector, 12)
         stats = collector.stats()
     assert stats["env_errors"] >= raised > 5
-    check_whole(batches, LONGER)
-
-
-@pytest.mark.parametrize("prefetch", [0, 3])
-@pytest.mark.parametrize("kind", KINDS)
-def test_episodes_have_no_holes_when_fragments_are_lost(kind, prefetch, monkeypatch):
-    lost = iter([False, False, False, True, False, False, True] * 5)
-    opened = Received.open
-
-    def open_or_lose(self):
-        if next(lost, False):
-            self.close()
-        return opened(self)
-
-    monkeypatch.setattr(Received, "open", open_or_lose)
-    with fleet(kind, numbered(counting=LONGER), trajs_per_batch=2, prefetch=prefetch, backend="inline") as collector:
-        batches = drawn(collector, 20)
-        stats = collector.stats()
-    assert stats["fragments_lost"] == 10
     check_whole(batches, LONGER)
 
 

@@ -111,16 +111,6 @@ def test_the_others_collect_the_row_of_a_worker_that_is_gone_in_turn(place, tmp_
     assert stats["worker_1/state"] == "gone"
 
 
-def test_asynchronous_collection_goes_on_without_a_worker_that_is_gone(tmp_path):
-    sources = lives(tmp_path, {0: [[Fault("kill", step=1)]]})
-    with fleet("async", sources, restarts=NEVER, min_workers=1) as collector:
-        batches = drawn_until(collector, lambda _: collector.stats()["workers_lost"] == 1) + drawn(collector, 2)
-        assert {worker for batch in batches for worker in made_by(batch)} == {1}
-        assert collector.get_distant_attr("worker_idx") == [1]
-        assert collector.map_fn("touch", [(), ()]) == [0]
-        assert collector.getattr_env("mark").env == 2
-
-
 # ---- fewer than min_workers
 
 
@@ -146,39 +136,6 @@ def test_too_few_workers_end_the_run_with_all_causes(kind, place, tmp_path):
     assert [float(saved[f"worker{worker}"]["policy_state_dict"]["weight"]) for worker in range(3)] == [2.0] * 3
     with pytest.raises(Closed):
         collector.next()
-
-
-def test_what_is_finished_is_delivered_before_the_end(tmp_path):
-    sources = lives(tmp_path, {1: [[Fault("exit", step=6)]]})
-    with fleet("async", sources, restarts=NEVER, prefetch=3) as collector:
-        batches = drawn(collector, 1)
-        fate = collector.collection.group.fleet.handle(1)
-        while not fate.ended.done:
-            collector.collection.group.fleet.look()
-        with pytest.raises(FleetFailed):
-            batches.extend(iter(collector))
-        frames, discarded = (collector.stats()[name] for name in ("frames", "frames_discarded"))
-    check_lives(batches, LONG)
-    assert (1, 0) in by_life(batches), "worker 1 had finished a fragment before it died"
-    assert frames == 10 * len(batches)
-    assert discarded % 10 == 0
-
-
-def test_a_worker_that_cannot_be_replaced_ends_the_run_by_default(tmp_path):
-    with fleet(sources=lives(tmp_path, {1: [[Fault("exit", step=1)]]}), restarts=NEVER) as collector:
-        with pytest.raises(FleetFailed, match="all are needed") as failed:
-            collector.next()
-        (cause,) = failed.value.causes
-    assert (cause.worker, cause.life, cause.exit) == (1, 0, 3)
-
-
-def test_restarts_may_be_limited_for_all_workers_together(tmp_path):
-    script = {worker: [[Fault("exit", step=2)]] * 9 for worker in range(2)}
-    options = {"restarts": Restarts(9, max_total=3, backoff_s=0.0), "backend": "inline"}
-    with fleet(sources=lives(tmp_path, script), **options) as collector:
-        with pytest.raises(FleetFailed):
-            collector.next()
-        assert collector.stats()["restarts"] == 3
 
 
 # ---- placement
@@ -386,6 +343,3 @@ def test_a_fragment_that_its_store_has_lost_is_asked_for_again(kind, monkeypatch
     check_lives(batches, LONG, gaps=True)
     assert (stats["fragments_lost"], stats["restarts"]) == (2, 0)
     assert stats["frames"] == sum(batch.numel() for batch in batches)
-
-
-# ---- interrupts

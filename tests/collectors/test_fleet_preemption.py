@@ -83,6 +83,3 @@ def test_thresholds_of_nothing_and_all(threshold, shares):
         batches = drawn(collector, 3)
     assert {count for batch in batches for count in batch[MASK].sum(-1).reshape(-1).tolist()} == {shares}
     check_lives(batches, LONG)
-
-
-# ---- and deaths

@@ -3,7 +3,7 @@
 import warnings
 
 import pytest
-from fleet_toys import VERSION, Held, InThread, Level, drawn, fleet, level, numbered
+from fleet_toys import VERSION, Held, InThread, Level, fleet, level, numbered
 
 from swath.testing import Counting, Script, check_counted
 
@@ -40,15 +40,6 @@ def test_a_fragment_asked_for_after_a_drop_is_delivered_whatever_its_age(gate):
     assert batch[VERSION].unique().tolist() == [1]
     assert (stats["batches_dropped"], stats["batches_overdue"], stats["frames"]) == (1, 1, 10)
     assert any("raise max_staleness" in str(one.message) for one in caught)
-
-
-def test_weights_that_are_meant_for_others_make_nothing_stale():
-    with fleet("async", policy=Level(0), max_staleness=0, backend="inline") as collector:
-        drawn(collector, 2)
-        collector.update_policy_weights_(level(1), worker_ids=1)
-        drawn(collector, 4)
-        stats = collector.stats()
-    assert stats["batches_dropped"] <= 1
 
 
 def test_random_batches_are_never_stale():

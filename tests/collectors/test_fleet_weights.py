@@ -132,17 +132,3 @@ def test_parameters_of_factory_built_policies_stay_parameters(backend):
         weight = made.getattr_policy("weight")
         assert isinstance(weight, torch.nn.Parameter)
         assert weight.requires_grad
-
-
-def test_when_the_store_is_full_the_call_raises_and_the_old_weights_stay(monkeypatch):
-    with multi(Always(1)) as made:
-        made.update_policy_weights_(weights(2))
-
-        def full(value):
-            raise MemoryError("the store is full")
-
-        monkeypatch.setattr(made.collection.group.channel, "_share", full)
-        with pytest.raises(MemoryError, match="full"):
-            made.update_policy_weights_(weights(0))
-        assert made.policy_version == 1
-        assert acted(made) == [(2, 1), (2, 1)]

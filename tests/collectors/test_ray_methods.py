@@ -1,7 +1,6 @@
 """The methods of `RayCollector` that others lack or have in another form; in another place than actors, mostly."""
 
 import asyncio
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -202,32 +201,6 @@ def test_shutdown_ends_rays_connection_only_if_told_to(build, monkeypatch):
     asyncio.run(collector.async_shutdown(shutdown_ray=True))
     collector.shutdown()
     assert ended == [True, True]
-
-
-def test_async_shutdown_leaves_the_event_loop_to_others(build, tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    gone = threading.Event()
-
-    def env():
-        made = CountingEnvs(WIDE)()
-
-        def close():
-            gate.go_through()
-            gone.set()
-
-        made.close = close
-        return made
-
-    collector = build("thread", sources=[env], envs_per_worker=None, frames_per_batch=4)
-
-    async def both():
-        ending = asyncio.ensure_future(collector.async_shutdown())
-        await asyncio.to_thread(gate.await_arrival)
-        gate.open()
-        await ending
-
-    asyncio.run(both())
-    assert gone.is_set()
 
 
 def test_a_closed_collector_says_so(build):

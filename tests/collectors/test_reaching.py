@@ -141,11 +141,6 @@ def test_what_is_no_path_is_never_evaluated(path):
         follow(object(), path)
 
 
-def test_paths_hold_literals():
-    assert follow({"a": [{"b c": 3}]}, "['a'][0]['b c']") == 3
-    assert follow({(1, "x"): 3}, "[(1, 'x')]") == 3
-
-
 def test_map_fn_calls_once_per_entry():
     with collector() as made:
         assert made.map_fn("get_policy_version") == [0]

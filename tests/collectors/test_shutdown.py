@@ -3,7 +3,6 @@
 import gc
 import subprocess
 import sys
-import threading
 import weakref
 
 import pytest
@@ -69,25 +68,6 @@ def test_shutdown_during_a_draw_in_another_thread_ends_it_with_closed():
     assert env.closed == 1
     assert env.made < 10
     assert made.stats()["frames_discarded"] >= 3
-
-
-def test_shutdown_while_a_batch_is_post_processed_ends_the_draw_with_closed():
-    inside, released = threading.Event(), threading.Event()
-
-    def postproc(td):
-        inside.set()
-        assert released.wait(60)
-        return td
-
-    buffer = Memory()
-    made = collector(postproc=postproc, replay_buffer=buffer)
-    drawing = InThread(made.next)
-    assert inside.wait(60)
-    made.shutdown()
-    released.set()
-    assert isinstance(drawing.join().error, Closed)
-    assert buffer.written == []
-    assert made.stats()["frames_discarded"] == 10
 
 
 def test_a_step_that_does_not_return_is_named_and_its_envs_are_closed_when_it_does():

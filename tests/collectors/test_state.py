@@ -88,16 +88,6 @@ def test_ids_exceed_all_before_also_after_many_lives():
             assert other.next()[IDS].min() > highest
 
 
-def test_a_finished_run_that_is_restored_yields_nothing():
-    with collector(total_frames=20) as made:
-        list(made)
-        state = made.state_dict()
-    with collector(total_frames=20) as other:
-        other.load_state_dict(state)
-        assert list(other) == []
-        assert other.next() is None
-
-
 @pytest.mark.parametrize("part", ALL)
 def test_a_missing_part_is_named(part):
     with collector(policy=Always()) as made:

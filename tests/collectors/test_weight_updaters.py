@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from collector_toys import LONG, Always, collector
+from collector_toys import Always, collector
 from tensordict import TensorDict
 from torch import nn
 from weight_toys import Recording, acted, multi, weights
@@ -18,7 +18,6 @@ from swath import (
     WeightUpdaterBase,
 )
 from swath.errors import Closed
-from swath.testing import CountingEnvs
 
 STEPS = ["get", "map", ("skip", 0), ("sync", 0), ("skip", 1), ("sync", 1), "hook"]
 
@@ -316,19 +315,6 @@ def test_multi_processed_publishes_to_the_workers_there(ids):
         made.update_policy_weights_()
         assert {entry["weight"].item() for entry in held.values()} == {2.0}
         assert acted(made) == [(2, 1), (2, 1)]
-
-
-def test_multi_processed_serves_one_worker_in_this_process_too():
-    policy = Always(1)
-    held = {torch.device("cpu"): TensorDict.from_module(policy).data}
-    updater = MultiProcessedWeightUpdater(get_server_weights=None, policy_weights=held)
-    with collector(CountingEnvs(LONG), policy, envs_per_worker=2, weight_updater=updater) as made:
-        made.update_policy_weights_(weights(2))
-        assert policy.weight == 2
-        made.update_policy_weights_(weights(0), worker_ids="cpu")
-        assert made.policy_version == 2
-        with pytest.raises(ValueError, match=r"worker_ids=1: there is no such worker; workers are \[0\]"):
-            made.update_policy_weights_(weights(0), worker_ids=1)
 
 
 # ---- RemoteModuleWeightUpdater
