@@ -15,7 +15,10 @@ SURROUNDINGS = {
     "PYTHONPATH": str(Path(swath.__file__).parents[1]),
     "OMP_NUM_THREADS": "1",
     "RAY_AUTH_MODE": "disabled",
-    "RAY_health_check_period_ms": "1000",  # Ray notices after five of these that a node is gone
+    "RAY_health_check_period_ms": "500",  # Ray notices after so many of these that a node is gone
+    "RAY_health_check_failure_threshold": "2",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_initial_delay_ms": "500",
 }
 
 

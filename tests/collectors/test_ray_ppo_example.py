@@ -21,7 +21,7 @@ SURROUNDINGS = {
 @pytest.mark.timeout(300)
 def test_the_example_trains_on_ray_and_evaluates_what_it_has_learned(tmp_path):
     pytest.importorskip("ray")
-    command = [sys.executable, EXAMPLE, "--frames", "30000"]
+    command = [sys.executable, EXAMPLE, "--frames", "12000"]
     run = subprocess.run(
         command,
         cwd=tmp_path,
@@ -33,6 +33,6 @@ def test_the_example_trains_on_ray_and_evaluates_what_it_has_learned(tmp_path):
     )
     assert run.returncode == 0, run.stderr
     returns = re.findall(r"([\d,]+) frames   return +([\d.]+)   \[", run.stdout)
-    assert returns[-1][0] == "30,720"
+    assert returns[-1][0] == "12,288"
     assert float(returns[-1][1]) > 100, "random actions reach 20"
     assert "<RayCollector 2 workers" in run.stdout
