@@ -2,7 +2,7 @@
 
     the same for every place    test_collection_contract (this process), test_fleet_contract, test_fleet_laws
     one worker in this process  test_batches, test_budget, test_episode_*, test_hooks_*, test_seeding, test_state, …
-    many workers                test_fleet_*; those on Ray have Ray in their names
+    many workers                test_fleet_*; those on the cluster that tests share have Ray in their names
     weights                     test_weights, test_weight_*, test_automatic_updates, test_fleet_weights, …
     what goes wrong             test_bad_input, test_many_options, test_faults, test_fault_table, test_fleet_faults
 

@@ -1,4 +1,4 @@
-"""A Ray collector whose nodes are lost, one of several or the only one; on clusters of their own."""
+"""A Ray collector whose nodes are lost, one of several or the only one; on clusters of their own, in any process."""
 
 import os
 import re

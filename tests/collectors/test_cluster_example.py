@@ -1,4 +1,4 @@
-"""The example of PPO over `RayCollector`, as it stands; on a cluster of its own."""
+"""The example of PPO over `RayCollector`, as it stands; on a cluster of its own, so in any process of the test run."""
 
 import os
 import re
@@ -19,7 +19,7 @@ SURROUNDINGS = {
 
 
 @pytest.mark.timeout(300)
-def test_the_example_trains_on_ray_and_evaluates_what_it_has_learned(tmp_path):
+def test_the_example_of_ppo_trains_and_evaluates_what_it_has_learned(tmp_path):
     pytest.importorskip("ray")
     command = [sys.executable, EXAMPLE, "--frames", "12000"]
     run = subprocess.run(
