@@ -4,8 +4,8 @@ import gymnasium as gym
 import numpy as np
 from sampling_toys import made_of
 
+from mock_envs import MockEnv, MultiAgentCartPole
 from swath.rollout_workers import PPOTorchPolicy, RandomPolicy, RolloutWorker
-from swath.testing.envs import MockEnv, MultiAgentCartPole
 
 SMALL = {"model": {"fcnet_hiddens": [4]}, "rollout_fragment_length": 10}
 DEFAULT = "default_policy"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from agent_toys import Counter, Troupe
 
+from mock_envs import BasicMultiAgent, SometimesZeroAgentsMultiAgent
 from swath.rollout_workers import MultiAgentEnv
-from swath.testing.envs import BasicMultiAgent, SometimesZeroAgentsMultiAgent
 
 TWO = {"p0": Counter, "p1": Counter}
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from agent_toys import Counter, Troupe
 
+from mock_envs import BasicMultiAgent, RoundRobinMultiAgent
 from swath.rollout_workers import MultiAgentBatch, SampleBatch
-from swath.testing.envs import BasicMultiAgent, RoundRobinMultiAgent
 
 TWO = {"p0": Counter, "p1": Counter}
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from agent_toys import Counter, Troupe
 
+from mock_envs import BasicMultiAgent
 from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv
-from swath.testing.envs import BasicMultiAgent
 
 TWO = {"p0": Counter, "p1": Counter}
 

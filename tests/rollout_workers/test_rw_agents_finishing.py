@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from agent_toys import Counter, Troupe
 
+from mock_envs import BasicMultiAgent, MultiAgentCartPole
 from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, MultiAgentEnv
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
-from swath.testing.envs import BasicMultiAgent, MultiAgentCartPole
 
 
 def by_parity(agent, episode):

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from agent_toys import Counter, Troupe
 
-from swath.rollout_workers import MultiAgentEnv
-from swath.testing.envs import (
+from mock_envs import (
     BasicMultiAgent,
     EarlyDoneMultiAgent,
     FlexAgentsMultiAgent,
@@ -15,6 +14,7 @@ from swath.testing.envs import (
     RoundRobinMultiAgent,
     SometimesZeroAgentsMultiAgent,
 )
+from swath.rollout_workers import MultiAgentEnv
 
 
 class Whimsical(MultiAgentEnv):

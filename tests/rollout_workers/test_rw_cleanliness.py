@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from mock_envs import MockEnv
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker, WorkerSet
-from swath.testing.envs import MockEnv
 from traces import left, require_no_more_than
 
 SMALL = {"model": {"fcnet_hiddens": [4]}, "rollout_fragment_length": 4, "num_envs_per_env_runner": 2}

@@ -10,10 +10,10 @@ import pytest
 from checklist_toys import DEFAULT, SMALL, bare, cartpole, learner, mock, two
 
 import ray_cluster
+from mock_envs import MockEnv
 from swath.errors import Closed
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RolloutWorker, SampleBatch
 from swath.testing.counting import CountingEnvs
-from swath.testing.envs import MockEnv
 from swath.testing.faults import Fault
 
 VECTOR = {"env_creator": lambda _: gym.vector.SyncVectorEnv([lambda: MockEnv(5)] * 3)}

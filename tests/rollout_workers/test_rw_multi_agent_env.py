@@ -4,8 +4,8 @@ import gymnasium as gym
 import pytest
 
 from agents_protocol import check_reset, check_step
+from mock_envs import MockEnv, MockEnv2
 from swath.rollout_workers import EnvContext, MultiAgentEnv, make_multi_agent, register_env
-from swath.testing.envs import MockEnv, MockEnv2
 
 TWO, THREE = gym.spaces.Discrete(2), gym.spaces.Discrete(3)
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from agents_protocol import check_reset, check_step
+from mock_envs import MockEnv
 from swath.rollout_workers import ParallelPettingZooEnv, PettingZooEnv
 from swath.rollout_workers.multi_agent_env import as_multi_agent
-from swath.testing.envs import MockEnv
 
 zoo = pytest.importorskip("pettingzoo")
 

@@ -7,8 +7,8 @@ from gymnasium import spaces
 from policy_batches import BOX, batch_for, ppo
 from torch import distributions as td
 
+from mock_envs import MockEnv
 from swath.rollout_workers import AlgorithmConfig, PGTorchPolicy, PPOTorchPolicy, RolloutWorker, SampleBatch
-from swath.testing.envs import MockEnv
 
 PPO_STATS = {
     "total_loss", "policy_loss", "vf_loss", "vf_explained_var", "kl", "entropy", "entropy_coeff", "cur_kl_coeff",

@@ -5,9 +5,9 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from mock_envs import RandomEnv
 from swath.rollout_workers import AlgorithmConfig, Policy, RandomPolicy, RolloutWorker, ViewRequirement
 from swath.rollout_workers.batches.names import WantedColumns, views
-from swath.testing.envs import RandomEnv
 
 BOX, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
 CONFIG = {"__policy_id": "p", "worker_index": 0}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sampling_toys import LONG, Foreseen, counting_worker, made_of
 
+from mock_envs import MockEnv, MockEnv2, MockEnv3, VectorizedMockEnv
 from swath.rollout_workers import (
     DefaultCallbacks,
     MultiAgentBatch,
@@ -19,7 +20,6 @@ from swath.rollout_workers import (
 from swath.rollout_workers.batches.names import views
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script, reward_of
-from swath.testing.envs import MockEnv, MockEnv2, MockEnv3, VectorizedMockEnv
 
 B, F = 3, 4
 SHORT = Counting(script=Script((3, 5, 1, 4)))
@@ -311,7 +311,7 @@ class Untrained(MockEnv):
         self.episodes += 1
         return super().reset(**kwargs)
 
-    def _now(self) -> Any:
+    def now(self) -> Any:
         return 0, 1.0, {"training_enabled": self.episodes == 1}
 
 

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from mock_envs import BasicMultiAgent
 from swath import WorkerSet
 from swath.rollout_workers import (
     AlgorithmConfig,
@@ -16,7 +17,6 @@ from swath.rollout_workers import (
     collect_metrics,
     make_multi_agent,
 )
-from swath.testing.envs import BasicMultiAgent
 
 
 def cartpole(_):

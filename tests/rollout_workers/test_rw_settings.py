@@ -9,13 +9,13 @@ from math import inf, nan
 import gymnasium as gym
 import pytest
 
+from mock_envs import MockEnv
 from swath.errors import NoEffectWarning
 from swath.rollout_workers import PPOTorchPolicy, RolloutWorker
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default
 from swath.rollout_workers.config.settings import REFUSED, SETTINGS, WITHOUT_EFFECT
-from swath.testing.envs import MockEnv
 
 
 def maker(context):

@@ -6,9 +6,9 @@ import gymnasium as gym
 import pytest
 from sampling_toys import Foreseen, made_of
 
+from mock_envs import VectorizedMockEnv
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script
-from swath.testing.envs import VectorizedMockEnv
 
 B, F = 3, 4
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}

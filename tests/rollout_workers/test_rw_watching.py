@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from sampling_toys import Foreseen, counting_worker, made_of
 
+from mock_envs import MockEnv3, VectorizedMockEnv
 from swath.rollout_workers import DefaultCallbacks, Episode
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, Script
-from swath.testing.envs import MockEnv3, VectorizedMockEnv
 
 ONE = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 5}
 

@@ -10,11 +10,11 @@ import pytest
 from checklist_toys import SMALL, bare, mock, spaces_of
 from sampling_toys import counting_worker
 
+from mock_envs import BasicMultiAgent, MockEnv
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, RolloutWorker, get_global_worker
 from swath.rollout_workers.policies.ppo import PGTorchPolicy
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import CountingEnvs
-from swath.testing.envs import BasicMultiAgent, MockEnv
 from swath.testing.faults import EnvBroke, Fault
 
 

@@ -28,6 +28,7 @@ TESTS = """
     from ray.rllib.evaluation.worker_set import WorkerSet
     from ray.rllib.examples.env.debug_counter_env import DebugCounterEnv
     from ray.rllib.examples.env.mock_env import MockEnv
+    from ray.rllib.examples.env.multi_agent import Settable
     from ray.rllib.examples.envs.classes.mock_env import MockEnv as TheSame
     from ray.rllib.examples.policy.random_policy import RandomPolicy
     from ray.rllib.models.tf.tf_modelv2 import TFModelV2
@@ -36,7 +37,6 @@ TESTS = """
     from ray.rllib.utils.filter import MeanStdFilter
     from ray.rllib.utils.test_utils import check
     from ray.tune.registry import register_env
-    from swath.testing import envs
 
     class Own(RandomPolicy):
         @override(RandomPolicy)
@@ -51,7 +51,7 @@ TESTS = """
         assert EnvRunnerGroup is WorkerSet is swath.WorkerSet
         assert RolloutWorker is swath.RolloutWorker
         assert SampleBatch is swath.SampleBatch
-        assert MockEnv is TheSame is envs.MockEnv
+        assert (MockEnv.__name__, MockEnv(3).episode_length) == (TheSame.__name__, 3)
         assert ppo.PPOTorchPolicy is swath.rollout_workers.PPOTorchPolicy
 
     def test_uses():
@@ -74,6 +74,7 @@ TESTS = """
         assert issubclass(DebugCounterEnv, gym.Env)
         assert issubclass(Toy, MultiAgentEnv)
         assert MultiAgentEnv is swath.rollout_workers.MultiAgentEnv
+        assert Settable().num_agents == 3
 
     def test_other_processes_get_classes_whole():
         code = "import cloudpickle, sys; print([each.__name__ for each in cloudpickle.load(sys.stdin.buffer)])"
@@ -112,6 +113,16 @@ TOYS = """
         pass
 """
 
+ENVS = """
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv
+
+    class Settable(MultiAgentEnv):
+        def __init__(self):
+            super().__init__()
+            self.num_agents = 3
+            self.agents = list(range(self.num_agents))
+"""
+
 LISTED = """
     def test_single_agent_env():
         raise AssertionError("it must not be run")
@@ -140,6 +151,7 @@ def report(tmp_path_factory):
     write(folder / "evaluation/tests/test_written_for_rllib.py", TESTS)
     write(folder / "evaluation/tests/test_episode_v2.py", LISTED)
     write(folder / "env/tests/toys.py", TOYS)
+    write(folder / "examples/env/multi_agent.py", ENVS)
     child = run(folder, *PLUGIN)
     assert child.returncode == 0, child.stdout + child.stderr
     return child.stdout

@@ -12,12 +12,12 @@ from host_contract import CountedHostContract, HostContract
 from test_vec_env import Count, DummyVecEnv
 
 from counting_vector import CountingVectorEnv
+from mock_envs import BasicMultiAgent
 from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.testing import OBSERVATIONS, Counting, CountingEnv, Script
-from swath.testing.envs import BasicMultiAgent
 
 NESTED_ACTIONS = spaces.Dict(
     {

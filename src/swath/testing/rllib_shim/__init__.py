@@ -4,7 +4,8 @@
 
 Ray must be installed. Modules in the place of RLlib's, old places included, are written to a temporary folder that
 `ray.__path__` names first, with our names and a few helpers of its tests. Names that we do not have can be imported,
-but not used. A checkout of RLlib need not be importable: `ray.rllib.….tests` are found where the tests that run are.
+but not used. A checkout of RLlib need not be importable: modules of its tests and the envs of its examples are copied
+from where the tests that run are, so that they import our names; envs that are not there from the installed Ray.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from swath import rollout_workers
-from swath.rollout_workers import Filter
-from swath.testing import envs
+from swath.rollout_workers import Filter, MultiAgentEnv
 from swath.testing.rllib_shim import stand_ins
 from swath.testing.shim import Shim, Table, ours, pickle_by_value, tables
 
@@ -28,14 +28,12 @@ _SHIM = Shim(__name__, "RLlib's rollout workers", "ray")
 pytest_configure = _SHIM.pytest_configure
 pytest_terminal_summary = _SHIM.pytest_terminal_summary
 
-ENV_FOLDERS = ("ray.rllib.examples.envs.classes", "ray.rllib.examples.envs.utils", "ray.rllib.examples.env")
-"""Where the envs of examples and tests are, or were; the first is where an installed Ray has them."""
+ENV_FOLDERS = "ray.rllib.examples.envs.classes", "ray.rllib.examples.env"
+"""Where RLlib has the envs of its examples, and where it had them."""
 
 _TABLES = tables(__file__)
 TABLE: Table = {
-    folder + module: ours(names, stand_ins.RLLIB, envs, stand_ins, rollout_workers)
-    for module, names in _TABLES["names"].items()
-    for folder in (ENV_FOLDERS if module.startswith(".") else ("",))
+    module: ours(names, stand_ins.RLLIB, stand_ins, rollout_workers) for module, names in _TABLES["names"].items()
 }
 """Modules that the installed Ray lacks are here too, from 2.4 on."""
 
@@ -58,13 +56,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     path = sys.modules["ray"].__path__
     early_config.stash[_FOLDER] = folder = TemporaryDirectory()
     paths = [Path(argument.partition("::")[0]).absolute() for argument in args]
-    sources = dict(_sources(paths, Path(path[0])))
+    sources = {name: file for name, file in _sources(paths, Path(path[0])) if name not in TABLE}
     files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
     imported = {name for file in [*files, *sources.values()] for name in _IMPORTED.findall(file.read_text())}
     _write(Path(folder.name), {*TABLE, *stand_ins.FILLING, *imported, *sources}, sources)
     path.insert(0, folder.name)
     _SHIM.apply(TABLE)
     _SHIM.patch.setattr(Filter, "clear_buffer", lambda own: own.reset_buffer(), raising=False)  # its old name
+    _SHIM.patch.setattr(MultiAgentEnv, "num_agents", property(_num_agents, _set_num_agents))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -87,19 +86,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             pickle_by_value(item.module)
 
 
+def _num_agents(env: MultiAgentEnv) -> int:
+    number: int = vars(env).get("num_agents", len(env.agents))
+    return number
+
+
+def _set_num_agents(env: MultiAgentEnv, number: int) -> None:
+    """Before it was a property of RLlib's, envs set it."""
+    vars(env)["num_agents"] = number
+
+
 def _sources(paths: Sequence[Path], ray: Path) -> Iterator[tuple[str, Path]]:
-    """Modules of RLlib's tests in the checkouts that are named, and of its examples' envs in the installed Ray."""
+    """Modules of examples' envs, under both of their places, and of tests; those of checkouts come last, and count."""
     near = (folder for path in paths for folder in (path / "rllib", path, *path.parents))
-    for checkout in {folder for folder in near if folder.name == "rllib" and folder.is_dir()}:
-        yield from _modules("ray.rllib", checkout, "tests/*.py")
-    for folder in ENV_FOLDERS:
-        yield from _modules(folder, ray.joinpath(*ENV_FOLDERS[0].split(".")[1:]), "*.py")
+    for rllib in (ray / "rllib", *{folder for folder in near if folder.name == "rllib" and folder.is_dir()}):
+        for folder in ENV_FOLDERS:
+            for name, file in _modules(rllib.parent.joinpath(*folder.split(".")[1:]), "*.py"):
+                yield from ((f"{place}.{name}", file) for place in ENV_FOLDERS)
+        yield from ((f"ray.rllib.{name}", file) for name, file in _modules(rllib, "tests/*.py"))
 
 
-def _modules(package: str, folder: Path, pattern: str) -> Iterator[tuple[str, Path]]:
+def _modules(folder: Path, pattern: str) -> Iterator[tuple[str, Path]]:
     for file in folder.rglob(pattern):
-        name = ".".join((package, *file.relative_to(folder).with_suffix("").parts))
-        if file.name != "__init__.py" and name not in TABLE:
+        parts = file.relative_to(folder).with_suffix("").parts
+        if name := ".".join(part for part in parts if part != "__init__"):
             yield name, file
 
 

@@ -193,6 +193,7 @@ FILLING: Mapping[str, Mapping[str, Any]] = {
     "ray.rllib.policy.sample_batch": {"DEFAULT_POLICY_ID": DEFAULT_POLICY_ID},
     "ray.rllib.utils": {"override": override, "check": check},
     "ray.rllib.utils.annotations": {"override": override, **dict.fromkeys(_ANNOTATIONS, _as_it_is)},
+    "ray.rllib.utils.deprecation": {"Deprecated": lambda **_: _as_it_is},
     "ray.rllib.utils.error": {"EnvError": type("EnvError", (Exception,), {})},
     "ray.rllib.utils.framework": {
         "try_import_tf": lambda error=False: (None, None, None),  # noqa: ARG005
