@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from swath.options import Restarts
-from swath.rollout.hosts.base import EnvRaised, Host, Transition
+from swath.rollout.hosts.base import EnvRaised, Host, Infos, Transition
 from swath.rollout.spaces import Leaves
 
 # Observations `[B, …]`, and the envs in which an episode has begun.
@@ -73,8 +73,10 @@ class Failures:
             leaves, begun = self._tried(host, everyone, partial(host.reset_all, seeds))
         return leaves
 
-    def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition:  # noqa: ARG002
-        """A step in which envs failed, with void rows for them; as it is if they are to make it in other episodes."""
+    def judged(self, host: Host, moved: Transition, before: Leaves) -> Transition:  # noqa: ARG002
+        """A step that was made: what is still `failed` in it is to be made again, in other episodes."""
+        if self.in_a_row and not moved.failed:
+            self.in_a_row.clear()
         return moved
 
     def _tried(self, host: Host, envs: Sequence[int], reset: Callable[[], Leaves]) -> Begun:
@@ -108,7 +110,11 @@ class VoidRows(Failures):
         lost: a reset of some envs failed where they are only built all together, so that no episode can go on.
         n_restarts: how often envs were built anew.
         wait: lets so many seconds pass before that.
+        look: called with envs, the leaves that show them among others, and the infos of a step, or None after a reset;
+            returns which of them have failed by what they showed, and how.
     """
+
+    look: Callable[[Sequence[int], Leaves, Infos | None], dict[int, Exception]]
 
     def __init__(
         self, restarts: Restarts | None, renew: Callable[[int], None] | None, new_seed: Callable[[int], int | None]
@@ -151,7 +157,7 @@ class VoidRows(Failures):
         if in_reset:
             raise self.fatal
 
-    def begin(self, host: Host, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Begun:
+    def begin(self, host: Host, envs: Sequence[int], onto: Leaves, seeds: Any = None) -> Begun:  # noqa: ARG002
         """Begin episodes in these envs, one after another where that can be.
 
         Raises:
@@ -170,18 +176,25 @@ class VoidRows(Failures):
             self._whole = False
             return leaves, envs
         try:
-            return host.reset(envs, onto, seeds), envs
+            return self._reset(host, envs, onto), envs
         except EnvRaised as raised:
             self.lost = True
             self.count(host, raised.env, raised.cause, in_reset=True)
             raise
 
-    def voided(self, host: Host, moved: Transition, before: Leaves) -> Transition:
+    def judged(self, host: Host, moved: Transition, before: Leaves) -> Transition:
         """The step with void rows for the envs that failed; their episodes are over."""
-        self._whole, failed = not host.spec.alone, dict(sorted(moved.failed, key=lambda failure: failure[0]))
+        everyone, failed = range(host.spec.num_envs), dict(moved.failed)
+        if host.spec.alone or not failed:
+            good = [env for env in everyone if env not in failed] if failed else everyone
+            failed |= self.look(good, moved.observation, moved.info)
+        if not failed:
+            self.in_a_row.clear()
+            return moved
+        self._whole, failed = not host.spec.alone, dict(sorted(failed.items()))
         if self._whole:
-            env, error = moved.failed[0]
-            failed = {env: error} | dict.fromkeys(range(host.spec.num_envs), error)
+            env, error = next(iter(failed.items()))
+            failed = {env: error} | dict.fromkeys(everyone, error)
         self.in_a_row = Counter({env: self.in_a_row[env] for env in failed})
         for env, error in failed.items():
             self.count(host, env, error)
@@ -193,6 +206,9 @@ class VoidRows(Failures):
         """Begin episodes in these envs, or in all at once, with the seeds that they are still to get."""
         seeds = [self._seeds.get(env) for env in envs] if self._seeds else None
         leaves = host.reset_all(seeds) if onto is None else host.reset(envs, onto, seeds)
+        if leaves is not onto:  # else their episodes begin within the next step
+            for env, error in self.look(envs, leaves, None).items():
+                raise EnvRaised(env, error) from error
         self._seeds = {env: seed for env, seed in self._seeds.items() if env not in envs}
         return leaves
 

@@ -156,13 +156,10 @@ def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Ste
         outputs = policy(observation)
         moved = host.step(outputs)
         said = moved.ended
+        moved = failures.judged(host, moved, observation)
         if moved.failed:
-            moved = failures.voided(host, moved, observation)
-            if moved.failed:
-                cut = [env for env, _ in moved.failed]
-                observation, outputs, moved = _repeated(host, policy, rules, observation, outputs, moved)
-        elif failures.in_a_row:
-            failures.in_a_row.clear()
+            cut = [env for env, _ in moved.failed]
+            observation, outputs, moved = _repeated(host, policy, rules, observation, outputs, moved)
         ended, void = moved.ended, moved.void
         expired = limit.tick()
         if void:

@@ -30,7 +30,6 @@ from swath.rollout_workers.filters import MeanStdFilter as MeanStdFilter
 from swath.rollout_workers.filters import NoFilter as NoFilter
 from swath.rollout_workers.filters import RunningStat as RunningStat
 from swath.rollout_workers.filters import get_filter as get_filter
-from swath.rollout_workers.hosts.own_vector import VectorEnv as VectorEnv
 from swath.rollout_workers.metrics import RolloutMetrics as RolloutMetrics
 from swath.rollout_workers.metrics import collect_episodes as collect_episodes
 from swath.rollout_workers.metrics import collect_metrics as collect_metrics
@@ -58,6 +57,7 @@ from swath.rollout_workers.postprocessing import discount_cumsum as discount_cum
 from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
 from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
 from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
+from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
 from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
 from swath.rollout_workers.worker.worker import get_global_worker as get_global_worker
 from swath.rollout_workers.worker_set.calls import Reply as Reply

@@ -32,14 +32,10 @@ class ActionProcessor:
 
     def __init__(self, space: spaces.Space[Any], *, normalize: bool, clip: bool) -> None:
         self._steps = [_steps(leaf.space, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
-
-    @property
-    def changes_nothing(self) -> bool:
-        """Whether envs get what policies answer."""
-        return not any(self._steps)
+        self.changes_nothing = not any(self._steps)
 
     def __call__(self, leaves: Leaves) -> Leaves:
-        """Read-only arrays; those of leaves that are not changed share memory with what came in."""
+        """Read-only arrays; those of leaves that are not changed share memory with what came in, or are it."""
         return [_read_only(leaf, steps) for leaf, steps in zip(leaves, self._steps, strict=True)]
 
 

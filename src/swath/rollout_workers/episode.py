@@ -51,6 +51,7 @@ class Episode:
     slots: dict[Any, int] = field(default_factory=dict)
     _policies: dict[Any, str] = field(default_factory=dict)
     _indices: dict[Any, int] = field(default_factory=dict)
+    _infos: dict[Any, Any] = field(default_factory=dict)
     _kept: list[tuple[Any, ...]] | None = None
 
     @property
@@ -130,14 +131,15 @@ class Episode:
 
     def last_info_for(self, agent_id: Any = LONE_AGENT) -> Mapping[str, Any] | None:
         """What the env last said beside to the agent; None if it said nothing yet."""
-        if not self.has_begun:
-            return None
-        return (self._slots.said(self.env_id) if self._kept is None else self._said).get(agent_id)
+        slot = self.slots.get(agent_id) if self.has_begun else None
+        if slot is None or self._kept is not None:
+            return self._infos.get(agent_id)
+        return self._slots.info_of(slot)
 
     def keep(self) -> None:
         """Hold on to what is counted by now: it is over, and others will have its slots."""
         if self._kept is None:
-            self._steps, self._said = self.total_env_steps, self._slots.said(self.env_id)
+            self._steps, self._infos = self.total_env_steps, {agent: self.last_info_for(agent) for agent in self.slots}
             self._kept = [self._slots.table[slot].item() for slot in self.slots.values()]
 
     def __repr__(self) -> str:

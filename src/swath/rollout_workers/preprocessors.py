@@ -52,22 +52,15 @@ class Preprocessor(ABC):
 
     @abstractmethod
     def transform_batch(self, leaves: Leaves) -> Any:
-        """Processed observations `[B, …]` from leaves `[B, …]` without strays."""
-
-    def strays(self, leaves: Leaves) -> dict[int, ValueError]:  # noqa: ARG002  others have some
-        """Rows of leaves `[B, …]` that are no members of the space, where that matters, with what is wrong."""
-        return {}
-
-    def transform(self, observation: Any) -> Any:
-        """One processed observation.
+        """Processed observations `[B, …]` from leaves `[B, …]`.
 
         Raises:
-            ValueError: it is no member of its space, where that matters.
+            ValueError: one is no member of its space, where that matters.
         """
-        leaves = packer(self.leaves)([observation])
-        for error in self.strays(leaves).values():
-            raise error
-        return self.transform_batch(leaves)[0]
+
+    def transform(self, observation: Any) -> Any:
+        """One processed observation; raises as `transform_batch` does."""
+        return self.transform_batch(packer(self.leaves)([observation]))[0]
 
 
 class NoPreprocessor(Preprocessor):
@@ -95,28 +88,25 @@ class VectorPreprocessor(Preprocessor):
             self.observation_space = ProcessedSpace(flat.low.astype(np.float32), flat.high.astype(np.float32), space)
 
     def transform_batch(self, leaves: Leaves) -> Array:
-        """Vectors `[B, size]`."""
+        """Vectors `[B, size]`.
+
+        Raises:
+            ValueError: a choice that there is not.
+        """
         out = np.zeros((len(leaves[0]), self._cuts[-1]), dtype=np.float32)
         for i, (values, (begin, end)) in enumerate(zip(leaves, pairwise(self._cuts), strict=True)):
             part = out[:, begin:end]
             if i in self._choices:
                 starts, sizes = self._choices[i]
-                columns = values.reshape(len(values), -1) - starts + np.cumsum(sizes) - sizes
-                np.put_along_axis(part, columns, 1, axis=1)
+                index = values.reshape(len(values), -1) - starts
+                stray = ((index < 0) | (index >= sizes)).any(axis=1)
+                if stray.any():
+                    space = self.leaves[i].space
+                    raise ValueError(f"the observation {values[stray][0]} is not in {space}; mend the env or its space")
+                np.put_along_axis(part, index + np.cumsum(sizes) - sizes, 1, axis=1)
             else:
                 part[...] = values.reshape(part.shape)
         return out
-
-    def strays(self, leaves: Leaves) -> dict[int, ValueError]:
-        """Rows with a choice that there is not."""
-        found: dict[int, ValueError] = {}
-        for i, (starts, sizes) in self._choices.items():
-            values = leaves[i]
-            index = values.reshape(len(values), -1) - starts
-            for row in ((index < 0) | (index >= sizes)).any(axis=1).nonzero()[0].tolist():
-                space = self.leaves[i].space
-                found[row] = ValueError(f"the observation {values[row]} is not in {space}; mend the env or its space")
-        return found
 
 
 def get_preprocessor(space: Space) -> type[Preprocessor]:

@@ -169,8 +169,11 @@ class Ends:
     @classmethod
     def listed(cls, ended: Iterable[tuple[int, bool, bool]]) -> Ends:
         """Of a tuple each: env, terminated, truncated."""
-        rows = np.array(sorted(ended), dtype=np.int64)
-        return cls(rows[:, 0], rows[:, 1].astype(np.bool_), rows[:, 2].astype(np.bool_)) if len(rows) else NO_ENDS
+        in_order = sorted(ended)
+        if not in_order:
+            return NO_ENDS
+        rows = np.array(in_order, dtype=np.int64)
+        return cls(rows[:, 0], rows[:, 1].astype(np.bool_), rows[:, 2].astype(np.bool_))
 
     @classmethod
     def flagged(cls, terminated: Array, truncated: Array) -> Ends:

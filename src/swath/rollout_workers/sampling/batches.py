@@ -8,7 +8,7 @@ else all at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -65,17 +65,14 @@ class BatchMaker:
     Args:
         worker: whose policies post-process their rows.
         slots: where the transitions are from.
-        infos_at: what the envs said to the agents of transitions when they ended.
         unrolls: numbers of chunks.
 
     Attributes:
         listener: called with each chunk; None if nobody listens.
     """
 
-    def __init__(
-        self, worker: Any, slots: Slots, infos_at: Callable[[Array], list[Mapping[str, Any]]], unrolls: Iterator[int]
-    ) -> None:
-        self._worker, self._slots, self._infos_at, self._unrolls = worker, slots, infos_at, unrolls
+    def __init__(self, worker: Any, slots: Slots, unrolls: Iterator[int]) -> None:
+        self._worker, self._slots, self._unrolls = worker, slots, unrolls
         self.listener = listener(worker.callbacks, "on_postprocess_trajectory")
 
     def make(self, transitions: Array) -> dict[str, SampleBatch]:
@@ -109,7 +106,7 @@ class BatchMaker:
         records = records_at(own, np.lexsort((own["agent"], own["episode"], own["env"])))  # in time already
         starts = _starts(records, _CHUNK)
         lengths = np.diff(starts, append=len(records))
-        last = self._infos_at(records_at(records, starts + lengths - 1))
+        last = policy.infos_at(records["row"][starts + lengths - 1])
         kept = np.array([info.get("training_enabled", True) for info in last], np.bool_)
         records = records_at(records, np.repeat(kept, lengths))
         if not len(records):
@@ -133,7 +130,7 @@ class BatchMaker:
         if ColumnNames.PREV_ACTIONS in wanted:
             columns[ColumnNames.PREV_ACTIONS] = policy.actions_at(before)
         if ColumnNames.INFOS in wanted:
-            columns[ColumnNames.INFOS] = object_array(self._infos_at(records))
+            columns[ColumnNames.INFOS] = object_array(policy.infos_at(records["row"]))
         if ColumnNames.AGENT_ID in wanted:
             columns[ColumnNames.AGENT_ID] = object_array([self._whose(record)[1] for record in records])
         return columns

@@ -6,12 +6,14 @@ values of a critic that is a network of its own are not asked for in each step, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from swath.rollout.hosts.base import Infos
+from swath.rollout.hosts.returned import info_of
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter
 from swath.rollout_workers.actions import ActionProcessor, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
@@ -23,6 +25,14 @@ from swath.rollout_workers.preprocessors import NoPreprocessor
 
 # In the place of a row or a policy: there is none.
 NONE = -1
+
+# What envs said with observations: in infos of several, the one in this place; empty if they said nothing.
+Said: TypeAlias = Sequence[tuple[Infos, int]]
+_SILENCE: tuple[Infos, int] = (), 0
+
+# Places in a sequence.
+Which: TypeAlias = slice | Sequence[int]
+_ALL = slice(None)
 
 # Optional columns that are a field of slots and transitions.
 IF_WANTED = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
@@ -97,7 +107,7 @@ class PolicyRows:
         self._seen, self._action = template_of(self.preprocessor.observation_space), template_of(space)
         self._acted, self._initial = action_leaves(space), _initial_states(self.policy)
         self._observations, self._answers, self._values = Columns(), Columns(), Columns()
-        self._count = 0
+        self._count, self._infos = 0, dict[int, tuple[Infos, int]]()
         self._unvalued: list[Array] = []
         self._layout: dict[str, Any] = {}  # names and nests of what it answered first
         self._forms: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
@@ -111,53 +121,61 @@ class PolicyRows:
         self._looks_at_episodes = getattr(self.policy, "looks_at_episodes", True)
         self._values_later = getattr(self.policy, "values_later", False)
 
-    def packed(self, raw: Sequence[Any]) -> Leaves:
-        """Observations as envs return them, as leaves `[n, …]`.
+    def sliced(self, leaves: Leaves, which: Which) -> Any:
+        """Some observations `[n, …]` as the filter takes them; leaves, if they stay as they are.
 
         Raises:
-            Exception: whatever comes of observations that are not of the policy's space.
+            ValueError: one is not of the policy's space.
         """
-        leaves = self._pack(raw)
-        for error in self.preprocessor.strays(leaves).values():
-            raise error
-        return leaves
+        some = [leaf[which] for leaf in leaves]
+        return some if self._passes_on else self.preprocessor.transform_batch(some)
 
-    def observe(self, raw: Leaves) -> Array:
-        """Keep observations, none of which is a stray, as the policy sees them: their rows.
+    def packed(self, values: Sequence[Any], which: Which) -> Any:
+        """The same of observations as envs return them."""
+        return self.sliced(self._pack(values[which] if isinstance(which, slice) else [values[i] for i in which]), _ALL)
+
+    def observe(self, observations: Any, said: Said) -> Array:
+        """Keep preprocessed observations as the policy sees them, and what envs said with them: their rows.
 
         Raises:
             Exception: what the filter raised.
         """
         if not self._passes_on:
-            seen = self.preprocessor.transform_batch(raw)
             try:
-                raw = leaves_of(self._filter(seen), self._seen)
+                observations = leaves_of(self._filter(observations), self._seen)
             except Exception as error:
                 error.add_note(f"raised by the observation filter of {self.policy_id!r}")
                 raise
-        start, self._count = self._count, self._count + len(raw[0])
-        self._observations.write(slice(start, self._count), self._count, raw)
-        return np.arange(start, self._count)
+        start, self._count = self._count, self._count + len(observations[0])
+        self._observations.write(slice(start, self._count), self._count, observations)
+        rows = np.arange(start, self._count)
+        if said:
+            self._infos.update(zip(rows.tolist(), said, strict=True))
+        return rows
 
-    def ask(self, rows: Array, slots: Any, ids: Array, info_of: Callable[[int, Any], Any]) -> Leaves:
-        """Let the policy answer the observations in these rows, and keep what it answers: leaves of actions.
+    def infos_at(self, rows: Array) -> list[Mapping[str, Any]]:
+        """What the envs said with these observations."""
+        infos = self._infos
+        return [info_of(*infos.get(row, _SILENCE)) for row in rows.tolist()] if infos else [{}] * len(rows)
+
+    def ask(self, slots: Any, ids: Array) -> Leaves:
+        """Let the policy answer the latest observations of slots, and keep what it answers: leaves of actions.
 
         Args:
-            rows: the latest observations of slots.
             slots: all `Slots`.
-            ids: the slots that act.
-            info_of: what an env said to an agent with its latest observation.
+            ids: those that act.
 
         Raises:
             ValueError: an answer that has not one row per slot, or does not fit those before.
             Exception: what the policy raised.
         """
         policy, of = self.policy, slots.fields
+        rows = of["row"][ids]
         columns = {ColumnNames.OBS: nest_of(self._seen, self._observations.take(rows))}
         if self._initial:
             columns |= self.states(of["before"][ids])
         if self.wanted.input:
-            columns |= self._optional(slots, ids, info_of)
+            columns |= self._optional(slots, ids)
         how = {"explore": self._explore, "timestep": policy.global_timestep, "episodes": None}
         if self._looks_at_episodes:
             how["episodes"] = [slots.episodes[env] for env in of["env"][ids].tolist()]
@@ -181,6 +199,7 @@ class PolicyRows:
         if states:
             extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         self._answers.write(rows, self._count, [*actions, *self._flat(extras, len(rows))])
+        of["acted"][ids], of["version"][ids] = rows, slots.version
         return actions
 
     def add_values(self) -> None:
@@ -220,17 +239,18 @@ class PolicyRows:
         moved[kept] = np.arange(len(kept))
         for columns in (self._observations, self._answers, self._values):
             columns.keep(kept)
+        self._infos = {int(moved[row]): said for row, said in self._infos.items() if moved[row] != NONE}
         self._count = len(kept)
         return moved
 
-    def _optional(self, slots: Any, ids: Array, info_of: Any) -> dict[str, Any]:
+    def _optional(self, slots: Any, ids: Array) -> dict[str, Any]:
         """The optional columns for slots."""
         of, agents, made = slots.fields, slots.agents[ids], {}
         for name in self.wanted.input:
             if name == ColumnNames.PREV_ACTIONS:
                 made[name] = self.actions_at(of["before"][ids])
             elif name == ColumnNames.INFOS:
-                made[name] = [info_of(*who) for who in zip(of["env"][ids].tolist(), agents, strict=True)]
+                made[name] = self.infos_at(of["row"][ids])
             else:
                 made[name] = of[IF_WANTED[name]][ids] if name in IF_WANTED else agents.copy()
         return made

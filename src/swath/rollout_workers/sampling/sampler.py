@@ -17,15 +17,15 @@ import numpy as np
 from swath.errors import warn
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.loop import Rules, Stage, Step, StepLimit, steps
-from swath.rollout.spaces import Array
+from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import listener
 from swath.rollout_workers.config.policy_spec import mapper
 from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.hosts.many_agents import ManyAgents
-from swath.rollout_workers.hosts.slot_host import LoneAgents, SlotHost
 from swath.rollout_workers.metrics import RolloutMetrics
+from swath.rollout_workers.sampling.agents import Agents, LoneAgents
 from swath.rollout_workers.sampling.batches import BatchMaker
+from swath.rollout_workers.sampling.many_agents import ManyAgents
 from swath.rollout_workers.sampling.slots import Quota, Slots
 
 T = TypeVar("T")
@@ -58,11 +58,14 @@ class Sampler:
         self._slots = Slots(envs.worker, n_envs)
         if lone is not None:
             self._slots.rows_of(lone)  # raises now what is wrong with it
-        kind: type[SlotHost] = ManyAgents if lone is None else LoneAgents
-        self._host = kind(envs.host, self._slots, envs.laps, self._announce)
-        self._maker = BatchMaker(envs.worker, self._slots, self._host.infos_at, envs.unroll_ids)
+        kind: type[Agents] = ManyAgents if lone is None else LoneAgents
+        self._agents = kind(envs.host, self._slots, envs.laps, self._announce)
+        envs.failures.look = self._agents.look
+        self._maker = BatchMaker(envs.worker, self._slots, envs.unroll_ids)
         self._listening = {event: listener(envs.worker.callbacks, event) for event in _WATCHED}
-        self._stage = Stage([], list(range(n_envs)))
+        seen = envs.host.spec.observation
+        nothing: Leaves = [np.zeros((n_envs, *leaf.shape), leaf.dtype) for leaf in seen] or [[{}] * n_envs]
+        self._stage = Stage(nothing, list(range(n_envs)))
         self._rules = Rules(StepLimit.of(envs.host.spec), self._begin, envs.failures)
         self._ended: list[Episode] = []
         self._warned: set[int] = set()
@@ -81,10 +84,9 @@ class Sampler:
                 is made of them loses those.
         """
         self._let_go_of_replaced()
-        host, slots = self._host, self._slots
-        host.version = version
-        slots.prepare(explore)
-        source = steps(host, host, self._stage, self._rules)
+        slots = self._slots
+        slots.prepare(version, explore)
+        source = steps(self._envs.host, self._agents, self._stage, self._rules)
         try:
             while (cuts := slots.cuts(self.quota)) is None:
                 try:
@@ -92,7 +94,7 @@ class Sampler:
                         self._step(source)
                 except EnvRaised as raised:
                     self._raise(raised)
-                    source = steps(host, host, self._stage, self._rules)
+                    source = steps(self._envs.host, self._agents, self._stage, self._rules)
         finally:  # weights may be others in the next call
             for rows in slots.policies.values():
                 rows.add_values()
@@ -149,13 +151,13 @@ class Sampler:
         if failures.lost:
             self.start_over()
         if fatal is not None:
-            raised.cause.add_note(f"raised by sub-env {env} (last seed {self._host.seed_of(env)}) in {where}")
+            raised.cause.add_note(f"raised by sub-env {env} (last seed {self._envs.host.seed_of(env)}) in {where}")
             raise raised.cause from raised.cause.__cause__
 
     def _write(self, step: Step) -> None:
         """Write down what a step led to, then call who wants to be called."""
         slots, ended = self._slots, step.ended.envs.tolist()
-        self._host.settle(step)
+        self._agents.settle(step)
         slots.count(step)
         for env in step.void:
             if env in ended:
@@ -206,7 +208,7 @@ class Sampler:
                 mapping = mapper(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
                 number = next(self._envs.episode_ids)
                 episode = Episode(number, env, slots, worker, worker.policy_map, mapping)
-                self._host.enter(env, episode)
+                self._agents.enter(env, episode)
                 self._call("on_episode_created", env, episode)
         return envs, None
 

@@ -11,7 +11,7 @@ Records refer to rows of what their policy has seen and answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -27,13 +27,12 @@ from swath.rollout_workers.sampling.policy_rows import NONE, PolicyRows
 #                                    the number of its `PolicyRows`, NONE where the slot is free
 #     start, clock                   steps that the env had made when the episode began, and before the transition,
 #                                    without discarded ones
-#     step                           number of the step or reset in which the agent was last seen
 #     row, acted, before             its latest observation; the one acted on; the one acted on in the transition before
 #     version, count                 of the weights that acted; transitions of the agent in the episode
 #     unpaid, total, clipped         rewards that are to become part of a transition; sum of rewards after clipping;
 #                                    what clipping took away from it
 #     reward, paid                   of the latest transition, after clipping; of the one before
-_WHOLE = "env", "episode", "agent", "policy", "start", "clock", "step", "row", "acted", "before", "version", "count"
+_WHOLE = "env", "episode", "agent", "policy", "start", "clock", "row", "acted", "before", "version", "count"
 _KINDS = (
     (np.int64, _WHOLE),
     (np.float64, ("unpaid", "total", "clipped")),
@@ -92,16 +91,12 @@ class Slots:
         policies: by the numbers by which slots refer to them.
         episodes: the running one of each env.
         known: by their ids, episodes that are running or have transitions here.
-        said: what an env said last to each agent of the running episode.
-        steps: made by all envs together, and resets.
-        infos: by the number of a step or reset, what the envs said with it, where they said anything.
+        version: of the weights that act.
         lengths: int64 `[B]`, steps of the running episodes.
         clocks: int64 `[B]`, steps that each env has made, without those that were discarded.
         handed: int64 `[B]`, up to where they were handed out.
         over: int64 `[B]`, up to where they belong to episodes that ended by themselves.
     """
-
-    said: Callable[[int], Mapping[Any, Mapping[str, Any]]]
 
     def __init__(self, worker: Any, num_envs: int) -> None:
         self._worker, self.agents = worker, np.empty(num_envs, object)
@@ -110,7 +105,7 @@ class Slots:
         self._explore: bool | None = None
         self.episodes: list[Episode | None] = [None] * num_envs
         self.known: dict[int, Episode] = {}
-        self.steps, self.infos = 0, dict[int, Any]()
+        self.version = 0
         self._made, (self.handed, self.over) = np.zeros((2, num_envs), np.int64), np.zeros((2, num_envs), np.int64)
         self.lengths, self.clocks = self._made
         self._free = list(range(num_envs))[::-1]
@@ -131,9 +126,9 @@ class Slots:
         rows.prepare(self._explore)
         return rows
 
-    def prepare(self, explore: bool | None) -> None:
-        """Whether actions are sampled from now on; None: as the settings of each policy say."""
-        self._explore = explore
+    def prepare(self, version: int, explore: bool | None) -> None:
+        """The version of the weights, and whether actions are sampled; None: as the settings of each policy say."""
+        self.version, self._explore = version, explore
         for rows in self.policies.values():
             rows.prepare(explore)
 
@@ -143,15 +138,20 @@ class Slots:
         assert found is not None
         return found
 
+    def info_of(self, slot: int) -> Mapping[str, Any] | None:
+        """What an env said last to the agent of a slot; None if its policy was replaced."""
+        rows = self.policies.get(self.fields["policy"][slot])
+        return None if rows is None else rows.infos_at(self.fields["row"][[slot]])[0]
+
     def begin(self, env: int, episode: Episode) -> None:
         """An episode is about to begin, or is to begin anew; agents of the one before have no slots any more."""
         before = self.episodes[env]
         if before is not None:
+            if before is not episode:
+                before.keep()
             slots = [*before.slots.values()]
             self.fields["policy"][slots] = NONE
             self._free += slots[::-1]
-            if before is not episode:
-                before.keep()
         episode.slots.clear()
         self.episodes[env] = self.known[episode.episode_id] = episode
         self.lengths[env] = 0
@@ -253,7 +253,7 @@ class Slots:
         return taken, env_steps
 
     def make_room(self) -> None:
-        """Forget rows, infos, episodes and removed policies to which nothing refers any more."""
+        """Forget rows, episodes and removed policies to which nothing refers any more."""
         tables = self.table, self.transitions
         for number, rows in [*self.policies.items()]:
             fields = [(table[name], table["policy"] == number) for table in tables for name in _ROWS]
@@ -263,8 +263,6 @@ class Slots:
             moved = rows.keep(np.concatenate([field[own] for field, own in fields]))
             for field, own in fields:
                 field[own] = moved[field[own]]
-        for step in self.infos.keys() - {step for table in tables for step in table["step"].tolist()}:
-            del self.infos[step]
         running = {episode.episode_id for episode in self.episodes if episode is not None}
         for number in self.known.keys() - running - {*self.transitions["episode"].tolist()}:
             del self.known[number]

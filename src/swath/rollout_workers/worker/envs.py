@@ -19,11 +19,11 @@ from swath.rollout_workers.config.envs import env_space
 from swath.rollout_workers.config.policy_spec import everything_to_default, mapper
 from swath.rollout_workers.env_runner import EnvContext
 from swath.rollout_workers.episode import LONE_AGENT
-from swath.rollout_workers.hosts.own_vector import OwnVectorHost, VectorEnv
 from swath.rollout_workers.metrics import COUNTERS, MetricsLog, PerfStats
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.sampling.sampler import Sampler
 from swath.rollout_workers.sampling.slots import Quota
+from swath.rollout_workers.vector_env import OwnVectorHost, VectorEnv
 
 SERVED = (
     "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -13,8 +14,8 @@ from swath.rollout.hosts.gymnasium import ALL, INFOS, REWARDS, TERMINATEDS, TRUN
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.hosts.slot_host import SlotHost
 from swath.rollout_workers.metrics import PerfStats
+from swath.rollout_workers.sampling.agents import Agents
 from swath.rollout_workers.sampling.policy_rows import NONE, PolicyRows
 from swath.rollout_workers.sampling.slots import Slots
 
@@ -41,22 +42,19 @@ _NOBODY = Shown([], [], [], {}, {})
 _BEGUN: dict[str, ByAgent] = {REWARDS: {}, TERMINATEDS: {ALL: False}, TRUNCATEDS: {ALL: False}}
 
 
-class ManyAgents(SlotHost):
+class ManyAgents(Agents):
     """Envs of several agents each, who come and go: the only place in which their dicts are read and made."""
 
-    def __init__(self, inner: ArrayHost, slots: Slots, laps: PerfStats, announce: Callable[[int], None]) -> None:
-        super().__init__(inner, slots, laps, announce)
-        n = self.spec.num_envs
-        self._raw = [[{}] * n]  # type: ignore[list-item]
-        self._said: list[dict[Any, Any]] = [{} for _ in range(n)]
-        self._acting: list[dict[Any, int]] = [{} for _ in range(n)]
-        self._shown = [_NOBODY] * n
+    def __init__(self, host: ArrayHost, slots: Slots, laps: PerfStats, announce: Callable[[int], None]) -> None:
+        super().__init__(host, slots, laps, announce)
+        self._acting: list[dict[Any, int]] = [{} for _ in self._everyone]
+        self._shown = [_NOBODY] * len(self._everyone)
         self._sorted: tuple[list[int], list[tuple[PolicyRows, Array, Array]]] = [], []
 
     def enter(self, env: int, episode: Episode) -> None:
         """Agents get slots as they are seen."""
         self.slots.begin(env, episode)
-        self._said[env], self._acting[env], self._shown[env] = {}, {}, _NOBODY
+        self._acting[env], self._shown[env] = {}, _NOBODY
 
     def settle(self, step: Step) -> None:
         """Rewards add up until the agent is observed, or ends; what comes before its first action, nobody gets."""
@@ -84,47 +82,39 @@ class ManyAgents(SlotHost):
         self.slots.close(moved, of["unpaid"][moved])
         of["acted"][moved], of["unpaid"][moved] = NONE, 0
 
-    def said(self, env: int) -> Mapping[Any, Mapping[str, Any]]:
-        """What the env said last to each agent."""
-        return self._said[env]
-
-    def _own(self, info: Mapping[Any, Any], agent: Any) -> Mapping[str, Any]:
-        own: Mapping[str, Any] = info.get(agent, {})
-        return own
-
     def _act(self) -> Leaves:
         """One leaf: actions by agent, one dict per env; policies are asked in the order in which they come first."""
         slots, dealt = self.slots, [dict[Any, Any]() for _ in self._shown]
         for policy, _, ids in self._by_policy([*chain.from_iterable(shown.due for shown in self._shown)]):
-            actions = self._asked(policy, ids)
+            actions = self._ask(policy, ids)
             single = policy.split(actions)
             for env, agent, action in zip(slots.fields["env"][ids].tolist(), slots.agents[ids], single, strict=True):
                 dealt[env][agent] = action
             self._laps.lap("action_processing")
         return [dealt]
 
-    def _observe(self, envs: Array, infos: Any) -> dict[int, Exception]:
+    def _look(self, envs: Sequence[int], leaves: Leaves, infos: Any) -> dict[int, Exception]:
         failed: dict[int, Exception] = {}
-        values, seen = list[Any](), list[int]()
-        said: list[Mapping[Any, Any]] = [{}] * len(self._shown)
-        for env in envs.tolist():
+        values, seen, told = list[Any](), list[int](), dict[int, Any]()
+        for env in envs:
+            episode = self.slots.episode(env)
             if infos is None:
-                self.enter(env, self.slots.episode(env))  # without agents that were seen in a reset that failed
-            said[env] = self.inner.info_of(env)
-            answer = {**_BEGUN, INFOS: said[env]} if infos is None else infos[env]
+                self.enter(env, episode)  # without agents that were seen in a reset that failed
+            answer: Any = {**_BEGUN, INFOS: self._host.info_of(env)} if infos is None else infos[env]
             try:
-                values += self._look(env, self._raw[0][env], answer)
+                values += self._seen(env, episode, leaves[0][env], answer)
                 seen += self._shown[env].seen
-            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
+            except Exception as error:  # noqa: BLE001  it leaves with the others
                 failed[env] = error
-        self.slots.fields["step"][seen] = self.slots.steps
-        if any(any(each.values()) for each in said):
-            self.slots.infos[self.slots.steps] = said
+            for agent, info in answer[INFOS].items():
+                told[episode.slots.get(agent, NONE)] = info
         for policy, where, ids in self._by_policy(seen):
-            failed |= self._keep(policy, ids, [values[i] for i in where.tolist()])
+            read = partial(policy.packed, [values[i] for i in where.tolist()])
+            said = [([told.get(slot, {})], 0) for slot in ids.tolist()] if told else ()
+            failed |= self._keep(policy, ids, read, said)
         return failed
 
-    def _look(self, env: int, returned: ByAgent, answer: Mapping[str, ByAgent]) -> Iterable[Any]:
+    def _seen(self, env: int, episode: Episode, returned: ByAgent, answer: Mapping[str, ByAgent]) -> Iterable[Any]:
         """Find the slots of the agents that an env shows: their observations.
 
         Raises:
@@ -132,13 +122,12 @@ class ManyAgents(SlotHost):
             ValueError: the episode is over, and nobody has acted.
         """
         terminateds, truncateds, rewards = answer[TERMINATEDS], answer[TRUNCATEDS], answer[REWARDS]
-        self._said[env].update(answer[INFOS])
         flagged = [agent for flags in (terminateds, truncateds) for agent in flags if flags[agent]]
         usual = self._shown[env]
         if not flagged and usual.agents and list(returned) == usual.agents:
             self._shown[env] = Shown(usual.agents, usual.seen, usual.seen, {}, rewards)
             return returned.values()
-        episode, acting, over = self.slots.episode(env), self._acting[env], terminateds[ALL] or truncateds[ALL]
+        acting, over = self._acting[env], terminateds[ALL] or truncateds[ALL]
         ended = [*(acting if over else dict.fromkeys(flagged))]
         seen, due, values = list[int](), list[int](), []
         for agent, observation in returned.items():
@@ -167,25 +156,6 @@ class ManyAgents(SlotHost):
         }
         self._shown[env] = Shown([] if ends or len(seen) < len(returned) else [*returned], seen, due, ends, rewards)
         return values
-
-    def _keep(self, policy: PolicyRows, ids: Array, values: list[Any]) -> dict[int, Exception]:
-        """Keep observations of a policy's agents; the envs that failed by it."""
-        envs, failed = self.slots.fields["env"][ids], dict[int, Exception]()
-        try:
-            raw = policy.packed(values)
-        except Exception:  # noqa: BLE001  each row is tried alone
-            for env, value in zip(envs.tolist(), values, strict=True):
-                try:
-                    policy.packed([value])
-                except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                    failed[env] = error
-            good = np.flatnonzero(~np.isin(envs, [*failed])).tolist()
-            return failed | (self._keep(policy, ids[good], [values[i] for i in good]) if good else {})
-        try:
-            self.slots.fields["row"][ids] = policy.observe(raw)
-        except Exception as error:  # noqa: BLE001  likewise
-            return dict.fromkeys(envs.tolist(), error)
-        return failed
 
     def _by_policy(self, slots: list[int]) -> list[tuple[PolicyRows, Array, Array]]:
         """The policies of these slots in order of first appearance, where their slots are in the list, and which."""
