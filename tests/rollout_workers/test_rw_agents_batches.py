@@ -78,15 +78,8 @@ def test_whole_episodes_are_handed_out_at_the_first_step_at_which_they_have_enou
 
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 def test_agent_steps_can_be_what_counts(mode):
-    troupe = Troupe(
-        lambda: BasicMultiAgent(4),
-        2,
-        TWO,
-        by_parity,
-        count_steps_by="agent_steps",
-        rollout_fragment_length=33,
-        batch_mode=mode,
-    )
+    settings = {"count_steps_by": "agent_steps", "rollout_fragment_length": 33, "batch_mode": mode}
+    troupe = Troupe(lambda: BasicMultiAgent(4), 2, TWO, by_parity, **settings)
     steps = {"truncate_episodes": 18, "complete_episodes": 50}[mode]
     for _ in range(3):
         batch = troupe.sample()

@@ -72,22 +72,6 @@ def test_sums_are_clipped_and_metrics_have_both(clip, rewards):
     assert told.agent_rewards == {("a", pid): rewards[0] + rewards[1], ("b", pid): rewards[2]}
 
 
-def test_an_agent_that_has_ended_is_not_asked_any_more_even_if_it_is_shown_again():
-    steps = (("ab", {}, ""), ("ab", {"b": 1.0}, "b"), ("ab", {"b": 5.0}, ""), ("ab", {"b": 5.0}, ""))
-    troupe = Troupe(lambda: Paying(*steps), rollout_fragment_length=4)
-    batch = troupe.sample()
-    assert batch["agent_index"].tolist() == [0, 0, 0, 0, 1]
-    assert [len(asked) for asked in troupe.policy_map["default_policy"].asked] == [1, 2, 1, 1]
-
-
-def test_an_agent_that_ends_when_it_is_first_seen_is_skipped():
-    steps = (("ab", {"b": 1.0}, "b"), ("a", {}, ""))
-    troupe = Troupe(lambda: Paying(*steps), rollout_fragment_length=2)
-    assert troupe.sample()["agent_index"].tolist() == [0, 0]
-    (told,) = troupe.get_metrics()
-    assert list(told.agent_rewards) == [("a", "default_policy")]
-
-
 def test_the_mapping_is_asked_once_per_agent_and_episode_and_holds_for_it():
     asked = []
 
@@ -121,17 +105,6 @@ def test_agents_of_a_policy_that_was_removed_go_on_with_it_until_their_episode_e
     del removed
     gc.collect()
     assert gone() is None
-
-
-def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their_episodes():
-    troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, lambda agent, episode: f"p{agent}", rollout_fragment_length=20)
-    troupe.sample()
-    troupe.remove_policy(policy_id="p1")
-    troupe.add_policy("p1", Counter)
-    batch = troupe.sample()
-    assert batch["p1"]["t"].tolist() == batch["p0"]["t"].tolist() == [*range(20)]
-    assert len(troupe.policy_map["p1"].asked) == 20
-    assert troupe.get_metrics() == []
 
 
 def test_steps_of_episodes_that_end_so_are_counted_as_discarded():

@@ -14,23 +14,19 @@ class Walk(MultiAgentEnv):
     """Two agents count steps; what is planned goes wrong, once.
 
     Args:
-        faults: by `(episode, step)`, step 0 is the reset: an exception, or what is returned instead.
+        faults: by `(episode, step)`: an exception, or what is returned instead, by place.
     """
 
     def __init__(self, faults=None, length=6):
         self.agents = [0, 1]
         self.observation_space = gym.spaces.Box(0, 100, (1,), np.float32)
         self.action_space = gym.spaces.Discrete(2)
-        self.faults, self.length = faults if faults is not None else {}, length
-        self.episode, self.resets, self.closed = -1, 0, False
+        self.faults, self.length = faults or {}, length
+        self.episode, self.resets = -1, 0
         super().__init__()
 
     def _see(self):
-        fault = self.faults.pop((self.episode, self.at), None)
-        if isinstance(fault, Exception):
-            raise fault
-        seen = {agent: np.array([self.at], np.float32) for agent in self.agents}
-        return seen if fault is None else fault
+        return {agent: np.array([self.at], np.float32) for agent in self.agents}
 
     def reset(self, *, seed=None, options=None):
         self.resets += 1
@@ -40,10 +36,13 @@ class Walk(MultiAgentEnv):
 
     def step(self, action_dict):
         self.at += 1
-        return self._see(), dict.fromkeys(self.agents, 1.0), {"__all__": self.at == self.length}, FLAGS, {}
-
-    def close(self):
-        self.closed = True
+        fault = self.faults.pop((self.episode, self.at), {})
+        if isinstance(fault, Exception):
+            raise fault
+        answer = [self._see(), dict.fromkeys(self.agents, 1.0), {"__all__": self.at == self.length}, FLAGS, {}]
+        for place, value in fault.items():
+            answer[place] = value
+        return answer
 
 
 class Notes(DefaultCallbacks):
@@ -58,8 +57,11 @@ BROKE = RuntimeError("broke")
 MISSHAPEN = {0: np.zeros(1, np.float32), 1: np.zeros(3, np.float32)}
 WAYS = {
     "step": ({(0, 3): BROKE}, RuntimeError, "broke"),
-    "shape": ({(0, 3): MISSHAPEN}, ValueError, "returned an observation of shape"),
-    "unknown": ({(0, 3): {9: np.zeros(1, np.float32)}}, KeyError, "gave 'nobody' for agent 9; there are"),
+    "shape": ({(0, 3): {0: MISSHAPEN}}, ValueError, "returned an observation of shape"),
+    "unknown": ({(0, 3): {0: {9: np.zeros(1, np.float32)}}}, KeyError, "gave 'nobody' for agent 9; there are"),
+    "reward": ({(0, 3): {1: {0: 1.0, 1: None}}}, ValueError, "the env returned the reward None of agent 1;"),
+    "end": ({(0, 3): {2: {**FLAGS, 1: "no"}}}, ValueError, "the env returned terminateds[1]='no';"),
+    "info": ({(0, 3): {4: {1: None}}}, TypeError, "step returned infos[1]=None;"),
 }
 
 
@@ -81,8 +83,9 @@ def rows(batch, env_rows=8):
 def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_untouched(way):
     faults, error, text = WAYS[way]
     troupe = troupe_of(faults)
-    with pytest.raises(error, match=text) as raised:
+    with pytest.raises(error) as raised:
         troupe.sample()
+    assert text in str(raised.value)
     note = "raised by sub-env 1 (last seed None) in step 2 of its episode, counted from 0"
     assert note in raised.value.__notes__
     batch = troupe.sample()
@@ -97,7 +100,7 @@ def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_
     assert text.split(";")[0] in faulty.error
     assert [(told.episode_faulty, told.episode_length) for told in others] == [(False, 6)] * 3
     env, ended = troupe.callbacks.ends[0]
-    assert (env, type(ended)) == (1, error)
+    assert (env, isinstance(ended, error)) == (1, True)
 
 
 def test_rows_of_an_episode_that_breaks_are_discarded_and_counted_where_episodes_are_handed_out_whole():
@@ -115,7 +118,6 @@ def test_rows_of_an_episode_that_breaks_are_discarded_and_counted_where_episodes
 def test_an_episode_in_which_nobody_acts_breaks_its_env():
     class Silent(Walk):
         def _see(self):
-            super()._see()
             return {} if self.episode == 1 else {0: np.zeros(1, np.float32)}
 
     troupe = Troupe(lambda: Silent(length=3), rollout_fragment_length=3)

@@ -151,14 +151,7 @@ def in_order(rows):
 def test_rows_are_those_of_plain_loops_by_sub_env_episode_agent_and_time(name):
     expected = [reference(ENVS[name](), number, seed=5 + number) for number in range(N)]
     policies = {"p0": Reader, "p1": Reader}
-    troupe = Troupe(
-        ENVS[name],
-        N,
-        policies,
-        policy_of,
-        seed=5,
-        rollout_fragment_length=F,
-    )
+    troupe = Troupe(ENVS[name], N, policies, policy_of, seed=5, rollout_fragment_length=F)
     n_rows = 0
     for call in range(CALLS):
         batch = troupe.sample()

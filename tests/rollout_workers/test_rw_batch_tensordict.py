@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from batch_toys import episodes, plain, sequences
-from tensordict import NonTensorStack, TensorDict
+from tensordict import TensorDict
 
 from swath import Collector
 from swath.rollout_workers import SampleBatch
@@ -52,21 +52,6 @@ def test_columns_and_entries_are_the_same_memory_both_ways_and_nothing_else_come
         assert (back[name].dtype, back[name].shape) == (array.dtype, array.shape)
 
 
-def test_dones_are_written_and_not_read():
-    td = whole().to_tensordict()
-    assert plain(td["next", "done"]) == [[False], [True], [True]]
-    assert "dones" not in SampleBatch.from_tensordict(td)
-    done = TensorDict({"next": {"done": torch.tensor([[True], [True], [False]])}}, [3])
-    assert plain(SampleBatch.from_tensordict(done)) == {"terminateds": [True, True, False]}
-
-
-def test_columns_may_be_chosen():
-    td = whole().to_tensordict(keys=["obs", "dones"])
-    assert set(td.keys(include_nested=True, leaves_only=True)) == {"observation", ("next", "done")}
-    with pytest.raises(KeyError, match="no column 'x'; there are obs, new_obs"):
-        whole().to_tensordict(keys=["x"])
-
-
 def test_nests_are_nested_and_tuples_numbered():
     batch = episodes()
     td = batch.to_tensordict()
@@ -75,26 +60,6 @@ def test_nests_are_nested_and_tuples_numbered():
     assert plain(back) == plain(batch)
     assert isinstance(back["obs"]["y"], tuple)
     assert np.shares_memory(back["obs"]["y"][0], batch["obs"]["y"][0])
-
-
-def test_read_only_arrays_are_copied():
-    array = np.arange(4.0)[::-1]
-    array.flags.writeable = False
-    td = SampleBatch(obs=array).to_tensordict()
-    td["observation"][0] = 9
-    assert plain(array) == [3, 2, 1, 0]
-
-
-class TestObjects:
-    def test_are_entries_by_row(self):
-        infos, names = [{"a": 1}, {}, {"b": [1, 2]}], np.array(["x", (1, 2), None], dtype=object)
-        batch = SampleBatch(a=[1, 2, 3], infos=infos, agent_id=names)
-        td = batch.to_tensordict()
-        assert td[2].get("infos").data == {"b": [1, 2]}
-        assert td[:2]["infos"] == [{"a": 1}, {}]
-        back = SampleBatch.from_tensordict(td)
-        assert back["infos"] == infos
-        assert (back["agent_id"].dtype, list(back["agent_id"])) == (object, list(names))
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -109,32 +74,6 @@ def test_sequences_travel_whole(padded):
     assert back["state_in_0"] is batch["state_in_0"]
 
 
-class TestTwoDimensions:
-    def test_are_rows_by_env(self):
-        grid = torch.arange(6.0).reshape(2, 3)
-        objects = NonTensorStack(*(NonTensorStack(*(f"{b}{t}" for t in range(3))) for b in range(2)))
-        td = TensorDict({"observation": grid, "next": {"reward": grid.unsqueeze(-1)}, "agent_id": objects}, [2, 3])
-        batch = SampleBatch.from_tensordict(td)
-        assert plain(batch["obs"]) == plain(batch["rewards"]) == [0, 1, 2, 3, 4, 5]
-        assert list(batch["agent_id"]) == ["00", "01", "02", "10", "11", "12"]
-        batch["obs"][0] = 9
-        assert grid[0, 0] == 9
-
-    def test_leave_out_what_a_mask_does(self):
-        mask = torch.tensor([[True, True], [True, False]])
-        td = TensorDict({"observation": torch.arange(4.0).reshape(2, 2), "collector": {"mask": mask}}, [2, 2])
-        assert plain(SampleBatch.from_tensordict(td)) == {"obs": [0, 1, 2]}
-        td["collector", "mask"][:] = True
-        batch = SampleBatch.from_tensordict(td)
-        assert plain(batch) == {"obs": [0, 1, 2, 3]}
-        assert batch["obs"].base is not None
-        assert ("collector", "mask") in td.keys(include_nested=True)
-
-    def test_or_one_are_wanted(self):
-        with pytest.raises(ValueError, match=r"must be \[n\] or \[B, T\]; reshape"):
-            SampleBatch.from_tensordict(TensorDict({"a": torch.zeros(1, 1, 1)}, [1, 1, 1]))
-
-
 def test_a_collectors_batch_becomes_columns():
     with Collector(CountingEnv, None, frames_per_batch=8, total_frames=8, envs_per_worker=2) as collector:
         td = next(iter(collector))
@@ -145,3 +84,31 @@ def test_a_collectors_batch_becomes_columns():
     np.testing.assert_array_equal(batch["obs"], td["observation"].flatten(0, 1))
     td["observation"][0, 0] = 77
     assert (batch["obs"][0] == 77).all()
+
+
+def test_dones_are_written_and_not_read_and_columns_may_be_chosen():
+    td = whole().to_tensordict(keys=["obs", "dones"])
+    assert set(td.keys(include_nested=True, leaves_only=True)) == {"observation", ("next", "done")}
+    assert plain(td["next", "done"]) == [[False], [True], [True]]
+    with pytest.raises(KeyError, match="no column 'x'; there are obs, new_obs"):
+        whole().to_tensordict(keys=["x"])
+    done = TensorDict({"next": {"done": torch.tensor([[True], [True], [False]])}}, [3])
+    assert plain(SampleBatch.from_tensordict(done)) == {"terminateds": [True, True, False]}
+
+
+def test_objects_are_entries_by_row_and_read_only_arrays_are_copied():
+    infos, names, fixed = [{"a": 1}, {}], np.array(["x", (1, 2)], dtype=object), np.arange(2.0)
+    fixed.flags.writeable = False
+    td = SampleBatch(obs=fixed, infos=infos, agent_id=names).to_tensordict()
+    td["observation"][0] = 9
+    assert (plain(fixed), td[:1]["infos"]) == ([0, 1], [{"a": 1}])
+    back = SampleBatch.from_tensordict(td)
+    assert (back["infos"], list(back["agent_id"]), back["agent_id"].dtype) == (infos, list(names), object)
+
+
+def test_of_two_dimensions_rows_are_by_env_without_what_a_mask_leaves_out():
+    mask = torch.tensor([[True, True], [True, False]])
+    td = TensorDict({"observation": torch.arange(4.0).reshape(2, 2), "collector": {"mask": mask}}, [2, 2])
+    assert plain(SampleBatch.from_tensordict(td)) == {"obs": [0, 1, 2]}
+    with pytest.raises(ValueError, match=r"must be \[n\] or \[B, T\]; reshape"):
+        SampleBatch.from_tensordict(TensorDict({"a": torch.zeros(1, 1, 1)}, [1, 1, 1]))

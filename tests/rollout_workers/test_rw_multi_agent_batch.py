@@ -35,98 +35,73 @@ def both():
 
 def test_it_holds_batches_and_makes_them_of_dicts():
     inner = SampleBatch(a=[1, 2])
-    policies = {"p": inner, "q": {"a": [3]}}
-    batch = MultiAgentBatch(policies, 2)
+    batch = MultiAgentBatch({"p": inner, "q": {"a": [3]}}, 2)
     assert batch["p"] is batch.policy_batches["p"] is inner
     assert isinstance(batch["q"], SampleBatch)
-    assert policies == {"p": inner, "q": {"a": [3]}}
     assert (batch.count, len(batch), batch.env_steps(), batch.agent_steps()) == (2, 2, 2, 3)
     assert batch.as_multi_agent() is batch
-
-
-def test_it_takes_nothing_else_and_names_the_policies_that_it_has():
     with pytest.raises(TypeError, match=r"policy 'p' has list; give a SampleBatch or a dict"):
         MultiAgentBatch({"p": [1, 2]}, 1)
     with pytest.raises(KeyError, match=r"no rows of policy 'x'; the batch has those of \['p', 'q'\]"):
         both()["x"]
 
 
-def test_copies_have_their_own_arrays_or_shallow_the_same():
+def test_it_is_copied_sent_to_a_device_and_made_a_tensordict_as_a_whole():
     batch = both()
     for made in (batch.copy(), copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
         assert plain(made) == plain(batch)
         made["p"]["obs"][:] = 7
         assert not batch["p"]["obs"].any()
     assert batch.copy(shallow=True)["p"]["obs"] is batch["p"]["obs"]
-
-
-def test_it_goes_to_a_device_in_place():
-    batch = both()
+    assert batch.size_bytes() == batch["p"].size_bytes() + batch["q"].size_bytes()
+    td = batch.to_tensordict(keys=["obs"])
+    assert (td.batch_size, td["p"].batch_size, td["q"].batch_size) == ((), (3,), (1,))
+    td["p", "observation"][0] = 5
+    assert plain(batch["p"]["obs"][0]) == [5, 5]
     assert batch.to_device("cpu") is batch
     assert [batch[pid]["obs"].dtype for pid in "pq"] == [torch.float32, torch.float32]
 
 
-def test_it_is_one_tensordict_of_several():
-    batch = both()
-    td = batch.to_tensordict()
-    assert (td.batch_size, td["p"].batch_size, td["q"].batch_size) == ((), (3,), (1,))
-    td["p", "observation"][0] = 5
-    assert plain(batch["p"]["obs"][0]) == [5, 5]
-    assert list(batch.to_tensordict(keys=["obs"])["q"].keys()) == ["observation"]
-
-
-class TestWrapping:
-    def test_gives_the_default_policys_batch_alone(self):
-        inner = SampleBatch(a=[1, 2])
-        assert MultiAgentBatch.wrap_as_needed({"default_policy": inner}, 2) is inner
-        assert inner.env_steps() == 2
-        assert MultiAgentBatch.wrap_as_needed({"default_policy": inner}, 1) is inner
-        assert (inner.env_steps(), inner.agent_steps()) == (1, 2)
-
-    @pytest.mark.parametrize("policies", [{}, {"p": {"a": [1]}}, {"p": {"a": [1]}, "default_policy": {"a": [1]}}])
-    def test_gives_all_others_as_several(self, policies):
+def test_wrapping_gives_the_default_policys_batch_alone_and_all_others_as_several():
+    inner = SampleBatch(a=[1, 2])
+    assert MultiAgentBatch.wrap_as_needed({"default_policy": inner}, 1) is inner
+    assert (inner.env_steps(), inner.agent_steps()) == (1, 2)
+    for policies in ({}, {"p": {"a": [1]}}, {"p": {"a": [1]}, "default_policy": {"a": [1]}}):
         made = MultiAgentBatch.wrap_as_needed(policies, 3)
         assert (type(made), made.count, list(made.policy_batches)) == (MultiAgentBatch, 3, list(policies))
+        with pytest.raises(ValueError, match="are no single SampleBatch"):
+            convert_ma_batch_to_sample_batch(made)
 
 
-class TestTimeSlices:
-    @given(p=ROWS, q=ROWS, k=st.integers(1, 4))
-    def test_are_as_sorting_the_rows_one_by_one(self, p, q, k):
-        batch = MultiAgentBatch({"p": of_rows(p), "q": of_rows(q, first=100)}, 1)
-        rows = sorted(
-            [*((*key, i, "p") for i, key in enumerate(p)), *((*key, 100 + i, "q") for i, key in enumerate(q))]
-        )
-        steps = sorted({row[:2] for row in rows})
-        expected = [
-            (len(part), {pid: [row[3] for row in rows if row[:2] in part and row[4] == pid] for pid in "pq"})
-            for part in (steps[i : i + k] for i in range(0, len(steps), k))
-        ]
-        found = [
-            (
-                part.count,
-                {pid: plain(part.policy_batches[pid]["number"]) if pid in part.policy_batches else [] for pid in "pq"},
-            )
-            for part in batch.timeslices(k)
-        ]
-        assert found == expected
+@given(p=ROWS, q=ROWS, k=st.integers(1, 4))
+def test_time_slices_are_as_sorting_the_rows_one_by_one(p, q, k):
+    batch = MultiAgentBatch({"p": of_rows(p), "q": of_rows(q, first=100)}, 1)
+    rows = [(*key, first + i, pid) for pid, keys, first in (("p", p, 0), ("q", q, 100)) for i, key in enumerate(keys)]
+    steps = sorted({row[:2] for row in rows})
+    parts = batch.timeslices(k)
+    assert len(parts) == -(-len(steps) // k)
+    for part, i in zip(parts, range(0, len(steps), k), strict=True):
+        own = steps[i : i + k]
+        wanted = {pid: [row[3] for row in sorted(rows) if row[:2] in own and row[4] == pid] for pid in "pq"}
+        assert part.count == len(own)
+        assert {pid: plain(own["number"]) for pid, own in part.policy_batches.items()} == {
+            pid: numbers for pid, numbers in wanted.items() if numbers
+        }
 
-    def test_are_copies_with_padding_taken_out_and_states_for_every_row(self):
-        inner = SampleBatch(
-            a=[0, 1, 2], t=[0, 1, 2], eps_id=[7] * 3, agent_index=[0] * 3, state_in_0=[0.0, 2.0],
-            state_out_0=[1.0, 2.0, 3.0], seq_lens=[2, 1],
-        ).right_zero_pad(4)  # fmt: skip
-        part = MultiAgentBatch({"p": inner}, 3).timeslices(2)[0]["p"]
-        assert plain(part["a"]) == plain(part["state_in_0"]) == [0, 1]
-        assert (plain(part["seq_lens"]), part.zero_padded, part.count) == ([1, 1], False, 2)
-        part["a"][:] = 9
-        assert plain(inner["a"][:2]) == [0, 1]
 
-    def test_of_nothing_are_none_and_nonsense_is_refused(self):
-        assert MultiAgentBatch({}, 2).timeslices(1) == MultiAgentBatch({"p": SampleBatch()}, 2).timeslices(1) == []
-        with pytest.raises(ValueError, match=r"k=0 must be at least 1"):
-            both().timeslices(0)
-        with pytest.raises(KeyError, match="no column 'agent_index'"):
-            both().timeslices(1)
+def test_time_slices_are_copies_with_padding_taken_out_and_states_for_every_row():
+    inner = SampleBatch(
+        a=[0, 1, 2], t=[0, 1, 2], eps_id=[7] * 3, agent_index=[0] * 3, state_in_0=[0.0, 2.0],
+        state_out_0=[1.0, 2.0, 3.0], seq_lens=[2, 1],
+    ).right_zero_pad(4)  # fmt: skip
+    part = MultiAgentBatch({"p": inner}, 3).timeslices(2)[0]["p"]
+    assert plain(part["a"]) == plain(part["state_in_0"]) == [0, 1]
+    assert (plain(part["seq_lens"]), part.zero_padded, part.count) == ([1, 1], False, 2)
+    part["a"][:] = 9
+    assert plain(inner["a"][:2]) == [0, 1]
+    assert MultiAgentBatch({}, 2).timeslices(1) == MultiAgentBatch({"p": SampleBatch()}, 2).timeslices(1) == []
+    with pytest.raises(ValueError, match=r"k=0 must be at least 1"):
+        both().timeslices(0)
 
 
 def test_columns_are_joined_leaf_by_leaf():
@@ -138,21 +113,13 @@ def test_columns_are_joined_leaf_by_leaf():
 
 
 @pytest.mark.parametrize("kind", ["arrays", "tensors"])
-def test_sequences_and_their_states_are_joined(kind):
+def test_sequences_and_their_states_are_joined_padded_ones_too(kind):
     parts = [sequences(), sequences()[2:]]
     whole = concat_samples([part.to_device("cpu") if kind == "tensors" else part for part in parts])
-    assert plain(whole["seq_lens"]) == [2, 3, 1, 3, 1]
-    assert plain(whole["state_in_0"]) == [0, 2, 5, 2, 5]
+    assert (plain(whole["seq_lens"]), plain(whole["state_in_0"])) == ([2, 3, 1, 3, 1], [0, 2, 5, 2, 5])
     assert (whole.count, whole.max_seq_len, whole.zero_padded) == (10, 3, False)
-    assert whole["seq_lens"].dtype == (torch.int32 if kind == "tensors" else np.int32)
-
-
-def test_padded_and_time_major_sequences_are_joined():
     whole = sequences().right_zero_pad(3).concat(sequences().right_zero_pad(3))
     assert (len(whole["a"]), whole.count, whole.zero_padded, whole.max_seq_len) == (18, 12, True, 3)
-    part = SampleBatch(a=np.arange(6).reshape(3, 2), state_in_0=[0.0, 1.0], seq_lens=[3, 1], _time_major=True)
-    whole = part.concat(part)
-    assert (whole["a"].shape, plain(whole["state_in_0"]), whole.time_major) == ((3, 4), [0, 1, 0, 1], True)
 
 
 @pytest.mark.parametrize(("updates", "mean"), [([None, None], None), ([1, 4], 3.25), ([None, 4], 4), ([0, 0], 0)])
@@ -210,9 +177,3 @@ def test_single_batches_can_be_made_one_of_several_policies_and_back_with_their_
     assert plain(several) == (2, {"default_policy": {"a": [1, 2]}})
     batch = convert_ma_batch_to_sample_batch(MultiAgentBatch({"default_policy": SampleBatch(a=[1, 2])}, 1))
     assert (batch.env_steps(), batch.count) == (1, 2)
-
-
-@pytest.mark.parametrize("policies", [{}, {"p": {"a": [1]}}, {"default_policy": {"a": [1]}, "p": {"a": [1]}}])
-def test_a_batch_of_other_policies_is_no_single_one(policies):
-    with pytest.raises(ValueError, match="are no single SampleBatch"):
-        convert_ma_batch_to_sample_batch(MultiAgentBatch(policies, 1))

@@ -3,11 +3,10 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from sampling_toys import made_of
 
 from agents_protocol import check_reset, check_step
-from mock_envs import MockEnv
-from swath.rollout_workers import ParallelPettingZooEnv, PettingZooEnv
-from swath.rollout_workers.multi_agent_env import as_multi_agent
+from swath.rollout_workers import ParallelPettingZooEnv, PettingZooEnv, RandomPolicy
 
 zoo = pytest.importorskip("pettingzoo")
 
@@ -23,16 +22,14 @@ class Walk(zoo.ParallelEnv):
     """
 
     metadata = {"name": "walk"}
-    render_mode = "rgb_array"
 
     def __init__(self, truncated=()) -> None:
         self.possible_agents = list(ENDS)
         self.truncated = truncated
         self.resets = []
-        self.closed = False
 
     def observation_space(self, agent):
-        return gym.spaces.Discrete(10 + list(ENDS).index(agent))
+        return gym.spaces.Discrete(10)
 
     def action_space(self, agent):
         return gym.spaces.Discrete(5)
@@ -55,12 +52,6 @@ class Walk(zoo.ParallelEnv):
             {agent: over[agent] and agent in self.truncated for agent in acting},
             {agent: {"at": self.at} for agent in acting},
         )
-
-    def render(self):
-        return np.zeros((2, 2, 3))
-
-    def close(self):
-        self.closed = True
 
 
 class Turns(zoo.AECEnv):
@@ -166,10 +157,9 @@ def test_an_action_of_somebody_else_is_refused():
         env.step({"b": 0})
 
 
-def test_envs_of_the_zoo_wrap_themselves_and_others_do_not():
-    assert isinstance(as_multi_agent(Walk()), ParallelPettingZooEnv)
-    assert isinstance(as_multi_agent(Turns()), PettingZooEnv)
-    wrapped, single = ParallelPettingZooEnv(Walk()), MockEnv(3)
-    assert as_multi_agent(wrapped) is wrapped
-    assert as_multi_agent(single) is single
-    assert as_multi_agent(None) is None
+@pytest.mark.parametrize(("make", "rows"), [(Walk, [2, 3, 3]), (Turns, [2, 2])])
+def test_envs_of_the_zoo_wrap_themselves_in_a_worker(make, rows):
+    with made_of(make, RandomPolicy, batch_mode="complete_episodes", rollout_fragment_length=1) as worker:
+        batch = worker.sample()
+    assert np.bincount(batch["agent_index"]).tolist() == rows
+    assert batch["terminateds"].sum() == len(rows)
