@@ -1,15 +1,10 @@
-"""The plugin that puts our names in TorchRL's places, in child runs of pytest."""
+"""The plugin that puts our names in TorchRL's places, in a child run of pytest."""
 
 import subprocess
 import sys
 from textwrap import dedent
 
 import pytest
-import torchrl.collectors.utils
-
-from swath.collectors.collector import Collector
-from swath.testing.shim import Shim
-from swath.testing.torchrl_shim import TABLE
 
 TESTS = """
     import gymnasium
@@ -81,13 +76,13 @@ MORE = """
         assert seen_by_conftest is swath.Collector
 """
 
-PLUGIN = ("-p", "swath.testing.torchrl_shim")
-
-
-def run(folder, *options, before="pass"):
-    code = f"import sys; {before}; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "-p", "no:cacheprovider", "--rootdir", folder, *options, folder]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100, check=False)
+# In a process of its own: our names must be there before a test module is imported, and be gone afterwards.
+RUN = """
+import sys, pytest, torchrl.collectors
+status = pytest.main(["-p", "swath.testing.torchrl_shim", "-p", "no:cacheprovider", "--rootdir", *sys.argv[1:]])
+print("put back:", torchrl.collectors.Collector.__module__.startswith("torchrl."))
+sys.exit(status)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +90,8 @@ def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("suite")
     (folder / "conftest.py").write_text(dedent(CONFTEST))
     (folder / "test_written_for_torchrl.py").write_text(dedent(TESTS) + dedent(MORE))
-    child = run(folder, *PLUGIN)
+    command = [sys.executable, "-c", RUN, folder, folder]
+    child = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100, check=False)
     assert child.returncode == 0, child.stdout + child.stderr
     return child.stdout
 
@@ -104,24 +100,5 @@ def test_tests_and_conftests_that_import_from_torchrl_get_ours(report):
     assert "score: 4 passed, 0 failed, 0 left out" in report
 
 
-def test_without_torchrl_the_run_is_refused_and_told_what_to_install(tmp_path):
-    child = run(tmp_path, *PLUGIN, before="sys.modules['torchrl'] = None")
-    assert child.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "install swath[torchrl]" in child.stderr
-    assert "Traceback" not in child.stderr
-
-
-def test_named_in_a_conftest_the_plugin_comes_too_late_and_says_so(tmp_path):
-    (tmp_path / "conftest.py").write_text("pytest_plugins = ['swath.testing.torchrl_shim']\n")
-    child = run(tmp_path)
-    assert child.returncode == pytest.ExitCode.USAGE_ERROR
-    assert "pytest -p swath.testing.torchrl_shim" in child.stderr
-
-
-def test_names_are_put_back_when_the_run_is_over():
-    theirs = torchrl.collectors.Collector
-    shim = Shim("a plugin", "TorchRL", "torchrl")
-    shim.apply(TABLE)
-    assert torchrl.collectors.Collector is Collector
-    shim.pytest_unconfigure()
-    assert torchrl.collectors.Collector is theirs
+def test_names_are_put_back_when_the_run_is_over(report):
+    assert "put back: True" in report

@@ -49,8 +49,7 @@ def by_life(batches: Sequence[TensorDictBase]) -> dict[tuple[int, int], TensorDi
 def by_worker(batches: Sequence[TensorDictBase]) -> list[TensorDictBase]:
     """As `by_life`, in order of workers, if nobody has died."""
     lives = by_life(batches)
-    dead = {worker for worker, life in lives if life > 0}
-    assert not dead, f"workers {sorted(dead)} have died, or were seeded anew"
+    assert not any(life for _, life in lives), f"workers have died, or were seeded anew: (worker, life) {[*lives]}"
     return list(lives.values())
 
 

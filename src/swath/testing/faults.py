@@ -48,8 +48,6 @@ class Fault:
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
             raise ValueError(f"kind={self.kind!r} must be one of {', '.join(get_args(Kind))}")
-        if self.every is not None and (self.every < 1 or self.kind not in get_args(_Step)):
-            raise ValueError(f"{self}: every is 1 or more, for kinds of steps: {', '.join(get_args(_Step))}")
 
 
 Faults: TypeAlias = Mapping[int, Sequence[Fault]]
@@ -137,11 +135,6 @@ class Mishaps:
             raise EnvBroke(f"env {env} raised when it was closed")
 
 
-def mishaps_of(faults: Iterable[Fault] | Mishaps) -> Mishaps:
-    """What of these faults is still to come."""
-    return faults if isinstance(faults, Mishaps) else Mishaps(faults)
-
-
 class FaultyEnv(gym.Wrapper[Any, Any, Any, Any]):
     """Does what the env does, and goes wrong where the faults say.
 
@@ -157,7 +150,7 @@ class FaultyEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], faults: Iterable[Fault] | Mishaps, number: int = 0) -> None:
         super().__init__(env)
-        self.mark, self._mishaps = Mark(number, -1, 0), mishaps_of(faults)
+        self.mark, self._mishaps = Mark(number, -1, 0), faults if isinstance(faults, Mishaps) else Mishaps(faults)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode."""

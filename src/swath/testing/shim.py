@@ -31,35 +31,51 @@ class Shim:
     Used by one thread.
 
     Args:
-        plugin: the module of the plugin.
+        plugin: the module of the plugin; beside its file is `tables.toml`.
         library: in whose place our names are put.
-        extra: of swath that installs it.
+        package: that is needed, and the extra of swath that installs it.
+        homes: where our names are, after that module; the first that has a name counts.
 
     Attributes:
+        table: what takes the place of what, as `tables.toml` says.
+        left_out: tests that are not run, by file, each with the reason.
         patch: what is put back in the end.
     """
 
-    def __init__(self, plugin: str, library: str, extra: str) -> None:
-        self._plugin, self._library, self._extra = plugin, library, extra
+    def __init__(self, plugin: str, library: str, package: str, *homes: Any) -> None:
+        self._plugin, self._library, self._package = plugin, library, package
         self._found: bool | None = None
         self.patch = pytest.MonkeyPatch()
+        homes = sys.modules[plugin], *homes
+        tables = tomllib.loads(Path(homes[0].__file__).with_name("tables.toml").read_text())
+        self.left_out: Mapping[str, Mapping[str, str]] = tables.get("left_out", {})
+        self.table: Table = {
+            module: {name: next(getattr(home, name) for home in homes if hasattr(home, name)) for name in names.split()}
+            for module, names in tables["names"].items()
+        }
 
-    def is_installed(self, package: str) -> bool:
-        """Whether a package that is needed is there; `pytest_configure` refuses a run that lacks it."""
-        self._found = find_spec(package) is not None
+    def is_installed(self) -> bool:
+        """Whether the package is there; `pytest_configure` refuses a run that lacks it."""
+        self._found = find_spec(self._package) is not None
         return self._found
 
-    def apply(self, table: Table) -> None:
-        """Replace the names, in the modules that this version has."""
+    def apply(self, config: pytest.Config) -> None:
+        """Replace the names, in the modules that this version has, until the run is over."""
+        config.add_cleanup(self.patch.undo)
         with warnings.catch_warnings(action="ignore"):
-            modules = {name: import_module(name) for name in table if find_spec(name)}  # all before any name is ours
+            modules = {name: import_module(name) for name in self.table if find_spec(name)}  # before any name is ours
         for path, module in modules.items():
-            for name, value in table[path].items():
+            for name, value in self.table[path].items():
                 self.patch.setattr(module, name, value, raising=False)
 
-    def pytest_unconfigure(self) -> None:
-        """Put everything back."""
-        self.patch.undo()
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave out what is listed; send what test modules have to other processes whole, where these names are not."""
+        for item in items:
+            for file, reasons in self.left_out.items():
+                if item.path.as_posix().endswith(f"/{file}") and item.name in reasons:
+                    item.add_marker(pytest.mark.skip(reason=reasons[item.name]))
+            if isinstance(item, pytest.Function):
+                pickle_by_value(item.module)
 
     def pytest_configure(self) -> None:
         """Refuse a test run whose plugin could not do its work.
@@ -71,28 +87,18 @@ class Shim:
             way_out = f"name it on the command line: pytest -p {self._plugin}"
             raise pytest.UsageError(f"{self._plugin} came after the conftests were imported; {way_out}")
         if not self._found:
-            raise pytest.UsageError(f"{self._plugin} needs {self._library}: install swath[{self._extra}]")
+            raise pytest.UsageError(f"{self._plugin} needs {self._library}: install swath[{self._package}]")
 
     def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
         """The score, and which tests were left out and why."""
-        outcomes = ("passed", "failed", "error", "skipped")
-        passed, failed, errors, skipped = (terminalreporter.stats.get(outcome, []) for outcome in outcomes)
+        stats = terminalreporter.stats
+        passed, failed, errors, skipped = (stats.get(what, []) for what in ("passed", "failed", "error", "skipped"))
         terminalreporter.section(f"swath in the place of {self._library}")
         score = f"{len(passed)} passed, {len(failed) + len(errors)} failed, {len(skipped)} left out"
         terminalreporter.write_line(f"score: {score}")
         for report in skipped:
             reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
             terminalreporter.write_line(f"left out: {report.nodeid}: {str(reason).removeprefix('Skipped: ')}")
-
-
-def tables(module: str) -> dict[str, Any]:
-    """What `tables.toml` says, beside the file of a module."""
-    return tomllib.loads(Path(module).with_name("tables.toml").read_text())
-
-
-def ours(names: str, *homes: Any) -> dict[str, Any]:
-    """What has these names, in the first home that has it."""
-    return {name: next(getattr(home, name) for home in homes if hasattr(home, name)) for name in names.split()}
 
 
 def pickle_by_value(module: ModuleType) -> None:

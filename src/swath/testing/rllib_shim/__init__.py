@@ -22,73 +22,55 @@ import pytest
 from swath import rollout_workers
 from swath.rollout_workers import Filter, MultiAgentEnv
 from swath.testing.rllib_shim import stand_ins
-from swath.testing.shim import Shim, Table, ours, pickle_by_value, tables
+from swath.testing.shim import Shim, pickle_by_value
 
-_SHIM = Shim(__name__, "RLlib's rollout workers", "ray")
+_SHIM = Shim(__name__, "RLlib's rollout workers", "ray", stand_ins, rollout_workers)
+TABLE = _SHIM.table
+"""Modules that the installed Ray lacks are here too, from 2.4 on."""
+
 pytest_configure = _SHIM.pytest_configure
 pytest_terminal_summary = _SHIM.pytest_terminal_summary
 
 ENV_FOLDERS = "ray.rllib.examples.envs.classes", "ray.rllib.examples.env"
 """Where RLlib has the envs of its examples, and where it had them."""
 
-_TABLES = tables(__file__)
-TABLE: Table = {
-    module: ours(names, stand_ins.RLLIB, stand_ins, rollout_workers) for module, names in _TABLES["names"].items()
-}
-"""Modules that the installed Ray lacks are here too, from 2.4 on."""
-
-LEFT_OUT: Mapping[str, Mapping[str, str]] = _TABLES["left_out"]
-
-_FOLDER = pytest.StashKey["TemporaryDirectory[str]"]()
 _IMPORTED = re.compile(r"^\s*(?:from|import)\s+(ray\.(?:rllib|tune)[\w.]*)", re.MULTILINE)
-_STAND_IN = """from swath.testing.rllib_shim.stand_ins import names_of
+_STAND_IN = """from functools import partial
+from swath.testing.rllib_shim.stand_ins import missing
 
-globals().update(names_of(__name__))
+__getattr__ = partial(missing, __name__)
 """
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Replace the names before anything of the user's is imported."""
-    if not _SHIM.is_installed("ray"):
+    if not _SHIM.is_installed():
         return
-    import_module("ray.cloudpickle")
-    path = sys.modules["ray"].__path__
-    early_config.stash[_FOLDER] = folder = TemporaryDirectory()
+    path = import_module("ray").__path__
+    folder = TemporaryDirectory()
+    early_config.add_cleanup(folder.cleanup)
     paths = [Path(argument.partition("::")[0]).absolute() for argument in args]
     sources = {name: file for name, file in _sources(paths, Path(path[0])) if name not in TABLE}
     files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*.py"))]
     imported = {name for file in [*files, *sources.values()] for name in _IMPORTED.findall(file.read_text())}
-    _write(Path(folder.name), {*TABLE, *stand_ins.FILLING, *imported, *sources}, sources)
+    _write(Path(folder.name), {*TABLE, *imported, *sources}, sources)
     path.insert(0, folder.name)
-    _SHIM.apply(TABLE)
+    _SHIM.apply(early_config)
     _SHIM.patch.setattr(Filter, "clear_buffer", lambda own: own.reset_buffer(), raising=False)  # its old name
     _SHIM.patch.setattr(MultiAgentEnv, "num_agents", property(_num_agents, _set_num_agents))
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Put RLlib's names back, and remove the modules that were written."""
-    _SHIM.pytest_unconfigure()
-    if _FOLDER in config.stash:
-        config.stash[_FOLDER].cleanup()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is listed; send what test modules have to other processes whole, where these names are not."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """As with any plugin of ours, and modules that were written are sent whole, too."""
     for module in list(sys.modules.values()):
-        if str(getattr(module, "__file__", None)).startswith(config.stash[_FOLDER].name):
+        if str(getattr(module, "__file__", None)).startswith(sys.modules["ray"].__path__[0]):
             pickle_by_value(module)
-    for item in items:
-        for file, reasons in LEFT_OUT.items():
-            if item.path.as_posix().endswith(f"/{file}") and item.name in reasons:
-                item.add_marker(pytest.mark.skip(reason=reasons[item.name]))
-        if isinstance(item, pytest.Function):
-            pickle_by_value(item.module)
+    _SHIM.pytest_collection_modifyitems(items)
 
 
 def _num_agents(env: MultiAgentEnv) -> int:
-    number: int = vars(env).get("num_agents", len(env.agents))
-    return number
+    return int(vars(env).get("num_agents", len(env.agents)))
 
 
 def _set_num_agents(env: MultiAgentEnv, number: int) -> None:

@@ -5,22 +5,19 @@ config.build() ──▶ WorkerSet ──train()──▶ sample from all ──
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 import torch
 
+from swath import rollout_workers
 from swath.rollout_workers import (
     DEFAULT_POLICY_ID,
     AlgorithmConfig,
-    DefaultCallbacks,
-    MultiAgentBatch,
     PGTorchPolicy,
     Policy,
-    PPOConfig,
     PPOTorchPolicy,
     RolloutWorker,
     WorkerSet,
@@ -30,7 +27,6 @@ from swath.rollout_workers import (
 from swath.rollout_workers import Episode as EpisodeV2  # noqa: F401  its old name
 
 T = TypeVar("T")
-Wanted = Sequence[type[DefaultCallbacks]]
 
 
 class Algorithm:
@@ -48,10 +44,9 @@ class Algorithm:
         self.env_runner: RolloutWorker = self.workers.local_env_runner
         self._env_steps = self._agent_steps = 0
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Policy | None:
+    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Any:
         """A policy of the local worker."""
-        policy: Policy | None = self.env_runner.get_policy(policy_id)
-        return policy
+        return self.env_runner.get_policy(policy_id)
 
     def train(self) -> dict[str, Any]:
         """Sample `train_batch_size` env steps, learn from them once, and say what there is to say."""
@@ -74,24 +69,24 @@ class Algorithm:
         self.env_runner_group.stop()
 
 
-class PPOAlgorithm(Algorithm):
+class PPO(Algorithm):
     """With the policy of PPO."""
 
     policy_class = PPOTorchPolicy
 
 
-class PGAlgorithm(Algorithm):
+class PG(Algorithm):
     """With the policy of a plain policy gradient."""
 
     policy_class = PGTorchPolicy
 
 
-class PPOSettings(PPOConfig):
+class PPOConfig(rollout_workers.PPOConfig):
     """Settings that RLlib's PPO has by default."""
 
-    def build(self, *_: Any, **__: Any) -> PPOAlgorithm:  # type: ignore[override]  # ours builds none
+    def build(self, *_: Any, **__: Any) -> PPO:  # type: ignore[override]  # ours builds none
         """The algorithm."""
-        return PPOAlgorithm(self)
+        return PPO(self)
 
 
 class PGConfig(AlgorithmConfig):
@@ -102,18 +97,9 @@ class PGConfig(AlgorithmConfig):
         self.env_runners(num_env_runners=0, rollout_fragment_length="auto")
         self.training(train_batch_size=200, lr=4e-4)
 
-    def build(self, *_: Any, **__: Any) -> PGAlgorithm:  # type: ignore[override]  # ours builds none
+    def build(self, *_: Any, **__: Any) -> PG:  # type: ignore[override]  # ours builds none
         """The algorithm."""
-        return PGAlgorithm(self)
-
-
-RLLIB = SimpleNamespace(PPO=PPOAlgorithm, PPOConfig=PPOSettings, PG=PGAlgorithm)
-"""Classes that RLlib has under names for which swath has others."""
-
-
-def make_multi_callbacks(callback_class_list: Wanted) -> Wanted:
-    """What `AlgorithmConfig.callbacks` takes for several classes: a list."""
-    return callback_class_list
+        return PG(self)
 
 
 def check(
@@ -155,12 +141,11 @@ def check_same_batch(batch1: Any, batch2: Any) -> None:
         AssertionError: they differ.
     """
     assert type(batch1) is type(batch2)
-    if isinstance(batch1, MultiAgentBatch):
-        assert batch1.policy_batches.keys() == batch2.policy_batches.keys()
-        for policy_id, batch in batch1.policy_batches.items():
-            check_same_batch(batch, batch2.policy_batches[policy_id])
-    else:
-        check(dict(batch1), dict(batch2))
+    one, other = (
+        {policy_id: dict(part) for policy_id, part in batch.as_multi_agent().policy_batches.items()}
+        for batch in (batch1, batch2)
+    )
+    check(one, other)
     assert batch1.count == batch2.count
 
 
@@ -179,43 +164,39 @@ def _as_it_is(thing: T) -> T:
     return thing
 
 
-def override(_: type) -> Callable[[T], T]:
-    """Mark a method that overrides one of a class."""
+def override(*_: Any, **__: Any) -> Callable[[T], T]:
+    """Mark a method that overrides one of a class; or, as `Deprecated`, what is old."""
     return _as_it_is
 
 
-_ANNOTATIONS = ("DeveloperAPI", "OldAPIStack", "OverrideToImplementCustomLogic", "PublicAPI")
-_METRICS = (
-    "episode_return_mean num_agent_steps_sampled num_agent_steps_trained num_env_steps_sampled "
-    "num_env_steps_sampled_lifetime num_env_steps_trained"
-)
-FILLING: Mapping[str, Mapping[str, Any]] = {
-    "ray.rllib.policy.sample_batch": {"DEFAULT_POLICY_ID": DEFAULT_POLICY_ID},
-    "ray.rllib.utils": {"override": override, "check": check},
-    "ray.rllib.utils.annotations": {"override": override, **dict.fromkeys(_ANNOTATIONS, _as_it_is)},
-    "ray.rllib.utils.deprecation": {"Deprecated": lambda **_: _as_it_is},
-    "ray.rllib.utils.error": {"EnvError": type("EnvError", (Exception,), {})},
-    "ray.rllib.utils.framework": {
-        "try_import_tf": lambda error=False: (None, None, None),  # noqa: ARG005
-        "try_import_torch": lambda error=False: (torch, torch.nn),  # noqa: ARG005
-    },
-    "ray.rllib.utils.metrics": {
-        "ENV_RUNNER_RESULTS": "env_runners",
-        **{name.upper(): name for name in _METRICS.split()},
-    },
-    "ray.rllib.utils.numpy": {"one_hot": one_hot},
-    "ray.rllib.utils.test_utils": {"check": check, "check_same_batch": check_same_batch},
-    "ray.rllib.utils.torch_utils": {"convert_to_torch_tensor": convert_to_torch_tensor},
-}
-"""What is in modules in the place of RLlib's, besides our names."""
+def try_import_tf(error: bool = False) -> tuple[None, None, None]:  # noqa: ARG001  there is none
+    """No TensorFlow."""
+    return None, None, None
 
 
-def names_of(module: str) -> Mapping[str, Any]:
-    """What a module that stands for one of RLlib's has, with a class that cannot be used for every other name."""
-    return {**FILLING.get(module, {}), "__getattr__": partial(_missing, module)}
+def try_import_torch(error: bool = False) -> tuple[Any, Any]:  # noqa: ARG001  it is there
+    """torch, and its `nn`."""
+    return torch, torch.nn
 
 
-def _missing(owner: str, name: str) -> type:
+class EnvError(Exception):
+    """What RLlib raises for what is wrong with an env."""
+
+
+Deprecated = override
+make_multi_callbacks = _as_it_is  # `AlgorithmConfig.callbacks` takes a list
+DeveloperAPI = OldAPIStack = OverrideToImplementCustomLogic = PublicAPI = _as_it_is
+ENV_RUNNER_RESULTS = "env_runners"
+EPISODE_RETURN_MEAN = "episode_return_mean"
+NUM_AGENT_STEPS_SAMPLED = "num_agent_steps_sampled"
+NUM_AGENT_STEPS_TRAINED = "num_agent_steps_trained"
+NUM_ENV_STEPS_SAMPLED = "num_env_steps_sampled"
+NUM_ENV_STEPS_SAMPLED_LIFETIME = "num_env_steps_sampled_lifetime"
+NUM_ENV_STEPS_TRAINED = "num_env_steps_trained"
+
+
+def missing(owner: str, name: str) -> type:
+    """A class that can be imported and not be made, for a name that a module in RLlib's place lacks."""
     if name.startswith("__"):
         raise AttributeError(f"module {owner!r} has no attribute {name!r}")
     return type(name, (), {"__module__": owner, "__init__": partial(_refuse, f"{owner}.{name}")})
