@@ -26,7 +26,6 @@ class Foreseen(Policy):
         self.explored: list[Any] = []
 
     def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
-        """The step, modulo 3."""
         self.asked.append(len(obs_batch))
         self.explored.append(kwargs["explore"])
         steps = np.asarray(obs_batch)[:, -1].astype(np.int64)

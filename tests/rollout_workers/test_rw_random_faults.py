@@ -19,11 +19,9 @@ class Looking(DefaultCallbacks):
     """Takes the general path."""
 
     def on_episode_step(self, **kwargs: Any) -> None:
-        """Look."""
         assert kwargs["episode"].length > 0
 
     def on_postprocess_trajectory(self, *, episode: Any, postprocessed_batch: Any, **kwargs: Any) -> None:
-        """Look."""
         assert episode.episode_id == postprocessed_batch["eps_id"][0]
 
 

@@ -1,7 +1,5 @@
 """What `sample()` hands out: which rows, in which order, under which names; and how often it asks the policy."""
 
-import gc
-import tracemalloc
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +9,6 @@ from sampling_toys import LONG, Foreseen, counting_worker, made_of
 
 from mock_envs import MockEnv, MockEnv2, MockEnv3, VectorizedMockEnv
 from swath.rollout_workers import (
-    DefaultCallbacks,
     MultiAgentBatch,
     PPOTorchPolicy,
     RolloutWorker,
@@ -43,21 +40,16 @@ def test_a_batch_has_all_rows_of_sub_env_0_then_of_1_and_each_says_which_it_is()
         assert batch["dones"].tolist() == (batch["terminateds"] | batch["truncateds"]).tolist()
     ids = [set(batch["unroll_id"].tolist()) for batch in batches]
     assert len(set.union(*ids)) == sum(map(len, ids)), "no chunk's number is given twice"
+    assert worker.get_policy().asked == [B] * (3 * F), "once a step for all sub-envs"
 
 
-def test_dtypes_are_those_that_are_promised():
-    worker, _ = counting_worker(SHORT)
-    with worker:
-        batch = worker.sample()
-    wanted = {"rewards": "f4", "terminateds": "?", "truncateds": "?", "actions": "i8"}
-    wanted |= dict.fromkeys(("t", "eps_id", "unroll_id", "agent_index", "policy_version"), "i8")
-    assert {name: batch[name].dtype.str[1:] for name in wanted} == {**wanted, "terminateds": "b1", "truncateds": "b1"}
-
-
-def test_two_calls_never_share_memory_and_batches_can_be_written():
+def test_columns_have_the_promised_dtypes_and_memory_of_their_own():
     worker, _ = counting_worker(SHORT)
     with worker:
         first, second = worker.sample(), worker.sample()
+    wanted = {"rewards": np.float32, "terminateds": np.bool_, "truncateds": np.bool_, "actions": np.int64}
+    wanted |= dict.fromkeys(("t", "eps_id", "unroll_id", "agent_index", "policy_version"), np.int64)
+    assert {name: first[name].dtype for name in wanted} == wanted
     for name in first:
         assert not np.shares_memory(first[name], second[name])
         first[name][:] = 0
@@ -74,22 +66,19 @@ def test_whole_episodes_of_ten_steps_are_as_many_as_are_needed(length: int, rows
 
 
 def test_whole_episodes_stop_at_the_first_step_that_has_enough_and_running_ones_go_on():
-    worker, factory = counting_worker(SHORT, batch_mode="complete_episodes")
-    seen: list[tuple[Any, ...]] = []
+    worker, _ = counting_worker(SHORT, batch_mode="complete_episodes")
     with worker:
-        for _ in range(6):
-            batch = worker.sample()
-            assert len(batch) >= B * F
-            assert batch["dones"][-1]
-            seen += map(tuple, batch["obs"].tolist())
-            ends = np.flatnonzero(batch["dones"])
-            assert len(ends) == len(set(batch["eps_id"].tolist()))
+        batches = [worker.sample() for _ in range(6)]
+    seen = [tuple(row) for batch in batches for row in batch["obs"].tolist()]
     assert len(set(seen)) == len(seen)
     for env in range(B):
         own = [mark[1:] for mark in seen if mark[0] == env]
         assert own == sorted(own)
         assert own[0] == (0, 0)
-    assert all(env.mark.episode <= len(seen) for env in factory.made)
+    for batch in batches:
+        lengths = [part.count for part in batch.split_by_episode()]
+        assert len(lengths) == batch["dones"].sum()
+        assert B * F <= len(batch) < B * F + sum(sorted(lengths)[-B:]), "not one step more"
 
 
 @pytest.mark.parametrize("handed", [1, 2, 8])
@@ -106,11 +95,6 @@ def test_a_vector_env_of_more_sub_envs_hands_out_some_and_keeps_the_others_for_t
     assert ids == ids[: len(ids) // 2] * 2
 
 
-def test_more_sub_envs_than_the_vector_env_has_are_refused():
-    with pytest.raises(ValueError, match="num_envs_per_env_runner=9, but the vector env has 8"):
-        made_of(lambda: VectorizedMockEnv(25, 8), RandomPolicy, num_envs_per_env_runner=9)
-
-
 class Asking(Foreseen):
     """Asks for every optional column, and keeps what it was shown."""
 
@@ -120,7 +104,6 @@ class Asking(Foreseen):
         self.shown: list[Any] = []
 
     def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        """Note what is shown."""
         self.shown.append((kwargs["prev_action_batch"], kwargs["prev_reward_batch"], kwargs["info_batch"]))
         return super().compute_actions(obs_batch, state_batches, **kwargs)
 
@@ -164,68 +147,28 @@ class Telling(gym.Wrapper[Any, Any, Any, Any]):
         return observation, reward, terminated, truncated, {"mark": observation.tolist()}
 
 
-class Reading(Asking):
-    """Keeps what it observes beside the infos."""
-
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        """Note both."""
-        answer = super().compute_actions(obs_batch, state_batches, **kwargs)
-        said = [info.get("mark") for info in kwargs["info_batch"]]  # none where the next step resets the env
-        self.shown[-1] = list(zip(np.array(obs_batch).tolist(), said, strict=True))
-        return answer
-
-
-class Starts(DefaultCallbacks):
-    """Keeps the infos with which episodes start."""
-
+@pytest.mark.parametrize("envs", ["list", *gym.vector.AutoresetMode], ids=str)
+def test_a_policy_is_shown_the_info_of_the_reset_with_the_first_observation(envs: Any):
     seen: list[Any] = []
 
-    def on_episode_start(self, *, episode: Any, **kwargs: Any) -> None:
-        """Note it."""
-        self.seen.append(list(episode.last_info_for()["mark"]))
+    class Reading(Asking):
+        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+            marks = [info.get("mark") for info in kwargs["info_batch"]]  # none where the next step resets the env
+            seen.extend(zip(np.array(obs_batch).tolist(), marks, strict=True))
+            return super().compute_actions(obs_batch, state_batches, **kwargs)
 
-
-@pytest.mark.parametrize("envs", ["list", *gym.vector.AutoresetMode], ids=str)
-def test_a_policy_and_callbacks_are_shown_the_info_of_the_reset_with_the_first_observation(envs: Any):
-    Starts.seen.clear()
-    numbers = iter(range(B))
-    settings: dict[str, Any] = {"callbacks_class": Starts}
     if isinstance(envs, gym.vector.AutoresetMode):
-        worker = vector_worker(envs, Reading, Telling, **settings)
+        worker = vector_worker(envs, Reading, Telling)
     else:
-        settings |= {"num_envs_per_env_runner": B, "rollout_fragment_length": F}
-        worker = made_of(lambda: Telling(next(numbers), SHORT), Reading, **settings)
+        numbers = iter(range(B))
+        worker = made_of(lambda: Telling(next(numbers), SHORT), Reading, num_envs_per_env_runner=B)
     with worker:
-        for _ in range(4):
-            worker.sample()
-        shown = worker.get_policy().shown
-    rows = [row for step in shown for row in step]
+        worker.sample()
     waits = envs is gym.vector.AutoresetMode.NEXT_STEP
-    assert all(said == observed or (waits and said is None and observed[2] > 0) for observed, said in rows)
-    begun = {(env, episode) for (env, episode, t), _ in rows if t == 0}
-    assert sorted(map(tuple, Starts.seen)) == sorted((env, episode, 0) for env, episode in begun)
+    assert all(mark == observed or (waits and mark is None and observed[2] > 0) for observed, mark in seen)
 
 
-def test_the_policy_is_asked_once_a_step_for_all_sub_envs():
-    worker, _ = counting_worker(SHORT)
-    with worker:
-        worker.sample()
-        worker.sample()
-        assert worker.get_policy().asked == [B] * (2 * F)
-
-
-def test_rows_carry_the_version_that_acted_and_chunks_end_where_it_changes():
-    worker, _ = counting_worker(Counting(script=Script((6, 6, 2))), batch_mode="complete_episodes")
-    with worker:
-        worker.sample()
-        worker.set_weights({"default_policy": {}}, weights_seq_no=7)
-        batch = worker.sample()
-    versions, chunks = batch["policy_version"], batch["unroll_id"]
-    assert set(versions.tolist()) == {0, 7}
-    assert len({*zip(chunks.tolist(), versions.tolist(), strict=True)}) == len(set(chunks.tolist()))
-
-
-def test_values_are_those_of_the_version_that_acted():
+def test_rows_carry_the_version_that_acted_and_its_values_and_chunks_end_where_it_changes():
     counting = Counting(script=Script((6, 6, 2)))
     worker, _ = counting_worker(counting, policy=PPOTorchPolicy, batch_mode="complete_episodes")
     with worker:
@@ -234,6 +177,8 @@ def test_values_are_those_of_the_version_that_acted():
         after = {name: array + 0.1 for name, array in before.items()}
         worker.set_weights({"default_policy": after}, weights_seq_no=7)
         batch, policy = worker.sample(), worker.get_policy()
+    chunks = set(zip(batch["unroll_id"].tolist(), batch["policy_version"].tolist(), strict=True))
+    assert len(chunks) == len(set(batch["unroll_id"].tolist()))
     for version, weights in ((0, before), (7, after)):
         rows = batch["policy_version"] == version
         assert rows.any()
@@ -242,23 +187,16 @@ def test_values_are_those_of_the_version_that_acted():
         np.testing.assert_allclose(batch["vf_preds"][rows], wanted, rtol=1e-5)
 
 
-def test_force_reset_gives_running_episodes_up():
-    worker, _ = counting_worker(LONG)
-    with worker:
-        worker.sample()
-        batch = worker.sample(force_reset=True)
-    assert set(batch["obs"][:, 1].tolist()) == {1}
-    assert batch["t"].tolist() == [*range(F)] * B
-
-
-def test_explore_is_as_the_config_says_unless_the_call_says_otherwise():
+def test_a_call_may_say_whether_to_explore_and_give_running_episodes_up():
     worker, _ = counting_worker(LONG, explore=False)
     with worker:
         worker.sample()
-        worker.sample(explore=True)
+        batch = worker.sample(explore=True, force_reset=True)
         assert worker.get_policy().explored == [False] * F + [True] * F
-    with pytest.raises(TypeError):
-        worker.sample(explored=True)
+        assert batch["obs"][:, 1:].tolist() == [[1, t] for t in range(F)] * B
+        assert worker.counters["env_steps_discarded"] == 0
+        with pytest.raises(TypeError):
+            worker.sample(explored=True)
 
 
 @pytest.mark.parametrize(("clip", "reward"), [(True, 10.0), (False, 1000.0), (None, 1000.0), (5.0, 50.0)])
@@ -292,22 +230,12 @@ def test_optional_columns_are_there_on_request_and_shifted_by_one():
             _, action, _, reward, _, fresh = row
 
 
-def test_a_batch_of_one_other_policy_is_a_multi_agent_batch():
-    worker, _ = counting_worker(policies={"other"}, policy_mapping_fn=lambda *_, **__: "other")
-    with worker:
-        batch = worker.sample()
-    assert isinstance(batch, MultiAgentBatch)
-    assert set(batch.policy_batches) == {"other"}
-    assert batch.env_steps() == B * F
-
-
 class Untrained(MockEnv):
     """Says after its first episode that it is not to be trained on."""
 
     episodes = 0
 
     def reset(self, **kwargs: Any) -> Any:
-        """Count episodes."""
         self.episodes += 1
         return super().reset(**kwargs)
 
@@ -334,88 +262,35 @@ def test_each_observation_is_pushed_into_the_filter_once(mode: str):
     assert stats.n == 3 * B * F + resets
 
 
-def test_observations_are_preprocessed_and_the_policy_sees_the_space_of_that():
+def test_observations_are_preprocessed_unless_the_config_says_otherwise():
     with made_of(lambda: MockEnv3(5), RandomPolicy, rollout_fragment_length=5) as worker:
-        batch = worker.sample()
-        space = worker.get_policy().observation_space
-    assert batch["obs"].shape == (5, 100)
-    assert batch["obs"].argmax(axis=1).tolist() == [*range(5)]
-    assert space.original_space == gym.spaces.Discrete(100)
-
-
-def test_without_preprocessors_nested_observations_stay_nested():
-    counting = Counting("nested", script=Script((3,)))
-    worker, _ = counting_worker(counting, policy=RandomPolicy, _disable_preprocessor_api=True)
-    with worker:
-        batch = worker.sample()
-    assert set(batch["obs"]) == {"camera", "state"}
-    assert batch["obs"]["state"][0].dtype == np.float64
-    assert batch["obs"]["camera"]["left"].dtype == np.uint8
-
-
-class ReadOnly(MockEnv):
-    """Keeps the actions that it gets."""
-
-    def __init__(self) -> None:
-        super().__init__(5)
-        self.action_space = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
-        self.got: list[Any] = []
-
-    def step(self, action: Any) -> Any:
-        """Keep it."""
-        self.got.append(action)
-        return super().step(action)
-
-
-class Wide(RandomPolicy):
-    """Always answers the same, partly out of bounds."""
-
-    looks_at_episodes = False
-
-    def compute_actions(self, obs_batch: Any, *_: Any, **__: Any) -> Any:
-        """One action for each."""
-        return [np.float32([0.5, 3.0])] * len(obs_batch), [], {}
+        assert worker.sample()["obs"].argmax(axis=1).tolist() == [*range(5)]
+        assert worker.get_policy().observation_space.original_space == gym.spaces.Discrete(100)
+    settings = {"policy": RandomPolicy, "_disable_preprocessor_api": True}
+    with counting_worker(Counting("nested", script=Script((3,))), **settings)[0] as worker:
+        obs = worker.sample()["obs"]
+    assert (obs["state"][0].dtype, obs["camera"]["left"].dtype) == (np.float64, np.uint8)
 
 
 def test_batches_hold_raw_actions_and_envs_get_processed_ones_that_cannot_be_written():
-    with made_of(ReadOnly, Wide, rollout_fragment_length=5) as worker:
-        batch, env = worker.sample(), worker.env
-    assert batch["actions"].tolist() == [[0.5, 3.0]] * 5
-    assert [action.tolist() for action in env.got] == [[1.0, 10.0]] * 5
+    got: list[Any] = []
+
+    class Wanting(MockEnv):
+        def step(self, action: Any) -> Any:
+            got.append(action)
+            return super().step(action)
+
+    class Wide(Foreseen):
+        def compute_actions(self, obs_batch: Any, *_: Any, **__: Any) -> Any:
+            return [np.float32([0.5, 3.0])] * len(obs_batch), [], {}
+
+    def make() -> Any:
+        env = Wanting(5)
+        env.action_space = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
+        return env
+
+    with made_of(make, Wide, rollout_fragment_length=5) as worker:
+        batch = worker.sample()
+    assert (batch["actions"].tolist(), [action.tolist() for action in got]) == ([[0.5, 3.0]] * 5, [[1.0, 10.0]] * 5)
     with pytest.raises(ValueError, match="read-only"):
-        env.got[0][0] = 1
-
-
-class Lasting(gym.Env[Any, Any]):
-    """Shows 4 kB a step; every eighth never ends, the others after 10 steps."""
-
-    observation_space = gym.spaces.Box(0, 1, (1000,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-    made = stepped = 0
-
-    def __init__(self) -> None:
-        self.number, Lasting.made = Lasting.made, Lasting.made + 1
-
-    def reset(self, **kwargs: Any) -> Any:
-        self.t = 0
-        return np.zeros(1000, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        Lasting.stepped += 1
-        return np.zeros(1000, np.float32), 0.0, self.number % 8 > 0 and self.t == 10, False, {}
-
-
-def test_of_an_episode_that_whole_batches_wait_for_only_its_own_rows_are_kept():
-    settings = {"num_envs_per_env_runner": 8, "rollout_fragment_length": 10, "batch_mode": "complete_episodes"}
-    with made_of(Lasting, **settings) as worker:
-        worker.sample()
-        tracemalloc.start()
-        for _ in range(20):
-            assert worker.sample().count >= 80
-        gc.collect()
-        held, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        waiting = Lasting.stepped - worker.counters["env_steps_sampled"]
-    assert waiting > 200
-    assert held < 4 * 4_000 * waiting
+        got[0][0] = 1

@@ -1,27 +1,16 @@
 """What becomes of rows when a sub-env, a policy or a callback raises: sizes are exact, the others go on."""
 
-from __future__ import annotations
-
 from typing import Any
 
+import numpy as np
 import pytest
-from sampling_toys import Foreseen, counting_worker, waiting_steps
+from sampling_toys import LONG, Foreseen, counting_worker, made_of
 
-from swath.rollout_workers import DefaultCallbacks, RolloutMetrics
-from swath.testing.counting import Counting, Script
+from swath.rollout_workers import RolloutMetrics
+from swath.testing.counting import Counting, CountingEnv, Script
 from swath.testing.faults import EnvBroke, Fault
 
 B, F = 3, 4
-
-
-def marks(batch: Any) -> list[tuple[int, int, int]]:
-    """Env, episode and step of each row's observation."""
-    return [tuple(int(part) for part in row) for row in batch["obs"]]
-
-
-def rows_of(batch: Any, env: int) -> list[tuple[int, int]]:
-    """Episode and step of an env's rows."""
-    return [(episode, step) for number, episode, step in marks(batch) if number == env]
 
 
 def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
@@ -31,12 +20,58 @@ def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
         with pytest.raises(EnvBroke):
             worker.sample()
         batch = worker.sample()
-        counters = worker.counters
-    ends = batch["terminateds"]
-    assert rows_of(batch, 0) == [(0, t) for t in range(5)] + [(1, t) for t in range(len(rows_of(batch, 0)) - 5)]
-    assert all(episode == 1 for episode, _ in rows_of(batch, 1)), "the rows before the failure are discarded"
-    assert ends.sum() * 5 == len(batch) >= B * F
-    assert counters["env_steps_discarded"] == 3
+        assert worker.counters["env_steps_discarded"] == 3
+    starts = batch["obs"][batch["t"] == 0][:, :2].tolist()
+    assert ([0, 0] in starts, [1, 0] in starts, [1, 1] in starts) == (True, False, True)
+    assert batch["terminateds"].sum() * 5 == len(batch) >= B * F
+
+
+def test_callbacks_get_the_exception_in_the_place_of_the_episode():
+    ended = []
+    note = {"on_episode_end": lambda *, episode, env_index, **_: ended.append((env_index, type(episode)))}
+    worker, _ = counting_worker(faults={1: [Fault("raise", step=2)]}, callback_functions=note)
+    with worker:
+        with pytest.raises(EnvBroke):
+            worker.sample()
+        (told,) = worker.get_metrics()
+    assert ended == [(1, EnvBroke)]
+    assert told == RolloutMetrics(episode_faulty=True, env_index=1, error=told.error)
+    assert "EnvBroke" in told.error
+
+
+class Odd(CountingEnv):
+    """Returns something else in one place of its second step, once."""
+
+    wrong = None
+
+    def step(self, action):
+        answer = list(super().step(action))
+        if self.mark.step == 2 and self.wrong is not None:
+            (place, answer[place]), self.wrong = self.wrong, None
+        return tuple(answer)
+
+
+ODD = [
+    (1, None, ValueError, "the reward None; it must be one number"),
+    (1, np.ones(2), ValueError, "it must be one number"),
+    (2, "no", ValueError, "terminated='no'; it must be True or False"),
+    (3, 0.5, ValueError, "truncated=0.5; it must be True or False"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "error", "text"), ODD)
+def test_what_is_no_reward_or_end_is_a_failed_step_that_names_the_sub_env(place, value, error, text):
+    numbers = iter(range(B))
+    settings = {"num_envs_per_env_runner": B, "rollout_fragment_length": F}
+    with made_of(lambda: Odd(next(numbers), LONG), **settings) as worker:
+        worker.foreach_env(lambda env: env)[1].wrong = (place, value)
+        with pytest.raises(error) as caught:
+            worker.sample()
+        batch = worker.sample()
+    assert text in str(caught.value)
+    assert any("raised by sub-env 1 (last seed None) in step 1 of" in note for note in caught.value.__notes__)
+    others = [[0, t] for t in range(F)]
+    assert batch["obs"][:, 1:].tolist() == [*others, [0, 0], [1, 0], [1, 1], [1, 2], *others]
 
 
 def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit():
@@ -83,46 +118,12 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 
-def test_what_a_failed_step_seems_to_observe_is_not_pushed_into_the_filter():
-    worker, factory = counting_worker(
-        faults={1: [Fault("raise", step=2)]}, restart_failed_sub_environments=True, observation_filter="MeanStdFilter"
-    )
-    with worker:
-        batches = [worker.sample() for _ in range(3)]
-        pushed, waiting = worker.filters["default_policy"].rs.n, waiting_steps(worker)
-    resets = sum(len(env.seeds) for env in factory.made)
-    assert pushed == sum(map(len, batches)) + waiting + resets
-
-
-class Watching(DefaultCallbacks):
-    """Notes how episodes end."""
-
-    ended: tuple[Any, ...] = ()
-
-    def on_episode_end(self, *, episode: Any, env_index: int, **_: Any):  # type: ignore[override]
-        """Note what came."""
-        Watching.ended += ((env_index, episode),)
-
-
-def test_callbacks_get_the_exception_in_the_place_of_the_episode():
-    Watching.ended = ()
-    worker, _ = counting_worker(faults={1: [Fault("raise", step=2)]}, callbacks_class=Watching)
-    with worker:
-        with pytest.raises(EnvBroke):
-            worker.sample()
-        told = worker.get_metrics()
-    assert [(env, type(episode)) for env, episode in Watching.ended] == [(1, EnvBroke)]
-    assert told == [RolloutMetrics(episode_faulty=True, env_index=1, error=told[0].error)]
-    assert "EnvBroke" in told[0].error
-
-
 class Wrong(Foreseen):
     """Answers something else the second time."""
 
     answer: Any = None
 
     def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        """Wrong once."""
         actions, states, extra = super().compute_actions(obs_batch, state_batches, **kwargs)
         return Wrong.answer(actions, states, extra) if len(self.asked) == 2 else (actions, states, extra)
 
@@ -132,7 +133,6 @@ class Wrong(Foreseen):
     [
         (lambda a, s, e: (a[:2], s, e), r"actions of shape \(2,\); wanted"),
         (lambda a, s, e: (a, s, {}), "before they were"),
-        (lambda a, s, e: (a, s, {"twice": e["twice"][:, None]}), "before they were"),
         (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), r"to 3 observations; before they were"),
         (lambda a, s, e: (a, [a], e), "answered 1 states"),
     ],
@@ -144,14 +144,7 @@ def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer:
         with pytest.raises(ValueError, match=said):
             worker.sample()
         assert [env.mark.step for env in factory.made] == [1] * B
-        assert marks(worker.sample()) == [(env, 0, t) for env in range(B) for t in range(F)]
-
-
-def test_an_env_that_raises_when_it_is_closed_is_warned_of():
-    worker, factory = counting_worker(faults={1: [Fault("raise_at_close")]})
-    with pytest.warns(UserWarning, match="raised when it was closed"):
-        worker.stop()
-    assert [env.closed for env in factory.made] == [1] * B
+        assert worker.sample()["obs"].tolist() == [[env, 0, t] for env in range(B) for t in range(F)]
 
 
 def test_an_episode_that_is_handed_out_whole_and_does_not_end_is_warned_of_once():

@@ -1,4 +1,4 @@
-"""What becomes of rows when a vector env raises: it steps as a whole, and fails as a whole."""
+"""Vector envs: what their base class says, and what becomes of rows when one raises, which fails as a whole."""
 
 from typing import Any
 
@@ -7,10 +7,12 @@ import pytest
 from sampling_toys import Foreseen, made_of
 
 from mock_envs import VectorizedMockEnv
+from swath.rollout_workers import VectorEnv
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script
 
 B, F = 3, 4
+ONE, TWO = gym.spaces.Discrete(1), gym.spaces.Discrete(2)
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}
 
 
@@ -25,26 +27,22 @@ class Breaking(VectorizedMockEnv):
         Breaking.made.append(self)
 
     def vector_step(self, actions: Any) -> Any:
-        """Raise once."""
         self.left -= 1
         if self.left == 0:
             raise LookupError("the vector env broke")
         return super().vector_step(actions)
 
     def reset_at(self, index: int | None = None, **kwargs: Any) -> Any:
-        """Raise once."""
         self.resets_left -= 1
         if self.resets_left == 0:
             raise LookupError(f"sub-env {index} cannot be reset")
         return super().reset_at(index, **kwargs)
 
     def restart_at(self, index: int | None = None) -> None:
-        """Note it."""
         self.restarted.append(index or 0)
         super().restart_at(index)
 
     def close(self) -> None:
-        """Note it."""
         self.closed = True
 
 
@@ -53,7 +51,7 @@ def _forget() -> None:
     Breaking.made.clear()
 
 
-@pytest.mark.parametrize("step", [1, 2, F + 2])
+@pytest.mark.parametrize("step", [2, F + 2])
 def test_every_episode_of_a_vector_env_that_raises_ends_and_it_is_reset(step: int):
     with made_of(lambda: Breaking(step), RandomPolicy, **SETTINGS) as worker:
         batches = [worker.sample()] if step > F else []
@@ -65,29 +63,19 @@ def test_every_episode_of_a_vector_env_that_raises_ends_and_it_is_reset(step: in
     assert len(Breaking.made) == 1
 
 
-def test_with_restart_it_is_built_anew_and_collection_goes_on():
-    left = [2, 0]
-    settings = {**SETTINGS, "restart_failed_sub_environments": True}
-    with made_of(lambda: Breaking(left.pop(0)), RandomPolicy, **settings) as worker:
+def test_with_restart_it_is_built_anew_and_one_that_cannot_be_reset_is_restarted_alone():
+    settings, plans = {**SETTINGS, "restart_failed_sub_environments": True}, iter([(2, 0), (0, 2), (0, 0)])
+    with made_of(lambda: Breaking(*next(plans)), RandomPolicy, **settings) as worker:
         assert [len(worker.sample()) for _ in range(3)] == [B * F] * 3
         assert worker.env is Breaking.made[1]
-    assert [env.closed for env in Breaking.made] == [True, True]
+    assert [(env.closed, env.restarted) for env in Breaking.made] == [(True, []), (True, [1])]
 
 
-def test_a_sub_env_that_cannot_be_reset_is_restarted_alone():
-    settings = {**SETTINGS, "restart_failed_sub_environments": True}
-    with made_of(lambda: Breaking(0, 2), RandomPolicy, **settings) as worker:
-        assert [len(worker.sample()) for _ in range(3)] == [B * F] * 3
-        assert worker.counters["sub_env_restarts"] == 1
-    assert [env.restarted for env in Breaking.made] == [[1]]
-
-
-def test_a_sub_env_that_cannot_be_reset_is_reset_by_the_next_call():
+def test_without_it_is_reset_by_the_next_call():
     with made_of(lambda: Breaking(0, 2), RandomPolicy, **SETTINGS) as worker:
         with pytest.raises(LookupError, match="sub-env 1 cannot be reset"):
             worker.sample()
-        batch = worker.sample()
-    assert batch["t"].tolist() == [0, 1, 2, 0] * B
+        assert worker.sample()["t"].tolist() == [0, 1, 2, 0] * B
 
 
 class BrokenOnce(CountingEnv):
@@ -96,14 +84,12 @@ class BrokenOnce(CountingEnv):
     at: list[str] = []
 
     def reset(self, **kwargs: Any) -> Any:
-        """Raise once, at the second episode."""
         if self.mark.episode == 0 and "reset" in BrokenOnce.at:
             BrokenOnce.at.remove("reset")
             raise LookupError("reset")
         return super().reset(**kwargs)
 
     def step(self, action: Any) -> Any:
-        """Raise once, at the second step."""
         if self.mark.step == 1 and "step" in BrokenOnce.at:
             BrokenOnce.at.remove("step")
             raise LookupError("step")
@@ -136,11 +122,24 @@ def test_gymnasiums_vector_envs_go_on_after_a_failure(mode: Any, where: str, res
         assert batch["t"].tolist() == batch["obs"][:, 2].tolist()
 
 
-def test_one_that_returns_no_lists_is_told_what_it_must_return():
-    class Short(VectorizedMockEnv):
-        def vector_step(self, actions: Any) -> Any:
-            return (*super().vector_step(actions)[:4], None)
+class Closing:
+    closed = 0
 
-    with made_of(lambda: Short(3, B), RandomPolicy, **SETTINGS) as worker, pytest.raises(TypeError) as caught:
-        worker.sample()
-    assert "; a VectorEnv has vector_step(actions) ->" in str(caught.value)
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_the_base_class_names_what_is_left_out_and_closes_each_sub_env_once():
+    env = VectorEnv(ONE, TWO, 3)
+    assert (env.observation_space, env.action_space, env.num_envs, env.get_sub_environments()) == (ONE, TWO, 3, [])
+    calls = [("vector_reset", ()), ("reset_at", (0,)), ("vector_step", ([0],)), ("restart_at", (0,))]
+    for method, arguments in calls:
+        with pytest.raises(NotImplementedError, match=f"VectorEnv has no {method}"):
+            getattr(env, method)(*arguments)
+    for number in (0, 1.5, None):
+        with pytest.raises(ValueError, match="num_envs"):
+            VectorEnv(ONE, TWO, number)
+    one = Closing()
+    env.get_sub_environments = lambda: [one, one]
+    env.close()
+    assert one.closed == 1

@@ -26,22 +26,18 @@ class Noting(DefaultCallbacks):
         self.episodes: list[Any] = []
 
     def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
-        """Note it."""
         self.notes.append(("created", kwargs["env_index"], episode.length))
         self.episodes.append(episode)
         episode.user_data["seen"] = []
 
     def on_episode_start(self, *, episode: Any, **kwargs: Any) -> None:
-        """Note it."""
         self.notes.append(("start", kwargs["env_index"], episode.length))
 
     def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
-        """Note the sums."""
         self.notes.append(("step", kwargs["env_index"], episode.length, episode.total_reward))
         episode.user_data["seen"].append(episode.last_info_for().get("timestep"))
 
     def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
-        """Tell of it."""
         self.notes.append(("end", kwargs["env_index"], episode.length, episode.is_truncated()))
         episode.custom_metrics["steps"] = episode.length
         episode.hist_data["seen"] = episode.user_data["seen"]
@@ -66,16 +62,6 @@ def test_callbacks_are_called_in_order_with_sums_of_the_moment():
     assert metrics.media == {"film": "none"}
 
 
-def test_an_episode_goes_on_over_calls_and_knows_what_was_handed_out():
-    with made_of(lambda: MockEnv3(7), RandomPolicy, callbacks_class=Noting, **ONE) as worker:
-        worker.sample()
-        episode = worker.callbacks.episodes[-1]
-        assert (episode.length, episode.active_env_steps) == (5, 0)
-        worker.sample()
-        assert episode.length == 7
-        assert episode.total_reward == sum(range(8))
-
-
 def test_episodes_are_forgotten_once_their_last_row_is_handed_out():
     made: weakref.WeakSet[Any] = weakref.WeakSet()
     listening = {"on_episode_created": lambda *, episode, **_: made.add(episode)}
@@ -94,7 +80,6 @@ class Curious(Foreseen):
     ids: list[int]
 
     def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        """Note how long the episodes are."""
         assert all(isinstance(episode, Episode) for episode in kwargs["episodes"])
         assert [episode.length for episode in kwargs["episodes"]] == obs_batch[:, 2].tolist()
         self.ids = [episode.episode_id for episode in kwargs["episodes"]]
@@ -112,15 +97,12 @@ class Remembering(Foreseen):
     """Counts the steps of its episodes in a nested state."""
 
     def get_initial_state(self) -> Any:
-        """Zero."""
         return [{"steps": np.zeros(2, np.float32)}]
 
     def is_recurrent(self) -> bool:
-        """It is."""
         return True
 
     def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        """One more."""
         (state,) = state_batches
         np.testing.assert_array_equal(state["steps"][:, 0], obs_batch[:, 2])
         actions, _, extra = super().compute_actions(obs_batch, **kwargs)
@@ -152,11 +134,9 @@ class Scoring(DefaultCallbacks):
     """Counts the rows of an episode's chunks."""
 
     def on_postprocess_trajectory(self, *, episode: Any, postprocessed_batch: Any, **kwargs: Any) -> None:
-        """Count them."""
         episode.custom_metrics["rows"] = episode.custom_metrics.get("rows", 0) + postprocessed_batch.count
 
     def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
-        """All are counted."""
         episode.hist_data["at_end"] = [(episode.length, episode.custom_metrics["rows"])]
 
 
