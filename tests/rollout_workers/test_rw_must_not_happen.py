@@ -19,6 +19,7 @@ from sampling_toys import LONG, counting_worker, made_of
 from toy_rollout_worker import Broken, act
 
 import ray_cluster
+import toys
 from swath.errors import WorkerLate
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, PPOTorchPolicy, RandomPolicy, WorkerSet
 from swath.testing.counting import Counting, Script
@@ -83,7 +84,7 @@ class First(DefaultCallbacks):
 @pytest.fixture(scope="module")
 def workers(request):
     """Two workers in a place, and the local one; each test leaves them in working order."""
-    modules = [sys.modules[__name__], toy_rollout_worker]
+    modules = [sys.modules[__name__], toy_rollout_worker, toys]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     if request.param == "ray":
@@ -142,7 +143,7 @@ def require_acted_with(batch, version):
 
 
 @on_ray
-def test_r1_after_a_kill_a_batch_is_whole_and_the_next_life_knows_all(workers):
+def test_r1_r19_after_a_kill_a_batch_is_whole_and_the_next_life_knows_all(workers):
     workers.sample()
     workers.sync_filters()
     seen = workers.local_worker().filters[DEFAULT].rs.n
@@ -152,8 +153,8 @@ def test_r1_after_a_kill_a_batch_is_whole_and_the_next_life_knows_all(workers):
     assert batch.count == 2 * ROWS
     require_acted_with(batch, version)
     only(workers, "sample", 1, healthy_only=False)
-    life, (versions, pushed) = only(workers, lambda worker: (worker.life, worker.first), 1)
-    assert (life > 0, versions) == (True, {version})
+    again, (versions, pushed) = only(workers, lambda worker: (worker.recreated_worker, worker.first), 1)
+    assert (again, versions) == (True, {version})
     assert pushed >= seen + ROWS, "on top of the restored statistics"
 
 
@@ -171,7 +172,7 @@ def test_r2_r10_what_raises_comes_as_its_own_type_and_replaces_nobody(workers, w
     assert workers.sample().count == 2 * ROWS
 
 
-@apart
+@on_ray
 def test_r3_a_late_answer_is_kept_and_nothing_queues_behind_it(workers, gate):
     workers.events()
     arm(workers, 1, gate)
@@ -192,7 +193,7 @@ def test_r3_a_late_answer_is_kept_and_nothing_queues_behind_it(workers, gate):
     assert [event.kind for event in workers.events()] == ["late"]
 
 
-@apart
+@on_ray
 def test_r5_a_worker_that_was_busy_has_the_last_weights_before_its_next_fragment(workers, gate):
     arm(workers, 1, gate)
     workers.foreach_worker_async("sample", worker_ids=[1])
@@ -218,7 +219,7 @@ def test_r12_no_two_sub_envs_share_a_seed(workers):
     assert len(set(starts)) == len(starts) >= 9 * ENVS
 
 
-@apart
+@on_ray
 def test_r4_the_end_does_not_wait_for_who_hangs(workers, gate):
     """The set is stopped: the last of its tests."""
     arm(workers, 1, gate)

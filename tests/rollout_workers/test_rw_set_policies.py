@@ -71,11 +71,23 @@ def test_workers_that_come_to_a_set_without_any_know_its_policies():
         assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 3}] * 2
 
 
-def test_mapping_and_training_are_set_in_all_workers(workers):
-    workers.set_policy_mapping_fn(to_a)
-    workers.set_is_policy_to_train([])
-    workers.set_policy_mapping_fn(None)
-    assert told(workers)[1:] == ("a", [])
+def test_mapping_and_training_are_set_in_all_workers_and_what_cannot_be_sent_in_none(warm_processes):
+    def mapping(agent_id, episode, lock=threading.Lock(), **_):  # noqa: B008
+        return "a"
+
+    with made(backend="process") as workers:
+        for refused in (
+            lambda: workers.set_policy_mapping_fn(mapping),
+            lambda: workers.add_policy("a", ToyPolicy, policy_mapping_fn=mapping),
+            lambda: workers.remove_policy(policy_mapping_fn=mapping),
+        ):
+            with pytest.raises(TypeError, match="pickle"):
+                refused()
+            assert told(workers) == NOTHING_SAID
+        workers.set_policy_mapping_fn(to_a)
+        workers.set_is_policy_to_train([])
+        workers.set_policy_mapping_fn(None)
+        assert told(workers)[1:] == ("a", [])
 
 
 @pytest.mark.parametrize(
@@ -113,26 +125,6 @@ def test_a_policy_that_one_worker_cannot_build_is_in_none_and_all_go_on(workers,
     workers.add_workers(1)
     workers.add_policy("a", ToyPolicy)
     assert told(workers)[0] == BOTH
-
-
-@pytest.mark.parametrize("with_local", [True, False], ids=["with a local worker", "without"])
-def test_what_cannot_be_sent_is_refused_and_nothing_changes(warm_processes, with_local):
-    held = threading.Lock()
-
-    def mapping(agent_id, episode, lock=held, **_):
-        return "a"
-
-    with made(backend="process", local_worker=with_local) as workers:
-        for refused in (
-            lambda: workers.set_policy_mapping_fn(mapping),
-            lambda: workers.add_policy("a", ToyPolicy, policy_mapping_fn=mapping),
-            lambda: workers.remove_policy(policy_mapping_fn=mapping),
-        ):
-            with pytest.raises(TypeError, match="pickle"):
-                refused()
-            assert told(workers) == NOTHING_SAID
-        workers.add_policy("a", ToyPolicy, policy_mapping_fn=to_a)
-        assert told(workers) == (BOTH, "a", BOTH)
 
 
 def test_a_worker_that_comes_back_knows_what_was_said_and_nothing_of_a_policy_that_had_the_id_before(warm_processes):

@@ -57,53 +57,17 @@ def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processe
             assert same(here.sample(), there.sample())
 
 
-def test_every_life_of_a_worker_is_seeded_anew(warm_processes):
+def test_every_life_of_a_worker_is_seeded_anew_and_knows_that_it_replaces_one(warm_processes):
+    facts = lambda worker: (worker.life, worker.recreated_worker, worker.env_context.recreated_worker)
     with made(n=1, backend="process") as workers:
-        seeds, starts = [], []
-        for _ in range(3):
-            starts.append(tuple(workers.sample()["obs"][0].tolist()))
+        seeds, known = [], []
+        for _ in range(2):
             seeds += workers.foreach_worker(lambda worker: worker.seed, local_worker=False)
+            known += workers.foreach_worker(facts, local_worker=False)
             workers.foreach_worker(lambda worker: os.kill(os.getpid(), 9), local_worker=False)
             assert workers.probe_unhealthy_workers() == [1]
-        assert (len(set(seeds)), len(set(starts))) == (3, 3)
-        lives = workers.foreach_worker(lambda worker: (worker.life, worker.recreated_worker), local_worker=False)
-        assert lives == [(3, True)]
-
-
-def test_filters_equal_one_that_has_seen_each_observation_once():
-    with made(n=3, observation_filter="MeanStdFilter") as workers:
-        for _ in range(3):
-            workers.sample()
-            workers.sync_filters()
-        filters = [each["default_policy"].rs for each in workers.foreach_worker("get_filters")]
-        assert {own.n for own in filters} == {filters[0].n}
-        assert filters[0].n >= 3 * 3 * 10
-        for own in filters[1:]:
-            np.testing.assert_allclose(own.mean, filters[0].mean, rtol=1e-6)
-
-
-def test_metrics_of_the_others_are_kept_when_a_worker_raises():
-    with made(rollout_fragment_length=100) as workers:
-        workers.sample()
-        ended = workers.foreach_worker(lambda worker: worker.counters["episodes"])
-        workers.foreach_worker(lambda worker: setattr(worker, "get_metrics", None), worker_ids=[1], local_worker=False)
-        for _ in range(2):
-            with pytest.raises(TypeError, match="not callable"):
-                collect_metrics(workers=workers)
-        workers.remove_workers([1])
-        assert collect_metrics(workers=workers)["num_episodes"] == ended[2] > 0
-        assert collect_metrics(workers)["num_episodes"] == 0
-
-
-def test_weights_are_applied_whatever_number_a_worker_was_restored_with():
-    with made(n=1) as workers:
-        workers.foreach_worker("set_state", kwargs={"state": {"weights_seq_no": 2}}, local_worker=False)
-        policy = workers.local_worker().get_policy()
-        policy.set_weights({name: value + 1 for name, value in policy.get_weights().items()})
-        assert workers.sync_weights() == 2
-        workers.sample()
-        (weights,) = workers.foreach_worker("get_weights", local_worker=False)
-        assert same(weights["default_policy"], policy.get_weights())
+        assert len(set(seeds)) == 2
+        assert known == [(0, False, False), (1, True, True)]
 
 
 class Noting(DefaultCallbacks):
@@ -111,14 +75,14 @@ class Noting(DefaultCallbacks):
         episode.custom_metrics["one"] = 1
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_custom_metrics_are_told_one_by_one_where_the_config_says_so(keep):
-    config = {"callbacks_class": Noting, "keep_per_episode_custom_metrics": keep}
-    with made(n=0, rollout_fragment_length=100, **config) as workers:
-        workers.sample()
-        told = collect_metrics(workers)
-    one_by_one = {"one": [1] * told["num_episodes"]}
-    assert told["custom_metrics"] == (one_by_one if keep else {"one_min": 1, "one_mean": 1, "one_max": 1})
+def test_custom_metrics_are_told_one_by_one_where_the_config_says_so():
+    for keep in (False, True):
+        config = {"callbacks_class": Noting, "keep_per_episode_custom_metrics": keep}
+        with made(n=0, rollout_fragment_length=100, **config) as workers:
+            workers.sample()
+            told = collect_metrics(workers)
+        one_by_one = {"one": [1] * told["num_episodes"]}
+        assert told["custom_metrics"] == (one_by_one if keep else {"one_min": 1, "one_mean": 1, "one_max": 1})
 
 
 def test_policies_of_many_agents_are_sampled_by_all_workers():

@@ -44,9 +44,9 @@ def test_collection_goes_on_until_there_are_enough_steps():
                 workers.sample(min_env_steps=wrong, min_agent_steps=1 if wrong == 1 else None)
 
 
-@pytest.mark.parametrize("limit", ["max_env_steps", "max_agent_steps"])
 @pytest.mark.parametrize("n", [0, 2])
-def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch(n, limit):
+def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch(n):
+    limit = "max_agent_steps"
     with inline(Play({(0, 0, 2): "raise", (1, 0, 2): "raise"}), n=n) as workers:
         with pytest.raises(Broken, match="an env raised"):
             synchronous_parallel_sample(worker_set=workers, **{limit: 4 * STEPS})
@@ -58,27 +58,24 @@ def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, backend):
-    def with_infos(worker):
-        sample = worker.sample
-        big = np.arange(100_000.0)
-
-        def sampled():
-            batch = sample()
-            batch["infos"] = np.array([{"seen": big + row} for row in range(STEPS)], dtype=object)
-            return batch
-
-        worker.sample = sampled
-
+def test_batches_are_the_callers_own(warm_processes, backend):
     with ToySet(env_creator=Play(), config=config(), num_workers=2, backend=backend) as workers:
-        workers.foreach_worker(with_infos)
-        batches = [workers.sample(), *workers.sample(concat=False), workers.sample()]
-    assert not np.shares_memory(batches[0]["obs"], batches[-1]["obs"])
-    for batch in batches:
-        batch["obs"][:] = -1
-        for row, info in enumerate(batch["infos"]):
-            info["seen"] += 1.0
-            assert info["seen"][[0, -1]].tolist() == [row % STEPS + 1.0, row % STEPS + 100_000.0]
+        first, *apart = workers.sample(), *workers.sample(concat=False)
+        first["obs"][:] = apart[0]["obs"][:] = -1
+        assert not any(np.shares_memory(first["obs"], batch["obs"]) for batch in (*apart, workers.sample()))
+
+
+def test_what_was_sampled_is_counted_by_all_and_by_worker():
+    with inline() as workers:
+        workers.sample()
+        workers.sync_weights()
+        facts = workers.stats("both")
+        assert (facts["frames"], facts["batches"], facts["workers_alive"], facts["staleness"]) == (2 * STEPS, 1, 2, 1)
+        of_worker = {"frames": STEPS, "life": 0, "state": "up", "policy_version": 1, "staleness": 1}
+        wanted = {f"worker_{n}/{name}": fact for n in (1, 2) for name, fact in of_worker.items()}
+        assert workers.stats("per_worker") == wanted
+        with pytest.raises(ValueError, match="workers must be one of"):
+            workers.stats("all")
 
 
 def test_what_an_env_raises_is_raised_and_the_other_fragments_stay():

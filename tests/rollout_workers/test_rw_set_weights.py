@@ -7,7 +7,6 @@ import pytest
 from toy_rollout_worker import STEPS, Play, ToySet, config
 
 from swath.errors import NoEffectWarning, WorkerLate
-from swath.rollout_workers import FilterManager
 from swath.rollout_workers.worker_set.actor import SharedWeights
 from swath.workers.local import InlineBackend
 from toys import Gate
@@ -162,22 +161,15 @@ def test_what_some_workers_saw_is_taken_in_though_another_raises():
         assert counts(workers.local_worker()) == STEPS
 
 
-SYNCHRONISE = [
-    lambda workers, wait: workers.sync_filters(wait),
-    lambda workers, wait: FilterManager.synchronize(workers.local_worker().filters, workers, timeout_seconds=wait),
-]
-
-
-@pytest.mark.parametrize("synchronise", SYNCHRONISE)
-def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, warm_processes, synchronise):
+def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, warm_processes):
     gate = Gate.at(tmp_path / "gate")
     with ToySet(env_creator=Play({(1, 0, 2): gate}), config=config(), num_workers=2, backend="process") as workers:
         workers.sample()
         workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
         gate.await_arrival()
         with pytest.raises(WorkerLate):
-            synchronise(workers, 0.01)
+            workers.sync_filters(0.01)
         gate.open()
         for _ in range(2):
-            synchronise(workers, None)
+            workers.sync_filters()
             assert workers.foreach_worker(counts) == [3 * STEPS] * 3, "and only once"

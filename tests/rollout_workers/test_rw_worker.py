@@ -10,7 +10,7 @@ import pytest
 from checklist_toys import SMALL, bare, mock, spaces_of
 from sampling_toys import counting_worker
 
-from mock_envs import BasicMultiAgent, MockEnv
+from mock_envs import MockEnv
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, RolloutWorker, get_global_worker
 from swath.rollout_workers.policies.ppo import PGTorchPolicy
 from swath.rollout_workers.policy import RandomPolicy
@@ -159,19 +159,6 @@ def test_in_an_env_with_one_agent_the_mapping_must_give_the_policy_that_acts_and
             worker.sample()
         worker.set_policy_mapping_fn(mapping)
         assert worker.sample()["own"].count == 5
-
-
-@pytest.mark.parametrize("create", [lambda _: BasicMultiAgent(2), lambda _: MockEnv(100)])
-def test_fragments_of_auto_are_the_share_of_as_many_workers_as_there_are(create: Any):
-    config = AlgorithmConfig().env_runners(rollout_fragment_length="auto").training(train_batch_size=24)
-    with mock(env_creator=create, config=config, worker_index=1, num_workers=2) as worker:
-        assert worker.sample().env_steps() == worker.total_rollout_fragment_length == 12
-        worker.num_workers = 3
-        assert worker.sample().env_steps() == worker.total_rollout_fragment_length == 8
-        assert worker.creation_args()["num_workers"] == worker.config.num_env_runners == 3
-        with pytest.raises(ValueError, match="num_workers=-1"):
-            worker.num_workers = -1
-    assert config.num_env_runners == 0
 
 
 def test_a_gpu_that_is_not_there_is_named_by_its_setting(monkeypatch: Any):
