@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from mock_envs import RandomEnv
 from swath.rollout_workers import AlgorithmConfig, Policy, RandomPolicy, RolloutWorker, ViewRequirement
-from swath.rollout_workers.batches.names import WantedColumns, views
+from swath.rollout_workers.batches.names import WantedColumns
 
 BOX, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
 CONFIG = {"__policy_id": "p", "worker_index": 0}
@@ -53,14 +53,6 @@ def test_a_single_action_is_that_of_a_batch_of_one():
         policy.compute_single_action()
 
 
-def test_learning_is_gradients_and_then_their_use():
-    policy = adding()
-    policy.compute_gradients = lambda batch: ([len(batch)], {"learner_stats": {"n": len(batch)}})
-    policy.apply_gradients = lambda gradients: setattr(policy, "weight", sum(gradients))
-    assert policy.learn_on_batch([1, 2, 3]) == {"learner_stats": {"n": 3}}
-    assert policy.weight == 3
-
-
 def test_state_makes_an_equal_policy_and_shares_nothing():
     policy = Adding(BOX, TWO, {**CONFIG, "nested": {"list": [1]}})
     policy.on_global_var_update({"timestep": 12, "num_grad_updates": 3})
@@ -74,32 +66,16 @@ def test_state_makes_an_equal_policy_and_shares_nothing():
     assert state["policy_spec"]["config"]["nested"] == policy.config["nested"] == {"list": [1]}
 
 
-def test_optional_columns_are_asked_for_by_view_requirements():
+def test_optional_columns_are_asked_for_by_view_requirements_and_other_columns_and_steps_refused():
     bare = adding().view_requirements
-    assert WantedColumns.of(bare) == WantedColumns(frozenset(["prev_actions", "prev_rewards"]), frozenset(bare) - OFF)
+    assert WantedColumns.of(bare).input == {"prev_actions", "prev_rewards"}
     bare["infos"].used_for_training = True
     bare["prev_actions"] = ViewRequirement("actions", shift=-1, used_for_compute_actions=False)
     wanted = WantedColumns.of(bare)
-    assert wanted.input == {"prev_rewards"}
-    assert wanted.batch == {"prev_actions", "prev_rewards", "infos"}
-    assert WantedColumns.of(views()) == WantedColumns(frozenset(), frozenset())
-
-
-OFF = frozenset(["infos", "env_id", "agent_id"])
-
-
-@pytest.mark.parametrize(
-    ("name", "view"),
-    [
-        ("next_rewards", ViewRequirement("rewards", shift=1)),
-        ("prev_rewards", ViewRequirement("rewards", shift=-2)),
-        ("prev_actions", ViewRequirement("rewards", shift=-1)),
-        ("infos", ViewRequirement(shift=-1)),
-    ],
-)
-def test_other_columns_and_steps_are_refused(name, view):
-    with pytest.raises(ValueError, match=rf"view_requirements\['{name}'\]"):
-        WantedColumns.of({name: view})
+    assert wanted == WantedColumns(frozenset(["prev_rewards"]), frozenset(["prev_actions", "prev_rewards", "infos"]))
+    for name, view in (("next_rewards", ViewRequirement("rewards", shift=1)), ("infos", ViewRequirement(shift=-1))):
+        with pytest.raises(ValueError, match=rf"view_requirements\['{name}'\]"):
+            WantedColumns.of({name: view})
 
 
 SPACES = {
@@ -107,7 +83,6 @@ SPACES = {
     "multi": spaces.MultiDiscrete([2, 7]),
     "binary": spaces.MultiBinary(3),
     "box": spaces.Box(np.array([-1.0, 0.0]), np.array([0.0, 9.0]), dtype=np.float64),
-    "whole": spaces.Box(3, 5, (2,), dtype=np.int32),
     "nested": spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.Discrete(2)])),
 }
 
@@ -124,18 +99,7 @@ def test_random_actions_are_of_the_space_and_of_torchs_generator(space):
     assert policy.learn_on_batch(None) == {}
 
 
-def test_bounds_of_a_box_can_be_ignored():
-    box = spaces.Box(-0.1, 0.1, (2,))
-    policy = RandomPolicy(BOX, box, {"ignore_action_bounds": True})
-    actions = policy.compute_actions(np.zeros((100, 3)))[0]
-    assert actions.dtype == np.float32
-    assert (np.abs(actions) > 0.1).mean() > 0.8
-    whole = RandomPolicy(BOX, spaces.Box(0, 1, (2,), dtype=np.int64), {"ignore_action_bounds": True})
-    assert np.abs(whole.compute_actions(np.zeros((10, 3)))[0]).max() > 1
-    assert RandomPolicy(BOX, TWO, {"ignore_action_bounds": True}).compute_actions(np.zeros((9, 3)))[0].max() < 2
-
-
-def test_random_actions_beyond_the_bounds_are_brought_into_the_space_for_envs():
+def test_bounds_of_a_box_can_be_ignored_and_envs_get_actions_within_them():
     space = spaces.Box(0, 10, (2,))
     config = AlgorithmConfig().env_runners(rollout_fragment_length=50).environment(clip_actions=True)
     config.update_from_dict({"ignore_action_bounds": True})
