@@ -9,50 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swath.rollout_workers import (
-    AlgorithmConfig,
     ConcurrentMeanStdFilter,
     MeanStdFilter,
     NoFilter,
     RunningStat,
     get_filter,
 )
-from swath.rollout_workers.filters import copies_of, rebase_all
 
 SHAPES = [(), (3,), (3, 4, 4)]
 
 
 def drawn(n, shape, seed=0, dtype=np.float64, centre=3.0):
     return np.random.default_rng(seed).normal(centre, 2.0, (n, *shape)).astype(dtype)
-
-
-def test_buffers_and_statistics_count_as_the_peer_has_it():
-    first, second = MeanStdFilter(()), MeanStdFilter(())
-    for _ in range(5):
-        first(np.ones(()))
-    second.sync(first)
-    first.reset_buffer()
-    assert (first.rs.n, first.buffer.n, second.rs.n, second.buffer.n) == (5, 0, 5, 5)
-    first.apply_changes(second, with_buffer=False)
-    assert (first.rs.n, first.buffer.n) == (10, 0)
-    first.apply_changes(second, with_buffer=True)
-    second(np.ones(()))
-    assert (first.rs.n, first.buffer.n, second.buffer.n) == (15, 5, 6)
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_batch_equals_its_rows_pushed_one_by_one_and_is_normalised_by_all_of_them(shape):
-    values = drawn(8, shape)
-    batched, single = MeanStdFilter(shape, clip=None), MeanStdFilter(shape, clip=None)
-    seen = batched(values)
-    for value in values:
-        single(value)
-    for mine, theirs in ((batched.rs, single.rs), (batched.buffer, single.buffer)):
-        assert mine.n == theirs.n == 8
-        np.testing.assert_allclose(mine.mean, theirs.mean, rtol=1e-6)
-        np.testing.assert_allclose(mine.std, theirs.std, rtol=1e-6)
-    exact = values.astype(np.float64)
-    expected = (exact - exact.mean(0)) / (exact.std(0, ddof=1) + 1e-6)
-    np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-5)
 
 
 OPTIONS = [
@@ -69,17 +37,6 @@ def test_each_option_does_its_part(options, expected):
     np.testing.assert_allclose(seen[:, 0], expected, rtol=1e-5, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
-@pytest.mark.parametrize("batch", [True, False])
-def test_the_dtype_is_kept_and_the_input_not_written(dtype, batch):
-    values = np.array([[1, 2], [3, 9]], dtype=dtype)
-    kept = values.copy()
-    values.setflags(write=False)
-    seen = MeanStdFilter((2,))(values if batch else values[0])
-    assert (seen.dtype, seen.shape) == (values.dtype, values.shape if batch else (2,))
-    np.testing.assert_array_equal(values, kept)
-
-
 @pytest.mark.parametrize("batch", [True, False])
 def test_nested_observations_are_filtered_leaf_by_leaf_and_unshaped_leaves_pass_through(batch):
     lead = (4,) if batch else ()
@@ -92,12 +49,6 @@ def test_nested_observations_are_filtered_leaf_by_leaf_and_unshaped_leaves_pass_
     other = filt.copy()
     other.apply_changes(filt)
     assert other.rs["a"].n == (8 if batch else 2)
-
-
-@pytest.mark.parametrize("x", [np.zeros(3), np.zeros((2, 2, 2)), np.zeros(())], ids=np.shape)
-def test_an_observation_of_another_shape_is_refused(x):
-    with pytest.raises(ValueError, match=r"observation of shape .*; wanted \(2,\), or a batch"):
-        MeanStdFilter((2,))(x)
 
 
 @pytest.mark.parametrize("kind", [MeanStdFilter, ConcurrentMeanStdFilter])
@@ -117,73 +68,65 @@ def test_a_copy_has_the_same_state_and_shares_nothing(kind, way):
     assert filt.rs.mean.all()
 
 
+def test_buffers_and_statistics_count_as_the_peer_has_it():
+    first, second = MeanStdFilter(()), MeanStdFilter(())
+    for _ in range(5):
+        first(np.ones(()))
+    second.sync(first)
+    first.reset_buffer()
+    assert (first.rs.n, first.buffer.n, second.rs.n, second.buffer.n) == (5, 0, 5, 5)
+    first.apply_changes(second, with_buffer=False)
+    assert (first.rs.n, first.buffer.n) == (10, 0)
+    first.apply_changes(second, with_buffer=True)
+    second(np.ones(()))
+    assert (first.rs.n, first.buffer.n, second.buffer.n) == (15, 5, 6)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_batch_is_normalised_by_all_of_its_rows(shape):
+    values = drawn(8, shape)
+    exact = values.astype(np.float64)
+    expected = (exact - exact.mean(0)) / (exact.std(0, ddof=1) + 1e-6)
+    np.testing.assert_allclose(MeanStdFilter(shape, clip=None)(values), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
+def test_the_dtype_is_kept_the_input_not_written_and_another_shape_refused(dtype):
+    values = np.array([[1, 2], [3, 9]], dtype=dtype)
+    values.setflags(write=False)
+    for x in (values, values[0]):
+        seen = MeanStdFilter((2,))(x)
+        assert (seen.dtype, seen.shape) == (x.dtype, x.shape)
+    for x in (np.zeros(3), np.zeros((2, 2, 2)), np.zeros(())):
+        with pytest.raises(ValueError, match=r"observation of shape .*; wanted \(2,\), or a batch"):
+            MeanStdFilter((2,))(x)
+
+
 def test_threads_that_share_a_concurrent_filter_lose_nothing():
-    filt, shared = ConcurrentMeanStdFilter((2,)), MeanStdFilter((2,))
-    values, done = drawn(400, (2,)), threading.Event()
-
-    def share():
-        while not done.is_set():
-            shared.apply_changes(copies_of({"": filt}, flush_after=True)[""])
-            rebase_all({"": filt}, {"": filt.copy()})
-
-    pushing = [threading.Thread(target=list, args=(map(filt, part),)) for part in np.split(values, 4)]
-    sharing = threading.Thread(target=share)
-    for thread in (*pushing, sharing):
+    filt, values = ConcurrentMeanStdFilter((2,)), drawn(400, (2,))
+    threads = [threading.Thread(target=list, args=(map(filt, part),)) for part in np.split(values, 4)]
+    for thread in threads:
         thread.start()
-    for thread in pushing:
+    for thread in threads:
         thread.join()
-    done.set()
-    sharing.join()
-    shared.apply_changes(copies_of({"": filt}, flush_after=True)[""])
-    assert shared.rs.n == 400
-    np.testing.assert_allclose(shared.rs.mean, values.mean(0), rtol=1e-6)
+    assert filt.rs.n == filt.buffer.n == 400
+    np.testing.assert_allclose(filt.rs.mean, values.mean(0), rtol=1e-6)
 
 
-@pytest.mark.parametrize("x", [np.arange(3), {"a": np.arange(3)}, (np.arange(3), 1)], ids=lambda x: type(x).__name__)
-def test_no_filter_hands_on_what_it_gets(x):
-    assert NoFilter()(x) is x
+KINDS = {"NoFilter": NoFilter, "MeanStdFilter": MeanStdFilter, "ConcurrentMeanStdFilter": ConcurrentMeanStdFilter}
 
 
-NAMES = {"NoFilter": NoFilter, "MeanStdFilter": MeanStdFilter, "ConcurrentMeanStdFilter": ConcurrentMeanStdFilter}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_filter_is_got_by_the_names_that_a_config_takes_and_does_not_clip(name):
-    filt = get_filter(AlgorithmConfig().env_runners(observation_filter=name).observation_filter, (2,))
-    assert type(filt) is NAMES[name]
-    assert getattr(filt, "clip", None) is None
-
-
-def test_a_filter_is_got_from_a_callable_which_is_told_the_shape():
+def test_a_filter_is_got_by_name_or_from_a_callable_which_is_told_the_shape():
+    for name, kind in KINDS.items():
+        filt = get_filter(name, (2,))
+        assert (type(filt), getattr(filt, "clip", None)) == (kind, None)
     filt = get_filter(lambda shape: MeanStdFilter(shape, clip=5.0), (7,))
     assert (filt.rs.shape, filt.clip) == ((7,), 5.0)
-
-
-@pytest.mark.parametrize(
-    ("config", "error"), [("MeanStd", ValueError), (None, ValueError), (lambda shape: shape, TypeError)]
-)
-def test_what_is_no_filter_is_refused_by_name(config, error):
-    with pytest.raises(error, match="observation_filter="):
-        get_filter(config, (2,))
-
-
-def assert_knows(stat, values):
-    """The statistics are those of `values` `[n, …]`."""
-    assert stat.n == len(values)
-    np.testing.assert_allclose(stat.mean, values.mean(0), rtol=1e-6, atol=1e-9)
-    if len(values) > 1:
-        np.testing.assert_allclose(stat.var, values.var(0, ddof=1), rtol=1e-6, atol=1e-9)
-        np.testing.assert_allclose(stat.std, values.std(0, ddof=1), rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("pushes", [0, 1])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_fewer_than_two_values_have_no_variance(shape, pushes):
-    stat = RunningStat(shape)
-    stat.push_batch(np.ones((pushes, *shape)))
-    for spread in (stat.var, stat.std):
-        np.testing.assert_array_equal(spread, np.zeros(shape, dtype=np.float32), strict=True)
-    np.testing.assert_array_equal(stat.mean, np.full(shape, float(pushes)), strict=True)
+    for wrong, error in (("MeanStd", ValueError), (None, ValueError), (lambda shape: shape, TypeError)):
+        with pytest.raises(error, match="observation_filter="):
+            get_filter(wrong, (2,))
+    for x in (np.arange(3), {"a": np.arange(3)}):
+        assert NoFilter()(x) is x
 
 
 @settings(deadline=None, max_examples=30)
@@ -195,47 +138,34 @@ def test_batches_of_any_size_equal_single_pushes_and_the_values_at_once(shape, s
         batched.push_batch(batch)
     for value in values:
         single.push(value)
-    assert batched.n == batched.num_pushes_delta == single.n == len(values)
-    np.testing.assert_allclose(batched.var, single.var, rtol=1e-6, atol=1e-9)
-    if len(values):
-        assert_knows(batched, values)
+    wanted = values.var(0, ddof=1) if len(values) > 1 else np.zeros(shape)
+    for stat in (batched, single):
+        assert stat.n == stat.num_pushes_delta == len(values)
+        assert stat.var.dtype == stat.std.dtype == np.float32
+        np.testing.assert_allclose(stat.var, wanted, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(stat.std, np.sqrt(wanted), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(stat.mean, values.mean(0) if len(values) else 0, rtol=1e-6, atol=1e-9)
 
 
-def test_the_delta_is_exactly_what_was_pushed_since_its_reset():
+def test_the_delta_is_what_was_pushed_since_its_reset_and_copies_know_it_and_share_nothing():
     stat, old, new = RunningStat((2,)), drawn(4, (2,)), drawn(6, (2,), seed=1, centre=7.0)
     stat.push_batch(old)
     stat.reset_delta()
     stat.push_batch(new[:1])
     stat.push_batch(new[1:])
-    assert stat.num_pushes_delta == 6
-    np.testing.assert_allclose(stat.mean_delta_array, new.mean(0))
-    np.testing.assert_allclose(stat.sum_sq_diff_delta_array, ((new - new.mean(0)) ** 2).sum(0))
+    for made in (stat.copy(), RunningStat.from_state(stat.to_state()), stat):
+        assert (made.n, made.num_pushes_delta) == (10, 6)
+        np.testing.assert_allclose(made.mean_delta_array, new.mean(0))
+        np.testing.assert_allclose(made.sum_sq_diff_delta_array, ((new - new.mean(0)) ** 2).sum(0))
+        made.push_batch(old)
+        made.mean_array[...] = 0
 
 
-@pytest.mark.parametrize("way", [RunningStat.copy, lambda stat: RunningStat.from_state(stat.to_state())])
-def test_a_copy_knows_the_same_and_shares_nothing(way):
-    stat, values = RunningStat((3,)), drawn(7, (3,))
-    stat.push_batch(values[:3])
-    stat.reset_delta()
-    stat.push_batch(values[3:])
-    made = way(stat)
-    assert (made.n, made.num_pushes_delta) == (7, 4)
-    for name in ("mean_array", "sum_sq_diff_array", "mean_delta_array", "sum_sq_diff_delta_array"):
-        np.testing.assert_array_equal(getattr(made, name), getattr(stat, name))
-    made.push_batch(values)
-    made.mean_array[...] = 0
-    assert_knows(stat, values)
-
-
-def test_the_statistics_can_be_set():
+def test_statistics_can_be_set_and_a_value_of_another_shape_is_refused_and_not_counted():
     stat = RunningStat((2,))
+    for method, value in (("push", [1.0]), ("push_batch", [[1.0]]), ("push_batch", 1.0)):
+        with pytest.raises(ValueError, match=r"among those of shape \(2,\)"):
+            getattr(stat, method)(value)
+    assert stat.n == 0
     stat.num_pushes, stat.mean_array, stat.sum_sq_diff_array = 5, np.array([1.0, 2.0]), np.array([16.0, 4.0])
     assert (stat.n, stat.mean.tolist(), stat.var.tolist(), stat.std.tolist()) == (5, [1, 2], [4, 1], [2, 1])
-
-
-@pytest.mark.parametrize(("method", "value"), [("push", [1.0]), ("push_batch", [[1.0]]), ("push_batch", 1.0)])
-def test_a_value_of_another_shape_is_refused_and_not_counted(method, value):
-    stat = RunningStat((2,))
-    with pytest.raises(ValueError, match=r"among those of shape \(2,\)"):
-        getattr(stat, method)(value)
-    assert stat.n == 0

@@ -54,25 +54,14 @@ def modes(batch):
     return batch["action_dist_inputs"].argmax(axis=1)[:, None]
 
 
-def test_explore_decides_whether_its_actions_are_sampled():
-    mine, others, _, _ = sampled({"explore": False})
+def test_a_policy_explores_sees_acts_and_is_paid_as_its_own_config_says():
+    mine, others, _, _ = sampled({"explore": False, "clip_rewards": 2.0})
     np.testing.assert_array_equal(mine["actions"], modes(mine))
     assert (others["actions"] != modes(others)).any(), "the other one explores as before"
-
-
-def test_normalize_actions_decides_what_envs_get_of_integers():
-    mine, _, got, _ = sampled({"normalize_actions": False})
+    assert (set(mine["rewards"]), set(others["rewards"])) == ({2.0}, {3.0})
+    mine, _, got, kept = sampled({"normalize_actions": False, "observation_filter": "MeanStdFilter"})
     np.testing.assert_array_equal(got, mine["actions"])
     assert all(ACTED.contains(action) for action in got)
-
-
-def test_clip_rewards_decides_what_it_is_paid():
-    mine, others, _, _ = sampled({"clip_rewards": 2.0})
-    assert (set(mine["rewards"]), set(others["rewards"])) == ({2.0}, {3.0})
-
-
-def test_observation_filter_decides_how_it_sees():
-    *_, kept = sampled({"observation_filter": "MeanStdFilter"})
     assert (type(kept), kept.running_stats.n) == (MeanStdFilter, F + 1)
     assert type(sampled({"observation_filter": "NoFilter"}, observation_filter="MeanStdFilter")[-1]) is NoFilter
 

@@ -2,7 +2,6 @@
 
 import itertools
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -31,42 +30,12 @@ def rest(worker):
         return items
 
 
-def failing_once(at):
-    """A function that raises the first time it sees this item."""
-    seen = []
-
-    def check(item):
-        seen.append(item)
-        if item == at and seen.count(at) == 1:
-            raise LookupError(item)
-        return item
-
-    return check
-
-
-def test_items_come_in_order_and_the_end_is_stop_iteration_again_and_again():
-    source = worker()
-    assert rest(source) == [1, 2, 3, 4, 5]
-    assert rest(source) == []
-
-
-def test_before_init_the_call_says_what_is_missing():
-    with pytest.raises(AssertionError, match="par_iter_init"):
-        ParallelIteratorWorker([1], False).par_iter_slice(2, 0)
-
-
 def test_a_new_pass_begins_anew_where_the_source_has_a_beginning():
     listed, made, running = worker([1, 2]), worker(lambda: (n for n in (1, 2))), worker(iter([1, 2]))
     for source in (listed, made, running):
         assert source.par_iter_next() == 1
         source.par_iter_init([])
     assert (rest(listed), rest(made), rest(running)) == ([1, 2], [1, 2], [2])
-
-
-def test_repeated_items_come_without_end():
-    source = worker(lambda: iter("ab"), repeat=True)
-    assert [source.par_iter_next() for _ in range(5)] == list("ababa")
-    assert (rest(worker([], repeat=True)), rest(worker(iter([1]), repeat=True))) == ([], [1])
 
 
 TRANSFORMS = [
@@ -84,57 +53,49 @@ def test_transforms_are_applied_in_order(transforms, expected):
         worker([1], *transforms, lambda it: None)
 
 
-@pytest.mark.parametrize("transform", [lambda it, check: it.for_each(check), lambda it, check: map(check, it)])
-def test_a_transform_that_raises_loses_its_item_and_no_other(transform):
-    check = failing_once(2)
-    source = worker((1, 2, 3), lambda it: transform(it, check))
+def failing_once():
+    """A function that raises the first time it sees a 2."""
+    seen = []
+
+    def check(item):
+        seen.append(item)
+        if seen.count(2) == 1 and item == 2:
+            raise LookupError(item)
+        return item
+
+    return check
+
+
+@pytest.mark.parametrize("transform", [lambda it, check: it.for_each(check), lambda it, check: map(check, it), None])
+def test_a_transform_or_source_that_raises_loses_its_item_and_no_other(transform):
+    check, numbers = failing_once(), itertools.count(1)
+    if transform is None:
+        source = worker(lambda: iter(lambda: check(next(numbers)), 4))
+    else:
+        source = worker((1, 2, 3), lambda it: transform(it, check))
     assert source.par_iter_next() == 1
     with pytest.raises(LookupError):
         source.par_iter_next()
     assert rest(source) == [3]
+    assert rest(source) == [], "the end is the end again and again"
 
 
-def test_a_source_that_raises_goes_on():
-    numbers, check = itertools.count(1), failing_once(2)
-    source = worker(lambda: iter(lambda: check(next(numbers)), None))
-    assert source.par_iter_next() == 1
-    with pytest.raises(LookupError):
-        source.par_iter_next()
-    assert [source.par_iter_next(), source.par_iter_next()] == [3, 4]
-
-
-def test_a_batch_is_one_item_or_what_the_time_is_enough_for():
+def test_items_come_without_end_if_so_asked_in_batches_or_dealt_in_turn():
+    source = worker(lambda: iter("ab"), repeat=True)
+    assert [source.par_iter_next() for _ in range(5)] == list("ababa")
+    assert (rest(worker([], repeat=True)), rest(worker(iter([1]), repeat=True))) == ([], [1])
     source = worker()
     assert source.par_iter_next_batch(0) == [1]
     assert source.par_iter_slice_batch(2, 0, 0) == [2]
     assert source.par_iter_next_batch(HOUR_MS) == [3, 4, 5]
-
-
-def test_items_are_dealt_in_turn_whoever_asks_first():
     source = worker(range(6))
     assert [source.par_iter_slice(3, start) for start in (2, 0, 2, 1, 1, 0)] == [2, 0, 5, 1, 4, 3]
-
-
-REFUSED = {
-    "batch_ms=-1": lambda it: it.par_iter_next_batch(-1),
-    "start=-1": lambda it: it.par_iter_slice(2, -1),
-    "start=2": lambda it: it.par_iter_slice(2, 2),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_a_time_or_a_place_that_there_is_not_is_refused(what):
-    with pytest.raises(ValueError, match=what):
-        REFUSED[what](worker())
-
-
-def test_rays_own_iterator_is_used_where_ray_is_using_it(monkeypatch):
-    class Theirs:
-        def __init__(self, base, metrics):
-            self.base, self.metrics = base, metrics
-
-        def doubled(self):
-            return (2 * item for item in self.base(None))
-
-    monkeypatch.setitem(sys.modules, "ray.util.iter", SimpleNamespace(LocalIterator=Theirs, SharedMetrics=object))
-    assert rest(worker([1, 2], Theirs.doubled)) == [2, 4]
+    for call, words in (
+        (lambda: source.par_iter_next_batch(-1), "batch_ms=-1"),
+        (lambda: source.par_iter_slice(2, -1), "start=-1"),
+        (lambda: source.par_iter_slice(2, 2), "start=2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            call()
+    with pytest.raises(AssertionError, match="par_iter_init"):
+        ParallelIteratorWorker([1], False).par_iter_slice(2, 0)

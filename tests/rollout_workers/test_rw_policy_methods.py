@@ -7,46 +7,43 @@ import pytest
 from checklist_toys import DEFAULT, alike, bare, learner, shifted, spaces_of, two
 
 from swath.errors import NoEffectWarning
-from swath.rollout_workers import MultiAgentBatch, PPOTorchPolicy, RandomPolicy, SampleBatch
-
-REFUSED_ADDITIONS = (
-    *((KeyError, {"policy_id": DEFAULT}), (ValueError, {"policy_cls": None}), (ValueError, {"policy": object()})),
-    *(
-        (ValueError, {"module_spec": 1}),
-        (ValueError, {"policy_mapping_fn": 3}),
-        (TypeError, {"policies_to_train": "a"}),
-    ),
-)
-
-
-def test_add_policy_refuses():
-    with bare() as worker:
-        maps = (worker.policy_map, worker.policy_dict, worker.filters, worker.preprocessors)
-        before = worker.policy_mapping_fn, worker.is_policy_to_train
-        for error, wrong in REFUSED_ADDITIONS:
-            with pytest.raises(error):
-                worker.add_policy(**{"policy_id": "new", "policy_cls": RandomPolicy, **spaces_of(), **wrong})
-            assert [list(held) for held in maps] == [[DEFAULT]] * 4
-            assert (worker.policy_mapping_fn, worker.is_policy_to_train) == before
-
+from swath.rollout_workers import MeanStdFilter, PPOTorchPolicy, RandomPolicy, SampleBatch
 
 A_OF_TWO = SampleBatch(obs=[1]).as_multi_agent("a")
+
+
 REFUSED = {
-    "nobody is removed": (lambda w: w.remove_policy(policy_id="nobody"), ValueError),
-    "removed with a mapping": (lambda w: w.remove_policy(policy_id="a", policy_mapping_fn=3), ValueError),
-    "removed with learners": (lambda w: w.remove_policy(policy_id="a", policies_to_train=3), TypeError),
-    "nobody is asked": (lambda w: w.for_policy(lambda policy: policy), KeyError),
-    "a mapping": (lambda w: w.set_policy_mapping_fn(3), ValueError),
-    "a str to train": (lambda w: w.set_is_policy_to_train("a"), TypeError),
-    "none to train": (lambda w: w.set_is_policy_to_train(None), TypeError),
-    "nobody's weights": (lambda w: w.get_weights(["a", "nobody"]), KeyError),
-    "weights": (lambda w: w.set_weights({"a": {}}, {"timestep": 3}, 4), ValueError),
-    "nobody's variables": (lambda w: w.set_global_vars({"timestep": 9}, ["a", "nobody"]), KeyError),
-    "gradients of others": (lambda w: w.compute_gradients(A_OF_TWO, single_agent=True), ValueError),
-    "nobody's gradients": (lambda w: w.apply_gradients({"nobody": [1]}), KeyError),
-    "a number of gradients": (lambda w: w.apply_gradients({"b": [1]}), ValueError),
-    "no filters": (lambda w: w.sync_filters({}), AssertionError),
+    "an id that is taken": (lambda w: w.add_policy("a", RandomPolicy), KeyError, "already"),
+    "no class": (lambda w: w.add_policy("new"), ValueError, "exactly one"),
+    "class and object": (lambda w: w.add_policy("new", RandomPolicy, object()), ValueError, "exactly one"),
+    "no class, but 5": (lambda w: w.add_policy("new", 5), TypeError, "policy_cls=5 must be a class"),
+    "a class as object": (lambda w: w.add_policy("new", policy=RandomPolicy), TypeError, "an object of one"),
+    "a module": (lambda w: w.add_policy("new", RandomPolicy, module_spec=1), ValueError, "module_spec"),
+    "added with a mapping": (lambda w: w.add_policy("new", RandomPolicy, policy_mapping_fn=3), ValueError, "=3"),
+    "added to train": (lambda w: w.add_policy("new", RandomPolicy, policies_to_train="a"), TypeError, "'a'"),
+    "nobody is removed": (lambda w: w.remove_policy(policy_id="nobody"), ValueError, "nobody"),
+    "removed with a mapping": (lambda w: w.remove_policy(policy_id="a", policy_mapping_fn=3), ValueError, "=3"),
+    "removed with learners": (lambda w: w.remove_policy(policy_id="a", policies_to_train=3), TypeError, "3"),
+    "nobody is asked": (lambda w: w.for_policy(lambda policy: policy), KeyError, DEFAULT),
+    "a mapping": (lambda w: w.set_policy_mapping_fn(3), ValueError, "policy_mapping_fn=3"),
+    "a str to train": (lambda w: w.set_is_policy_to_train("a"), TypeError, "'a'"),
+    "none to train": (lambda w: w.set_is_policy_to_train(None), TypeError, "None"),
+    "nobody's weights": (lambda w: w.get_weights(["a", "nobody"]), KeyError, "nobody"),
+    "weights": (lambda w: w.set_weights({**shifted(w.get_weights()), "b": {}}, {"timestep": 3}, 4), ValueError, "fit"),
+    "nobody's variables": (lambda w: w.set_global_vars({"timestep": 9}, ["a", "nobody"]), KeyError, "nobody"),
+    "a dict to learn from": (lambda w: w.learn_on_batch({}), TypeError, "dict; give a SampleBatch"),
+    "gradients of others": (lambda w: w.compute_gradients(A_OF_TWO, single_agent=True), ValueError, "single_agent"),
+    "nobody's gradients": (lambda w: w.apply_gradients({"nobody": [1]}), KeyError, "nobody"),
+    "a number of gradients": (lambda w: w.apply_gradients({"b": [1]}), ValueError, "gradients"),
+    "not finite gradients": (lambda w: w.apply_gradients({"b": not_finite(w)}), FloatingPointError, "not finite"),
+    "no filters": (lambda w: w.sync_filters({}), AssertionError, r"\['a', 'b'\]"),
+    "filters": (lambda w: w.sync_filters({**w.get_filters(), "b": MeanStdFilter((7,))}), ValueError, "cannot merge"),
+    "explore": (lambda w: w.sample(explore="no"), ValueError, "explore='no' is of type str"),
 }
+
+
+def not_finite(worker):
+    return [np.full(parameter.shape, np.nan) for parameter in worker.get_policy("b").model.parameters()]
 
 
 def held(worker):
@@ -55,20 +52,27 @@ def held(worker):
     return numbers, list(worker.policy_map), worker.policy_mapping_fn, worker.get_policies_to_train()
 
 
+@pytest.fixture(scope="module")
+def refusing():
+    with two(policies_to_train=["b"], observation_filter="MeanStdFilter") as worker:
+        worker.sample()
+        yield worker
+
+
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_is_refused_and_nothing_changes(name):
-    call, error = REFUSED[name]
-    with two(policies_to_train=["b"]) as worker:
-        before, weights = held(worker), worker.get_weights()
-        with pytest.raises(error):
-            call(worker)
-        assert held(worker) == before
-        assert alike(worker.get_weights(), weights)
-        assert worker.get_policy("a").global_timestep == 0
+def test_what_cannot_be_is_refused_and_nothing_changes(name, refusing):
+    call, error, words = REFUSED[name]
+    before, weights, seen = held(refusing), refusing.get_weights(), refusing.filters["a"].rs.n
+    with pytest.raises(error, match=words):
+        call(refusing)
+    assert (held(refusing), refusing.filters["a"].rs.n) == (before, seen)
+    assert [list(each) for each in (refusing.policy_dict, refusing.filters, refusing.preprocessors)] == [["a", "b"]] * 3
+    assert alike(refusing.get_weights(), weights)
 
 
 def test_functions_are_called_with_policies():
-    with two(policies_to_train=["b"]) as worker:
+    asked = []
+    with two(policies_to_train=lambda pid, batch=None: asked.append(batch) or pid == "b") as worker:
         a, b = worker.policy_map.values()
         assert worker.get_policy("b") is b
         assert worker.get_policy() is worker.get_policy("nobody") is None
@@ -76,16 +80,7 @@ def test_functions_are_called_with_policies():
         seen = lambda policy, policy_id, n: (policy, policy_id, n)
         assert worker.foreach_policy(seen, n=2) == [(a, "a", 2), (b, "b", 2)]
         assert worker.foreach_policy_to_train(seen, n=2) == [(b, "b", 2)]
-
-
-def test_get_policies_to_train():
-    asked = []
-    with two(policies_to_train=lambda pid, batch=None: asked.append(batch) or pid == "a") as worker:
-        assert worker.get_policies_to_train("batch") == {"a"}
-        assert set(asked) == {"batch"}
-    with two() as worker:
-        assert worker.get_policies_to_train() == {"a", "b"}
-        assert worker.is_policy_to_train is None
+        assert (worker.get_policies_to_train("batch"), asked[-1]) == ({"b"}, "batch")
 
 
 def test_set_global_vars():
@@ -133,23 +128,10 @@ def test_add_policy():
 
 def test_remove_policy():
     with two() as worker:
-        worker.sample()
         worker.remove_policy(policy_id="a", policy_mapping_fn=lambda *_, **__: "b", policies_to_train=["b"])
         for held in (worker.policy_map, worker.policy_dict, worker.filters, worker.preprocessors):
             assert list(held) == ["b"]
-        batches = [worker.sample() for _ in range(8)]
-        assert "a" in batches[0].policy_batches, "it acts until the episode ends"
-        assert set(batches[-1].policy_batches) == {"b"}
-        assert worker.get_policies_to_train() == {"b"}
-
-
-def test_set_policy_mapping_fn():
-    with two() as worker:
-        worker.sample()
-        worker.set_policy_mapping_fn(lambda *_, **__: "b")
-        worker.set_policy_mapping_fn(None)
-        assert "a" in worker.sample().policy_batches, "of the running episode"
-        assert set(worker.sample(force_reset=True).policy_batches) == {"b"}
+        assert set(worker.sample().policy_batches) == worker.get_policies_to_train() == {"b"}
 
 
 def test_get_weights():
@@ -199,6 +181,12 @@ def test_get_state_and_set_state():
         other.set_state({"policy_version": 9})
         assert (other.weights_seq_no, other.policy_version, other.filters["a"].rs.n) == (8, 9, 11), "the rest stays"
         assert set(other.sample().policy_batches) == {"a"}
+        before, wrong = other.get_weights(), {**state["policy_states"]["b"], "weights": {"none": np.zeros(1)}}
+        states = {"a": worker.get_policy("a").get_state(), "b": wrong, "third": state["policy_states"]["b"]}
+        states["a"]["weights"] = shifted(worker.get_weights())["a"]
+        with pytest.raises(ValueError, match=r"none is \(1,\), wanted None"):
+            other.set_state({**state, "policy_states": states})
+        assert alike(other.get_weights(), before)
 
 
 def test_compute_gradients():
@@ -246,16 +234,3 @@ def test_sample_and_learn():
             with pytest.raises(ValueError, match="sgd"):
                 worker.sample_and_learn(10, epochs, size, [])
         assert worker.get_policy().num_grad_updates == 10
-
-
-def test_weights_that_changed_before_another_policy_raised_have_a_new_version():
-    def refuse(samples):
-        raise LookupError("refuses")
-
-    with learner() as worker:
-        worker.add_policy("second", PPOTorchPolicy).learn_on_batch = refuse
-        before, rows = worker.get_weights(DEFAULT), worker.sample()[DEFAULT]
-        with pytest.raises(LookupError, match="refuses"):
-            worker.learn_on_batch(MultiAgentBatch({DEFAULT: rows, "second": rows.copy()}, rows.count))
-        assert not alike(worker.get_weights(DEFAULT), before)
-        assert worker.policy_version == 1

@@ -9,7 +9,7 @@ import gymnasium as gym
 import pytest
 
 from swath.rollout_workers import AlgorithmConfig, MultiAgentEnv, PolicySpec, RandomPolicy, RolloutWorker
-from swath.rollout_workers.config.policy_spec import everything_to_default, is_policy_to_train, mapper
+from swath.rollout_workers.config.policy_spec import is_policy_to_train, mapper
 
 SPEC, BY_ID, AGENTS, ENV, ELSEWHERE, CONFIG = (gym.spaces.Discrete(n) for n in range(2, 8))
 
@@ -93,46 +93,26 @@ def test_classes_and_settings_of_a_spec_come_first_and_whole_configs_are_taken_a
     assert (made["c"].config is whole, made["a"].config.is_frozen) == (True, False)
 
 
-@pytest.mark.parametrize("ids", [["a"], {"a"}, ("a",)])
-def test_ids_say_which_policies_learn(ids):
-    config = AlgorithmConfig().multi_agent({"a", "b"}, policies_to_train=ids)
-    _, question = config.get_multi_agent_setup(env=one_agent(ENV), default_policy_class=Act)
-    assert [pickle.loads(pickle.dumps(question))("a"), question("b", {"a": 1})] == [True, False]
-
-
-def test_a_function_says_which_policies_learn_and_nothing_means_all():
-    assert is_policy_to_train(everything_to_default) is everything_to_default
-    assert AlgorithmConfig().get_multi_agent_setup(env=one_agent(ENV), default_policy_class=Act)[1] is None
+def test_ids_or_a_function_say_which_policies_learn_and_nothing_means_all():
+    around = {"env": one_agent(ENV), "default_policy_class": Act}
+    for ids in (["a"], {"a"}, ("a",), lambda pid, batch=None: pid == "a"):
+        config = AlgorithmConfig().multi_agent({"a", "b"}, policies_to_train=ids)
+        _, question = config.get_multi_agent_setup(**around)
+        assert [question("a"), question("b", {"a": 1})] == [True, False]
+    assert AlgorithmConfig().get_multi_agent_setup(**around)[1] is None
     assert is_policy_to_train([])("a") is False
+    for wrong in ("a", 3, [3], {"a": True}):
+        with pytest.raises(TypeError, match="must be a list, set or tuple of policy ids"):
+            is_policy_to_train(wrong)
 
 
-@pytest.mark.parametrize("wrong", ["a", 3, [3], {"a": True}])
-def test_what_does_not_say_which_policies_learn_is_a_type_error(wrong):
-    with pytest.raises(TypeError, match="must be a list, set or tuple of policy ids"):
-        is_policy_to_train(wrong)
-
-
-class Method:
-    def __call__(self, agent_id, episode, worker):
-        return agent_id, episode, worker
-
-    def without(self, agent_id, episode, other=3):
-        return agent_id, episode
-
-
-WITH_WORKER = [
-    (lambda agent_id, episode, *, worker: (agent_id, episode, worker)),
-    (lambda *args, **kwargs: (*args, kwargs["worker"])),
-    Method(),
-]
-
-
-def test_a_mapping_gets_the_worker_if_it_takes_one():
-    for function in WITH_WORKER:
-        assert mapper(function)("agent", "episode", worker="worker") == ("agent", "episode", "worker")
-    for function in (lambda agent_id, episode: (agent_id, episode), lambda *args: args, Method().without):
-        assert mapper(function)("agent", "episode", worker="worker") == ("agent", "episode")
-    assert mapper(max)("agent", "episode", worker="worker") == "episode"
+def test_a_mapping_gets_the_worker_if_it_takes_one_and_a_spec_is_made_again():
+    for function in (lambda agent, episode, *, worker: worker, lambda *args, **kwargs: kwargs["worker"]):
+        assert mapper(function)("agent", "episode", worker="worker") == "worker"
+    for function in (lambda agent_id, episode: episode, lambda *args: args[-1], max):
+        assert mapper(function)("agent", "episode", worker="worker") == "episode"
+    spec = PolicySpec(RandomPolicy, SPEC, ENV, {"lr": 1})
+    assert PolicySpec.deserialize(pickle.loads(pickle.dumps(spec.serialize()))) == spec
 
 
 class BySides(MultiAgentEnv):
@@ -161,8 +141,3 @@ def test_the_space_of_an_env_whose_agents_have_one_each_is_a_dict_by_agent(whole
         assert spaces["__env__"] == (expected, gym.spaces.Dict(left=BY_ID, right=BY_ID))
         assert one.async_env.observation_space == expected
         assert (spaces["left"], spaces["right"]) == ((BY_ID, BY_ID), (AGENTS, BY_ID))
-
-
-def test_a_spec_is_serialized_and_made_again():
-    spec = PolicySpec(RandomPolicy, SPEC, ENV, {"lr": 1})
-    assert PolicySpec.deserialize(pickle.loads(pickle.dumps(spec.serialize()))) == spec

@@ -39,9 +39,16 @@ def test_where_ray_is_up_it_is_the_place_and_sets_of_one_seed_collect_the_same_a
         there["obs"][:] = 0
 
 
-def test_weights_go_from_one_plain_ray_actor_to_another_by_reference(ray):
+def test_plain_ray_actors_are_workers(ray):
+    from ray.util.iter import from_actors
+
     actor = ray.remote(num_cpus=0)(RolloutWorker)
-    first, second = (actor.remote(config={**SMALL, "seed": seed}, **MADE) for seed in (1, 2))
+    actors = first, second = [actor.remote(config={**SMALL, "seed": seed}, **MADE) for seed in (1, 2)]
+    batch, count = ray.get(first.sample_with_count.remote())
+    assert (batch.count, count) == (10, 10)
+    shards = from_actors(actors)
+    assert [one.count for one in shards.gather_async().take(4)] == [10] * 4
+    assert shards.for_each(lambda one: one.count).batch(2).gather_sync().take(2) == [[10, 10]] * 2
     reference = first.get_weights.remote()
     ray.get(second.set_weights.remote(reference, {"timestep": 5}, 7))
     wanted, got = ray.get([reference, second.get_weights.remote()])

@@ -174,10 +174,6 @@ def test_these_tables_have_every_setting_and_some_method_says_what_each_is():
     assert [name for name in SETTINGS_THAT_ACT if f"`{name}`" not in said] == ["framework_str"]
 
 
-def test_the_first_argument_may_be_given_by_position():
-    assert AlgorithmConfig().environment("CartPole-v1").framework("torch").api_stack(False, False).env == "CartPole-v1"
-
-
 @pytest.mark.parametrize("name", NO_EFFECT.split())
 def test_a_setting_without_effect_is_warned_of_once_and_kept(name, recwarn):
     config = AlgorithmConfig().checkpointing(**{name: None})
@@ -204,17 +200,6 @@ def test_an_old_name_means_the_setting_that_has_replaced_it(old):
     assert config.to_dict() == AlgorithmConfig.from_dict({name: value}).to_dict()
     setattr(config, old, default)
     assert config[name] == default
-
-
-def test_two_values_for_one_setting_are_refused():
-    with pytest.raises(ValueError, match="num_env_runners and num_workers=3 are one setting"):
-        AlgorithmConfig().env_runners(num_env_runners=4, num_workers=3)
-    assert AlgorithmConfig().env_runners(num_env_runners=3, num_workers=3).num_env_runners == 3
-
-
-def test_a_keyword_that_is_no_setting_is_a_type_error_that_says_which_is_near():
-    with pytest.raises(TypeError, match=r"num_env_runers=2 is no setting.*did you mean 'num_env_runners'\?"):
-        AlgorithmConfig().env_runners(num_env_runers=2)
 
 
 def test_a_call_that_is_refused_changes_nothing():
@@ -247,22 +232,38 @@ def test_activations_have_the_names_that_they_have_in_rllib(given, kept):
         assert worker.sample().count == 200
 
 
-def test_networks_with_memory_are_refused_by_key():
-    for key in ("use_lstm", "use_attention"):
-        with pytest.raises(ValueError, match=rf"model\['{key}'\]=True is not served: write make_model"):
-            AlgorithmConfig().training(model={key: True})
-        assert AlgorithmConfig().training(model={key: False}).model["fcnet_hiddens"] == [256, 256]
-
-
-POLICIES = [
-    ({"b", "a"}, {"a": PolicySpec(), "b": PolicySpec()}),
-    (["b", "a"], {"b": PolicySpec(), "a": PolicySpec()}),
-    ({"b": None, "a": ()}, {"b": PolicySpec(), "a": PolicySpec()}),
-    ({"b": (Some, BOX, BOX, {"lr": 1})}, {"b": PolicySpec(Some, BOX, BOX, {"lr": 1})}),
-    ({"b": [None, BOX]}, {"b": PolicySpec(None, BOX)}),
+REFUSED_CALLS = [
+    (lambda c: c.training(model={"use_lstm": True}), ValueError, r"model\['use_lstm'\]=True is not served"),
+    (lambda c: c.training(model={"use_attention": True}), ValueError, r"model\['use_attention'\]=True is not served"),
+    (lambda c: c.env_runners(num_env_runners=4, num_workers=3), ValueError, "num_workers=3 are one setting"),
+    (lambda c: c.env_runners(num_env_runers=2), TypeError, r"is no setting.*did you mean 'num_env_runners'\?"),
+    (lambda c: c.overrides(num_env_runers=2), KeyError, "did you mean 'num_env_runners'"),
+    (lambda c: c.api_stack(True, False), ValueError, "api_stack|enable_rl_module"),
+    (lambda c: c.build_algo(env="CartPole-v1"), NotImplementedError, r"WorkerSet.*swath\.learn"),
+    (lambda c: c.build(), NotImplementedError, r"WorkerSet.*swath\.learn"),
 ]
 
 
-@pytest.mark.parametrize(("policies", "wanted"), POLICIES)
-def test_policies_are_specs_in_one_order_whichever_way_they_are_given(policies, wanted):
-    assert list(AlgorithmConfig().multi_agent(policies=policies).policies.items()) == list(wanted.items())
+@pytest.mark.parametrize(("call", "error", "words"), REFUSED_CALLS)
+def test_what_cannot_be_is_refused(call, error, words):
+    with pytest.raises(error, match=words):
+        call(AlgorithmConfig())
+
+
+def test_the_first_argument_may_be_given_by_position():
+    assert AlgorithmConfig().environment("CartPole-v1").framework("torch").api_stack(False, False).env == "CartPole-v1"
+
+
+def test_policies_are_specs_in_one_order_whichever_way_they_are_given():
+    for policies, wanted in (
+        ({"b", "a"}, {"a": PolicySpec(), "b": PolicySpec()}),
+        (["b", "a"], {"b": PolicySpec(), "a": PolicySpec()}),
+        (
+            {"b": (Some, BOX, BOX, {"lr": 1}), "a": None},
+            {"b": PolicySpec(Some, BOX, BOX, {"lr": 1}), "a": PolicySpec()},
+        ),
+    ):
+        config = AlgorithmConfig().multi_agent(policies=policies)
+        assert list(config.policies.items()) == list(wanted.items())
+        assert config.is_multi_agent
+    assert not AlgorithmConfig().multi_agent({"default_policy"}).is_multi_agent

@@ -5,14 +5,11 @@ import os
 import weakref
 from typing import Any
 
-import numpy as np
 import pytest
-from checklist_toys import SMALL, bare, mock, spaces_of
-from sampling_toys import counting_worker
+from checklist_toys import bare, mock, spaces_of
 
 from mock_envs import MockEnv
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, RolloutWorker, get_global_worker
-from swath.rollout_workers.policies.ppo import PGTorchPolicy
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import CountingEnvs
 from swath.testing.faults import EnvBroke, Fault
@@ -110,32 +107,6 @@ def test_the_newest_worker_of_the_process_is_known_and_not_kept_alive():
         third = weakref.ref(bare())
         gc.collect()
         assert third() is get_global_worker() is None
-
-
-def test_weights_of_several_policies_are_set_all_or_none():
-    with bare() as worker:
-        worker.add_policy("first", PGTorchPolicy, config=SMALL, **spaces_of())
-        worker.add_policy("second", PGTorchPolicy, config=SMALL, **spaces_of())
-        before, given = worker.get_weights("first")["first"], worker.get_weights()
-        for array in given["first"].values():
-            np.add(array, 1, out=array)
-        with pytest.raises(ValueError, match="do not fit"):
-            worker.set_weights({**given, "second": {}})
-        for name, array in worker.get_weights("first")["first"].items():
-            np.testing.assert_array_equal(array, before[name])
-
-
-def test_another_policy_takes_over_with_new_episodes_and_no_id_twice():
-    worker, _ = counting_worker()
-    with worker:
-        first, spec = worker.sample(), worker.policy_dict["default_policy"]
-        worker.remove_policy()
-        spaces = {"observation_space": spec.observation_space, "action_space": spec.action_space}
-        worker.add_policy("default_policy", RandomPolicy, **spaces)
-        second = worker.sample()
-    assert set(second["obs"][:, 1].tolist()) == {1}
-    for name in ("eps_id", "unroll_id"):
-        assert not set(first[name].tolist()) & set(second[name].tolist())
 
 
 def test_in_an_env_with_one_agent_the_mapping_must_give_the_policy_that_acts_and_episodes_know_it():
