@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 HELP = """Train reinforcement learning policies, evaluate them, and collect experience.
 
-- `swath train CartPole-v1` trains PPO; results under runs/
-- `swath eval runs/CartPole-v1-seed0` repeats its final evaluation
-- `swath eval runs/A runs/B` says which of two policies is better
-- `swath collect CartPole-v1 --out data/poles` writes experience to disk
-- `swath doctor my_module:MyEnv` says what is wrong with an env
-- `swath bench CartPole-v1` finds the fastest number of workers
+Begin with `swath train CartPole-v1`.
 
 An env is a Gymnasium id, or a class or function of yours in an installed module or one of the current folder.
 """

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import Parameter
 
 from swath.cli import options
-from swath.cli.failure import FAILED, INTERRUPTED, OK, UsageError, broken_off, command_line, one_line, refusing
+from swath.cli.failure import OK, UsageError, broken_off, command_line, refusing
 from swath.cli.naming import env_named
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cyclopts import Token
-    from rich.console import Console
 
     from swath.collectors.collector import Collector
 
@@ -86,7 +85,7 @@ def bench(
     from swath.cli.parts import actor_named
     from swath.rollout.hosts.sources import Source, make_env
     from swath.rollout.hosts.vector import is_vector_env
-    from swath.workers.create import backend
+    from swath.workers.create import backend as backend_named
 
     torch.set_num_threads(1)
     with broken_off(env), refusing():
@@ -102,46 +101,27 @@ def bench(
         for size in ((None,) if is_vector_env(one) else envs)
     ]
     rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
-    code = OK
     # What new processes are forked from is kept from one setting to the next.
-    kept = closing(backend(options.PROCESS)) if options.PROCESS in places else nullcontext()
-    try:
-        with kept, console.status("") as status:
-            for turn, setting in enumerate(settings * rounds):
-                if setting not in rates:
-                    continue
-                status.update(f"{turn + 1} of {len(settings) * rounds}: {options.place_words(*setting)}")
-                try:
-                    rates[setting].append(_rate(make, actor, setting, batch, seconds))
-                except Exception as error:  # noqa: BLE001  what fails is said, the others go on
-                    del rates[setting]
-                    why = f"{options.place_words(*setting)} failed: {type(error).__name__}: {one_line(error)}"
-                    console.print(f"{why}; {command_line('doctor', env)} looks at the env alone", soft_wrap=True)
-    except KeyboardInterrupt:
-        console.print("interrupted; the table has what is known")
-        code = INTERRUPTED
-    rates = {setting: seen for setting, seen in rates.items() if seen}
-    if not rates:
-        return code or FAILED
-    _show(console, rates)
-    if out is not None:
-        rows = [[*setting, round(median(seen), 1), len(seen)] for setting, seen in rates.items()]
-        with out.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([["backend", "workers", "envs", "frames_per_second", "rounds"], *rows])
-    best = place, count, size = max(rates, key=lambda setting: median(rates[setting]))
-    console.print(f"best: {options.place_words(*best)}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
-    if size is not None:
-        words = ("--envs", size, "--workers", count, "--backend", place, "--batch", batch)
-        console.print(f"to train so: {command_line('train', env, *words)}", soft_wrap=True)
-    return code
-
-
-def _show(console: Console, rates: dict[Setting, list[float]]) -> None:
+    kept = closing(backend_named(options.PROCESS)) if options.PROCESS in places else nullcontext()
+    with broken_off(env), kept, console.status("") as status:
+        for turn, setting in enumerate(settings * rounds):
+            status.update(f"{turn + 1} of {len(settings) * rounds}: {options.place_words(*setting)}")
+            rates[setting].append(_rate(env, kwargs, actor, setting, batch, seconds))
     table = options.table_of("backend", "workers", "envs each", "frames/s", "lowest", "highest")
     for setting, seen in rates.items():
         place = [str("-" if each is None else each) for each in setting]
         table.add_row(*place, *(f"{rate:,.0f}" for rate in (median(seen), min(seen), max(seen))))
     console.print(table)
+    if out is not None:
+        rows = [[*setting, round(median(seen), 1), len(seen)] for setting, seen in rates.items()]
+        with out.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([["backend", "workers", "envs", "frames_per_second", "rounds"], *rows])
+    backend, count, size = best = max(rates, key=lambda setting: median(rates[setting]))
+    console.print(f"best: {options.place_words(*best)}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
+    if size is not None:
+        words = ("--envs", size, "--workers", count, "--backend", backend, "--batch", batch)
+        console.print(f"to train so: {command_line('train', env, *words)}", soft_wrap=True)
+    return OK
 
 
 def frames_per_second(collector: Collector, seconds: float) -> float:
@@ -156,12 +136,11 @@ def frames_per_second(collector: Collector, seconds: float) -> float:
     return frames / (time.perf_counter() - began)
 
 
-def _rate(make: Any, actor: Any, setting: Setting, batch: int, seconds: float) -> float:
-    from swath.cli.parts import collector_keywords
-    from swath.collectors.collector import Collector
+def _rate(env: str, kwargs: dict[str, Any], actor: Any, setting: Setting, batch: int, seconds: float) -> float:
+    from swath.cli.parts import collector_of
 
-    place, workers, envs = setting
-    size = workers * (envs or 1)
-    keywords = {"envs_per_worker": envs, "seed": 0, **collector_keywords(workers, place, "cpu")}
-    with Collector(make, actor, frames_per_batch=ceil(batch / size) * size, **keywords) as collector:
+    backend, workers, envs = setting
+    config = options.Collecting(env, envs=envs or 1, workers=workers, backend=backend, env_kwargs=kwargs)
+    size = workers * config.envs
+    with collector_of(config, actor, frames_per_batch=ceil(batch / size) * size, envs_per_worker=envs) as collector:
         return frames_per_second(collector, seconds)

@@ -118,8 +118,8 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
     if found is None or found.frames < config.frames:
         with broken_off(env, lambda: "the same command goes on"), held(out, "swath collect"):
             code, found = _collect(config, policy, out, settings, console)
-    counts = {"frame": found.frames, "ended episode": found.episodes, "part": len(found.parts)}
-    what = ", ".join(f"{count:,} {name}{'s' if count != 1 else ''}" for name, count in counts.items())
+    parts = f"{len(found.parts)} part{'s' * (len(found.parts) != 1)}"
+    what = f"{found.frames:,} frames, {found.episodes:,} ended episodes, {parts}"
     console.print(f"{out}: {what}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)
     return code
 

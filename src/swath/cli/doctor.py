@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -35,15 +35,7 @@ STORE_PART, STORE_MOST = 0.3, 10 * 10**9
 """Ray's object store takes this part of the memory, and no more bytes than that."""
 
 ANSWER_S = 45
-JOIN = """
-import json, logging, ray, traceback
-try:
-    ray.init(address="auto", log_to_driver=False, logging_level=logging.CRITICAL)
-    print(json.dumps({"cpus": ray.cluster_resources().get("CPU", 0)}))
-except Exception as error:
-    refused = "AuthenticationError" in traceback.format_exc()
-    print(json.dumps({"said": f"{type(error).__name__}: {error}", "refused": refused}))
-"""
+JOIN = "import ray; ray.init('auto', log_to_driver=False); print(ray.cluster_resources().get('CPU', 0))"
 """Asks a cluster in a process of its own, which is no part of it afterwards."""
 
 
@@ -58,10 +50,7 @@ class Finding(NamedTuple):
 
 STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 STEPS, ENVS, SEED, SECONDS = 200, 8, 0, 1.0
-RANDOM = (
-    "call super().reset(seed=seed) in reset and draw from self.np_random only: not from random, numpy.random, a clock "
-    "or the order of a set"
-)
+RANDOM = "call super().reset(seed=seed) in reset; draw from self.np_random only, not from random, sets or a clock"
 COLOURS = re.compile(r"\x1b\[\d*m")
 
 
@@ -110,11 +99,17 @@ def doctor(
     with console.status("") as status:
         for name, look in looks.items():
             status.update(f"looking at {name}")
-            findings += carried_out(name, look)
+            try:
+                findings += look()
+            except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code raises what it likes
+                trace = "".join(format_exception(error, limit=-3)).rstrip()
+                said = f"{type(error).__name__}: {one_line(error)}"
+                findings.append(Finding(ERROR, name, said, f"mend what raised it:\n{trace}"))
+    code = FAILED if any(one.level == ERROR for one in findings) else OK
     if as_json:
         found = [one._asdict() for one in findings]
         print(json.dumps({"env": env, "policy": policy, "findings": found, "figures": figures}))
-        return FAILED if any(one.level == ERROR for one in findings) else OK
+        return code
     console.print(f"{env}, {policy or 'random actions'}", soft_wrap=True)
     for level, what, value, do in sorted(findings, key=lambda one: list(STYLES).index(one.level)):
         console.print(f"{level}: {what}: {value}", style=STYLES[level], soft_wrap=True)
@@ -123,19 +118,7 @@ def doctor(
         words = name.removesuffix("_frames_per_second").replace("_", " ")
         console.print(f"a Collector in this process, {words}: {rate:,.0f} frames/s", soft_wrap=True)
     console.print(f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "nothing is wrong")
-    return FAILED if any(one.level == ERROR for one in findings) else OK
-
-
-def carried_out(name: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What a look finds, and what keeps it from its end."""
-    findings: list[Finding] = []
-    try:
-        findings += look()
-    except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code raises what it likes
-        trace = "".join(format_exception(error, limit=-3)).rstrip()
-        said = f"{type(error).__name__}: {one_line(error)}"
-        findings.append(Finding(ERROR, name, said, f"mend what raised it:\n{trace}"))
-    return findings
+    return code
 
 
 def look_at_interface(make: Any) -> Iterator[Finding]:
@@ -147,15 +130,17 @@ def look_at_interface(make: Any) -> Iterator[Finding]:
         warnings.simplefilter("always")
         if isinstance(env, gym.Env):
             yield from _check(env)
-        elif not isinstance(env, gym.vector.VectorEnv):
-            yield Finding(NOTE, "interface", type(env).__name__, "nothing: it is looked at in use only")
-        elif not isinstance(mode := env.metadata.get("autoreset_mode"), AutoresetMode):
-            move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or what it does, in its class'
-            yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", move)
-        elif mode is AutoresetMode.NEXT_STEP:
-            what = "NEXT_STEP: the rows after ends only reset and are no transitions"
-            move = "use AutoresetMode.SAME_STEP; else leave out of losses what batch['collector', 'mask'] leaves out"
-            yield Finding(WARNING, "autoreset", what, move)
+        elif isinstance(env, gym.vector.VectorEnv):
+            mode = env.metadata.get("autoreset_mode")
+            if not isinstance(mode, AutoresetMode):
+                move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or what it does, in its class'
+                yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", move)
+            elif mode is AutoresetMode.NEXT_STEP:
+                what = "NEXT_STEP: the rows after ends only reset and are no transitions"
+                move = (
+                    "use AutoresetMode.SAME_STEP; else leave out of losses what batch['collector', 'mask'] leaves out"
+                )
+                yield Finding(WARNING, "autoreset", what, move)
     for text in dict.fromkeys(COLOURS.sub("", str(one.message)).removeprefix("WARN: ") for one in warned):
         if "unwrapped" not in text:  # our own conversion
             yield Finding(NOTE, "interface", text, "change it in the env, or leave it if it is meant so")
@@ -232,15 +217,13 @@ def _made(make: Any) -> Any:
 
 def look_at_versions() -> Iterator[Finding]:
     """Packages that are older than Swath, or an extra of it, needs."""
-    for requirement in requires("swath") or ():
-        asked = re.match(r"([\w.-]+)[^>;]*>=\s*([\d.]+)", requirement)
-        try:
-            have = version(asked[1]) if asked else ""
-        except PackageNotFoundError:
-            continue
-        if asked and _numbers(have) < _numbers(asked[2]) and not re.search(r"extra == .(dev|docs)", requirement):
-            move = f'pip install --upgrade "{asked[1]}>={asked[2]}"'
-            yield Finding(WARNING if "extra" in requirement else ERROR, asked[1], f"{have} is too old", move)
+    asked = re.findall(r"^([\w.-]+)[^>;\n]*>=\s*([\d.]+)(.*)", "\n".join(requires("swath") or ()), re.MULTILINE)
+    for package, least, condition in asked:
+        with suppress(PackageNotFoundError):
+            have = version(package)
+            if _numbers(have) < _numbers(least) and not re.search(r"extra == .(dev|docs)", condition):
+                move = f'pip install --upgrade "{package}>={least}"'
+                yield Finding(WARNING if "extra" in condition else ERROR, package, f"{have} is too old", move)
 
 
 def look_at_memory() -> Iterator[Finding]:
@@ -250,10 +233,7 @@ def look_at_memory() -> Iterator[Finding]:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free, wanted = shutil.disk_usage(SHM).free, min(int(memory * STORE_PART), STORE_MOST)
     if free < wanted:
-        move = (
-            f"start the container with --shm-size={wanted / 2**30:.1f}g, or delete what is left in it: Ray keeps "
-            "fragments on disk otherwise"
-        )
+        move = f"start the container with --shm-size={wanted / 2**30:.1f}g: Ray keeps fragments on disk otherwise"
         yield Finding(WARNING, str(SHM), f"{free / 2**20:,.0f} MiB free, Ray takes {wanted / 2**20:,.0f}", move)
 
 
@@ -276,7 +256,12 @@ def look_at_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -
     elif wanted or address:
         answer = ask(environment)
     if answer.get("refused"):
-        yield Finding(level, "Ray's token", *_about_token(environment))
+        file = environment.get("RAY_AUTH_TOKEN_PATH") or str(Path.home() / ".ray" / "auth_token")
+        mode = environment.get("RAY_AUTH_MODE", "not set")
+        there = "RAY_AUTH_TOKEN" if environment.get("RAY_AUTH_TOKEN") else file  # Ray's own order
+        what = f"the one in {there} is missing or refused; RAY_AUTH_MODE is {mode}"
+        get = f"put what `ray get-auth-token` prints on the head of the cluster into {there}"
+        yield Finding(level, "Ray's token", what, f"{get}, and set RAY_AUTH_MODE=token")
     elif "said" in answer and (address or "Could not find any running Ray instance" not in answer["said"]):
         move = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
         yield Finding(level, "the Ray cluster", answer["said"], move)
@@ -297,18 +282,10 @@ def ask(environment: Mapping[str, str]) -> dict[str, Any]:
         done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=ANSWER_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
         return {"said": f"no answer in {ANSWER_S} s"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"said": " ".join(done.stderr.split())[-300:]}
-    return answer
-
-
-def _about_token(environment: Mapping[str, str]) -> tuple[str, str]:
-    """Where the token comes from, in Ray's own order, and what to do about it."""
-    file = environment.get("RAY_AUTH_TOKEN_PATH") or str(Path.home() / ".ray" / "auth_token")
-    there = "RAY_AUTH_TOKEN" if environment.get("RAY_AUTH_TOKEN") else file
-    mode = environment.get("RAY_AUTH_MODE", "not set")
-    get = f"put what `ray get-auth-token` prints on the head of the cluster into {there}"
-    return f"the one in {there} is missing or refused; RAY_AUTH_MODE is {mode}", f"{get}, and set RAY_AUTH_MODE=token"
+    if done.returncode == 0:
+        return {"cpus": float(done.stdout.split()[-1])}
+    said = done.stderr.strip().rpartition("\n")[2]  # the last line of the traceback
+    return {"said": said, "refused": "AuthenticationError" in done.stderr}
 
 
 def _numbers(text: str) -> list[int]:

@@ -54,8 +54,7 @@ def evaluate(
     config = replace(runs[0].config, eval_backend=THREAD, **given)
     env, count = config.env, config.eval_episodes
     if other is not None and runs[1].config.env != env:
-        theirs = runs[1].config.env
-        raise UsageError(f"A was trained on {env}, B on {theirs}; only policies of one env can be compared")
+        raise UsageError(f"A was trained on {env}, B on {runs[1].config.env}; only policies of one env can be compared")
     if other is not None and count < 2:
         raise UsageError(f"--episodes {count}: a comparison needs 2 episodes or more")
     with broken_off(env), refusing():
@@ -95,12 +94,9 @@ def comparison_table(comparison: Comparison, gains: Floats) -> Table:
     table = table_of("B minus A, episode by episode", "")
     table.add_row("mean difference in return", number(comparison.difference))
     table.add_row("95 % interval", f"{number(comparison.ci_low)} to {number(comparison.ci_high)}")
-    for words, holds in {
-        "episodes where B is better": gains > 0,
-        "where both are equal": gains == 0,
-        "where A is better": gains < 0,
-    }.items():
-        table.add_row(words, f"{int(holds.sum())} of {len(gains)}")
+    labels = ("episodes where B is better", "where both are equal", "where A is better")
+    for label, holds in zip(labels, (gains > 0, gains == 0, gains < 0), strict=True):
+        table.add_row(label, f"{int(holds.sum())} of {len(gains)}")
     return table
 
 

@@ -112,30 +112,24 @@ def optional(say: Callable[[str], None], what: str) -> Iterator[None]:
 class StopRequest(AbstractContextManager["StopRequest"]):
     """Inside its `with` block, SIGINT and SIGTERM only set `requested`; a second one acts as it would have before.
 
-    Main thread only. `requested` is the signal's number, or 0.
+    Main thread only. `requested` is the signal's number, or 0; `exit_code` that of a process ended by it, or 0.
 
     Args:
         say: shows the user that the request has arrived.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self.requested, self._say = 0, say
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        self._before = {number: handler for number, handler in handlers.items() if handler not in UNTOUCHED}
-        for number in self._before:
-            signal.signal(number, self._ask)
+        self.requested, self.exit_code, self._say = 0, 0, say
+        asked = (signal.SIGINT, signal.SIGTERM)
+        touched = [number for number in asked if signal.getsignal(number) not in UNTOUCHED]
+        self._before = {number: signal.signal(number, self._ask) for number in touched}
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    @property
-    def exit_code(self) -> int:
-        """What a process ended by this signal exits with: 130 after Ctrl-C; 0 without a request."""
-        return 128 + self.requested if self.requested else 0
-
     def _ask(self, number: int, _frame: FrameType | None) -> None:
-        self.requested = number
+        self.requested, self.exit_code = number, 128 + number
         self.__exit__()
         with suppress(RuntimeError):  # the signal may have come in the middle of a write, which cannot be entered twice
             self._say(ANSWER)

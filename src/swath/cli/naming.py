@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from swath.cli.failure import UsageError, command_line, with_traceback
+from swath.cli.failure import UsageError, command_line, refusing, with_traceback
 from swath.extras import need
 from swath.nearest import suggestion
 
@@ -131,16 +131,15 @@ def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
     Raises:
         UsageError: `out` is not empty, or the folder cannot be made.
     """
-    if out is not None:
-        require_folder(out)
-        if any(out.iterdir()):
-            raise UsageError(f"--out {out} is not empty; choose another folder, or go on with its run: --resume {out}")
-        return RunFolder(out)
-    first = Path("runs") / f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
-    paths = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
-    path = next(path for path in paths if not path.exists())
-    require_folder(path)
-    return RunFolder(path)
+    if out is None:
+        first = Path("runs") / f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
+        paths = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
+        out = next(path for path in paths if not path.exists())
+    with refusing("--out: "):
+        out.mkdir(parents=True, exist_ok=True)
+    if any(out.iterdir()):
+        raise UsageError(f"--out {out} is not empty; choose another folder, or go on with its run: --resume {out}")
+    return RunFolder(out)
 
 
 def find_checkpoint(path: Path) -> Path:
@@ -155,20 +154,6 @@ def find_checkpoint(path: Path) -> Path:
     return file
 
 
-def require_folder(folder: Path) -> None:
-    """Make a folder for results, unless it is there.
-
-    Raises:
-        UsageError: it is a file, it cannot be made, or nothing can be written into it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be a folder: {error.strerror}; choose another one with --out") from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"nothing can be written into {folder}; choose another one with --out")
-
-
 @contextmanager
 def held(folder: Path, command: str) -> Iterator[None]:
     """Within the block no other process works in this folder.
@@ -180,16 +165,17 @@ def held(folder: Path, command: str) -> Iterator[None]:
     """
     import fcntl  # Windows has none
 
-    require_folder(folder)
+    with refusing("--out: "):
+        folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise UsageError(f"another `{command}` is at work in {folder}; wait for it, or give another folder") from None
-    except OSError:
-        pass
-    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what = f"another `{command}` is at work in {folder}; wait for it, or give another folder"
+            raise UsageError(what) from None
+        except OSError:
+            pass
         yield
     finally:
         os.close(descriptor)

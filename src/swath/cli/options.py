@@ -121,7 +121,7 @@ class RunConfig(Collecting):
         ppo: settings of the learner that differ from those chosen for the env, by name.
 
     Raises:
-        UsageError: several workers inline, an unknown log.
+        UsageError: several workers inline.
     """
 
     eval_every: int | None = None
@@ -130,15 +130,6 @@ class RunConfig(Collecting):
     video: bool = True
     log: str | None = None
     ppo: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        logs_named(self.log)
-
-    @property
-    def eval_gap(self) -> int:
-        """Frames from one evaluation to the next; 0: none but the last."""
-        return max(self.frames // 10, 1) if self.eval_every is None else self.eval_every
 
     def changed(self, given: dict[str, Any]) -> RunConfig:
         """This configuration with what the user gave beside `--resume`.

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import warnings
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import inf
@@ -24,7 +24,6 @@ from swath.collectors.collector import Collector
 from swath.evaluation.evaluate_policy import evaluate_policy
 from swath.evaluation.evaluator import Evaluator
 from swath.evaluation.result import EvalResult
-from swath.extras import need
 from swath.keys import MASK
 from swath.learn import NetworkPolicy, make_policy
 from swath.report import sinks
@@ -138,17 +137,13 @@ def device_named(name: str) -> torch.device:
 
 def collector_of(config: Collecting, policy: Any, **settings: Any) -> Collector:
     """A collector of a command; each worker adds its share to every batch."""
-    keywords = {"envs_per_worker": config.envs, "seed": config.seed, "storing_device": "cpu", **settings}
-    place = collector_keywords(config.workers, config.backend, config.device)
-    return Collector(env_named(config.env, config.env_kwargs), policy, **keywords, **place)
-
-
-def collector_keywords(workers: int, backend: str, device: str) -> dict[str, Any]:
-    """Where the workers of a `Collector` are; policies act on this device, on Ray on the CPU, which every node has."""
-    if backend == INLINE:
-        return {"policy_device": device}
-    acting = "cpu" if backend == RAY else device
-    return {"policy_device": acting, "backend": backend, "num_collectors": workers, "sync": True}
+    place: dict[str, Any] = {"policy_device": config.device}
+    if config.backend != INLINE:
+        place |= {"backend": config.backend, "num_collectors": config.workers, "sync": True}
+    if config.backend == RAY:
+        place["policy_device"] = "cpu"  # which every node has
+    keywords = {"envs_per_worker": config.envs, "seed": config.seed, "storing_device": "cpu", **place, **settings}
+    return Collector(env_named(config.env, config.env_kwargs), policy, **keywords)
 
 
 def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
@@ -159,7 +154,6 @@ def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
         place = {"backend": config.eval_backend, "collector_kwargs": {"num_threads": config.threads}}
         place["policy_factory"] = lambda env: make_policy(env.observation_space, env.action_space).to(device)
     if config.eval_backend == RAY:
-        need("ray", extra="ray", why="for --eval-backend ray")
         place["num_gpus"] = 0
     return Evaluator(
         env_named(config.env, config.env_kwargs),
@@ -184,15 +178,12 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
         names["MUJOCO_GL"] = "egl"
     for name, value in names.items():
         os.environ.setdefault(name, value)
-    cannot = UnsupportedMode(f"{config.env} has no render mode 'rgb_array'")
     with warnings.catch_warnings(action="ignore"):  # they were printed when the first env was made
         try:
             drawn = make_env(Source(env_named(config.env, config.env_kwargs), {"render_mode": "rgb_array"}))
         except TypeError:  # a class without that parameter
-            raise cannot from None
+            raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'") from None
     with closing(drawn), VideoWriter(path, fps_of(drawn) or 30) as film:
-        if "rgb_array" not in (drawn.metadata.get("render_modes") or ()):
-            raise cannot
 
         def shoot(*_: object) -> None:
             film.write(drawn.render())
@@ -318,13 +309,8 @@ def open_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: C
         why = f"{name} gets no more numbers, metrics.csv has them all"
         return sinks.DetachedSink(log, lambda error: say(f"{why}: {one_line(error)}"))
 
-    logs: dict[str, Any] = {}
-    with ExitStack() as stack:
-        for name, setting in logs_named(text).items():
-            logs[name] = opened(name, setting)
-            stack.callback(logs[name].close)
-        metrics = sinks.CsvSink(folder.metrics, resume_at)
-        stack.pop_all()
+    metrics = sinks.CsvSink(folder.metrics, resume_at)
+    logs: dict[str, Any] = {name: opened(name, setting) for name, setting in logs_named(text).items()}
     for name, log in logs.items():
         say(f"{name}: {getattr(log, 'place', folder.events)}")
     if text is None:

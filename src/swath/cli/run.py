@@ -3,7 +3,7 @@
 ```
  collector ──batch──▶ learner ──losses──▶ rows, in the order of frames ──▶ metrics.csv, other logs, display
      ▲                   │                   ▲     a row with an evaluation waits for it, later rows wait behind it
-     └──policy, in place─┴──every `eval_gap` frames, a copy of the weights──▶ evaluator, beside the training
+     └──policy, in place─┴──every `eval_every` frames, a copy of the weights──▶ evaluator, beside the training
                                              └──────────result───────────────────┘ ──▶ checkpoint, best checkpoint
 ```
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from swath.cli.parts import Saved, Spaces
+    from swath.evaluation.evaluator import Evaluator
     from swath.evaluation.result import EvalResult
 
 COLUMNS = {
@@ -74,13 +75,13 @@ class Moment:
         progress: as it was then.
         metrics: what was measured.
         state: what a checkpoint of that moment holds; `None` for no checkpoint.
-        judged: whether an evaluation of it was asked for.
+        judge: who was asked for an evaluation of it.
     """
 
     progress: parts.RunProgress
     metrics: dict[str, float]
     state: dict[str, Any] | None = None
-    judged: bool = False
+    judge: Evaluator | None = None
 
 
 class Run:
@@ -137,8 +138,9 @@ class Run:
         """
         self.folder = folder
         with ExitStack() as stack:
-            details = ("PPO", self.config.place, f"seed {self.config.seed}", self.config.device)
-            display = self._display = Display(console, self.config.env, details, failure.HINT)
+            config = self.config
+            details = ("PPO", config.place, f"seed {config.seed}", config.device)
+            display = self._display = Display(console, config.env, details, failure.HINT)
             stack.callback(display.close)
             with failure.refusing():
                 self._sink = parts.open_logs(self.config.log, folder, self._resume_at, display.say)
@@ -150,7 +152,7 @@ class Run:
                 self._loop(stop)
             finally:
                 for moment in self._moments:  # where an error ends the run, what was measured is written
-                    self._row(moment)
+                    self._write(moment, None)
             self._leave_summary()
             with failure.optional(display.say, "curve"):
                 draw_curve(folder.curve, folder.metrics, "train/return", "eval/reward", f"PPO on {self.config.env}")
@@ -162,10 +164,11 @@ class Run:
 
     def _loop(self, stop: failure.StopRequest) -> None:
         progress, began = self.progress, time.monotonic() - self.progress.seconds
-        gap = self.config.eval_gap or inf
+        config = self.config
+        gap = max(config.frames // 10, 1) if config.eval_every is None else config.eval_every or inf
         self._show({})
-        if progress.frames == 0 and progress.evaluation is None and self.config.eval_gap:
-            self._milestone({}, judged=True)
+        if progress.frames == 0 and progress.evaluation is None and gap < inf:
+            self._note({}, saved=True, judged=True)
         for batch in self.collector:
             losses = self.learner.update(batch)
             self.collector.update_policy_weights_()
@@ -177,10 +180,8 @@ class Run:
             metrics |= {f"ppo/{name}": value for name, value in losses.items()}
             stopped = bool(stop.requested)
             due = progress.frames // gap > before // gap and not stopped
-            if due or self.is_finished or stopped:
-                self._milestone(metrics, judged=self.is_finished or (due and self._can_afford_evaluation))
-            else:
-                self._add(Moment(replace(progress), metrics))
+            judged = self.is_finished or (due and self._can_afford_evaluation)
+            self._note(metrics, saved=due or stopped or self.is_finished, judged=judged)
             if stopped:
                 break
         self._settle(wait=True)
@@ -200,36 +201,34 @@ class Run:
         of_time = self._judged_seconds <= MOST_FOR_EVALUATIONS * self.progress.seconds
         return self.config.eval_every is not None or of_frames or of_time
 
-    def _milestone(self, metrics: dict[str, float], *, judged: bool) -> None:
-        """Add a row and a checkpoint for this moment, with the evaluation of the policy of this moment if asked."""
-        judged = judged and self.judge is not None
-        if judged and self.judge is not None:
+    def _note(self, metrics: dict[str, float], *, saved: bool, judged: bool) -> None:
+        """Add a row for this moment, with a checkpoint and an evaluation of the policy as it is now if asked."""
+        state = None
+        if saved:
+            state = {
+                "config": vars(self.config),
+                "policy": dict(self.policy.state_dict()),
+                "learner": self.learner.state_dict(),
+                "collector": parts.with_weights(self.collector.state_dict(), None),  # they are the same as "policy"
+                "random_state": torch.get_rng_state(),
+                "versions": parts.versions(),
+            }
+        if judge := self.judge if judged else None:
             self._settle(wait=True)  # one at a time
-            self.judge.trigger_eval(self.policy, self.progress.frames)
-        state = {
-            "config": vars(self.config),
-            "policy": dict(self.policy.state_dict()),
-            "learner": self.learner.state_dict(),
-            "collector": parts.with_weights(self.collector.state_dict(), None),  # they are the same as "policy"
-            "random_state": torch.get_rng_state(),
-            "versions": parts.versions(),
-        }
-        self._add(Moment(replace(self.progress), metrics, deepcopy(state), judged))
-
-    def _add(self, moment: Moment) -> None:
-        self._moments.append(moment)
+            judge.trigger_eval(self.policy, self.progress.frames)
+        self._moments.append(Moment(replace(self.progress), metrics, deepcopy(state), judge))
         self._settle(wait=False)
 
     def _settle(self, *, wait: bool) -> None:
         """Write what can be written, or all: a moment with an evaluation waits for it, and later ones behind it."""
         while self._moments:
             moment, result = self._moments[0], None
-            if moment.judged and self.judge is not None:
+            if judge := moment.judge:
                 at = f"{moment.progress.frames:,} frames"
                 if wait:
                     self._display.doing(f"waiting for the evaluation at {at}")
                 try:
-                    result = self.judge.wait() if wait else self.judge.poll()
+                    result = judge.wait() if wait else judge.poll()
                     if result is None:
                         return
                 except NO_FAULT_OF_THE_RUN as error:
@@ -247,15 +246,12 @@ class Run:
             self._display.evaluated(result)
             is_best = bool(result["eval/reward"] > progress.best)
             progress.evaluation, progress.best = result, max(progress.best, result["eval/reward"])
-        self._row(moment)
+        if moment.metrics:
+            self._sink.log(moment.progress.frames, moment.metrics)
         if moment.state is not None:
             now = replace(moment.progress, evaluation=progress.evaluation, best=progress.best)
             for file in (self.folder.best, self.folder.checkpoint) if is_best else (self.folder.checkpoint,):
                 parts.save_run(file, moment.state, now)
-
-    def _row(self, moment: Moment) -> None:
-        if moment.metrics:
-            self._sink.log(moment.progress.frames, moment.metrics)
 
     def _leave_summary(self) -> None:
         """Write the run in figures; numbers that are not finite are null."""
