@@ -1,0 +1,30 @@
+"""Examples run in the process of their test: nothing is imported anew."""
+
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def example(monkeypatch, name, *changes):
+    """The module of an example; each change is a text that stands in it once, and what stands there instead."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    text = (EXAMPLES / name).read_text()
+    for old, new in changes:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    module = ModuleType(Path(name).stem)
+    exec(compile(text, EXAMPLES / name, "exec"), vars(module))
+    return module
+
+
+def lines_of(monkeypatch, module, folder, *words):
+    """What it prints when it is run in a folder with these words behind its name."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", [module.__name__, *words])
+    with redirect_stdout(StringIO()) as out:
+        module.main()
+    return out.getvalue().splitlines()
