@@ -23,7 +23,7 @@ from swath.collectors.assembly import WorkerJobs
 from swath.collectors.delivery import Delivery, Joiner
 from swath.collectors.fragments import Fragments
 from swath.collectors.gather import AsReady
-from swath.collectors.messages import Description, Head, Tally
+from swath.collectors.messages import Description, Head
 from swath.collectors.options import AnyOptions, Hooks, Trajectories
 from swath.collectors.service import CollectorService
 from swath.group.local import Gate
@@ -104,7 +104,7 @@ def service_of(place: str, n_workers: int) -> CollectorService:
     made, places = fragment(), backend(place)
 
     def job(name: Name) -> Job:
-        head = Head(name.worker, name.life, 0, FRAMES, STEPS, Tally(), b"", 0)
+        head = Head(name.life, 0, FRAMES, STEPS, b"", 0)
         resources = {"num_cpus": 0.01} if place == "ray" else {}
         return Job(partial(StandIn, sealed(head), sealed(made)), name, resources=resources)
 

@@ -135,7 +135,7 @@ def assemble(
         ValueError: options that contradict each other, or workers whose shares are joined and that differ.
         Exception: what building env or policy raised; everything is closed again.
     """
-    gate, jobs, late = Gate(name), _jobs(options, requests), tuple[int, ...]()
+    gate, jobs = Gate(name), _jobs(options, requests)
     cluster = {"init_config": options.ray_init_config, "workers": len(requests)} if options.backend == "ray" else {}
     bare = options.init_fn is not None
     places = backend(options.backend or "direct", preload=PRELOADED, bare=bare, options=cluster)
@@ -152,8 +152,9 @@ def assemble(
     try:
         group = Fragments(fleet, channel, options.end, options.max_staleness)
         group.automatic, group.publish, jobs.known = options.automatic, publish, group.workers
+        group.writing = jobs.writing is not None
         if isinstance(fleet, Fleet):
-            late = fleet.bring_up()
+            fleet.bring_up()
         with suppress(TypeError):  # workers elsewhere cannot see memory of this process
             group.bell = places.watched(len(requests))
         said = group.call("describe") or {0: group.call_first("describe")}
@@ -163,8 +164,6 @@ def assemble(
             require_equal(jobs.described)
             require_joinable(jobs.described, options.cat_dim)
         collection = _collection(options, jobs, group, gate)
-        if options.in_order:
-            group.send({worker: ("conform", jobs.described[worker]) for worker in late})
         if options.seed is not None:
             collection.seed(options.seed)
     except BaseException:

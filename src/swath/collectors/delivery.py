@@ -15,7 +15,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from swath.collectors.fragments import head_of
-from swath.collectors.messages import Description, Head, Written
+from swath.collectors.messages import Description, Head
 from swath.collectors.options import Hooks, Trajectories
 from swath.errors import noted, warn
 from swath.group.group import Request
@@ -26,7 +26,6 @@ from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
-from swath.workers.outcome import frozen
 
 CPU = torch.device("cpu")
 
@@ -346,31 +345,25 @@ class ReplayWriter:
     """
 
     def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks, device: Any, where: str) -> None:
-        wanted, self._asked, self._device, self._counters = request.trajectories, request, device, Counters()
+        wanted, self._asked, self._device, self.counters = request.trajectories, request, device, Counters()
         of_its_own = request.keep_ids, request.client, f" in {where}"
         # Whoever asks a worker sees to it that nobody does after shutdown.
-        self.delivery = Delivery(layout, wanted, hooks, self._counters, lambda: None, *of_its_own)
+        self.delivery = Delivery(layout, wanted, hooks, self.counters, lambda: None, *of_its_own)
         whole = wanted.per_batch is not None
-        self._whole = WholeEpisodes(wanted, Counters(), writing=True) if whole else None
+        self._whole = WholeEpisodes(wanted, self.counters, writing=True) if whole else None
+        self._ended = NO_EPISODES
 
-    def write(self, head: Head, body: Any) -> Written:
+    def write(self, head: Head, body: Any) -> None:
         """Write a fragment, or a batch that was made of one; or add it to the episodes and write what is complete.
 
-        Returns:
-            What was written; also if a function of the user's or the buffer has raised.
+        Raises:
+            Exception: what a function of the user's or the buffer raised; what was not written is discarded.
         """
-        before, times = self._counters.frames, 0
-        episodes: list[EpisodeArray] = []
-        error = b""
-        try:
-            for part in self._parts(head, body):
-                self.delivery.deliver([part])
-                times += 1
-                episodes.append(part.episodes)
-        except Exception as raised:  # noqa: BLE001  it travels, and is raised over there
-            error = frozen(raised, one_note=True)
-        waiting = 0 if self._whole is None else self._whole.frames
-        return Written(self._counters.frames - before, times, waiting, joined(episodes).tobytes(), error)
+        for part in self._parts(head, body):
+            self.delivery.deliver([part])
+            head.writes += 1
+            self._ended = joined([self._ended, part.episodes])
+        head.written, self._ended = self._ended.tobytes(), NO_EPISODES
 
     def drop(self) -> None:
         """Forget what waits for the end of its episode or for the next write."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,10 +18,10 @@ from swath.collectors.options import Automatic
 from swath.group.group import Request, WorkerGroup
 from swath.group.local import LocalFleet
 from swath.group.stats import Counters
+from swath.rollout.episodes.statistics import NO_EPISODES, unpacked
 from swath.weights.channel import Channel, Life
 from swath.workers.base import Watched
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import thawed
 from swath.workers.tickets import Name
 
 
@@ -46,23 +46,6 @@ class WorkerRecord:
     lag: int = 0
     life: int = -1
     asked: tuple[tuple[Life, int] | None, int] = (None, 0)
-
-
-@dataclass
-class LifeRecord:
-    """What is known of one life of a worker.
-
-    Attributes:
-        tally: what went wrong in it; it only grows.
-        sent: frames that it has sent.
-        waiting: frames that wait in it to be written by it.
-        over: what it was working on is lost.
-    """
-
-    tally: Tally = field(default_factory=Tally)
-    sent: int = 0
-    waiting: int = 0
-    over: bool = False
 
 
 def head_of(request: Request) -> Head:
@@ -90,7 +73,8 @@ class Fragments(WorkerGroup):
         receive: takes the newest weights from elsewhere, if there are any.
         counters: totals.
         workers: what is known of them, by index.
-        lives: what is known of each.
+        lives: what each life has counted.
+        writing: workers write to the replay buffer themselves.
         held: no further fragments are to be asked for now.
         fragments_lost: with workers that died, or by their stores.
     """
@@ -105,8 +89,8 @@ class Fragments(WorkerGroup):
         self.bell: Watched | None = None
         self.counters, self.random_batches, self.fragments_lost = Counters(), 0, 0
         self.workers = defaultdict[int, WorkerRecord](WorkerRecord)
-        self.lives = defaultdict[Name, LifeRecord](LifeRecord)
-        self.held = self._drawn = False
+        self.lives, self._over = defaultdict[Name, Tally](Tally), set[Name]()
+        self.writing = self.held = self._drawn = False
 
     # ---- what is asked for
 
@@ -194,9 +178,12 @@ class Fragments(WorkerGroup):
     # ---- what becomes of it
 
     def tally(self) -> Tally:
-        """What went wrong in all lives."""
-        tallies = [life.tally for life in list(self.lives.values())]
-        return Tally(*(sum(getattr(tally, one.name) for tally in tallies) for one in fields(Tally)))
+        """Counts of all lives; what waited to be written in those that are over is lost."""
+        lives = dict(self.lives)
+        total = Tally(*(sum(getattr(tally, one.name) for tally in lives.values()) for one in fields(Tally)))
+        if self.writing:
+            total.frames_discarded += sum(tally.frames_left for name, tally in lives.items() if name in self._over)
+        return total
 
     def arrived(self, request: Request) -> bool:
         """There is an answer: a fragment, or what went wrong. Whether it is a fragment, and wanted here.
@@ -206,59 +193,39 @@ class Fragments(WorkerGroup):
         """
         if isinstance(request.reply, Broken):
             broken = request.reply
-            self.note(request.name, broken.tally)
+            self._note(request.name, broken.tally)
             if not broken.unfit:
                 raise broken.error
             self.replace(request.name, broken.error)
             return False
-        head, record, life = head_of(request), self.workers[request.worker], self.lives[request.name]
-        made, life.sent = head.sent - life.sent, head.sent
-        record.frames += made
-        if (missing := made - head.frames) > 0:  # it belongs to no request: Ctrl-C came while that was asked for
-            if head.written is None:
-                self.counters.discard(missing)
-            else:
-                self.counters.deliver(missing, batches=0)
+        head, record = head_of(request), self.workers[request.worker]
+        self._note(request.name, head.tally, head)
         record.next_id, record.version, record.life = head.next_id, head.version, head.life
         record.fragments += 1
         record.lag = max(0, self.channel.version_for(request.worker) - max(0, head.version))
-        self.note(request.name, head.tally)
-        written = head.written
-        if written is not None:
-            self.counters.discard(life.waiting + head.frames - written.frames - written.waiting)
-            life.waiting = written.waiting
-            if written.error:
-                self.unwanted(request)
-                self.fragments_lost += not request.dropped
-                raise thawed(written.error)
         return True
 
     def lost(self, request: Request) -> None:
         """A life has ended; what it was working on is lost, what it would have begun later is not."""
-        life = self.lives[request.name]
-        self.fragments_lost += not life.over
-        life.over = True
-        self._discard_waiting(life)
+        self.fragments_lost += request.name not in self._over
+        self._over.add(request.name)
 
     def unwanted(self, request: Request) -> None:
-        """Good frames that nobody will get, or that their worker has written by now."""
-        head = head_of(request)
-        if head.written is not None:
-            self.counters.deliver(head.written.frames, head.written.episodes, batches=0)
-        else:
-            self.counters.discard(head.frames)
+        """Good frames that nobody will get, unless their worker has written them."""
+        if not self.writing:
+            self.counters.discard(head_of(request).frames)
 
     def end(self) -> None:
         """Nobody works any more: what waits to be written never will be."""
-        for life in self.lives.values():
-            self._discard_waiting(life)
+        self._over.update(self.lives)
 
-    def note(self, name: Name, tally: Tally) -> None:
-        """What a life says went wrong in it; good frames that it has lost were collected."""
-        life = self.lives[name]
-        self.workers[name.worker].frames += tally.frames_discarded - life.tally.frames_discarded
-        life.tally = tally
-
-    def _discard_waiting(self, life: LifeRecord) -> None:
-        self.counters.discard(life.waiting)
-        life.waiting = 0
+    def _note(self, name: Name, tally: Tally, head: Head | None = None) -> None:
+        """What a life has counted, and the fragment that it sent with it; what was written counts as delivered."""
+        before, self.lives[name] = self.lives[name], tally
+        self.workers[name.worker].frames += tally.frames - before.frames
+        if self.writing:
+            ended = NO_EPISODES if head is None else unpacked(head.written)
+            self.counters.deliver(tally.frames_written - before.frames_written, ended, batches=0)
+        else:  # what belongs to no request: Ctrl-C came while that was asked for
+            known = 0 if head is None else head.frames
+            self.counters.discard(max(0, tally.frames_left - before.frames_left - known))

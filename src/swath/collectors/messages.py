@@ -1,13 +1,13 @@
 """What crosses between a collection and its workers, and what it must know of them.
 
 FragmentRequest ──▶ worker: one fragment ──▶ Head (small) + body (arrays), or Broken
-                                         └─▶ Head with Written, where the worker writes to a replay buffer itself
+                                         └─▶ Head alone, where the worker writes to a replay buffer itself
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -81,19 +81,28 @@ def signature_of(batch: Any, n_dims: int, path: tuple[Any, ...] = ()) -> dict[An
 
 @dataclass
 class Tally:
-    """What went wrong in this worker.
+    """Counts of one life of a worker; they only grow.
 
     Attributes:
         env_errors: exceptions of envs.
         restarts: how often the env source was built anew.
-        fragments_lost: fragments broken by an exception.
-        frames_discarded: good frames in them.
+        fragments_lost: fragments broken by an exception, or that could not be written.
+        frames: good frames that were collected.
+        frames_discarded: those of them that nobody will get.
+        frames_written: those of them that the worker has written itself to a replay buffer.
     """
 
     env_errors: int = 0
     restarts: int = 0
     fragments_lost: int = 0
+    frames: int = 0
     frames_discarded: int = 0
+    frames_written: int = 0
+
+    @property
+    def frames_left(self) -> int:
+        """Those that were sent, or, of a worker that writes itself, wait to be written."""
+        return self.frames - self.frames_discarded - self.frames_written
 
 
 @dataclass(frozen=True)
@@ -116,61 +125,35 @@ class FragmentRequest:
     entry: int = 0
 
 
-@dataclass(frozen=True)
-class Written:
-    """What a worker has written itself to a replay buffer.
-
-    Attributes:
-        frames: in how many rows; 0 where whole episodes are written, and too few were complete.
-        times: how often it called `extend`.
-        waiting: frames that wait, for the end of their episode or for the next write.
-        packed: the episodes that ended in the rows that were written, as bytes.
-        error: what was raised meanwhile, as `outcome.frozen` wrote it; what was to be written is lost.
-    """
-
-    frames: int
-    times: int = 1
-    waiting: int = 0
-    packed: bytes = b""
-    error: bytes = b""
-
-    @property
-    def episodes(self) -> EpisodeArray:
-        """The episodes that ended in the rows that were written."""
-        return unpacked(self.packed)
-
-
 @dataclass
 class Head:
     """What is known of a fragment before its arrays are fetched.
 
     Attributes:
-        worker: who made it.
-        life: in which life.
+        life: in which life of its worker it was made.
         version: the policy version that acted.
         frames: how many rows are transitions.
         steps: how many of its T steps were made.
-        tally: what went wrong in this life so far.
         packed: the episodes that ended in it, as bytes.
         next_id: above every trajectory id given.
         number: of the fragment in this life, from 1; those that were not delivered have numbers, too.
         since: `next_id` before it was made.
-        sent: how many frames this life has sent, these included.
-        written: what the worker has written itself; `None` where its fragments are sent.
+        tally: counts of this life, this fragment included.
+        writes: how often the worker has called `extend` with what it made of it.
+        written: the episodes that ended in what was written since the last fragment, as bytes.
     """
 
-    worker: int
     life: int
     version: int
     frames: int
     steps: int
-    tally: Tally
     packed: bytes
     next_id: int
     number: int = 0
     since: int = 0
-    sent: int = 0
-    written: Written | None = None
+    tally: Tally = field(default_factory=Tally)
+    writes: int = 0
+    written: bytes = b""
 
     @property
     def episodes(self) -> EpisodeArray:
@@ -184,7 +167,7 @@ class Broken:
 
     Attributes:
         error: the exception.
-        tally: what went wrong in this life so far.
+        tally: counts of this life.
         unfit: whether the worker cannot go on, and has to be replaced.
     """
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from swath.collectors.delivery import ReplayWriter
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
 from swath.collectors.paths import follow
 from swath.collectors.responding import Responder
@@ -54,9 +53,7 @@ class RemoteWorker(Worker, Responder):
         self._ask, self._number, self._interrupted = FragmentRequest(), 0, request.stopped
         self._bell: Any = None
         Worker.__init__(self, request)
-        if request.writing is not None:
-            device, where = self.options.devices.storing, f"worker {self.index} (life {self.life})"
-            self._writer = ReplayWriter(request.writing, self.layout, self.hooks, device, where)
+        self._begin_writing(request, self.layout, self.hooks)
 
     @property
     def _root(self) -> Any:
@@ -84,8 +81,7 @@ class RemoteWorker(Worker, Responder):
 
     def stats(self) -> dict[str, Any]:
         """What it has done."""
-        known = {"frames": self._frames, "life": self.life, "policy_version": self.version}
-        return known | asdict(self.tally)
+        return {"life": self.life, "policy_version": self.version, **asdict(self.tally)}
 
     def stopped(self) -> bool:
         """Whether the fragment ends with this step: the collection, or the user's own interruptor, says so."""
@@ -136,7 +132,7 @@ class RemoteWorker(Worker, Responder):
                 for name, value in self.module.state_dict().items()
             )
         saved["env_state_dict"] = OrderedDict() if stateful is None else stateful.state_dict()
-        saved["frames"], saved["iter"] = self._frames, self._batches - 1
+        saved["frames"], saved["iter"] = self.tally.frames, self._number - 1
         saved[TRAJ_POOL] = {"traj_id": torch.tensor(self.next_id, dtype=torch.int64)}
         saved["policy_version"] = self.version
         saved["seed"] = None if self.seeding is None else self.seeding.root
@@ -183,9 +179,9 @@ class RemoteWorker(Worker, Responder):
         since, fragment = self.next_id, self._asked(ask)
         steps, episodes = fragment.steps, self._ids.ended.tobytes()
         body = self._body(fragment)
-        made, tally = self.n_steps if steps is None else steps, replace(self.tally)
-        head = Head(self.index, self.life, self.version, fragment.frames, made, tally, episodes, self.next_id)
-        head.number, head.since = self._number, since
+        self.tally.frames += fragment.frames
+        made = self.n_steps if steps is None else steps
+        head = Head(self.life, self.version, fragment.frames, made, episodes, self.next_id, self._number, since)
         return Parcel(head, body)
 
     def _asked(self, ask: FragmentRequest) -> Fragment:
@@ -213,8 +209,9 @@ class RemoteWorker(Worker, Responder):
                 raise
         return batch
 
-    def _tally(self) -> Tally:
-        return self.tally
+    def counted(self) -> Tally:
+        """Counts of this life, but for what it has written."""
+        return replace(self.tally)
 
 
 def build_remote(request: WorkerRequest) -> Responder:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from tensordict import TensorDictBase
 
 from swath.collectors.collector import Collector
-from swath.collectors.delivery import ReplayWriter, valid_frames
+from swath.collectors.delivery import valid_frames
 from swath.collectors.messages import Description, FragmentRequest, Head, Tally, signature_of
 from swath.collectors.multi import LocalMultiCollector, MultiAsyncCollector, MultiSyncCollector
 from swath.collectors.options import Hooks, defaults
@@ -23,7 +23,7 @@ from swath.collectors.responding import Responder
 from swath.collectors.worker_request import SETTINGS, Seeding, WorkerOptions, WorkerRequest
 from swath.keys import TRAJ_IDS, VERSION
 from swath.options import Survival
-from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined, life_of
+from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, EpisodeLog, joined, life_of
 from swath.seeds import fresh_root
 from swath.weights.snapshot import Snapshot
 from swath.workers.packing import Parcel
@@ -36,6 +36,17 @@ WORDS = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCol
 DEFAULTS = defaults(WorkerOptions)
 # Keywords of the classes with sub-processes that are set below, or that have no meaning in an actor.
 SUB_PROCESSES = ("num_workers", "collector_class", "cat_results", "update_at_each_batch")
+
+
+class Ended(EpisodeLog):
+    """Episodes of a collector, and those of the last draw."""
+
+    last_draw = NO_EPISODES
+
+    def add(self, episodes: EpisodeArray) -> None:
+        """These have ended."""
+        super().add(episodes)
+        self.last_draw = joined([self.last_draw, episodes])
 
 
 class RemoteCollector(Responder):
@@ -51,22 +62,19 @@ class RemoteCollector(Responder):
         super().__init__(request)
         own = {"frames_per_batch": request.frames, "worker_idx": request.worker, **keywords}
         self._collector = kind(request.source.env, request.policy, **own)
-        self.set_hooks(request.hooks)
         self._collection = self._collector.collection
+        self._episodes = self._collection.counters.episodes = Ended()
         self._ends_with_env &= isinstance(self._collector, Collector)  # others replace workers of their own
-        self._collection.counters.on_episodes = self._note
-        self._episodes, self._life, self._handed = NO_EPISODES, request.life, 0
+        self._life = request.life
         try:
+            self.set_hooks(request.hooks)
             if self._life:
-                self._go_on_from(self._life - 1, {})
+                self.restore({LIFE: self._life - 1})
             if request.seed is not None:
                 self.seed_with(request.seed)
             elif request.copies_env:
                 self._collector.set_seed(fresh_root())
-            if request.writing is not None:
-                hooks, device = Hooks(postproc=request.hooks.postproc), request.options.devices.storing
-                where = f"worker {request.worker}"
-                self._writer = ReplayWriter(request.writing, self.describe().layout, hooks, device, where)
+            self._begin_writing(request, self.describe().layout, Hooks(postproc=request.hooks.postproc))
         except BaseException:
             self.close()
             raise
@@ -77,15 +85,16 @@ class RemoteCollector(Responder):
 
     def describe(self) -> Description:
         """What its batches and weights are like."""
-        cores = self._collection.jobs.described
-        one = cores[0]
+        workers = self._collection.jobs.described
+        one = workers[0]
         if isinstance(self._collector, Collector):
-            zeros = self._collector.fake_tensordict()
-            return replace(one, signature=signature_of(zeros, len(one.layout.batch_shape) + 1))
+            return replace(
+                one, signature=signature_of(self._collector.fake_tensordict(), len(one.layout.batch_shape) + 1)
+            )
         if not isinstance(self._collector, MultiSyncCollector):
             return one
-        layout = replace(one.layout, batch_shape=(len(cores), *one.layout.batch_shape))
-        return replace(one, num_envs=sum(core.num_envs for core in cores.values()), layout=layout)
+        layout = replace(one.layout, batch_shape=(len(workers), *one.layout.batch_shape))
+        return replace(one, num_envs=sum(each.num_envs for each in workers.values()), layout=layout)
 
     def close(self) -> None:
         """Shut the collector down."""
@@ -120,11 +129,11 @@ class RemoteCollector(Responder):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore what `state_dict` saved, in a new life."""
         self._collector.load_state_dict(state_dict, strict=strict)
-        self._handed = self._collection.counters.frames
 
-    def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:  # noqa: ARG002  it was saved, too
+    def restore(self, saved: Mapping[str, Any], seeding: Seeding | None = None) -> None:  # noqa: ARG002  it was saved
         """As `load_state_dict`, leniently: also what was saved of another number of workers."""
-        self._go_on_from(saved.get(LIFE, 0), saved)
+        lives = {f"worker{number}": {LIFE: saved.get(LIFE, 0)} for number in range(self._collector.num_workers)}
+        self.load_state_dict({**lives, **saved}, strict=False)
 
     def stats(self) -> dict[str, Any]:
         """What `stats()` of its collector gives."""
@@ -144,13 +153,19 @@ class RemoteCollector(Responder):
         Raises:
             TypeError: it is no batch.
         """
-        self._episodes = NO_EPISODES
+        self._episodes.last_draw = NO_EPISODES
         batch = self._collector.next()
         if not isinstance(batch, TensorDictBase):
             kind = type(self._collector).__name__
             raise TypeError(f"next() of {kind} gave {type(batch).__name__}; it must give a TensorDict [*B, T]")
-        self._handed += valid_frames(batch)
         return batch if batch.device is None else batch.cpu().clear_device_()
+
+    def counted(self) -> Tally:
+        """What the collector counts, but for what it has written."""
+        said = self.stats()
+        discarded = said["frames_discarded"] + said["frames_dropped"]
+        frames = said["frames"] + discarded
+        return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], frames, discarded)
 
     def _make(self, ask: FragmentRequest) -> Parcel:
         self._collection.be_random(ask.randomly)
@@ -159,24 +174,9 @@ class RemoteCollector(Responder):
         next_id = 0 if ids is None else int(ids.max()) + 1
         if ids is not None:
             self._life = max(self._life, *(life_of(each)[1] for each in ids[ids >= 0].unique().tolist()))
-        version = self._collection.version if versions is None else int(versions.min())
-        frames, steps, episodes = valid_frames(batch), batch.shape[-1], self._episodes.tobytes()
-        head = Head(self._collector.worker_idx, self._life, version, frames, steps, self._tally(), episodes, next_id)
+        version, episodes = self.touch() if versions is None else int(versions.min()), self._episodes.last_draw
+        head = Head(self._life, version, valid_frames(batch), batch.shape[-1], episodes.tobytes(), next_id)
         return Parcel(head, batch)
-
-    def _go_on_from(self, life: int, saved: Mapping[str, Any]) -> None:
-        """Load what was saved; in the life after this one, where nothing was saved of a worker."""
-        lives = {f"worker{number}": {LIFE: life} for number in range(self._collector.num_workers)}
-        self.load_state_dict({LIFE: life, **lives, **saved}, strict=False)
-
-    def _tally(self) -> Tally:
-        """What the collector counts; what it gave to a derived `next` that raised is discarded, too."""
-        said = self.stats()
-        discarded = said["frames_discarded"] + said["frames_dropped"] + max(0, said["frames"] - self._handed)
-        return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], discarded)
-
-    def _note(self, episodes: EpisodeArray) -> None:
-        self._episodes = joined([self._episodes, episodes])
 
 
 def kind_of(given: Any) -> type[Inner]:

@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from swath.collectors.delivery import ReplayWriter
-from swath.collectors.messages import Broken, Description, FragmentRequest, Head, Tally
+from swath.collectors.messages import Broken, Description, FragmentRequest, Tally
 from swath.collectors.options import Hooks
 from swath.collectors.paths import call_at, follow, paired
 from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.errors import Closed, FleetFailed
 from swath.group.group import Member
 from swath.nearest import unexpected
+from swath.rollout.fragment import Layout
 from swath.seeds import derive
 from swath.weights.channel import Update
 from swath.weights.manifest import Manifest, take
@@ -53,7 +53,7 @@ class Responder(Member):
     def __init__(self, request: WorkerRequest) -> None:
         self._built_by, self._here, self.hooks = request.built_by, request.here, request.hooks
         self._ends_with_env = request.options.on_env_error == "restart" and not request.here
-        self._own_versions = self._frames = self._batches = 0
+        self._own_versions = self._writes_lost = 0
         self._writer: ReplayWriter | None = None
 
     @abstractmethod
@@ -81,8 +81,8 @@ class Responder(Member):
         """Make one fragment."""
 
     @abstractmethod
-    def _tally(self) -> Tally:
-        """What went wrong in this life so far."""
+    def counted(self) -> Tally:
+        """Counts of this life, but for what it has written."""
 
     def answer(self, update: Update | None, method: str, *args: Any) -> Any:
         """Take newer weights, and call a method; what waits to be written is dropped where episodes begin anew."""
@@ -92,26 +92,34 @@ class Responder(Member):
 
     def collect(self, ask: FragmentRequest) -> Parcel | Broken:
         """Make one fragment, and write it if that is to be done from here."""
-        before = self._tally().env_errors
+        before, parcel = self.counted().env_errors, None
         try:
             parcel = self._make(ask)
-            head: Head = parcel.head
-            self._batches += 1
-            self._frames = head.sent = self._frames + head.frames
-            if self._writer is None:
-                return parcel
-            head.written = self._writer.write(head, parcel.body)
-            return Parcel(head, None)
+            if self._writer is not None:
+                self._writer.write(parcel.head, parcel.body)
+                parcel = Parcel(parcel.head, None)
         except Exception as error:  # noqa: BLE001  it is an answer, and is raised by who asked
-            tally = replace(self._tally())
+            self._writes_lost += parcel is not None
+            tally = self._tally()
             by_env = self._ends_with_env and tally.env_errors > before
             return Broken(error, tally, by_env or isinstance(error, FleetFailed | Closed))
+        parcel.head.tally = self._tally()
+        return parcel
 
-    def conform(self, model: Description) -> None:
-        """Be unfit unless it is like others."""
-        difference = model.difference(self.describe())
-        if difference:
-            self._unfit = ValueError(f"its fragments cannot be joined with those of others: {difference}")
+    def _begin_writing(self, request: WorkerRequest, layout: Layout, hooks: Hooks) -> None:
+        """Write fragments from here, if that is asked for."""
+        if request.writing is not None:
+            device, where = request.options.devices.storing, f"worker {request.worker} (life {request.life})"
+            self._writer = ReplayWriter(request.writing, layout, hooks, device, where)
+
+    def _tally(self) -> Tally:
+        tally = self.counted()
+        if self._writer is not None:
+            counters = self._writer.counters
+            tally.fragments_lost += self._writes_lost
+            tally.frames_discarded += counters.frames_discarded
+            tally.frames_written = counters.frames
+        return tally
 
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""

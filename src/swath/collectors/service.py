@@ -251,9 +251,9 @@ class CollectorService:
 
     def _note_written(self, shares: Sequence[Request]) -> list[Part]:
         """Count what was written, also if nobody can be asked any more."""
-        written = [head.written.times for share in shares if (head := head_of(share)).written is not None]
-        self._further_writes = 1 if self.delivery.trajectories.per_batch is None else sum(written)
-        self._done(shares, good=False)
+        whole = self.delivery.trajectories.per_batch is not None
+        self._further_writes = sum(head_of(share).writes for share in shares) if whole else 1
+        self._done(shares)
         self.gather.ask_ahead()
         return []
 

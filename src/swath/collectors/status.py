@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from swath.collectors.background import Background
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
 from swath.group.local import LocalFleet
-from swath.workers.fleet_state import FIRST, Standing
+from swath.workers.fleet_state import Standing
 
 LONGEST_ERROR = 300
 
@@ -21,7 +20,6 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
     here = fleet.member if isinstance(fleet, LocalFleet) else None
     if here is not None:
         known = tracker.workers[0]
-        tracker.note(FIRST, replace(here.tally))
         known.version, known.life, known.lag = here.version, here.life, collection.version - here.version
     else:
         with suppress(Closed):  # nothing more happens to the workers then

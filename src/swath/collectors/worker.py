@@ -65,7 +65,7 @@ class Worker:
         life: which of its lives.
         n_steps: T.
         version: of the policy's weights.
-        tally: what went wrong so far.
+        tally: what it has done, and what went wrong.
         seeding: where its seeds come from; `None` if it was never seeded.
         beside_others: other threads draw from the process's generators meanwhile, so these are left alone.
 
@@ -240,6 +240,7 @@ class Worker:
         """A fragment with so many frames will not be used: it is counted, and fresh episodes begin."""
         self._stale = True
         self.tally.fragments_lost += 1
+        self.tally.frames += frames
         self.tally.frames_discarded += frames
 
     def close(self) -> None:

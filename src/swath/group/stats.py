@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +11,6 @@ from swath.errors import warn
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, EpisodeLog
 
 VIEWS = ("aggregate", "per_worker", "both")
-
-
-def _nobody(episodes: EpisodeArray) -> None:
-    """Nobody wants to know."""
 
 
 @dataclass
@@ -26,7 +21,6 @@ class Counters:
         frames: valid frames delivered to the user or written to a buffer.
         batches: batches delivered or written.
         episodes: those that ended in these frames.
-        on_episodes: called with each of these.
         frames_discarded: good frames that were never delivered.
         frames_dropped: good frames that were too old to be delivered.
         batches_dropped: fragments that were too old.
@@ -42,7 +36,6 @@ class Counters:
     batches_overdue: int = 0
     seconds_waiting: float = 0.0
     episodes: EpisodeLog = field(default_factory=EpisodeLog, repr=False)
-    on_episodes: Callable[[EpisodeArray], None] = _nobody
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _began: float | None = field(default=None, repr=False)
     _frames_before: int = field(default=0, repr=False)
@@ -53,7 +46,6 @@ class Counters:
             self.batches += batches
             self.frames += frames
             self.episodes.add(episodes)
-            self.on_episodes(episodes)
 
     def discard(self, frames: int) -> None:
         """Good frames will never be delivered."""
