@@ -106,17 +106,8 @@ class RolloutActor:
     def _take(self, new: dict[str, Any]) -> None:
         """Bring the worker up to these; what an exception leaves undone stays in them."""
         worker = self._worker
-        for policy_id, how in by_policy(new, POLICY).items():
-            if policy_id in worker.policy_map:
-                worker.remove_policy(policy_id=policy_id)
-            if how:
-                worker.add_policy(**how)
-            del new[f"{POLICY}{policy_id}"]
+        take_policies(worker, new)
         worker.num_workers = new.get(NUM_WORKERS, worker.num_workers)
-        if MAPPING in new:
-            worker.set_policy_mapping_fn(new[MAPPING])
-        if TO_TRAIN in new:
-            worker.set_is_policy_to_train(new[TO_TRAIN])
         if self._is_new or worker.config.update_worker_filter_stats:
             filters = {pid: each for pid, each in by_policy(new, FILTER).items() if pid in worker.filters}
             rebase_all({policy_id: worker.filters[policy_id] for policy_id in filters}, filters)
@@ -146,6 +137,25 @@ def build_worker(
     """
     log_dir = logdir and f"{logdir}/worker_{index}"
     return make(worker_index=index, num_workers=num_workers, recreated_worker=life, log_dir=log_dir, spaces=spaces)
+
+
+def take_policies(worker: Any, new: dict[str, Any]) -> None:
+    """Add and remove policies of a worker, and set who acts for whom and who learns.
+
+    Args:
+        worker: the worker.
+        new: what is new; policies are taken out of it one by one, so that an exception leaves those that are to come.
+    """
+    for policy_id, how in by_policy(new, POLICY).items():
+        if policy_id in worker.policy_map:
+            worker.remove_policy(policy_id=policy_id)
+        if how:
+            worker.add_policy(**how)
+        del new[f"{POLICY}{policy_id}"]
+    if MAPPING in new:
+        worker.set_policy_mapping_fn(new[MAPPING])
+    if TO_TRAIN in new:
+        worker.set_is_policy_to_train(new[TO_TRAIN])
 
 
 def called(worker: Any, func: Callable[..., Any] | str, keywords: Mapping[str, Any]) -> Any:

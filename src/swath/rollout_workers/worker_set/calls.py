@@ -11,8 +11,8 @@ from typing import Any, Literal, TypeAlias
 from swath.nearest import unexpected
 from swath.options import one_of, seconds
 from swath.rollout_workers.worker_set.actor import called
-from swath.rollout_workers.worker_set.group import TIMEOUT_S, Purpose
-from swath.rollout_workers.worker_set.workers import Workers
+from swath.rollout_workers.worker_set.group import Purpose
+from swath.rollout_workers.worker_set.workers import TIMEOUT_S, Workers, seconds_to_wait
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error, Outcome, Value
 
@@ -27,15 +27,6 @@ _REFUSED = {
     "mark_healthy": "the set sees itself which workers live; leave it out",
 }
 """Keywords of RLlib's that are not served, and what to do instead."""
-
-
-def seconds_to_wait(timeout_seconds: float | None, otherwise: float = TIMEOUT_S) -> float:
-    """How long a caller waits; None: as `otherwise`.
-
-    Raises:
-        ValueError: it is no number of seconds.
-    """
-    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
 
 
 @dataclass(frozen=True)
@@ -65,10 +56,8 @@ class Reply:
         return (self.worker, self.result)[index]
 
 
-class Calls:
+class Calls(Workers):
     """Calls of functions in the workers of a set."""
-
-    _workers: Workers
 
     def foreach_worker(
         self,
@@ -111,18 +100,19 @@ class Calls:
         _refuse(refused)
         timeout = seconds_to_wait(timeout_seconds)
         one_of("on_error", on_error, OnError)
-        group = self._workers.open()
-        here: list[int] = [0] if local_worker and group.local is not None else []
-        calls = dict(_calls(func, kwargs, [*here, *group.addressed(worker_ids)], one_each=True))
+        group, local = self._open(), self._local
+        here: list[int] = [0] if local_worker and local is not None else []
+        calls = dict(_calls(func, kwargs, [*here, *self._addressed(worker_ids)], one_each=True))
         own = {worker: calls.pop(worker) for worker in here}
         remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
 
         def here_too() -> dict[int, Outcome]:
-            return {worker: attempted(called, group.local, *call) for worker, call in own.items()}
+            return {worker: attempted(called, local, *call) for worker, call in own.items()}
 
-        outcomes = group.ask_each(remote, timeout, meanwhile=here_too, all_losses=on_error == "return")
+        bears = on_error == "return"
+        outcomes = group.ask_each(remote, timeout, meanwhile=here_too, keeps_late=True, all_losses=bears)
         entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
-        if on_error == "raise":
+        if not bears:
             group.require_enough()
             for outcome in outcomes.values():
                 if isinstance(outcome, Error):
@@ -156,10 +146,10 @@ class Calls:
             How many went out: at most `max_requests_in_flight_per_env_runner` per worker and tag are on their way.
         """
         _refuse(refused)
-        group = self._workers.open()
-        workers, sent, most = group.addressed(worker_ids), 0, group.config.max_requests_in_flight_per_env_runner
+        group, workers, sent = self._open(), self._addressed(worker_ids), 0
+        most = self.config.max_requests_in_flight_per_env_runner
         if not healthy_only:
-            group.wait_for(workers, TIMEOUT_S)
+            self._wait_for(workers, TIMEOUT_S)
         out = Counter(one.worker for one in group.tagged([tag]))
         up = [worker for worker in workers if worker in group.fleet.up]
         for worker, call in _calls(func, kwargs, up, one_each=False):
@@ -199,13 +189,11 @@ class Calls:
             one_of("on_error", on_error, OnError)
         _refuse(refused)
         tags = [tags] if isinstance(tags, str) else tags
-        group, is_raised = self._workers.open(losses=on_error != "return"), on_error != "return"
-        wanted, replies = group.tagged(tags), dict[int, Reply]()
-        if timeout:
-            group.wait_until(lambda: not group.unanswered(tags), timeout)
-        else:
-            group.poll(wanted)
-        done = [one for one in wanted if one.ticket.done]
+        is_raised = on_error != "return"
+        group = self._open(losses=is_raised)
+        group.wait_until(lambda: not group.unanswered(tags), timeout)
+        replies = dict[int, Reply]()
+        done = [one for one in group.tagged(tags) if one.ticket.done]
         for request in sorted(done, key=lambda one: one.ticket.error is None):  # what raises comes first
             outcome, name = group.outcome(request), request.name
             error = outcome.exception if isinstance(outcome, Error) else None
@@ -234,7 +222,7 @@ class Calls:
 
     def num_in_flight_async_reqs(self, tag: Any = None) -> int:
         """Asynchronous requests that are not answered; None: of all tags."""
-        return len(self._workers.unanswered(None if tag is None else [tag]))
+        return len(self._group.unanswered(None if tag is None else [tag]))
 
     def foreach_env_runner(self, func: Functions, **given: Any) -> list[Any]:
         """Another name of `foreach_worker`, whose `local_env_runner` and `remote_worker_ids` have RLlib's names."""

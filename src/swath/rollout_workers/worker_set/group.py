@@ -17,25 +17,20 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.group.group import Request, WorkerGroup
 from swath.group.stats import Counters
-from swath.options import Survival
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.weights.channel import Channel
-from swath.workers.base import Backend, Job
 from swath.workers.fleet import Fleet, News
 from swath.workers.hosting import described
-from swath.workers.local import InlineBackend
 from swath.workers.outcome import Error, Outcome, Value
-from swath.workers.tickets import Name
+from swath.workers.tickets import Name, Received
 
 LATE = "late"
 """The tag of answers that came when nobody waited for them any more."""
 
-FRAGMENT, CALL, FLUSHED = object(), object(), object()
-"""Tags of fragments; of calls that somebody waits for; of filters that came too late, and are for the next time."""
+FRAGMENT, FILTERS = object(), object()
+"""Tags of fragments, and of what filters have seen."""
 
 MOST_LATE, MOST_EVENTS = 100, 10_000
-TIMEOUT_S = 300.0
-"""How long a call is waited for if nobody says."""
 
 Kind: TypeAlias = Literal["died", "hung", "replaced", "given up", "late", "discarded"]
 Outcomes: TypeAlias = dict[int, Outcome]
@@ -66,26 +61,24 @@ class Purpose:
     Attributes:
         tag: by which it is found.
         overdue: somebody has waited for it in vain; its worker is asked nothing before it has answered.
-        forgiven: a fragment whose error is not raised: another one's was while it was on its way.
         batch: of a fragment that is there: views of its arrays, good until the request is closed.
     """
 
     tag: Any
     overdue: bool = False
-    forgiven: bool = False
     batch: Any = None
 
 
 class RolloutGroup(WorkerGroup):
-    """The workers; none before `live_in` has said where.
+    """The workers, and what they were asked for.
 
     Args:
+        fleet: the workers.
+        channel: what is new for them.
         config: of the set; it says which losses are tolerated, and how many in a row are too many.
-        make_job: begins a life.
+        counters: of what the set hands out.
 
     Attributes:
-        config: as given.
-        counters: of what the set hands out.
         frames: env steps of fragments, by worker.
         fragments_lost: that were asked for and did not come.
         removed: ids of workers that were taken out.
@@ -96,21 +89,15 @@ class RolloutGroup(WorkerGroup):
 
     fleet: Fleet
 
-    def __init__(self, config: AlgorithmConfig, make_job: Callable[[Name], Job]) -> None:
-        self.config, self.counters = config, Counters()
-        self.frames, self.fragments_lost, self.removed = Counter[int](), 0, set[int]()
+    def __init__(self, fleet: Fleet, channel: Channel, config: AlgorithmConfig, counters: Counters) -> None:
+        super().__init__(fleet, channel)
+        fleet.listener = self._note_news
+        self._counters, self._most_in_a_row = counters, config.num_consecutive_env_runner_failures_tolerance
         self.tolerates = config.restart_failed_env_runners or config.ignore_env_runner_failures
+        self.frames, self.fragments_lost, self.removed = Counter[int](), 0, set[int]()
         self.events, self.unreported = deque[Event](maxlen=MOST_EVENTS), list[int]()
         self._in_a_row, self._to_raise = list[BaseException](), dict[Name, BaseException]()
-        self._versions, self._make_job = dict[Name, int](), make_job
-        super().__init__(self.live_in(InlineBackend(), 0, Survival()), self.channel)
-
-    def live_in(self, backend: Backend, begun: int, survival: Survival) -> Fleet:
-        """Have workers live there from now on; so many are begun at once, and not waited for."""
-        self._backend, self.channel = backend, Channel(backend.share)
-        self.fleet = Fleet(backend, self._make_job, begun, survival, first=1)
-        self.fleet.listener = self._note_news
-        return self.fleet
+        self._versions = dict[Name, int]()
 
     def ids(self) -> list[int]:
         """Of all workers that live or are coming back."""
@@ -132,7 +119,7 @@ class RolloutGroup(WorkerGroup):
 
     def tagged(self, tags: Collection[Any] | None = None) -> list[Request]:
         """What is out under these tags, in the order in which it was asked for; None: all that users give."""
-        own = (FRAGMENT, CALL, FLUSHED, LATE)
+        own = (FRAGMENT, FILTERS, LATE)
         return [one for one in self.wanted() if (one.asked.tag not in own if tags is None else one.asked.tag in tags)]
 
     def unanswered(self, tags: Collection[Any] | None = None) -> list[Request]:
@@ -145,7 +132,7 @@ class RolloutGroup(WorkerGroup):
         timeout: float,
         *,
         meanwhile: Callable[[], Outcomes] = dict,
-        tag: Any = LATE,
+        keeps_late: bool = False,
         all_losses: bool = False,
     ) -> Outcomes:
         """What comes of each call, by id.
@@ -154,30 +141,28 @@ class RolloutGroup(WorkerGroup):
             calls: method and arguments by id; workers that are not free are waited for.
             timeout: seconds; 0: ask, and wait for nobody.
             meanwhile: what is done here.
-            tag: under which late answers are kept.
+            keeps_late: the last 100 answers that come too late are kept under the tag `LATE`.
             all_losses: those that are tolerated are among the outcomes, too.
         """
         asked = dict[int, Request]()
 
         def is_over() -> bool:
             for worker in [each for each in calls if each not in asked and self.is_free(each)]:
-                asked[worker] = self.request(worker, *calls[worker], asked=Purpose(CALL))
+                asked[worker] = self.request(worker, *calls[worker], asked=Purpose(LATE))
             return all(asked[each].ticket.done if each in asked else self.is_gone(each) for each in calls)
 
         try:
             is_over()
             outcomes = meanwhile()
             self.wait_until(is_over, timeout)
-        except BaseException:
-            for request in asked.values():
+            for worker in sorted(calls) if timeout else ():
+                outcome = self._outcome_in_time(worker, asked.get(worker), timeout)
+                if all_losses or not self.is_tolerated(outcome):
+                    outcomes[worker] = outcome
+            return outcomes
+        finally:
+            for request in self.tagged([LATE])[:-MOST_LATE] if keeps_late else asked.values():
                 self.cancel(request)
-            raise
-        for worker in sorted(calls) if timeout else ():
-            outcome = self._outcome_in_time(worker, asked.get(worker), timeout)
-            if all_losses or not self.is_tolerated(outcome):
-                outcomes[worker] = outcome
-        self._keep([one for one in asked.values() if not one.closed], tag)
-        return outcomes
 
     def update(self, workers: Iterable[int], timeout: float) -> None:
         """Have these take what is new, and wait for it.
@@ -186,23 +171,23 @@ class RolloutGroup(WorkerGroup):
             WorkerLate: some have not; they do before their next fragment.
             Exception: what one of them raised.
         """
-        outcomes = self.ask_each(dict.fromkeys(workers, ("update",)), timeout, tag=None)
+        outcomes = self.ask_each(dict.fromkeys(workers, ("update",)), timeout)
         errors = [one.exception for one in outcomes.values() if isinstance(one, Error)]
-        late = [one for one in errors if isinstance(one, WorkerLate) and one.workers[0] in self.fleet.up]
-        if late:
-            who = tuple(one.workers[0] for one in late)
-            why = f"workers {list(who)} have not applied version {self.channel.version} within {timeout:g} s"
-            raise WorkerLate(f"{why}; they do before their next fragment", workers=who, deadline=timeout)
+        if late := tuple(one.workers[0] for one in errors if isinstance(one, WorkerLate)):
+            why = f"workers {list(late)} have not applied version {self.channel.version} within {timeout:g} s"
+            raise WorkerLate(f"{why}; they do before their next fragment", workers=late, deadline=timeout)
         for error in errors:
             raise error
 
     def outcome(self, request: Request) -> Outcome:
         """What has come of a request that is answered; it is closed, unless there is a fragment."""
         try:
-            if not self.settle(request):
-                return Error(self._seen(request.name, request.ticket.error))
-        except Exception as error:  # noqa: BLE001  the caller gets it
-            return Error(error)
+            self.settle(request)
+            error = request.ticket.error  # that of a lost worker: what user code raised was raised
+        except Exception as raised:  # noqa: BLE001  the caller gets it
+            error = raised
+        if error is not None:
+            return Error(self.seen(request.name, error))
         if request.asked.tag is FRAGMENT:
             return Value(None)
         self.close(request)
@@ -216,7 +201,7 @@ class RolloutGroup(WorkerGroup):
         """
         self._in_a_row.clear()
         answer = request.reply
-        if request.asked.tag is FRAGMENT:
+        if isinstance(answer, Received):
             request.asked.batch, answer = answer.open(), answer.head
             self.frames[request.worker] += request.asked.batch.env_steps()
         self._versions[request.name] = answer.version
@@ -229,32 +214,23 @@ class RolloutGroup(WorkerGroup):
                 request.asked.overdue = True
                 self.note(request.name, "late", f"{request.ticket.method}() is not waited for any more")
 
-    def poll(self, requests: Sequence[Request]) -> None:
-        """Take note of what is there, without waiting."""
-        self._backend.wait([one.ticket for one in requests], 0.0)
-        self.sweep()
-        self.fleet.look()
-
     def wait_until(self, is_over: Callable[[], bool], timeout: float) -> None:
         """Wait until this is so, or the time is over; it is asked again whenever something has happened.
 
         Raises:
             FleetFailed: too few are left, or too many died in a row.
         """
-        began = time.monotonic()
+        began, left = time.monotonic(), timeout
         try:
             while True:
-                before = {
-                    one for one in self.out if one.ticket.done
-                }  # taken first: what comes from here on ends the wait
-                if is_over() or (left := began + timeout - time.monotonic()) <= 0:
+                done = {one for one in self.out if one.ticket.done}  # taken first: what comes later ends the wait
+                if is_over() or left < 0:
                     return
-                requests = [one for one in self.out if one not in before]
-                if not any(one.ticket.done for one in requests):
-                    self.wait(requests, lambda: False, self.news, left)
-                self._require_few()
+                self.wait([one for one in self.out if one not in done], lambda: False, self.news, left)
+                self.require_few()
+                left = began + timeout - time.monotonic()
         finally:
-            self.counters.seconds_waiting += time.monotonic() - began
+            self._counters.seconds_waiting += time.monotonic() - began
 
     def note(self, name: Name, kind: Kind, text: str) -> None:
         """It happened just now to this life of a worker."""
@@ -263,6 +239,36 @@ class RolloutGroup(WorkerGroup):
     def is_tolerated(self, outcome: Outcome) -> bool:
         """Whether it is the loss of a worker, and not to be raised."""
         return self.tolerates and isinstance(outcome, Error) and isinstance(outcome.exception, WorkerLost)
+
+    def require_few(self) -> None:
+        """Raise `FleetFailed` if too many died in a row."""
+        causes, most = tuple(self._in_a_row), self._most_in_a_row
+        if len(causes) > most:
+            why = f"more than num_consecutive_env_runner_failures_tolerance={most}; the last: {causes[-1]}"
+            raise FleetFailed(f"{len(causes)} workers died in a row, {why}", causes=causes)
+
+    def require_unharmed(self) -> None:
+        """Raise a loss that is not tolerated, once.
+
+        Raises:
+            FleetFailed: too few are left, or too many died in a row.
+            WorkerLate: a worker was ended because it took too long.
+            WorkerLost: a worker died.
+        """
+        self.require_enough()
+        self.require_few()
+        for name, cause in [*self._to_raise.items()]:
+            raise self.seen(name, cause)
+
+    def seen(self, name: Name, error: BaseException) -> BaseException:
+        """What a caller is to see of an error; a loss is not raised again."""
+        if isinstance(error, WorkerLost):
+            self._to_raise.pop(name, None)
+            if name in self.fleet.late:
+                limits = self.fleet.survival
+                why = f"{described(name)} was ended: a request took longer than {limits.said('fragment_timeout_s')}"
+                return WorkerLate(why, workers=(name.worker,), deadline=limits.fragment_timeout_s)
+        return error
 
     def _outcome_in_time(self, worker: int, request: Request | None, timeout: float) -> Outcome:
         if request is not None and request.ticket.done:
@@ -274,13 +280,6 @@ class RolloutGroup(WorkerGroup):
             self.set_overdue([request])
             why = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
         return Error(WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
-
-    def _keep(self, requests: Collection[Request], tag: Any) -> None:
-        """Keep the answers to these, the last 100, for whoever asks for them under the tag; of None keep none."""
-        for request in requests:
-            request.asked.tag = tag
-        for forgotten in requests if tag is None else self.tagged([tag])[:-MOST_LATE]:
-            self.cancel(forgotten)
 
     def _note_news(self, news: News, name: Name, cause: BaseException | None) -> None:
         """Note what became of a life of a worker."""
@@ -294,19 +293,3 @@ class RolloutGroup(WorkerGroup):
         elif name.life:
             self.note(name, "replaced", f"life {name.life} of worker {name.worker} is up")
             self.unreported.append(name.worker)
-
-    def _require_few(self) -> None:
-        """Raise `FleetFailed` if too many died in a row."""
-        causes, most = tuple(self._in_a_row), self.config.num_consecutive_env_runner_failures_tolerance
-        if len(causes) > most:
-            why = f"more than num_consecutive_env_runner_failures_tolerance={most}; the last: {causes[-1]}"
-            raise FleetFailed(f"{len(causes)} workers died in a row, {why}", causes=causes)
-
-    def _seen(self, name: Name, error: BaseException | None) -> BaseException:
-        """What a caller is to see of a loss, which is not raised again."""
-        self._to_raise.pop(name, None)
-        if name in self.fleet.late:
-            limits = self.fleet.survival
-            why = f"{described(name)} was ended: a request took longer than {limits.said('fragment_timeout_s')}"
-            return WorkerLate(why, workers=(name.worker,), deadline=limits.fragment_timeout_s)
-        return WorkerLost(f"worker {name.worker} was lost", worker=name.worker) if error is None else error

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import methodcaller
 from typing import Any, TypeAlias
 
@@ -22,10 +22,10 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import copies_of
 from swath.rollout_workers.nests import holds_objects, leaves
 from swath.rollout_workers.worker_set.actor import FILTER
-from swath.rollout_workers.worker_set.calls import seconds_to_wait
-from swath.rollout_workers.worker_set.group import FLUSHED, FRAGMENT, Purpose
-from swath.rollout_workers.worker_set.workers import Workers
-from swath.workers.outcome import Error, Value
+from swath.rollout_workers.worker_set.calls import Calls
+from swath.rollout_workers.worker_set.group import FILTERS, FRAGMENT, Purpose
+from swath.rollout_workers.worker_set.workers import seconds_to_wait
+from swath.workers.outcome import Error
 
 Batch: TypeAlias = SampleBatch | MultiAgentBatch
 
@@ -33,15 +33,10 @@ FILTERS_S = 10.0
 """How long each round of a synchronisation of filters is waited for if nobody says."""
 
 
-class Sampling:
-    """Batches out, weights and filters in.
+class Sampling(Calls):
+    """Batches out, weights and filters in."""
 
-    Attributes:
-        kept_batches: that were collected when a later call of the same `sample` raised; part of the next.
-    """
-
-    _workers: Workers
-    kept_batches: list[Batch]
+    _forgiven = 0  # the last request that was made when something else was raised
 
     def sample(
         self,
@@ -71,16 +66,16 @@ class Sampling:
         if None not in (min_env_steps, min_agent_steps):
             raise ValueError("steps of envs and steps of agents are two ways to end; give one of them")
         least, steps_of = 0 if number is None else count(f"min_{kind}", number), methodcaller(kind)
-        group, batches = self._workers.open(), self.kept_batches
-        timeout = seconds_to_wait(timeout_seconds, group.config.sample_timeout_s)
-        group.require_workers()
+        timeout = seconds_to_wait(timeout_seconds, self.config.sample_timeout_s)
+        group, batches = self._open(), self.kept_batches
+        self._require_workers()
         missing = least - sum(map(steps_of, batches))
         if group.ids() and (missing > 0 or not least):
-            batches += _owned(group, _collected(group, max(0, missing), steps_of, timeout), concat)
+            batches += self._owned(self._collected(max(0, missing), steps_of, timeout), concat)
         while not group.ids() and (not batches or sum(map(steps_of, batches)) < least):
-            batches.append(group.local.sample())
+            batches.append(self._local.sample())
         self.kept_batches = []
-        group.counters.deliver(sum(batch.env_steps() for batch in batches))
+        self._counters.deliver(sum(batch.env_steps() for batch in batches))
         if not concat:
             return batches
         return batches[0] if len(batches) == 1 else concat_samples(batches)
@@ -119,26 +114,25 @@ class Sampling:
         timeout = seconds_to_wait(timeout_seconds)
         if inference_only:
             warn_of_no_effect("inference_only", "post-processing needs all weights")
-        group = self._workers.open()
-        sources = (from_worker, from_worker_or_learner_group, group.local)
-        source = next((each for each in sources if each is not None), None)
+        group, local = self._open(), self._local
+        source = next((each for each in (from_worker, from_worker_or_learner_group, local) if each is not None), None)
         if source is None:
             raise TypeError("there is no local worker to take weights from; give from_worker, with get_weights()")
         wanted = [policies] if isinstance(policies, str) else policies
         weights = source.get_weights() if wanted is None else source.get_weights(wanted)
-        addressed = None if to_worker_indices is None else group.addressed(to_worker_indices)
-        version = group.publish(weights, addressed, global_vars)
-        if group.local is not None and source is not group.local:
-            group.local.set_weights(weights, global_vars, version)
-        elif group.local is not None and global_vars is not None:
-            group.local.set_global_vars(global_vars)
+        addressed = None if to_worker_indices is None else self._addressed(to_worker_indices)
+        version = self._publish(weights, addressed, global_vars)
+        if local is not None and source is not local:
+            local.set_weights(weights, global_vars, version)
+        elif local is not None and global_vars is not None:
+            local.set_global_vars(global_vars)
         if timeout:
             group.update([each for each in group.fleet.up if addressed is None or each in addressed], timeout)
         return version
 
     def applied_versions(self) -> dict[int, int]:
         """The version of the weights that each remote worker is known to have, by id."""
-        return self._workers.open().known_versions()
+        return self._open().known_versions()
 
     def sync_filters(self, timeout_seconds: float | None = None) -> None:
         """Have all filters equal one that has seen what all workers saw.
@@ -155,16 +149,15 @@ class Sampling:
             Exception: what a worker raised, likewise.
         """
         timeout, failures = seconds_to_wait(timeout_seconds, FILTERS_S), list[BaseException]()
-        workers = self._workers
-        own = workers.seen if workers.local is None else workers.local.filters
-        if workers.config.use_worker_filter_stats:
+        own = self._seen if self._local is None else self._local.filters
+        if self.config.use_worker_filter_stats:
             theirs, failures = self.collect_filters(timeout)
             for policy_id, seen in [item for filters in theirs for item in filters.items()]:
                 if policy_id in own:
                     own[policy_id].apply_changes(seen)
-                elif workers.local is None:
+                elif self._local is None:
                     own[policy_id] = seen
-            for each in workers.seen.values():
+            for each in self._seen.values():
                 each.reset_buffer()
         self.send_filters(copies_of(own), timeout)
         for failure in failures:
@@ -181,12 +174,17 @@ class Sampling:
         Returns:
             Filters by policy id, and why there are none of some workers, unless their loss is tolerated.
         """
-        timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._workers.open()
-        flush = ("run", "get_filters", {"flush_after": True})
-        outcomes = group.ask_each(dict.fromkeys(group.fleet.up, flush), timeout, tag=FLUSHED)
-        late = [group.outcome(one) for one in group.tagged([FLUSHED]) if one.ticket.done]
-        seen = [each.value for each in (*late, *outcomes.values()) if isinstance(each, Value)]  # the older come first
-        return seen, [each.exception for each in outcomes.values() if isinstance(each, Error)]
+        timeout, flush = seconds_to_wait(timeout_seconds, FILTERS_S), {"flush_after": True}
+        replies = self.foreach_worker_async_fetch_ready("get_filters", tag=FILTERS, kwargs=flush, on_error="return")
+        replies += self.fetch_ready_async_reqs(tags=[FILTERS], timeout_seconds=timeout, on_error="return")
+        group = self._group
+        failures = [one.error for one in replies if one.error and not group.is_tolerated(Error(one.error))]
+        if late := group.unanswered([FILTERS]):
+            group.set_overdue(late)
+            who = tuple(one.worker for one in late)
+            why = f"workers {list(who)} have not said within {timeout:g} s what their filters have seen"
+            failures.append(WorkerLate(f"{why}; it is taken in the next time", workers=who, deadline=timeout))
+        return [one.result for one in replies if one.error is None], failures
 
     def send_filters(self, filters: Mapping[str, Any], timeout_seconds: float | None = None) -> None:
         """Have remote workers take these over, if the config says so, and those that come later.
@@ -195,89 +193,98 @@ class Sampling:
             WorkerLate: some have not in time; they do before their next fragment.
             Exception: what a worker raised.
         """
-        timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._workers.open()
-        self._workers.share({f"{FILTER}{policy_id}": one for policy_id, one in filters.items()})
-        if timeout and self._workers.config.update_worker_filter_stats:
+        timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._open()
+        self._share({f"{FILTER}{policy_id}": one for policy_id, one in filters.items()})
+        if timeout and self.config.update_worker_filter_stats:
             group.update(group.fleet.up, timeout)
 
+    def _collected(self, least: int, steps_of: Callable[[Batch], int], timeout: float) -> list[Request]:
+        """Have workers sample until there is enough. What is out, or there before, or after an exception, counts.
 
-def _collected(group: Workers, least: int, steps_of: Callable[[Batch], int], timeout: float) -> list[Request]:
-    """Have workers sample until there is enough. What is out or there before, or after an exception, is part of it.
+        Args:
+            least: how many steps are enough; 0: one fragment per worker.
+            steps_of: counts those of a batch.
+            timeout: how long that may take, in seconds.
 
-    Args:
-        group: the workers.
-        least: how many steps are enough; 0: one fragment per worker.
-        steps_of: counts those of a batch.
-        timeout: how long that may take, in seconds.
+        Returns:
+            The fragments that are in time, in order; they are to be closed.
 
-    Returns:
-        The fragments that are in time, in order; they are to be closed.
+        Raises:
+            WorkerLate: none was in time.
+            WorkerLost: a worker was lost, and that is not tolerated.
+            Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
+        """
+        group, config, wanted = self._group, self.config, least or len(self._group.ids())
 
-    Raises:
-        WorkerLate: none was in time.
-        WorkerLost: a worker was lost, and that is not tolerated.
-        Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
-    """
-    shares, config = len(group.ids()), group.config
+        def share(one: Request) -> int:
+            if not least:
+                return 1
+            if one.reply is not None:
+                return steps_of(one.asked.batch)
+            return config.get_rollout_fragment_length(one.worker) * config.num_envs_per_env_runner
 
-    def is_enough(fragments: Iterable[Request]) -> bool:
-        if not least:
-            return len([*fragments]) >= shares
-        expected = [config.get_rollout_fragment_length(one.worker) for one in fragments if one.reply is None]
-        made = sum(steps_of(one.asked.batch) for one in fragments if one.reply is not None)
-        return made + sum(expected) * config.num_envs_per_env_runner >= least
+        def made() -> list[Request]:
+            return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
 
-    def made() -> list[Request]:
-        return [one for one in group.tagged([FRAGMENT]) if one.reply is not None]
+        def is_over() -> bool:
+            for request in [one for one in group.tagged([FRAGMENT]) if one.answered]:
+                self._open_fragment(request)
+            while sum(map(share, group.tagged([FRAGMENT]))) < wanted and self._ask_another():
+                pass
+            return sum(map(share, made())) >= wanted
 
-    def is_over() -> bool:
-        for request in [one for one in group.tagged([FRAGMENT]) if one.answered]:
-            _open(group, request)
-        while not is_enough(group.tagged([FRAGMENT])) and _ask(group):
-            pass
-        return is_enough(made())
+        group.wait_until(is_over, timeout)
+        fragments, missing = made(), group.unanswered([FRAGMENT])
+        if sum(map(share, fragments)) < wanted:
+            group.set_overdue(missing)
+        if not fragments:
+            late = tuple(sorted({one.worker for one in missing} or group.ids()))
+            why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
+            raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
+        return sorted(fragments, key=lambda one: (one.worker, one.number))
 
-    group.wait_until(is_over, timeout)
-    fragments, missing = made(), group.unanswered([FRAGMENT])
-    if not is_enough(fragments):
-        group.set_overdue(missing)
-    if not fragments:
-        late = tuple(sorted({one.worker for one in missing} or group.ids()))
-        why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
-        raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
-    return sorted(fragments, key=lambda one: (one.worker, one.number))
+    def _ask_another(self) -> bool:
+        """Ask who is free and has given least; whether there is one."""
+        group, fragments = self._group, self._group.tagged([FRAGMENT])
+        busy, given = {one.worker for one in fragments if one.reply is None}, Counter(one.worker for one in fragments)
+        free = [worker for worker in group.fleet.up if worker not in busy and group.is_free(worker)]
+        if free:
+            group.request(min(free, key=lambda each: (given[each], each)), "sample", asked=Purpose(FRAGMENT))
+        return bool(free)
 
+    def _open_fragment(self, request: Request) -> None:
+        """Open an answer; what is lost, or was asked for before something else was raised, is out no more.
 
-def _ask(group: Workers) -> bool:
-    """Ask who is free and has given least; whether there is one."""
-    fragments = group.tagged([FRAGMENT])
-    busy, given = {one.worker for one in fragments if one.reply is None}, Counter(one.worker for one in fragments)
-    free = [worker for worker in group.fleet.up if worker not in busy and group.is_free(worker)]
-    if free:
-        group.request(min(free, key=lambda each: (given[each], each)), "sample", asked=Purpose(FRAGMENT))
-    return bool(free)
+        Raises:
+            Exception: what the worker raised.
+        """
+        group = self._group
+        outcome = group.outcome(request)
+        if not isinstance(outcome, Error):
+            return
+        error = outcome.exception
+        is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
+        if is_lost:
+            group.fragments_lost += 1
+            group.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
+        is_borne = group.tolerates if is_lost else request.number <= self._forgiven
+        if not (is_borne or isinstance(error, PayloadLost)):
+            self._forgiven = self._forgiven if is_lost else group.last_number
+            raise error
+        group.note(request.name, "discarded", f"a fragment: {error}")
 
-
-def _open(group: Workers, request: Request) -> None:
-    """Open an answer; what is lost, or raised after something else was, is out no more.
-
-    Raises:
-        Exception: what the worker raised.
-    """
-    outcome = group.outcome(request)
-    if not isinstance(outcome, Error):
-        return
-    error = outcome.exception
-    is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
-    if is_lost:
-        group.fragments_lost += 1
-        group.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
-    is_borne = request.asked.forgiven or isinstance(error, PayloadLost) or (is_lost and group.tolerates)
-    if not is_borne:
-        for other in group.tagged([FRAGMENT]):
-            other.asked.forgiven = not is_lost
-        raise error
-    group.note(request.name, "discarded", f"a fragment: {error}")
+    def _owned(self, fragments: Sequence[Request], concat: bool) -> list[Batch]:
+        """The batches, joined if asked for; the caller's own. The fragments are closed."""
+        views: list[Batch] = [one.asked.batch for one in fragments]
+        try:
+            for part in [part for batch in views for part in batch.as_multi_agent().policy_batches.values()]:
+                for name, column in part.items():
+                    if any(holds_objects(leaf) for _, leaf in leaves(column)):  # which may hold arrays that are views
+                        part[name] = copy.deepcopy(column)
+            return [concat_samples(views)] if concat and len(views) > 1 else [batch.copy() for batch in views]
+        finally:
+            for request in fragments:
+                self._group.close(request)
 
 
 def synchronous_parallel_sample(
@@ -299,25 +306,3 @@ def synchronous_parallel_sample(
         ValueError: both limits were given.
     """
     return worker_set.sample(min_env_steps=max_env_steps, min_agent_steps=max_agent_steps, concat=concat)
-
-
-def _owned(group: Workers, fragments: Sequence[Request], concat: bool) -> list[Batch]:
-    """The batches, joined if asked for; the caller's own. The fragments are closed."""
-    views: list[Batch] = [one.asked.batch for one in fragments]
-    try:
-        for batch in views:
-            _own_objects(batch)
-        return [concat_samples(views)] if concat and len(views) > 1 else [batch.copy() for batch in views]
-    finally:
-        for request in fragments:
-            request.asked.batch = None
-            group.close(request)
-
-
-def _own_objects(batch: Batch) -> None:
-    """Copy objects, infos for instance, which may hold arrays that are views: joining copies references to them."""
-    parts: Iterable[SampleBatch] = batch.policy_batches.values() if isinstance(batch, MultiAgentBatch) else [batch]
-    for part in parts:
-        for name, column in part.items():
-            if any(holds_objects(leaf) for _, leaf in leaves(column)):
-                dict.__setitem__(part, name, copy.deepcopy(column))

@@ -1,29 +1,27 @@
-"""The set of workers as users see it: what it is built of, how it grows, shrinks and ends, what is known of it."""
+"""The set of workers as users see it, and what becomes of its policies.
+
+Workers          how they are begun and end, what they are to know, what is known of them
+  └─ Calls          functions that are called in them
+       └─ Sampling     batches out, weights and filters in
+            └─ WorkerSet  policies
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.group.stats import viewed
 from swath.nearest import with_options
-from swath.options import count, seconds
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.callbacks import callbacks_of
-from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
-from swath.rollout_workers.worker.worker import RolloutWorker
-from swath.rollout_workers.worker_set.actor import MAPPING, POLICY, TO_TRAIN, by_policy
-from swath.rollout_workers.worker_set.calls import Calls, seconds_to_wait
-from swath.rollout_workers.worker_set.group import Event
+from swath.rollout_workers.worker_set.actor import FILTER, MAPPING, POLICY, TO_TRAIN, WEIGHTS, by_policy, take_policies
 from swath.rollout_workers.worker_set.sampling import Sampling
-from swath.rollout_workers.worker_set.workers import SetOptions, Workers, either
+from swath.rollout_workers.worker_set.workers import TIMEOUT_S
 
 
-class WorkerSet(Sampling, Calls):
+class WorkerSet(Sampling):
     """Many rollout workers as one; those that die are replaced, and know then what the others know.
 
     ```python
@@ -59,120 +57,6 @@ class WorkerSet(Sampling, Calls):
         Exception: what building a worker raised. Nothing is left of the others then.
     """
 
-    worker_class: Callable[..., Any] | None = None
-    """What workers are; None: `RolloutWorker`."""
-
-    @with_options(SetOptions)
-    def __init__(self, options: SetOptions) -> None:
-        self._callbacks = callbacks_of(options.settings)
-        self.kept_episodes: list[RolloutMetrics] = []
-        self.kept_batches = []
-        self._workers = Workers(self.worker_class or RolloutWorker, options, self._report_returned)
-        if options.builds:
-            try:
-                self._workers.begin()
-            except BaseException:
-                self.stop(0.0)
-                raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def __repr__(self) -> str:
-        group = self._workers
-        local = "no local worker" if group.local is None else "a local worker"
-        remote = f"; {group.fleet!r}, version {group.channel.version}" if group.ids() else ""
-        return f"<{type(self).__name__}: {'stopped' if group.stopped else local + remote}>"
-
-    @property
-    def config(self) -> AlgorithmConfig:
-        """The settings by which workers are built, also those to come: to be read, not changed."""
-        return self._workers.config
-
-    def local_worker(self) -> Any:
-        """Worker 0, or None."""
-        return self._workers.local
-
-    def _use_local(self, worker: Any) -> None:
-        self._workers.local = worker
-
-    local_env_runner = property(local_worker)
-    _local_env_runner = property(local_worker, _use_local)
-
-    def worker_ids(self) -> list[int]:
-        """Ids of the remote workers that live or are coming back."""
-        return self._workers.ids()
-
-    def healthy_worker_ids(self) -> list[int]:
-        """Ids of the remote workers that can be called, as far as is known."""
-        return sorted(self._workers.open(losses=False).fleet.up)
-
-    def num_remote_workers(self) -> int:
-        """How many remote workers live or are coming back."""
-        return len(self.worker_ids())
-
-    def num_healthy_remote_workers(self) -> int:
-        """How many remote workers can be called, as far as is known."""
-        return len(self.healthy_worker_ids())
-
-    def num_healthy_workers(self) -> int:
-        """The same with the local worker."""
-        return self.num_healthy_remote_workers() + (self._workers.local is not None)
-
-    def num_remote_worker_restarts(self) -> int:
-        """How often a remote worker was replaced."""
-        return self._workers.fleet.restarts
-
-    def add_workers(self, n: int | None = None, validate: bool = False, *, num_workers: int | None = None) -> None:
-        """Add remote workers, and wait until they can be called.
-
-        Args:
-            n: how many.
-            validate: also wait until they have answered that they are healthy.
-            num_workers: another name of `n`.
-
-        Raises:
-            WorkerLate: some were not ready in time.
-            Exception: what building one raised. In both cases none is added.
-        """
-        number = count("n" if num_workers is None else "num_workers", either("n", n, "num_workers", num_workers))
-        before = set(self._workers.open().ids())
-        self._workers.grow(number)
-        if validate:
-            added = [worker for worker in self.worker_ids() if worker not in before]
-            self.foreach_worker("assert_healthy", local_worker=False, worker_ids=added)
-
-    def remove_workers(self, ids: Sequence[int]) -> None:
-        """End remote workers for good; what they have not delivered is lost.
-
-        Raises:
-            ValueError: there is no such worker.
-        """
-        workers = self._workers.open()
-        workers.shrink(workers.addressed(ids))
-
-    def reset(self, new_remote_workers: Sequence[Any]) -> None:
-        """Raise: a set builds its own workers."""
-        why = f"{len(new_remote_workers)} workers made elsewhere cannot be taken over: a set builds its own"
-        raise NotImplementedError(f"{why}; give WorkerSet an env_creator and num_workers, or call add_workers(n)")
-
-    def probe_unhealthy_workers(self, timeout_seconds: float | None = None) -> list[int]:
-        """The ids of workers that came back since the last call.
-
-        Nothing need be probed for them to come back; those on their way are waited for.
-
-        Args:
-            timeout_seconds: for how long; None: `config.env_runner_health_probe_timeout_s`.
-        """
-        timeout = seconds_to_wait(timeout_seconds, self.config.env_runner_health_probe_timeout_s)
-        self._workers.wait_for(self._workers.open().ids(), timeout)
-        self._workers.open()
-        returned, self._workers.returned = self._workers.returned, []
-        return sorted(set(returned))
-
     @with_options(NewPolicy)
     def add_policy(self, new: NewPolicy) -> None:  # noqa: D417  its fields are the arguments
         """Add a policy to all workers, and to those that come later: all of it, or nothing.
@@ -194,19 +78,20 @@ class WorkerSet(Sampling, Calls):
             ValueError: not exactly one of class and policy; a `module_spec`.
             Exception: what building it raised, in the first worker by id; then no worker has it.
         """
-        workers, policy_id = self._workers, new.policy_id
-        if policy_id in (known := workers.policy_ids()):
-            raise KeyError(f"policy_id={policy_id!r} is taken; there are {sorted(known)}")
+        key = f"{POLICY}{new.policy_id}"
+        if new.policy_id in (known := self._policy_ids()):
+            raise KeyError(f"policy_id={new.policy_id!r} is taken; there are {sorted(known)}")
         alone = replace(new, policy_mapping_fn=None, policies_to_train=None)
-        if workers.local is not None:
-            workers.local.add_policy(**vars(alone))
+        if self._local is not None:
+            self._local.add_policy(**vars(alone))
         try:
-            workers.change({f"{POLICY}{policy_id}": vars(alone.for_others())})
+            self._share({key: vars(alone.for_others())})
+            self._update_free()
             self._arrange(new.policy_mapping_fn, new.policies_to_train)
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
         except Exception:
-            self._arrange(None, None, **{f"{POLICY}{policy_id}": {}})
+            self._arrange(None, None, **{key: {}})
             raise
 
     def remove_policy(
@@ -226,7 +111,7 @@ class WorkerSet(Sampling, Calls):
         Raises:
             ValueError: there is no such policy.
         """
-        if policy_id not in (known := self._workers.policy_ids()):
+        if policy_id not in (known := self._policy_ids()):
             raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(known)}")
         self._arrange(policy_mapping_fn, policies_to_train, **{f"{POLICY}{policy_id}": {}})
 
@@ -253,72 +138,36 @@ class WorkerSet(Sampling, Calls):
 
     def is_policy_to_train(self, policy_id: str, batch: Any = None) -> bool:
         """Whether a policy learns."""
-        return policy_id in self._workers.ask_first("get_policies_to_train", batch=batch)
+        return policy_id in self._ask_first("get_policies_to_train", batch=batch)
+
+    def _policy_ids(self) -> set[str]:
+        """Of the policies that all workers have."""
+        self._open()
+        if self._local is not None:
+            return set(self._local.policy_map)
+        return {pid for pid, how in {**self.config.policies, **by_policy(self._shared, POLICY)}.items() if how}
 
     def _arrange(self, mapping: Any, to_train: Any, **removed: Any) -> None:
         """Set who acts for whom and who learns, where it is not None, and remove policies: `POLICY{id}={}`."""
         check_arrangement(mapping, to_train)
+        told = {key: value for key, value in ((MAPPING, mapping), (TO_TRAIN, to_train)) if value is not None}
+        changes = {**removed, **told}
+        if not changes:
+            return
+        self._open()
+        self._share(changes)
+        for policy_id in by_policy(removed, POLICY):
+            self._seen.pop(policy_id, None)
+            self._shared.pop(f"{FILTER}{policy_id}", None)
+            self._group.channel.withdraw([f"{WEIGHTS}{policy_id}", f"{FILTER}{policy_id}"])
+        if self._local is not None:
+            take_policies(self._local, changes)
+        self._update_free()
 
-        def here(local: Any) -> None:
-            for policy_id in by_policy(removed, POLICY):
-                local.remove_policy(policy_id=policy_id)
-            local.set_policy_mapping_fn(mapping)
-            if to_train is not None:
-                local.set_is_policy_to_train(to_train)
-
-        said = {key: value for key, value in ((MAPPING, mapping), (TO_TRAIN, to_train)) if value is not None}
-        if removed or said:
-            self._workers.change({**removed, **said}, here)
-
-    def get_spaces(self) -> dict[str, Any]:
-        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
-        spaces: dict[str, Any] = self._workers.ask_first("get_spaces")
-        return spaces
-
-    def events(self) -> list[Event]:
-        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
-        if not self._workers.stopped:
-            self._workers.open(losses=False)
-        events = self._workers.events
-        return [events.popleft() for _ in range(len(events))]
-
-    def stats(self, workers: str = "aggregate") -> dict[str, Any]:
-        """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
-
-        Any thread may call it, also after `stop`. What has become of workers is known as of the last call of another
-        method. Frames are env steps that `sample` has handed out.
-
-        Args:
-            workers: `"aggregate"`, `"per_worker"` or `"both"`.
-
-        Raises:
-            ValueError: another view.
-        """
-        return viewed(workers, *self._workers.stats())
-
-    def stop(self, timeout_s: float = 10.0) -> None:
-        """Ask the workers to close their envs, then end them, however that goes; twice is fine.
-
-        Args:
-            timeout_s: how long they are waited for.
-
-        Raises:
-            ValueError: that is no number of seconds; nothing is stopped.
-        """
-        self._workers.stop(seconds("timeout_s", timeout_s))
-
-    def _report_returned(self, worker_ids: list[int]) -> None:
-        evaluation = self.config.in_evaluation
-        self._callbacks.on_workers_recreated(worker_set=self, worker_ids=worker_ids, is_evaluation=evaluation)
-        self._callbacks.on_env_runners_recreated(worker_set=self, worker_ids=worker_ids, is_evaluation=evaluation)
-
-    env_runner_ids = worker_ids
-    healthy_env_runner_ids = healthy_worker_ids
-    num_remote_env_runners = num_remote_workers
-    num_healthy_remote_env_runners = num_healthy_remote_workers
-    num_healthy_env_runners = num_healthy_workers
-    num_remote_env_runner_restarts = num_remote_worker_restarts
-    probe_unhealthy_env_runners = probe_unhealthy_workers
+    def _update_free(self) -> None:
+        """Have workers that are free take what is new; others do before they do anything else."""
+        group = self._group
+        group.update([worker for worker in group.fleet.up if group.is_free(worker)], TIMEOUT_S)
 
 
 EnvRunnerGroup = WorkerSet

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal, Self
 
 from swath.errors import Closed, PlacementFailed, WorkerLate, warn
-from swath.options import Restarts, Survival, one_of
+from swath.group.stats import Counters, viewed
+from swath.options import Restarts, Survival, count, one_of, seconds
+from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.envs import creator_of
+from swath.rollout_workers.metrics import RolloutMetrics
+from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set import actor
-from swath.rollout_workers.worker_set.actor import FILTER, GLOBAL_VARS, POLICY, WEIGHTS, build_worker, by_policy
-from swath.rollout_workers.worker_set.group import TIMEOUT_S, RolloutGroup
-from swath.workers.base import Job
+from swath.rollout_workers.worker_set.actor import FILTER, GLOBAL_VARS, WEIGHTS, build_worker
+from swath.rollout_workers.worker_set.group import Event, RolloutGroup
+from swath.weights.channel import Channel
+from swath.workers.base import Backend, Job
 from swath.workers.create import backend
+from swath.workers.fleet import Fleet
+from swath.workers.local import InlineBackend
 from swath.workers.outcome import Error
 from swath.workers.tickets import Name
+
+TIMEOUT_S = 300.0
+"""How long a call is waited for if nobody says."""
 
 LONGEST_DELAY_S = 30.0
 SURVIVAL = {"fragment_timeout_s": "env_runner_hang_timeout_s", "placement_timeout_s": "env_runner_restore_timeout_s"}
@@ -29,134 +38,243 @@ PRELOAD = ("worker_set.actor", "worker.worker", "policies.ppo")
 """What most workers need, of this package."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SetOptions:
-    """What `WorkerSet` takes; what each means stands there.
+def seconds_to_wait(timeout_seconds: float | None, otherwise: float = TIMEOUT_S) -> float:
+    """How long a caller waits; None: as `otherwise`.
 
     Raises:
-        ValueError: there is nothing to make envs with, no such backend, or two names of one thing differ.
+        ValueError: it is no number of seconds.
     """
-
-    env_creator: Callable[..., Any] | None = None
-    validate_env: Callable[..., Any] | None = None
-    default_policy_class: type | None = None
-    config: AlgorithmConfig | Mapping[str, Any] | None = None
-    num_workers: int | None = None
-    backend: str | None = None
-    local_worker: bool = True
-    logdir: str | None = None
-    num_env_runners: int | None = None
-    local_env_runner: bool | None = None
-    _setup: bool = True
-
-    def __post_init__(self) -> None:
-        if self.backend is not None:
-            one_of("backend", self.backend, Literal["ray", "process", "inline"])
-        if self.creator is None and self._setup:
-            raise ValueError("nothing to make envs with: give env_creator, or a config with environment(env=…)")
-
-    @cached_property
-    def settings(self) -> AlgorithmConfig:
-        """The set's own config."""
-        own = AlgorithmConfig.of(self.config)
-        number = either("num_workers", self.num_workers, "num_env_runners", self.num_env_runners)
-        own.env_runners(num_env_runners=own.num_env_runners if number is None else number).validate()
-        return own
-
-    @property
-    def builds(self) -> bool:
-        """Whether workers are built at once."""
-        return self._setup
-
-    @property
-    def creator(self) -> Callable[..., Any] | None:
-        """What makes envs."""
-        return self.env_creator or (None if self.settings.env is None else creator_of(self.settings.env))
+    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
 
 
-def either(name: str, value: Any, other: str, also: Any) -> Any:
-    """What is given by either of two names.
-
-    Raises:
-        ValueError: two values.
-    """
-    if None not in (value, also) and value != also:
-        raise ValueError(f"{name}={value!r} and {other}={also!r} are two names of one thing; give one of them")
-    return also if value is None else value
-
-
-class Workers(RolloutGroup):
-    """The workers of one set, and what those that come later begin with.
-
-    Args:
-        kind: what a worker is.
-        options: of the set.
-        report: called with the ids of workers that came back.
+class Workers:
+    """The workers of a set; see `WorkerSet` for the arguments.
 
     Attributes:
-        local: worker 0, or None.
-        shared: what all workers are to know besides weights, by the keys of `actor.py`: the changes that a worker is
-            brought up to when it begins.
-        seen: filters of what all workers have seen, by policy id, where there is no local worker.
-        returned: ids of workers that came back since `probe_unhealthy_workers` was called.
-        stopped: nothing lives any more.
+        config: the settings by which workers are built, also those to come: to be read, not changed.
+        kept_episodes: metrics that were collected when another worker raised; part of those that are collected next.
+        kept_batches: that were collected when a later call of the same `sample` raised; part of the next.
     """
 
-    def __init__(self, kind: actor.WorkerMaker, options: SetOptions, report: Callable[[list[int]], None]) -> None:
-        config = options.settings
-        super().__init__(config, self._job)
-        made_of = {"env_creator": options.creator, "validate_env": options.validate_env, "config": config}
-        self._make = partial(kind, **made_of, default_policy_class=options.default_policy_class)
-        self.local: Any = None
-        self.shared, self.seen, self.returned = dict[str, Any](), dict[str, Any](), list[int]()
-        self._place, self._logdir, self._report = options.backend, options.logdir, report
-        self._number, self._version, self.stopped, self._is_placed = config.num_env_runners, 0, False, False
-        wanted = options.local_worker if options.local_env_runner is None else options.local_env_runner
-        self._wants_local = wanted or not self._number
+    worker_class: Callable[..., Any] | None = None
+    """What workers are; None: `RolloutWorker`."""
 
-    def begin(self) -> None:
-        """Build all; what one of them raised is raised."""
-        number, config = self._number, self.config
-        has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
-        if self._wants_local and has_env:
-            self.local = build_worker(self._make, self._logdir, 0, 0, number)
-        if number:
-            self.grow(number, waits=config.validate_env_runners_after_construction)
-        self.counters.seconds_waiting = 0.0
-        self.counters.start_clock()
+    def __init__(
+        self,
+        *,
+        env_creator: Callable[..., Any] | None = None,
+        validate_env: Callable[..., Any] | None = None,
+        default_policy_class: type | None = None,
+        config: AlgorithmConfig | Mapping[str, Any] | None = None,
+        num_workers: int | None = None,
+        backend: str | None = None,
+        local_worker: bool = True,
+        logdir: str | None = None,
+        num_env_runners: int | None = None,
+        local_env_runner: bool | None = None,
+        _setup: bool = True,
+    ) -> None:
+        self.config = own = AlgorithmConfig.of(config)
+        number = _either("num_workers", num_workers, "num_env_runners", num_env_runners)
+        own.env_runners(num_env_runners=own.num_env_runners if number is None else number).validate()
+        if backend is not None:
+            one_of("backend", backend, Literal["ray", "process", "inline"])
+        creator = env_creator or (None if own.env is None else creator_of(own.env))
+        if creator is None and _setup:
+            raise ValueError("nothing to make envs with: give env_creator, or a config with environment(env=…)")
+        made_of: dict[str, Any] = {"env_creator": creator, "validate_env": validate_env, "config": own}
+        self._make = partial(self.worker_class or RolloutWorker, **made_of, default_policy_class=default_policy_class)
+        self._callbacks, self._logdir, self._place = callbacks_of(own), logdir, backend
+        self._wants_local = (local_worker if local_env_runner is None else local_env_runner) or not own.num_env_runners
+        self._local: Any = None
+        self._shared = dict[str, Any]()  # what later workers are brought up to, besides weights
+        self._seen = dict[str, Any]()  # filters of what all workers have seen, where there is no local worker
+        self._returned, self.kept_episodes, self.kept_batches = list[int](), list[RolloutMetrics](), list[Any]()
+        self._version, self._stopped, self._counters = 0, False, Counters()
+        self._group = self._group_in(InlineBackend(), 0, Survival())
+        if _setup:
+            try:
+                self._begin()
+            except BaseException:
+                self.stop(0.0)
+                raise
 
-    def grow(self, n: int, *, waits: bool = True) -> None:
-        """Bring up more remote workers, and wait for them unless told otherwise.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        group = self._group
+        local = "no local worker" if self._local is None else "a local worker"
+        remote = f"; {group.fleet!r}, version {group.channel.version}" if group.ids() else ""
+        return f"<{type(self).__name__}: {'stopped' if self._stopped else local + remote}>"
+
+    def local_worker(self) -> Any:
+        """Worker 0, or None."""
+        return self._local
+
+    def _use_local(self, worker: Any) -> None:
+        self._local = worker
+
+    local_env_runner = property(local_worker)
+    _local_env_runner = property(local_worker, _use_local)
+
+    def worker_ids(self) -> list[int]:
+        """Ids of the remote workers that live or are coming back."""
+        return self._group.ids()
+
+    def healthy_worker_ids(self) -> list[int]:
+        """Ids of the remote workers that can be called, as far as is known."""
+        return sorted(self._open(losses=False).fleet.up)
+
+    def num_remote_workers(self) -> int:
+        """How many remote workers live or are coming back."""
+        return len(self.worker_ids())
+
+    def num_healthy_remote_workers(self) -> int:
+        """How many remote workers can be called, as far as is known."""
+        return len(self.healthy_worker_ids())
+
+    def num_healthy_workers(self) -> int:
+        """The same with the local worker."""
+        return self.num_healthy_remote_workers() + (self._local is not None)
+
+    def num_remote_worker_restarts(self) -> int:
+        """How often a remote worker was replaced."""
+        return self._group.fleet.restarts
+
+    def add_workers(self, n: int | None = None, validate: bool = False, *, num_workers: int | None = None) -> None:
+        """Add remote workers, and wait until they can be called.
+
+        Args:
+            n: how many.
+            validate: also wait until they have answered that they are healthy.
+            num_workers: another name of `n`.
 
         Raises:
             WorkerLate: some were not ready in time.
             Exception: what building one raised. In both cases none is added.
         """
-        self._number, are_first = len(self.ids()) + n, not self.fleet.standings()
-        if not self._is_placed:
-            self._settle(0 if waits else n)
+        number = count("n" if num_workers is None else "num_workers", _either("n", n, "num_workers", num_workers))
+        before = self._open().ids()
+        self._grow(number)
+        for worker in self.worker_ids() if validate else ():
+            if worker not in before:
+                self._ask(worker, "assert_healthy", {})
+
+    def remove_workers(self, ids: Sequence[int]) -> None:
+        """End remote workers for good; what they have not delivered is lost.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        group = self._open()
+        for worker in self._addressed(ids):
+            group.removed.add(worker)
+            group.fleet.retire(worker)
+            group.channel.left(worker)
+            for request in [one for one in group.out if one.worker == worker and one.reply is None]:
+                group.close(request)
+        self._share_number()
+
+    def reset(self, new_remote_workers: Sequence[Any]) -> None:
+        """Raise: a set builds its own workers."""
+        why = f"{len(new_remote_workers)} workers made elsewhere cannot be taken over: a set builds its own"
+        raise NotImplementedError(f"{why}; give WorkerSet an env_creator and num_workers, or call add_workers(n)")
+
+    def probe_unhealthy_workers(self, timeout_seconds: float | None = None) -> list[int]:
+        """The ids of workers that came back since the last call.
+
+        Nothing need be probed for them to come back; those on their way are waited for.
+
+        Args:
+            timeout_seconds: for how long; None: `config.env_runner_health_probe_timeout_s`.
+        """
+        timeout = seconds_to_wait(timeout_seconds, self.config.env_runner_health_probe_timeout_s)
+        self._wait_for(self._open().ids(), timeout)
+        self._open()
+        returned, self._returned = self._returned, []
+        return sorted(set(returned))
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
+        spaces: dict[str, Any] = self._ask_first("get_spaces")
+        return spaces
+
+    def events(self) -> list[Event]:
+        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
+        if not self._stopped:
+            self._open(losses=False)
+        events = self._group.events
+        return [events.popleft() for _ in range(len(events))]
+
+    def stats(self, workers: str = "aggregate") -> dict[str, Any]:
+        """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
+
+        Any thread may call it, also after `stop`. What has become of workers is known as of the last call of another
+        method. Frames are env steps that `sample` has handed out.
+
+        Args:
+            workers: `"aggregate"`, `"per_worker"` or `"both"`.
+
+        Raises:
+            ValueError: another view.
+        """
+        group = self._group
+        standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
+        newest = group.channel.version if standings else getattr(self._local, "policy_version", 0)
+        facts = {name: getattr(self._counters, name) for name in COUNTED} | {"policy_version": newest}
+        of_workers: dict[str, Any] = {}
+        for worker, standing in standings.items():
+            version = group.version_of(Name(worker, standing.life))
+            own = {"frames": group.frames[worker], "life": standing.life, "policy_version": version}
+            state = {"state": "closed" if self._stopped else standing.words, "staleness": max(0, newest - version)}
+            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in {**own, **state}.items()}
+        if standings:
+            oldest = min(group.known_versions().values(), default=0)
+            facts |= {
+                "policy_version_min": oldest,
+                "staleness": max(0, newest - oldest),
+                "workers": len(standings),
+                "workers_alive": 0 if self._stopped else len(group.fleet.up),
+                "restarts": group.fleet.restarts,
+                "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
+                "late": len(group.fleet.late),
+                "fragments_lost": group.fragments_lost,
+            }
+        return viewed(workers, facts, of_workers)
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Ask the workers to close their envs, then end them, however that goes; twice is fine.
+
+        Args:
+            timeout_s: how long they are waited for.
+
+        Raises:
+            ValueError: that is no number of seconds; nothing is stopped.
+        """
+        timeout = seconds("timeout_s", timeout_s)
+        if self._stopped:
+            return
+        self._stopped = True
         try:
-            self.fleet.add(n if waits else 0)
-        except PlacementFailed as failure:
-            deadline = self.fleet.survival.placement_timeout_s
-            raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
-        if are_first:
-            if self._wants_local and self.local is None:
-                self.local = build_worker(self._make, self._logdir, 0, 0, n, self.ask_first("get_spaces"))
-            self._share_beginning(waits=waits)
-        self._share_number()
+            for error in self._group.fleet.close(timeout):
+                warn(f"a worker raised when it was closed: {error!r}")
+        finally:
+            if self._local is not None:
+                self._local.stop()
 
-    def shrink(self, workers: Sequence[int]) -> None:
-        """End workers for good; what they have not answered is wanted no more."""
-        for worker in workers:
-            self.removed.add(worker)
-            self.fleet.retire(worker)
-            self.channel.left(worker)
-            for request in [one for one in self.out if one.worker == worker and one.reply is None]:
-                self.close(request)
-        self._share_number()
+    env_runner_ids = worker_ids
+    healthy_env_runner_ids = healthy_worker_ids
+    num_remote_env_runners = num_remote_workers
+    num_healthy_remote_env_runners = num_healthy_remote_workers
+    num_healthy_env_runners = num_healthy_workers
+    num_remote_env_runner_restarts = num_remote_worker_restarts
+    probe_unhealthy_env_runners = probe_unhealthy_workers
 
-    def open(self, *, losses: bool = True) -> Self:
+    def _open(self, *, losses: bool = True) -> RolloutGroup:
         """The remote workers, as they are now.
 
         Args:
@@ -167,152 +285,139 @@ class Workers(RolloutGroup):
             FleetFailed: too few are left, or too many died in a row.
             WorkerLost: one died, and that is not tolerated.
         """
-        if self.stopped:
+        if self._stopped:
             raise Closed("the set was stopped; build another WorkerSet")
-        self.fleet.look()
-        if self.unreported:
-            returned, self.unreported = sorted(self.unreported), []
-            self.returned += returned
-            self._report(returned)
+        group = self._group
+        group.fleet.look()
+        if group.unreported:
+            returned, group.unreported = sorted(group.unreported), []
+            self._returned += returned
+            evaluation = self.config.in_evaluation
+            for report in (self._callbacks.on_workers_recreated, self._callbacks.on_env_runners_recreated):
+                report(worker_set=self, worker_ids=returned, is_evaluation=evaluation)
         if losses:
-            self.require_enough()
-            self._require_few()
-            for name in list(self._to_raise):
-                raise self._seen(name, self._to_raise[name])
-        return self
+            group.require_unharmed()
+        return group
 
-    def addressed(self, worker_ids: Sequence[int] | None) -> list[int]:
+    def _addressed(self, worker_ids: Sequence[int] | None) -> list[int]:
         """Those of these ids that live or are coming back; None: all.
 
         Raises:
             ValueError: there is no such worker.
         """
-        known = self.ids()
-        there = {*self.fleet.standings()} - self.removed
+        known, there = self._group.ids(), {*self._group.fleet.standings()} - self._group.removed
         if unknown := [each for each in worker_ids or () if each not in there]:
             raise ValueError(f"worker_ids={worker_ids} has {unknown}, and the remote workers are {sorted(there)}")
         return known if worker_ids is None else [each for each in dict.fromkeys(worker_ids) if each in known]
 
-    def publish(
+    def _require_workers(self) -> None:
+        """Raise `ValueError` if there is no worker at all."""
+        if not self._group.ids() and self._local is None:
+            raise ValueError("this set has no worker; give num_workers or local_worker=True, or call add_workers(n)")
+
+    def _ask_first(self, method: str, **keywords: Any) -> Any:
+        """What a method gives in the local worker, or in the first remote one that can be called; see `_ask`."""
+        if self._local is not None:
+            return getattr(self._local, method)(**keywords)
+        self._require_workers()
+        return self._ask(min(self._group.fleet.up or self._group.ids()), method, keywords)
+
+    def _ask(self, worker: int, method: str, keywords: Mapping[str, Any]) -> Any:
+        """What a method gives in a remote worker.
+
+        Raises:
+            WorkerLate: it does not answer in time.
+            WorkerLost: it died.
+            Exception: what it raised.
+        """
+        call = {worker: ("run", method, keywords)}
+        (outcome,) = self._group.ask_each(call, self.config.env_runner_restore_timeout_s, all_losses=True).values()
+        if isinstance(outcome, Error):
+            raise outcome.exception
+        return outcome.value
+
+    def _wait_for(self, workers: Sequence[int], timeout: float) -> None:
+        """Wait until none of these is coming back any more, or the time is over."""
+        fleet = self._group.fleet
+
+        def are_settled() -> bool:
+            return not {fleet.standings()[each].phase for each in workers} & {"starting", "waiting"}
+
+        self._group.wait_until(are_settled, timeout)
+
+    def _publish(
         self,
         weights: Mapping[str, Any],
         workers: Sequence[int] | None = None,
         global_vars: Mapping[str, Any] | None = None,
     ) -> int:
         """Make weights the newest of all remote workers, or of some; the version, above all others."""
-        self._version = max(self._version, getattr(self.local, "policy_version", 0)) + 1
+        self._version = max(self._version, getattr(self._local, "policy_version", 0)) + 1
         shared = {policy_id: actor.SharedWeights(self._version, values) for policy_id, values in weights.items()}
         models: dict[str, Any] = {f"{WEIGHTS}{policy_id}": one for policy_id, one in shared.items()}
         if global_vars is not None:
-            models[GLOBAL_VARS] = self.shared[GLOBAL_VARS] = {**self.shared.get(GLOBAL_VARS, {}), **global_vars}
-        self.channel.publish(models, workers, self._version)
-        return self._version
+            models[GLOBAL_VARS] = self._shared[GLOBAL_VARS] = {**self._shared.get(GLOBAL_VARS, {}), **global_vars}
+        return self._group.channel.publish(models, workers, self._version)
 
-    def share(self, values: Mapping[str, Any]) -> None:
+    def _share(self, values: Mapping[str, Any]) -> None:
         """Have all workers take these with the next request to each, also those to come; no weights.
 
         Raises:
             TypeError: they cannot be pickled, where they have to be; nothing is taken.
         """
-        self.channel.publish(values, version=self.channel.version)
-        self.shared |= values
+        self._group.channel.publish(values, version=self._group.channel.version)
+        self._shared |= values
 
-    def change(self, values: Mapping[str, Any], here: Callable[[Any], None] | None = None) -> None:
-        """Share a change of policies: now with workers that are free, with others before they do anything else.
+    def _share_number(self) -> None:
+        """Have all workers, also those to come, count on as many remote workers as there are now."""
+        self.config.num_env_runners = number = len(self.worker_ids())
+        if self._local is not None:
+            self._local.num_workers = number
+        self._share({actor.NUM_WORKERS: number})
 
-        Args:
-            values: to be shared; what was shared of policies that are removed by it is sent to nobody any more.
-            here: makes the change in the local worker, once it is on its way.
+    def _begin(self) -> None:
+        """Build all; what one of them raised is raised."""
+        number, config = self.config.num_env_runners, self.config
+        has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
+        if self._wants_local and has_env:
+            self._local = build_worker(self._make, self._logdir, 0, 0, number)
+        if number:
+            self._grow(number, waits=config.validate_env_runners_after_construction)
+        self._counters.seconds_waiting = 0.0
+        self._counters.start_clock()
 
-        Raises:
-            TypeError: it cannot be pickled, where it has to be; nothing is changed.
-            Exception: what a worker raised.
-        """
-        self.open()
-        self.share(values)
-        for policy_id in [policy_id for policy_id, how in by_policy(values, POLICY).items() if not how]:
-            self.seen.pop(policy_id, None)
-            self.shared.pop(f"{FILTER}{policy_id}", None)
-            self.channel.withdraw([f"{WEIGHTS}{policy_id}", f"{FILTER}{policy_id}"])
-        if here is not None and self.local is not None:
-            here(self.local)
-        self.update([worker for worker in self.fleet.up if self.is_free(worker)], TIMEOUT_S)
-
-    def policy_ids(self) -> set[str]:
-        """Of the policies that all workers have."""
-        self.open()
-        if self.local is not None:
-            return set(self.local.policy_map)
-        return {pid for pid, how in {**self.config.policies, **by_policy(self.shared, POLICY)}.items() if how}
-
-    def ask_first(self, method: str, **keywords: Any) -> Any:
-        """What a method gives in the local worker, or in the first remote one that can be called.
+    def _grow(self, n: int, *, waits: bool = True) -> None:
+        """Bring up more remote workers, and wait for them unless told otherwise.
 
         Raises:
-            WorkerLate: none can, or it does not answer, in time.
-            Exception: what it raised.
+            WorkerLate: some were not ready in time.
+            Exception: what building one raised. In both cases none is added.
         """
-        if self.local is not None:
-            return getattr(self.local, method)(**keywords)
-        self.require_workers()
-        call = {min(self.fleet.up or self.ids()): ("run", method, keywords)}
-        (outcome,) = self.ask_each(call, self.config.env_runner_restore_timeout_s, all_losses=True).values()
-        if isinstance(outcome, Error):
-            raise outcome.exception
-        return outcome.value
-
-    def require_workers(self) -> None:
-        """Raise `ValueError` if there is no worker at all."""
-        if not self.ids() and self.local is None:
-            raise ValueError("this set has no worker; give num_workers or local_worker=True, or call add_workers(n)")
-
-    def wait_for(self, workers: Sequence[int], timeout: float) -> None:
-        """Wait until none of these is coming back any more, or the time is over."""
-
-        def are_settled() -> bool:
-            return not {self.fleet.standings()[each].phase for each in workers} & {"starting", "waiting"}
-
-        self.wait_until(are_settled, timeout)
-
-    def stats(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Numbers of all workers together, and by worker; any thread may ask."""
-        standings = {w: each for w, each in self.fleet.standings().items() if w not in self.removed}
-        newest = self.channel.version if standings else getattr(self.local, "policy_version", 0)
-        facts = {name: getattr(self.counters, name) for name in COUNTED} | {"policy_version": newest}
-        of_workers: dict[str, Any] = {}
-        for worker, standing in standings.items():
-            version = self.version_of(Name(worker, standing.life))
-            own = {"frames": self.frames[worker], "life": standing.life, "policy_version": version}
-            state = {"state": "closed" if self.stopped else standing.words, "staleness": max(0, newest - version)}
-            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in {**own, **state}.items()}
-        if standings:
-            oldest = min(self.known_versions().values(), default=0)
-            facts |= {
-                "policy_version_min": oldest,
-                "staleness": max(0, newest - oldest),
-                "workers": len(standings),
-                "workers_alive": 0 if self.stopped else len(self.fleet.up),
-                "restarts": self.fleet.restarts,
-                "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
-                "late": len(self.fleet.late),
-                "fragments_lost": self.fragments_lost,
-            }
-        return facts, of_workers
-
-    def stop(self, timeout: float) -> None:
-        """End all; twice is fine."""
-        if self.stopped:
-            return
-        self.stopped = True
+        are_first = not self._group.fleet.standings()
+        self.config.num_env_runners = len(self.worker_ids()) + n
+        if are_first:
+            self._group = self._remote_group(0 if waits else n)
         try:
-            for error in self.fleet.close(timeout):
-                warn(f"a worker raised when it was closed: {error!r}")
+            self._group.fleet.add(n if waits else 0)
+        except PlacementFailed as failure:
+            deadline = self._group.fleet.survival.placement_timeout_s
+            raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
         finally:
-            if self.local is not None:
-                self.local.stop()
+            self.config.num_env_runners = len(self.worker_ids())
+        if are_first:
+            if self._wants_local and self._local is None:
+                self._local = build_worker(self._make, self._logdir, 0, 0, n, self._ask_first("get_spaces"))
+            if self._local is not None:
+                self._shared |= {f"{FILTER}{policy_id}": one for policy_id, one in self._local.get_filters().items()}
+            weights = self._ask_first("get_weights")
+            self._share(self._shared)
+            self._publish(weights)
+            if waits:
+                self._group.update(self._group.fleet.up, self.config.env_runner_restore_timeout_s)
+        self._share_number()
 
-    def _settle(self, begun: int) -> None:
-        """Have remote workers live where the options say from now on; so many are begun at once."""
+    def _remote_group(self, begun: int) -> RolloutGroup:
+        """The group where the options say that workers live; so many are begun at once, and not waited for."""
         config, ray = self.config, sys.modules.get("ray")
         where = self._place or ("ray" if ray is not None and ray.is_initialized() else "process")
         if where != "ray" and (resources := config.custom_resources_per_env_runner):
@@ -323,41 +428,37 @@ class Workers(RolloutGroup):
             raise RuntimeError(f"backend={where!r} cannot be used: {error}") from error
         delay, hang, restore = config.delay_between_env_runner_restarts_s, *SURVIVAL.values()
         most = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
-        self._hang_timeout_s = None if where == "inline" else config[hang]  # who is busy inline cannot be ended
         self._place = where
         survival = Survival(
             Restarts(max_per_worker=most, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
             min_workers=1,
-            fragment_timeout_s=self._hang_timeout_s,
+            fragment_timeout_s=None if where == "inline" else config[hang],  # who is busy inline cannot be ended
             placement_timeout_s=config[restore],
             names=SURVIVAL,
         )
-        self.live_in(remote, begun, survival)
-        self._is_placed = True
+        return self._group_in(remote, begun, survival)
 
-    def _share_beginning(self, *, waits: bool) -> None:
-        """Have remote workers begin with what is known here; without a local one, with the first one's weights."""
-        if self.local is not None:
-            self.shared |= {f"{FILTER}{policy_id}": one for policy_id, one in self.local.get_filters().items()}
-        weights = self.ask_first("get_weights")
-        self.share(self.shared)
-        self.publish(weights)
-        if waits:
-            self.update(self.fleet.up, self.config.env_runner_restore_timeout_s)
-
-    def _share_number(self) -> None:
-        """Have all workers, also those to come, count on as many remote workers as there are now."""
-        number = len(self.ids())
-        self.config = self.config.copy().env_runners(num_env_runners=number)
-        if self.local is not None:
-            self.local.num_workers = number
-        self.share({actor.NUM_WORKERS: number})
+    def _group_in(self, remote: Backend, begun: int, survival: Survival) -> RolloutGroup:
+        fleet = Fleet(remote, self._job, begun, survival, first=1)
+        return RolloutGroup(fleet, Channel(remote.share), self.config, self._counters)
 
     def _job(self, name: Name) -> Job:
-        config, number = self.config, max(name.worker, self._number)
+        config, number = self.config, max(name.worker, self.config.num_env_runners)
         resources: dict[str, Any] = {}
         if self._place == "ray":
             resources = {"num_cpus": config.num_cpus_per_env_runner, "num_gpus": config.num_gpus_per_env_runner}
             resources["resources"] = dict(config.custom_resources_per_env_runner)
-        build = partial(actor.RolloutActor, self._make, self._logdir, name, number, self._hang_timeout_s)
+        hang_timeout_s = self._group.fleet.survival.fragment_timeout_s
+        build = partial(actor.RolloutActor, self._make, self._logdir, name, number, hang_timeout_s)
         return Job(build, name, max(1, int(config.num_cpus_per_env_runner)), resources=resources)
+
+
+def _either(name: str, value: Any, other: str, also: Any) -> Any:
+    """What is given by either of two names.
+
+    Raises:
+        ValueError: two values.
+    """
+    if None not in (value, also) and value != also:
+        raise ValueError(f"{name}={value!r} and {other}={also!r} are two names of one thing; give one of them")
+    return also if value is None else value
