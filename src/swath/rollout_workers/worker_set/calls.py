@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from itertools import chain, cycle
 from typing import Any, Literal, TypeAlias
 
+from swath.group.group import Request
 from swath.nearest import unexpected
 from swath.options import one_of, seconds
 from swath.rollout_workers.worker_set.actor import called
-from swath.rollout_workers.worker_set.group import Purpose
+from swath.rollout_workers.worker_set.group import LATE, Purpose
 from swath.rollout_workers.worker_set.workers import TIMEOUT_S, Workers, seconds_to_wait
 from swath.workers.hosting import attempted
-from swath.workers.outcome import Error, Outcome, Value
+from swath.workers.outcome import Error, Value
 
 Function: TypeAlias = Callable[..., Any] | str
 Functions: TypeAlias = Function | Sequence[Function]
 Keywords: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 Call: TypeAlias = tuple[Function, Mapping[str, Any]]
 OnError: TypeAlias = Literal["raise", "return"]
+
+MOST_LATE = 100
+"""How many answers that came too late are kept."""
 
 _REFUSED = {
     "return_obj_refs": "answers are values; call `ray.put` in the function to keep large ones in Ray's store",
@@ -100,19 +104,30 @@ class Calls(Workers):
         _refuse(refused)
         timeout = seconds_to_wait(timeout_seconds)
         one_of("on_error", on_error, OnError)
-        group, local = self._open(), self._local
+        group, local = self._open(), self._local_env_runner
         here: list[int] = [0] if local_worker and local is not None else []
         calls = dict(_calls(func, kwargs, [*here, *self._addressed(worker_ids)], one_each=True))
         own = {worker: calls.pop(worker) for worker in here}
         remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
 
-        def here_too() -> dict[int, Outcome]:
-            return {worker: attempted(called, local, *call) for worker, call in own.items()}
+        asked = dict[int, Request]()
 
-        bears = on_error == "return"
-        outcomes = group.ask_each(remote, timeout, meanwhile=here_too, keeps_late=True, all_losses=bears)
+        def is_over() -> bool:
+            for worker in [each for each in remote if each not in asked and group.is_free(each)]:
+                asked[worker] = group.request(worker, *remote[worker], asked=Purpose(LATE))
+            return all(asked[each].ticket.done if each in asked else group.is_gone(each) for each in remote)
+
+        is_over()
+        outcomes = {worker: attempted(called, local, *call) for worker, call in own.items()}
+        group.wait_until(is_over, timeout)
+        for worker in sorted(remote) if timeout else ():
+            outcome = group.outcome_in_time(worker, asked.get(worker), timeout)
+            if on_error == "return" or not group.is_tolerated(outcome):
+                outcomes[worker] = outcome
+        for forgotten in group.tagged([LATE])[:-MOST_LATE]:
+            group.cancel(forgotten)
         entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
-        if not bears:
+        if on_error == "raise":
             group.require_enough()
             for outcome in outcomes.values():
                 if isinstance(outcome, Error):

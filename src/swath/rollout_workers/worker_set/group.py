@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
 from swath.group.group import Request, WorkerGroup
-from swath.group.stats import Counters
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet, News
 from swath.workers.hosting import described
 from swath.workers.outcome import Error, Outcome, Value
-from swath.workers.tickets import Name, Received
+from swath.workers.tickets import Name, Received, Ticket
 
 LATE = "late"
 """The tag of answers that came when nobody waited for them any more."""
@@ -30,10 +29,9 @@ LATE = "late"
 FRAGMENT, FILTERS = object(), object()
 """Tags of fragments, and of what filters have seen."""
 
-MOST_LATE, MOST_EVENTS = 100, 10_000
+MOST_EVENTS = 10_000
 
 Kind: TypeAlias = Literal["died", "hung", "replaced", "given up", "late", "discarded"]
-Outcomes: TypeAlias = dict[int, Outcome]
 
 
 class Event(NamedTuple):
@@ -76,7 +74,6 @@ class RolloutGroup(WorkerGroup):
         fleet: the workers.
         channel: what is new for them.
         config: of the set; it says which losses are tolerated, and how many in a row are too many.
-        counters: of what the set hands out.
 
     Attributes:
         frames: env steps of fragments, by worker.
@@ -89,10 +86,10 @@ class RolloutGroup(WorkerGroup):
 
     fleet: Fleet
 
-    def __init__(self, fleet: Fleet, channel: Channel, config: AlgorithmConfig, counters: Counters) -> None:
+    def __init__(self, fleet: Fleet, channel: Channel, config: AlgorithmConfig) -> None:
         super().__init__(fleet, channel)
         fleet.listener = self._note_news
-        self._counters, self._most_in_a_row = counters, config.num_consecutive_env_runner_failures_tolerance
+        self._most_in_a_row = config.num_consecutive_env_runner_failures_tolerance
         self.tolerates = config.restart_failed_env_runners or config.ignore_env_runner_failures
         self.frames, self.fragments_lost, self.removed = Counter[int](), 0, set[int]()
         self.events, self.unreported = deque[Event](maxlen=MOST_EVENTS), list[int]()
@@ -103,10 +100,13 @@ class RolloutGroup(WorkerGroup):
         """Of all workers that live or are coming back."""
         return [worker for worker, standing in self.fleet.standings().items() if standing.phase != "gone"]
 
+    def is_late(self, worker: int) -> bool:
+        """Whether somebody has waited in vain for an answer of it, and it has not come since."""
+        return any(one.asked.overdue and one.worker == worker and not one.ticket.done for one in self.out)
+
     def is_free(self, worker: int) -> bool:
         """Whether it can be called, and is not late with something."""
-        late = (one.asked.overdue and one.worker == worker and not one.ticket.done for one in self.out)
-        return worker in self.fleet.up and not any(late)
+        return worker in self.fleet.up and not self.is_late(worker)
 
     def version_of(self, name: Name) -> int:
         """Of the weights that a life is known to have; 0 before it has answered. Any thread may ask."""
@@ -126,58 +126,21 @@ class RolloutGroup(WorkerGroup):
         """Those of these that are not answered."""
         return [one for one in self.tagged(tags) if not one.ticket.done]
 
-    def ask_each(
-        self,
-        calls: Mapping[int, Sequence[Any]],
-        timeout: float,
-        *,
-        meanwhile: Callable[[], Outcomes] = dict,
-        keeps_late: bool = False,
-        all_losses: bool = False,
-    ) -> Outcomes:
-        """What comes of each call, by id.
-
-        Args:
-            calls: method and arguments by id; workers that are not free are waited for.
-            timeout: seconds; 0: ask, and wait for nobody.
-            meanwhile: what is done here.
-            keeps_late: the last 100 answers that come too late are kept under the tag `LATE`.
-            all_losses: those that are tolerated are among the outcomes, too.
-        """
-        asked = dict[int, Request]()
-
-        def is_over() -> bool:
-            for worker in [each for each in calls if each not in asked and self.is_free(each)]:
-                asked[worker] = self.request(worker, *calls[worker], asked=Purpose(LATE))
-            return all(asked[each].ticket.done if each in asked else self.is_gone(each) for each in calls)
-
-        try:
-            is_over()
-            outcomes = meanwhile()
-            self.wait_until(is_over, timeout)
-            for worker in sorted(calls) if timeout else ():
-                outcome = self._outcome_in_time(worker, asked.get(worker), timeout)
-                if all_losses or not self.is_tolerated(outcome):
-                    outcomes[worker] = outcome
-            return outcomes
-        finally:
-            for request in self.tagged([LATE])[:-MOST_LATE] if keeps_late else asked.values():
-                self.cancel(request)
-
     def update(self, workers: Iterable[int], timeout: float) -> None:
         """Have these take what is new, and wait for it.
 
         Raises:
             WorkerLate: some have not; they do before their next fragment.
+            WorkerLost: one died, and that is not tolerated.
             Exception: what one of them raised.
         """
-        outcomes = self.ask_each(dict.fromkeys(workers, ("update",)), timeout)
-        errors = [one.exception for one in outcomes.values() if isinstance(one, Error)]
-        if late := tuple(one.workers[0] for one in errors if isinstance(one, WorkerLate)):
-            why = f"workers {list(late)} have not applied version {self.channel.version} within {timeout:g} s"
-            raise WorkerLate(f"{why}; they do before their next fragment", workers=late, deadline=timeout)
-        for error in errors:
-            raise error
+        until, wanted = time.monotonic() + timeout, [*workers]
+        self.wait_until(lambda: not any(map(self.is_late, wanted)), timeout)
+        if late := tuple(filter(self.is_late, wanted)):
+            why = f"workers {list(late)} have not been free for {timeout:g} s"
+            raise WorkerLate(f"{why}; they take what is new before their next fragment", workers=late, deadline=timeout)
+        self.answers(self.send(dict.fromkeys(wanted, ("update",))), until - time.monotonic())
+        self.require_unharmed()
 
     def outcome(self, request: Request) -> Outcome:
         """What has come of a request that is answered; it is closed, unless there is a fragment."""
@@ -194,18 +157,27 @@ class RolloutGroup(WorkerGroup):
         return Value(request.reply.value)
 
     def arrived(self, request: Request) -> bool:
-        """There is a reply: those that died before it are no row any more.
+        """Open a fragment.
 
         Raises:
-            PayloadLost: its fragment was lost by its store.
+            PayloadLost: it was lost by its store.
         """
-        self._in_a_row.clear()
-        answer = request.reply
-        if isinstance(answer, Received):
-            request.asked.batch, answer = answer.open(), answer.head
+        if isinstance(request.reply, Received):
+            request.asked.batch = request.reply.open()
             self.frames[request.worker] += request.asked.batch.env_steps()
-        self._versions[request.name] = answer.version
         return True
+
+    def outcome_in_time(self, worker: int, request: Request | None, timeout: float) -> Outcome:
+        """What has come of a request to a worker after so many seconds; None: it could not be asked."""
+        if request is not None and request.ticket.done:
+            return self.outcome(request)
+        if request is None and self.is_gone(worker):
+            return Error(WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker))
+        why = f"was not asked: it has not been free for {timeout:g} s"
+        if request is not None:
+            self.set_overdue([request])
+            why = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
+        return Error(WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
 
     def set_overdue(self, requests: Iterable[Request]) -> None:
         """Nobody waits for these any more."""
@@ -220,17 +192,14 @@ class RolloutGroup(WorkerGroup):
         Raises:
             FleetFailed: too few are left, or too many died in a row.
         """
-        began, left = time.monotonic(), timeout
-        try:
-            while True:
-                done = {one for one in self.out if one.ticket.done}  # taken first: what comes later ends the wait
-                if is_over() or left < 0:
-                    return
-                self.wait([one for one in self.out if one not in done], lambda: False, self.news, left)
-                self.require_few()
-                left = began + timeout - time.monotonic()
-        finally:
-            self._counters.seconds_waiting += time.monotonic() - began
+        until, left = time.monotonic() + timeout, timeout
+        while True:
+            done = {one for one in self.out if one.ticket.done}  # taken first: what comes later ends the wait
+            if is_over() or left < 0:
+                return
+            self.wait([one for one in self.out if one not in done], lambda: False, self.news, left)
+            self.require_few()
+            left = until - time.monotonic()
 
     def note(self, name: Name, kind: Kind, text: str) -> None:
         """It happened just now to this life of a worker."""
@@ -270,16 +239,12 @@ class RolloutGroup(WorkerGroup):
                 return WorkerLate(why, workers=(name.worker,), deadline=limits.fragment_timeout_s)
         return error
 
-    def _outcome_in_time(self, worker: int, request: Request | None, timeout: float) -> Outcome:
-        if request is not None and request.ticket.done:
-            return self.outcome(request)
-        if request is None and self.is_gone(worker):
-            return Error(WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker))
-        why = f"was not asked: it has not been free for {timeout:g} s"
-        if request is not None:
-            self.set_overdue([request])
-            why = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
-        return Error(WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
+    def _value(self, ticket: Ticket) -> Any:
+        """See `WorkerGroup`; those that died before this answer are no row any more."""
+        value = super()._value(ticket)
+        self._in_a_row.clear()
+        self._versions[ticket.name] = (value.head if isinstance(value, Received) else value).version
+        return value
 
     def _note_news(self, news: News, name: Name, cause: BaseException | None) -> None:
         """Note what became of a life of a worker."""

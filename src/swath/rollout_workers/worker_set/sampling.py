@@ -9,6 +9,7 @@ ask the free ─▶ out ─▶ answered ─▶ in order of (worker, request) ─
 from __future__ import annotations
 
 import copy
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import methodcaller
@@ -73,7 +74,7 @@ class Sampling(Calls):
         if group.ids() and (missing > 0 or not least):
             batches += self._owned(self._collected(max(0, missing), steps_of, timeout), concat)
         while not group.ids() and (not batches or sum(map(steps_of, batches)) < least):
-            batches.append(self._local.sample())
+            batches.append(self._local_env_runner.sample())
         self.kept_batches = []
         self._counters.deliver(sum(batch.env_steps() for batch in batches))
         if not concat:
@@ -114,7 +115,7 @@ class Sampling(Calls):
         timeout = seconds_to_wait(timeout_seconds)
         if inference_only:
             warn_of_no_effect("inference_only", "post-processing needs all weights")
-        group, local = self._open(), self._local
+        group, local = self._open(), self._local_env_runner
         source = next((each for each in (from_worker, from_worker_or_learner_group, local) if each is not None), None)
         if source is None:
             raise TypeError("there is no local worker to take weights from; give from_worker, with get_weights()")
@@ -149,13 +150,13 @@ class Sampling(Calls):
             Exception: what a worker raised, likewise.
         """
         timeout, failures = seconds_to_wait(timeout_seconds, FILTERS_S), list[BaseException]()
-        own = self._seen if self._local is None else self._local.filters
+        own = self._seen if self._local_env_runner is None else self._local_env_runner.filters
         if self.config.use_worker_filter_stats:
             theirs, failures = self.collect_filters(timeout)
             for policy_id, seen in [item for filters in theirs for item in filters.items()]:
                 if policy_id in own:
                     own[policy_id].apply_changes(seen)
-                elif self._local is None:
+                elif self._local_env_runner is None:
                     own[policy_id] = seen
             for each in self._seen.values():
                 each.reset_buffer()
@@ -233,7 +234,9 @@ class Sampling(Calls):
                 pass
             return sum(map(share, made())) >= wanted
 
+        began = time.monotonic()
         group.wait_until(is_over, timeout)
+        self._counters.seconds_waiting += time.monotonic() - began
         fragments, missing = made(), group.unanswered([FRAGMENT])
         if sum(map(share, fragments)) < wanted:
             group.set_overdue(missing)

@@ -82,8 +82,8 @@ class WorkerSet(Sampling):
         if new.policy_id in (known := self._policy_ids()):
             raise KeyError(f"policy_id={new.policy_id!r} is taken; there are {sorted(known)}")
         alone = replace(new, policy_mapping_fn=None, policies_to_train=None)
-        if self._local is not None:
-            self._local.add_policy(**vars(alone))
+        if self._local_env_runner is not None:
+            self._local_env_runner.add_policy(**vars(alone))
         try:
             self._share({key: vars(alone.for_others())})
             self._update_free()
@@ -143,8 +143,8 @@ class WorkerSet(Sampling):
     def _policy_ids(self) -> set[str]:
         """Of the policies that all workers have."""
         self._open()
-        if self._local is not None:
-            return set(self._local.policy_map)
+        if self._local_env_runner is not None:
+            return set(self._local_env_runner.policy_map)
         return {pid for pid, how in {**self.config.policies, **by_policy(self._shared, POLICY)}.items() if how}
 
     def _arrange(self, mapping: Any, to_train: Any, **removed: Any) -> None:
@@ -160,8 +160,8 @@ class WorkerSet(Sampling):
             self._seen.pop(policy_id, None)
             self._shared.pop(f"{FILTER}{policy_id}", None)
             self._group.channel.withdraw([f"{WEIGHTS}{policy_id}", f"{FILTER}{policy_id}"])
-        if self._local is not None:
-            take_policies(self._local, changes)
+        if self._local_env_runner is not None:
+            take_policies(self._local_env_runner, changes)
         self._update_free()
 
     def _update_free(self) -> None:

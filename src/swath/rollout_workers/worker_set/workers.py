@@ -23,7 +23,6 @@ from swath.workers.base import Backend, Job
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.local import InlineBackend
-from swath.workers.outcome import Error
 from swath.workers.tickets import Name
 
 TIMEOUT_S = 300.0
@@ -86,7 +85,7 @@ class Workers:
         self._make = partial(self.worker_class or RolloutWorker, **made_of, default_policy_class=default_policy_class)
         self._callbacks, self._logdir, self._place = callbacks_of(own), logdir, backend
         self._wants_local = (local_worker if local_env_runner is None else local_env_runner) or not own.num_env_runners
-        self._local: Any = None
+        self._local_env_runner: Any = None
         self._shared = dict[str, Any]()  # what later workers are brought up to, besides weights
         self._seen = dict[str, Any]()  # filters of what all workers have seen, where there is no local worker
         self._returned, self.kept_episodes, self.kept_batches = list[int](), list[RolloutMetrics](), list[Any]()
@@ -107,19 +106,15 @@ class Workers:
 
     def __repr__(self) -> str:
         group = self._group
-        local = "no local worker" if self._local is None else "a local worker"
+        local = "no local worker" if self._local_env_runner is None else "a local worker"
         remote = f"; {group.fleet!r}, version {group.channel.version}" if group.ids() else ""
         return f"<{type(self).__name__}: {'stopped' if self._stopped else local + remote}>"
 
     def local_worker(self) -> Any:
         """Worker 0, or None."""
-        return self._local
-
-    def _use_local(self, worker: Any) -> None:
-        self._local = worker
+        return self._local_env_runner
 
     local_env_runner = property(local_worker)
-    _local_env_runner = property(local_worker, _use_local)
 
     def worker_ids(self) -> list[int]:
         """Ids of the remote workers that live or are coming back."""
@@ -139,7 +134,7 @@ class Workers:
 
     def num_healthy_workers(self) -> int:
         """The same with the local worker."""
-        return self.num_healthy_remote_workers() + (self._local is not None)
+        return self.num_healthy_remote_workers() + (self._local_env_runner is not None)
 
     def num_remote_worker_restarts(self) -> int:
         """How often a remote worker was replaced."""
@@ -158,11 +153,11 @@ class Workers:
             Exception: what building one raised. In both cases none is added.
         """
         number = count("n" if num_workers is None else "num_workers", _either("n", n, "num_workers", num_workers))
-        before = self._open().ids()
+        before = {*self._open().ids()}
         self._grow(number)
-        for worker in self.worker_ids() if validate else ():
-            if worker not in before:
-                self._ask(worker, "assert_healthy", {})
+        if validate:
+            call: Sequence[Any] = ("run", "assert_healthy", {})
+            self._group.answers(self._group.send(dict.fromkeys({*self.worker_ids()} - before, call)), TIMEOUT_S)
 
     def remove_workers(self, ids: Sequence[int]) -> None:
         """End remote workers for good; what they have not delivered is lost.
@@ -224,7 +219,7 @@ class Workers:
         """
         group = self._group
         standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
-        newest = group.channel.version if standings else getattr(self._local, "policy_version", 0)
+        newest = group.channel.version if standings else getattr(self._local_env_runner, "policy_version", 0)
         facts = {name: getattr(self._counters, name) for name in COUNTED} | {"policy_version": newest}
         of_workers: dict[str, Any] = {}
         for worker, standing in standings.items():
@@ -263,8 +258,8 @@ class Workers:
             for error in self._group.fleet.close(timeout):
                 warn(f"a worker raised when it was closed: {error!r}")
         finally:
-            if self._local is not None:
-                self._local.stop()
+            if self._local_env_runner is not None:
+                self._local_env_runner.stop()
 
     env_runner_ids = worker_ids
     healthy_env_runner_ids = healthy_worker_ids
@@ -312,38 +307,26 @@ class Workers:
 
     def _require_workers(self) -> None:
         """Raise `ValueError` if there is no worker at all."""
-        if not self._group.ids() and self._local is None:
+        if not self._group.ids() and self._local_env_runner is None:
             raise ValueError("this set has no worker; give num_workers or local_worker=True, or call add_workers(n)")
 
     def _ask_first(self, method: str, **keywords: Any) -> Any:
-        """What a method gives in the local worker, or in the first remote one that can be called; see `_ask`."""
-        if self._local is not None:
-            return getattr(self._local, method)(**keywords)
-        self._require_workers()
-        return self._ask(min(self._group.fleet.up or self._group.ids()), method, keywords)
-
-    def _ask(self, worker: int, method: str, keywords: Mapping[str, Any]) -> Any:
-        """What a method gives in a remote worker.
+        """What a method gives in the local worker, or in the first remote one that can be called.
 
         Raises:
             WorkerLate: it does not answer in time.
-            WorkerLost: it died.
+            FleetFailed: there is none.
             Exception: what it raised.
         """
-        call = {worker: ("run", method, keywords)}
-        (outcome,) = self._group.ask_each(call, self.config.env_runner_restore_timeout_s, all_losses=True).values()
-        if isinstance(outcome, Error):
-            raise outcome.exception
-        return outcome.value
+        if self._local_env_runner is not None:
+            return getattr(self._local_env_runner, method)(**keywords)
+        self._require_workers()
+        return self._group.call_first("run", method, keywords).value
 
     def _wait_for(self, workers: Sequence[int], timeout: float) -> None:
         """Wait until none of these is coming back any more, or the time is over."""
-        fleet = self._group.fleet
-
-        def are_settled() -> bool:
-            return not {fleet.standings()[each].phase for each in workers} & {"starting", "waiting"}
-
-        self._group.wait_until(are_settled, timeout)
+        group = self._group
+        group.wait_until(lambda: all(each in group.fleet.up or group.is_gone(each) for each in workers), timeout)
 
     def _publish(
         self,
@@ -352,7 +335,7 @@ class Workers:
         global_vars: Mapping[str, Any] | None = None,
     ) -> int:
         """Make weights the newest of all remote workers, or of some; the version, above all others."""
-        self._version = max(self._version, getattr(self._local, "policy_version", 0)) + 1
+        self._version = max(self._version, getattr(self._local_env_runner, "policy_version", 0)) + 1
         shared = {policy_id: actor.SharedWeights(self._version, values) for policy_id, values in weights.items()}
         models: dict[str, Any] = {f"{WEIGHTS}{policy_id}": one for policy_id, one in shared.items()}
         if global_vars is not None:
@@ -371,8 +354,8 @@ class Workers:
     def _share_number(self) -> None:
         """Have all workers, also those to come, count on as many remote workers as there are now."""
         self.config.num_env_runners = number = len(self.worker_ids())
-        if self._local is not None:
-            self._local.num_workers = number
+        if self._local_env_runner is not None:
+            self._local_env_runner.num_workers = number
         self._share({actor.NUM_WORKERS: number})
 
     def _begin(self) -> None:
@@ -380,10 +363,9 @@ class Workers:
         number, config = self.config.num_env_runners, self.config
         has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
         if self._wants_local and has_env:
-            self._local = build_worker(self._make, self._logdir, 0, 0, number)
+            self._local_env_runner = build_worker(self._make, self._logdir, 0, 0, number)
         if number:
             self._grow(number, waits=config.validate_env_runners_after_construction)
-        self._counters.seconds_waiting = 0.0
         self._counters.start_clock()
 
     def _grow(self, n: int, *, waits: bool = True) -> None:
@@ -405,10 +387,12 @@ class Workers:
         finally:
             self.config.num_env_runners = len(self.worker_ids())
         if are_first:
-            if self._wants_local and self._local is None:
-                self._local = build_worker(self._make, self._logdir, 0, 0, n, self._ask_first("get_spaces"))
-            if self._local is not None:
-                self._shared |= {f"{FILTER}{policy_id}": one for policy_id, one in self._local.get_filters().items()}
+            if self._wants_local and self._local_env_runner is None:
+                self._local_env_runner = build_worker(self._make, self._logdir, 0, 0, n, self._ask_first("get_spaces"))
+            if self._local_env_runner is not None:
+                self._shared |= {
+                    f"{FILTER}{policy_id}": one for policy_id, one in self._local_env_runner.get_filters().items()
+                }
             weights = self._ask_first("get_weights")
             self._share(self._shared)
             self._publish(weights)
@@ -440,7 +424,7 @@ class Workers:
 
     def _group_in(self, remote: Backend, begun: int, survival: Survival) -> RolloutGroup:
         fleet = Fleet(remote, self._job, begun, survival, first=1)
-        return RolloutGroup(fleet, Channel(remote.share), self.config, self._counters)
+        return RolloutGroup(fleet, Channel(remote.share), self.config)
 
     def _job(self, name: Name) -> Job:
         config, number = self.config, max(name.worker, self.config.num_env_runners)
