@@ -136,10 +136,14 @@ class RolloutGroup(WorkerGroup):
         """
         until, wanted = time.monotonic() + timeout, [*workers]
         self.wait_until(lambda: not any(map(self.is_late, wanted)), timeout)
-        if late := tuple(filter(self.is_late, wanted)):
-            why = f"workers {list(late)} have not been free for {timeout:g} s"
-            raise WorkerLate(f"{why}; they take what is new before their next fragment", workers=late, deadline=timeout)
-        self.answers(self.send(dict.fromkeys(wanted, ("update",))), until - time.monotonic())
+        late = tuple(filter(self.is_late, wanted))
+        try:
+            self.answers(self.send(dict.fromkeys({*wanted}.difference(late), ("update",))), until - time.monotonic())
+        except WorkerLate as error:
+            late += error.workers
+        if late:
+            why = f"workers {list(late)} have not applied version {self.channel.version} within {timeout:g} s"
+            raise WorkerLate(f"{why}; they do before their next fragment", workers=late, deadline=timeout)
         self.require_unharmed()
 
     def outcome(self, request: Request) -> Outcome:

@@ -1,9 +1,9 @@
-"""The set of workers as users see it, and what becomes of its policies.
+"""The set of workers as users see it.
 
-Workers          how they are begun and end, what they are to know, what is known of them
+Workers          how they are begun and end, what they are to know
   └─ Calls          functions that are called in them
        └─ Sampling     batches out, weights and filters in
-            └─ WorkerSet  policies
+            └─ WorkerSet  policies, and what is known of workers
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from dataclasses import replace
 from typing import Any
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
+from swath.group.stats import viewed
 from swath.nearest import with_options
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
 from swath.rollout_workers.worker_set.actor import FILTER, MAPPING, POLICY, TO_TRAIN, WEIGHTS, by_policy, take_policies
+from swath.rollout_workers.worker_set.group import Event
 from swath.rollout_workers.worker_set.sampling import Sampling
 from swath.rollout_workers.worker_set.workers import TIMEOUT_S
+from swath.workers.tickets import Name
+
+COUNTED = ("frames", "batches", "fps", "seconds", "seconds_waiting")
 
 
 class WorkerSet(Sampling):
@@ -56,6 +61,70 @@ class WorkerSet(Sampling):
         WorkerLate: a worker was not ready in time.
         Exception: what building a worker raised. Nothing is left of the others then.
     """
+
+    def num_remote_workers(self) -> int:
+        """How many remote workers live or are coming back."""
+        return len(self.worker_ids())
+
+    def num_healthy_remote_workers(self) -> int:
+        """How many remote workers can be called, as far as is known."""
+        return len(self.healthy_worker_ids())
+
+    def num_healthy_workers(self) -> int:
+        """The same with the local worker."""
+        return self.num_healthy_remote_workers() + (self._local_env_runner is not None)
+
+    def num_remote_worker_restarts(self) -> int:
+        """How often a remote worker was replaced."""
+        return self._group.fleet.restarts
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
+        spaces: dict[str, Any] = self._ask_first("get_spaces")
+        return spaces
+
+    def events(self) -> list[Event]:
+        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
+        if not self._stopped:
+            self._open(losses=False)
+        events = self._group.events
+        return [events.popleft() for _ in range(len(events))]
+
+    def stats(self, workers: str = "aggregate") -> dict[str, Any]:
+        """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
+
+        Any thread may call it, also after `stop`. What has become of workers is known as of the last call of another
+        method. Frames are env steps that `sample` has handed out.
+
+        Args:
+            workers: `"aggregate"`, `"per_worker"` or `"both"`.
+
+        Raises:
+            ValueError: another view.
+        """
+        group = self._group
+        standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
+        newest = group.channel.version if standings else getattr(self._local_env_runner, "policy_version", 0)
+        facts = {name: getattr(self._counters, name) for name in COUNTED} | {"policy_version": newest}
+        of_workers: dict[str, Any] = {}
+        for worker, standing in standings.items():
+            version = group.version_of(Name(worker, standing.life))
+            own = {"frames": group.frames[worker], "life": standing.life, "policy_version": version}
+            state = {"state": "closed" if self._stopped else standing.words, "staleness": max(0, newest - version)}
+            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in {**own, **state}.items()}
+        if standings:
+            oldest = min(group.known_versions().values(), default=0)
+            facts |= {
+                "policy_version_min": oldest,
+                "staleness": max(0, newest - oldest),
+                "workers": len(standings),
+                "workers_alive": 0 if self._stopped else len(group.fleet.up),
+                "restarts": group.fleet.restarts,
+                "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
+                "late": len(group.fleet.late),
+                "fragments_lost": group.fragments_lost,
+            }
+        return viewed(workers, facts, of_workers)
 
     @with_options(NewPolicy)
     def add_policy(self, new: NewPolicy) -> None:  # noqa: D417  its fields are the arguments
@@ -168,6 +237,14 @@ class WorkerSet(Sampling):
         """Have workers that are free take what is new; others do before they do anything else."""
         group = self._group
         group.update([worker for worker in group.fleet.up if group.is_free(worker)], TIMEOUT_S)
+
+    env_runner_ids = Sampling.worker_ids
+    healthy_env_runner_ids = Sampling.healthy_worker_ids
+    num_remote_env_runners = num_remote_workers
+    num_healthy_remote_env_runners = num_healthy_remote_workers
+    num_healthy_env_runners = num_healthy_workers
+    num_remote_env_runner_restarts = num_remote_worker_restarts
+    probe_unhealthy_env_runners = Sampling.probe_unhealthy_workers
 
 
 EnvRunnerGroup = WorkerSet

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Literal, Self
 
 from swath.errors import Closed, PlacementFailed, WorkerLate, warn
-from swath.group.stats import Counters, viewed
+from swath.group.stats import Counters
 from swath.options import Restarts, Survival, count, one_of, seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
@@ -17,7 +17,7 @@ from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set import actor
 from swath.rollout_workers.worker_set.actor import FILTER, GLOBAL_VARS, WEIGHTS, build_worker
-from swath.rollout_workers.worker_set.group import Event, RolloutGroup
+from swath.rollout_workers.worker_set.group import RolloutGroup
 from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
 from swath.workers.create import backend
@@ -32,7 +32,6 @@ LONGEST_DELAY_S = 30.0
 SURVIVAL = {"fragment_timeout_s": "env_runner_hang_timeout_s", "placement_timeout_s": "env_runner_restore_timeout_s"}
 """Settings, by what the fleet calls them."""
 
-COUNTED = ("frames", "batches", "fps", "seconds", "seconds_waiting")
 PRELOAD = ("worker_set.actor", "worker.worker", "policies.ppo")
 """What most workers need, of this package."""
 
@@ -124,22 +123,6 @@ class Workers:
         """Ids of the remote workers that can be called, as far as is known."""
         return sorted(self._open(losses=False).fleet.up)
 
-    def num_remote_workers(self) -> int:
-        """How many remote workers live or are coming back."""
-        return len(self.worker_ids())
-
-    def num_healthy_remote_workers(self) -> int:
-        """How many remote workers can be called, as far as is known."""
-        return len(self.healthy_worker_ids())
-
-    def num_healthy_workers(self) -> int:
-        """The same with the local worker."""
-        return self.num_healthy_remote_workers() + (self._local_env_runner is not None)
-
-    def num_remote_worker_restarts(self) -> int:
-        """How often a remote worker was replaced."""
-        return self._group.fleet.restarts
-
     def add_workers(self, n: int | None = None, validate: bool = False, *, num_workers: int | None = None) -> None:
         """Add remote workers, and wait until they can be called.
 
@@ -193,54 +176,6 @@ class Workers:
         returned, self._returned = self._returned, []
         return sorted(set(returned))
 
-    def get_spaces(self) -> dict[str, Any]:
-        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
-        spaces: dict[str, Any] = self._ask_first("get_spaces")
-        return spaces
-
-    def events(self) -> list[Event]:
-        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
-        if not self._stopped:
-            self._open(losses=False)
-        events = self._group.events
-        return [events.popleft() for _ in range(len(events))]
-
-    def stats(self, workers: str = "aggregate") -> dict[str, Any]:
-        """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
-
-        Any thread may call it, also after `stop`. What has become of workers is known as of the last call of another
-        method. Frames are env steps that `sample` has handed out.
-
-        Args:
-            workers: `"aggregate"`, `"per_worker"` or `"both"`.
-
-        Raises:
-            ValueError: another view.
-        """
-        group = self._group
-        standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
-        newest = group.channel.version if standings else getattr(self._local_env_runner, "policy_version", 0)
-        facts = {name: getattr(self._counters, name) for name in COUNTED} | {"policy_version": newest}
-        of_workers: dict[str, Any] = {}
-        for worker, standing in standings.items():
-            version = group.version_of(Name(worker, standing.life))
-            own = {"frames": group.frames[worker], "life": standing.life, "policy_version": version}
-            state = {"state": "closed" if self._stopped else standing.words, "staleness": max(0, newest - version)}
-            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in {**own, **state}.items()}
-        if standings:
-            oldest = min(group.known_versions().values(), default=0)
-            facts |= {
-                "policy_version_min": oldest,
-                "staleness": max(0, newest - oldest),
-                "workers": len(standings),
-                "workers_alive": 0 if self._stopped else len(group.fleet.up),
-                "restarts": group.fleet.restarts,
-                "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
-                "late": len(group.fleet.late),
-                "fragments_lost": group.fragments_lost,
-            }
-        return viewed(workers, facts, of_workers)
-
     def stop(self, timeout_s: float = 10.0) -> None:
         """Ask the workers to close their envs, then end them, however that goes; twice is fine.
 
@@ -260,14 +195,6 @@ class Workers:
         finally:
             if self._local_env_runner is not None:
                 self._local_env_runner.stop()
-
-    env_runner_ids = worker_ids
-    healthy_env_runner_ids = healthy_worker_ids
-    num_remote_env_runners = num_remote_workers
-    num_healthy_remote_env_runners = num_healthy_remote_workers
-    num_healthy_env_runners = num_healthy_workers
-    num_remote_env_runner_restarts = num_remote_worker_restarts
-    probe_unhealthy_env_runners = probe_unhealthy_workers
 
     def _open(self, *, losses: bool = True) -> RolloutGroup:
         """The remote workers, as they are now.
