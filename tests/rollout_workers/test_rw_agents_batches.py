@@ -2,16 +2,10 @@
 
 import numpy as np
 import pytest
-from agent_toys import Counter, Troupe
+from agent_toys import TWO, Troupe, by_parity
 
 from mock_envs import BasicMultiAgent, RoundRobinMultiAgent
 from swath.rollout_workers import MultiAgentBatch, SampleBatch
-
-TWO = {"p0": Counter, "p1": Counter}
-
-
-def by_parity(agent, episode):
-    return f"p{agent % 2}"
 
 
 def runs(column):
@@ -67,10 +61,8 @@ def test_chunks_are_of_one_agent_episode_call_and_version_and_their_numbers_neve
 
 
 def test_whole_episodes_are_handed_out_at_the_first_step_at_which_they_have_enough_steps():
-    troupe = Troupe(
-        lambda: BasicMultiAgent(3), 2, TWO, by_parity, rollout_fragment_length=15, batch_mode="complete_episodes"
-    )
-    batch = troupe.sample()
+    settings = {"rollout_fragment_length": 15, "batch_mode": "complete_episodes"}
+    batch = Troupe(lambda: BasicMultiAgent(3), 2, TWO, by_parity, **settings).sample()
     assert (batch.env_steps(), batch.agent_steps()) == (50, 150)
     assert batch["p1"]["t"].tolist() == list(range(25)) * 2
     assert batch["p1"]["terminateds"].sum() == 2

@@ -6,12 +6,10 @@ import weakref
 import gymnasium as gym
 import numpy as np
 import pytest
-from agent_toys import Counter, Troupe
+from agent_toys import TWO, Counter, Troupe, by_parity
 
 from mock_envs import BasicMultiAgent
-from swath.rollout_workers import DefaultCallbacks, MultiAgentEnv
-
-TWO = {"p0": Counter, "p1": Counter}
+from swath.rollout_workers import MultiAgentEnv
 
 
 class Paying(MultiAgentEnv):
@@ -48,28 +46,22 @@ STEPS = (
 )
 
 
-def test_rewards_add_up_until_the_agent_is_seen_ends_or_all_is_over():
-    class Reader(Counter):
-        wanted = ("agent_id", "infos")
+CLIPPED = [(None, [11.0, 64.0, 20.0]), (True, [1.0, 1.0, 1.0]), (20.0, [11.0, 20.0, 20.0])]
 
-    batch = Troupe(lambda: Paying(*STEPS), 1, {"default_policy": Reader}, rollout_fragment_length=5).sample()
-    assert list(batch["agent_id"]) == ["a", "a", "b"]
-    assert batch["rewards"].tolist() == [11.0, 64.0, 20.0]
+
+@pytest.mark.parametrize(("clip", "rewards"), CLIPPED)
+def test_rewards_add_up_until_the_agent_is_seen_ends_or_all_is_over_and_sums_are_clipped(clip, rewards):
+    troupe = Troupe(lambda: Paying(*STEPS), rollout_fragment_length=5, clip_rewards=clip)
+    batch = troupe.sample()
+    assert batch["rewards"].tolist() == rewards
     assert batch["t"].tolist() == [2, 4, 3]
     assert batch["obs"][:, 0].tolist() == [0, 3, 1]
     assert batch["new_obs"][:, 0].tolist() == [3, 3, 1]  # the latest observation stands in for one that never came
     assert batch["terminateds"].tolist() == [False, True, True]
-    assert list(batch["infos"]) == [{"at": 3}, {"at": 3}, {"at": 1}]
-
-
-@pytest.mark.parametrize(("clip", "rewards"), [(True, [1.0, 1.0, 1.0]), (20.0, [11.0, 20.0, 20.0])])
-def test_sums_are_clipped_and_metrics_have_both(clip, rewards):
-    troupe = Troupe(lambda: Paying(*STEPS), rollout_fragment_length=5, clip_rewards=clip)
-    assert troupe.sample()["rewards"].tolist() == rewards
     (told,) = troupe.get_metrics()
     assert (told.episode_reward, told.episode_reward_raw, told.episode_length) == (sum(rewards), 95.0, 5)
-    pid = "default_policy"
-    assert told.agent_rewards == {("a", pid): rewards[0] + rewards[1], ("b", pid): rewards[2]}
+    a, b = (("a", "default_policy"), ("b", "default_policy"))
+    assert told.agent_rewards == {a: rewards[0] + rewards[1], b: rewards[2]}
 
 
 def test_the_mapping_is_asked_once_per_agent_and_episode_and_holds_for_it():
@@ -91,7 +83,7 @@ def test_the_mapping_is_asked_once_per_agent_and_episode_and_holds_for_it():
 
 
 def test_agents_of_a_policy_that_was_removed_go_on_with_it_until_their_episode_ends():
-    troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, lambda agent, episode: f"p{agent}", rollout_fragment_length=20)
+    troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, by_parity, rollout_fragment_length=20)
     troupe.sample()
     removed = troupe.policy_map["p1"]
     troupe.remove_policy(policy_id="p1", policy_mapping_fn=lambda agent, episode, **kwargs: "p0")
@@ -107,24 +99,17 @@ def test_agents_of_a_policy_that_was_removed_go_on_with_it_until_their_episode_e
     assert gone() is None
 
 
-def test_steps_of_episodes_that_end_so_are_counted_as_discarded():
-    class Stopping(DefaultCallbacks):
-        steps = 0
+def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their_episodes_and_their_steps_count():
+    left = [2 * 30]
 
-        def on_episode_step(self, **kwargs):
-            self.steps += 1
-            if self.steps == 2 * 30:
-                raise OSError("no room")
+    def stop(**kwargs):
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError("no room")
 
-    troupe = Troupe(
-        lambda: BasicMultiAgent(2),
-        2,
-        TWO,
-        lambda agent, episode: f"p{agent}",
-        Stopping(),
-        rollout_fragment_length=20,
-        batch_mode="complete_episodes",
-    )
+    config = {"rollout_fragment_length": 20, "batch_mode": "complete_episodes"}
+    config["callback_functions"] = {"on_episode_step": stop}
+    troupe = Troupe(lambda: BasicMultiAgent(2), 2, TWO, by_parity, **config)
     troupe.sample()
     with pytest.raises(OSError, match="no room"):
         troupe.sample()

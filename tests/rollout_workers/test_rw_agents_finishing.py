@@ -1,17 +1,12 @@
 """What becomes of the rows of several agents before they are handed out: post-processing, and what is left out."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
-from agent_toys import Counter, Troupe
+from agent_toys import TWO, Agents, Counter, Troupe, by_parity
 
 from mock_envs import BasicMultiAgent, MultiAgentCartPole
-from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, MultiAgentEnv
+from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
-
-
-def by_parity(agent, episode):
-    return f"p{agent % 2}"
 
 
 class Noting(Counter):
@@ -69,8 +64,7 @@ def test_callbacks_see_each_chunk_with_all_originals_its_own_too():
             assert policies is worker.policy_map
             postprocessed_batch["rewards"] = postprocessed_batch["rewards"] * 10
 
-    two = {"p0": Counter, "p1": Counter}
-    troupe = Troupe(lambda: BasicMultiAgent(3), 1, two, by_parity, Looking(), rollout_fragment_length=4)
+    troupe = Troupe(lambda: BasicMultiAgent(3), 1, TWO, by_parity, Looking(), rollout_fragment_length=4)
     batch = troupe.sample()
     episode = batch["p0"]["eps_id"][0]
     assert told == [(agent, f"p{agent % 2}", [0, 1, 2], episode) for agent in (0, 2, 1)]
@@ -85,40 +79,18 @@ def test_shipped_policies_are_asked_for_values_once_per_call():
             Asked.calls += 1
             return super().compute_values(input_dict)
 
-    troupe = Troupe(
-        lambda: MultiAgentCartPole({"num_agents": 4}), 2, {"default_policy": Asked}, rollout_fragment_length=5
-    )
-    troupe.sample()
+    make = lambda: MultiAgentCartPole({"num_agents": 4})
+    Troupe(make, 2, {"default_policy": Asked}, rollout_fragment_length=5).sample()
     assert Asked.calls == 1
 
 
-class Untrained(MultiAgentEnv):
-    """Agents of which some are told that they are not to be trained.
-
-    Args:
-        untrained: those.
-    """
-
-    def __init__(self, untrained):
-        self.agents, self.untrained = [0, 1], untrained
-        self.observation_space, self.action_space = gym.spaces.Box(0, 9, (1,), np.float32), gym.spaces.Discrete(2)
-        super().__init__()
-
-    def _see(self):
-        return {agent: np.zeros(1) for agent in self.agents}, {a: {"training_enabled": False} for a in self.untrained}
-
-    def reset(self, *, seed=None, options=None):
-        return self._see()
-
-    def step(self, action_dict):
-        obs, infos = self._see()
-        return obs, dict.fromkeys(self.agents, 1.0), {"__all__": False}, {"__all__": False}, infos
-
-
 def test_agents_that_are_not_to_be_trained_are_left_out_but_their_env_steps_count():
-    batch = Troupe(lambda: Untrained([1]), rollout_fragment_length=5).sample()
+    untrained = {1: {"training_enabled": False}}
+    tell = lambda env, answer: answer[4].update(untrained)
+    batch = Troupe(lambda: Agents(hook=tell), rollout_fragment_length=5).sample()
     assert batch["agent_index"].tolist() == [0] * 5
-    troupe = Troupe(lambda: Untrained([0, 1]), rollout_fragment_length=5)
+    untrained[0] = untrained[1]
+    troupe = Troupe(lambda: Agents(hook=tell), rollout_fragment_length=5)
     batch = troupe.sample()
     assert isinstance(batch, MultiAgentBatch)
     assert (batch.policy_batches, batch.env_steps()) == ({}, 5)
@@ -126,7 +98,7 @@ def test_agents_that_are_not_to_be_trained_are_left_out_but_their_env_steps_coun
 
 
 def test_batches_know_how_often_the_policy_that_acted_was_updated():
-    troupe = Troupe(lambda: BasicMultiAgent(2), 1, {"p0": Counter, "p1": Counter}, by_parity, rollout_fragment_length=5)
+    troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, by_parity, rollout_fragment_length=5)
     troupe.get_policy("p1").num_grad_updates = 7
     batch = troupe.sample()
     assert (batch["p0"].num_grad_updates, batch["p1"].num_grad_updates) == (0, 7)

@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from agent_toys import Counter, Troupe
+from agent_toys import Counter, Troupe, by_parity
 
 from swath.rollout_workers import MultiAgentEnv
 
@@ -62,17 +62,9 @@ def next_batch(troupe):
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 def test_batches_have_their_sizes_and_trajectories_no_gaps(mode, restarts):
-    two = {"p0": Fallible, "p1": Fallible}
-    troupe = Troupe(
-        Brittle,
-        N,
-        two,
-        lambda agent, episode: f"p{agent % 2}",
-        rollout_fragment_length=F,
-        batch_mode=mode,
-        restart_failed_sub_environments=restarts,
-        delay_between_sub_environment_restarts_s=0.0,
-    )
+    settings = {"restart_failed_sub_environments": restarts, "delay_between_sub_environment_restarts_s": 0.0}
+    settings |= {"rollout_fragment_length": F, "batch_mode": mode}
+    troupe = Troupe(Brittle, N, {"p0": Fallible, "p1": Fallible}, by_parity, **settings)
     raised, paths = 0, {}
     for _ in range(CALLS):
         batch, tries = next_batch(troupe)

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +11,7 @@ import pytest
 from sampling_toys import Foreseen, counting_worker, made_of
 
 from mock_envs import MockEnv3, VectorizedMockEnv
-from swath.rollout_workers import DefaultCallbacks, Episode
+from swath.rollout_workers import Episode
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, Script
@@ -18,48 +19,38 @@ from swath.testing.counting import Counting, Script
 ONE = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 5}
 
 
-class Noting(DefaultCallbacks):
-    """Notes everything."""
+def test_callbacks_are_called_in_order_with_sums_of_the_moment() -> None:
+    notes: list[Any] = []
 
-    def __init__(self) -> None:
-        self.notes: list[Any] = []
-        self.episodes: list[Any] = []
+    def note(event: str, *, episode: Any, env_index: int, **given: Any) -> None:
+        notes.append((event, env_index, episode.length, episode.total_reward))
+        assert given["worker"] is given["env_runner"]
+        assert given["env"] is given["base_env"].get_sub_environments()[env_index]
+        assert set(given["policies"]) == {"default_policy"}
+        if event == "step":
+            episode.hist_data.setdefault("seen", []).append(episode.last_info_for()["timestep"])
+        elif event == "end":
+            assert episode.is_truncated()
+            assert episode.agent_rewards == {("agent0", "default_policy"): episode.total_reward}
+            episode.custom_metrics["steps"], episode.media["film"] = episode.length, "none"
 
-    def on_episode_created(self, *, episode: Any, **kwargs: Any) -> None:
-        self.notes.append(("created", kwargs["env_index"], episode.length))
-        self.episodes.append(episode)
-        episode.user_data["seen"] = []
-
-    def on_episode_start(self, *, episode: Any, **kwargs: Any) -> None:
-        self.notes.append(("start", kwargs["env_index"], episode.length))
-
-    def on_episode_step(self, *, episode: Any, **kwargs: Any) -> None:
-        self.notes.append(("step", kwargs["env_index"], episode.length, episode.total_reward))
-        episode.user_data["seen"].append(episode.last_info_for().get("timestep"))
-
-    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
-        self.notes.append(("end", kwargs["env_index"], episode.length, episode.is_truncated()))
-        episode.custom_metrics["steps"] = episode.length
-        episode.hist_data["seen"] = episode.user_data["seen"]
-        episode.media["film"] = "none"
-        assert kwargs["worker"] is kwargs["env_runner"]
-        assert kwargs["env"] is kwargs["base_env"].get_sub_environments()[kwargs["env_index"]]
-        assert set(kwargs["policies"]) == {"default_policy"}
-        assert episode.agent_rewards == {("agent0", "default_policy"): episode.total_reward}
-
-
-def test_callbacks_are_called_in_order_with_sums_of_the_moment():
-    with made_of(lambda: MockEnv3(3), RandomPolicy, callbacks_class=Noting, **ONE) as worker:
+    functions = {f"on_episode_{event}": partial(note, event) for event in ("created", "start", "step", "end")}
+    with made_of(lambda: MockEnv3(3), RandomPolicy, callback_functions=functions, **ONE) as worker:
         worker.sample()
-        notes = worker.callbacks.notes
-        told = worker.get_metrics()
-    first = [("created", 0, -1), ("start", 0, 0), ("step", 0, 1, 1.0), ("step", 0, 2, 3.0), ("step", 0, 3, 6.0)]
-    assert notes[:6] == [*first, ("end", 0, 3, True)]
-    assert notes[6:] == first[:4]
-    (metrics,) = told
-    assert metrics.custom_metrics == {"steps": 3}
-    assert metrics.hist_data == {"seen": [1, 2, 3]}
-    assert metrics.media == {"film": "none"}
+        (metrics,) = worker.get_metrics()
+    first = [
+        ("created", 0, -1, 0.0),
+        ("start", 0, 0, 0.0),
+        ("step", 0, 1, 1.0),
+        ("step", 0, 2, 3.0),
+        ("step", 0, 3, 6.0),
+    ]
+    assert notes == [*first, ("end", 0, 3, 6.0), *first[:4]]
+    assert (metrics.custom_metrics, metrics.hist_data, metrics.media) == (
+        {"steps": 3},
+        {"seen": [1, 2, 3]},
+        {"film": "none"},
+    )
 
 
 def test_episodes_are_forgotten_once_their_last_row_is_handed_out():
@@ -80,7 +71,7 @@ class Curious(Foreseen):
     ids: list[int]
 
     def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        assert all(isinstance(episode, Episode) for episode in kwargs["episodes"])
+        assert {type(episode) for episode in kwargs["episodes"]} == {Episode}
         assert [episode.length for episode in kwargs["episodes"]] == obs_batch[:, 2].tolist()
         self.ids = [episode.episode_id for episode in kwargs["episodes"]]
         return super().compute_actions(obs_batch, state_batches, **kwargs)
@@ -130,25 +121,21 @@ def test_states_are_kept_per_sub_env_and_rows_are_put_into_sequences():
         assert all(len(chunk) == 1 for chunk in chunks)
 
 
-class Scoring(DefaultCallbacks):
-    """Counts the rows of an episode's chunks."""
-
-    def on_postprocess_trajectory(self, *, episode: Any, postprocessed_batch: Any, **kwargs: Any) -> None:
-        episode.custom_metrics["rows"] = episode.custom_metrics.get("rows", 0) + postprocessed_batch.count
-
-    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
-        episode.hist_data["at_end"] = [(episode.length, episode.custom_metrics["rows"])]
-
-
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 def test_what_is_noted_of_chunks_is_there_when_their_episode_ends(mode: str) -> None:
-    settings = {**ONE, "num_envs_per_env_runner": 2, "callbacks_class": Scoring, "batch_mode": mode}
-    with made_of(lambda: MockEnv3(7), RandomPolicy, **settings) as worker:
+    def count(*, episode: Any, postprocessed_batch: Any, **_: Any) -> None:
+        episode.custom_metrics["rows"] = episode.custom_metrics.get("rows", 0) + postprocessed_batch.count
+
+    def end(*, episode: Any, **_: Any) -> None:
+        episode.hist_data["at_end"] = [episode.custom_metrics["rows"]]
+
+    functions = {"on_postprocess_trajectory": count, "on_episode_end": end}
+    with made_of(lambda: MockEnv3(7), RandomPolicy, callback_functions=functions, batch_mode=mode, **ONE) as worker:
         for _ in range(5):
             worker.sample()
         told = worker.get_metrics()
-        assert len(told) == worker.counters["episodes"] > 4
-    assert [metrics.hist_data["at_end"] for metrics in told] == [[(7, 7)]] * len(told)
+    assert len(told) > 2
+    assert [metrics.hist_data["at_end"] for metrics in told] == [[7]] * len(told)
 
 
 def test_advantages_of_a_whole_batch_are_those_of_its_chunks():

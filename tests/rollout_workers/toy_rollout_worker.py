@@ -24,12 +24,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Play:
-    """What happens when workers sample.
-
-    Attributes:
-        acts: by (worker, life, number of the sample, from 1): "kill", "raise", or a gate to go through.
-        builds: by (worker, life): "kill", "raise", or a gate.
-    """
+    """What happens when workers sample: `acts` by (worker, life, number of the sample); `builds` by (worker, life)."""
 
     acts: dict[Any, Any] = field(default_factory=dict)
     builds: dict[Any, Any] = field(default_factory=dict)
@@ -37,14 +32,9 @@ class Play:
     def __call__(self, context):
         return self
 
-    def at_sample(self, worker, life, number):
-        act(self.acts.get((worker, life, number)))
-
-    def at_build(self, worker, life):
-        act(self.builds.get((worker, life)))
-
 
 def act(what):
+    """Do it: "kill", "exit", "raise", or go through a gate."""
     if what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "exit":
@@ -81,7 +71,7 @@ class ToyWorker:
         self.recreated_worker, self.config, self.log_dir, self.spaces = bool(recreated_worker), config, log_dir, spaces
         self.rest = rest
         self.play = env_creator(None)
-        self.play.at_build(worker_index, self.life)
+        act(self.play.builds.get((worker_index, self.life)))
         self.policy_map = {"default_policy": ToyPolicy(worker_index)}
         self.filters = {"default_policy": MeanStdFilter(())}
         self.global_vars = {}
@@ -95,7 +85,7 @@ class ToyWorker:
 
     def sample(self):
         self.sampled += 1
-        self.play.at_sample(self.worker_index, self.life, self.sampled)
+        act(self.play.acts.get((self.worker_index, self.life, self.sampled)))
         seen = np.full(STEPS, self.worker_index, np.float32)
         self.filters["default_policy"](seen)
         rows = np.arange(STEPS)
