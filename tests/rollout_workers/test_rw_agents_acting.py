@@ -18,15 +18,6 @@ def test_each_policy_is_asked_once_per_step_for_all_its_agents_in_all_envs_and_o
     assert all(len(policy.asked) < 60 for policy in troupe.policy_map.values())
 
 
-def test_each_agent_gets_the_action_that_was_answered_to_its_observation():
-    troupe = Troupe(lambda: Agents(3), 2, TWO, by_parity, rollout_fragment_length=5)
-    batch = troupe.sample()
-    assert troupe.made[0].got[0] == {0: 0, 2: 1, 1: 0}  # the policy answers 0, 1, 0, 1 to its rows
-    assert troupe.made[1].got[0] == {0: 0, 2: 1, 1: 1}
-    assert batch["p0"]["actions"].tolist() == ([0] * 5 + [1] * 5) * 2
-    assert batch["p1"]["actions"].tolist() == [0] * 5 + [1] * 5
-
-
 def test_nested_actions_stay_nested():
     space = gym.spaces.Dict(move=gym.spaces.Discrete(3), aim=gym.spaces.Tuple([gym.spaces.Box(-1, 1, (2,))]))
 

@@ -1,12 +1,12 @@
 """Settings in a policy's own config of what the worker does for it, where they are other than the worker's."""
 
-import gymnasium as gym
 import numpy as np
+from agent_toys import Agents, by_parity
 from gymnasium import spaces
+from sampling_toys import made_of
 
 from swath.rollout_workers import (
     AlgorithmConfig,
-    MultiAgentEnv,
     PolicySpec,
     PPOTorchPolicy,
     RandomPolicy,
@@ -15,38 +15,19 @@ from swath.rollout_workers import (
 from swath.rollout_workers.filters import MeanStdFilter, NoFilter
 
 F = 6
-SEEN, ACTED = spaces.Box(-9.0, 9.0, (2,), np.float64), spaces.Box(-2, 3, (1,), np.int32)
-
-
-class Together(MultiAgentEnv):
-    """Pays two agents 3 each, and notes the actions of the first."""
-
-    observation_space, action_space = SEEN, ACTED
-    agents = possible_agents = ("own", "other")
-
-    def __init__(self, notes):
-        self.notes = notes
-
-    def reset(self, *, seed=None, options=None):
-        return dict.fromkeys(self.agents, np.ones(2)), {}
-
-    def step(self, actions):
-        self.notes.append(actions["own"])
-        over = {"__all__": False}
-        return dict.fromkeys(self.agents, np.ones(2)), dict.fromkeys(self.agents, 3.0), over, over, {}
+ACTED = spaces.Box(-2, 3, (1,), np.int32)
 
 
 def sampled(own, **settings):
-    """Batches of a policy with settings of its own and of another, actions that the env got, and its filter."""
-    notes = []
+    """Batches of a policy with settings of its own and of another, actions that the first got from it, its filter."""
+    pay = lambda env, answer: answer[1].update({0: 3.0, 1: 3.0})
     config = AlgorithmConfig().update_from_dict({"rollout_fragment_length": F, "seed": 1, **settings})
-    config.multi_agent(policies={"own": PolicySpec(config=AlgorithmConfig.overrides(**own)), "other": PolicySpec()})
-    config.multi_agent(policy_mapping_fn=lambda agent, *_, **__: agent)
-    with RolloutWorker(
-        env_creator=lambda _: Together(notes), default_policy_class=PPOTorchPolicy, config=config
-    ) as worker:
-        batch = worker.sample()
-        return batch["own"], batch["other"], np.array(notes), worker.filters["own"]
+    config.multi_agent(policies={"p0": PolicySpec(config=AlgorithmConfig.overrides(**own)), "p1": PolicySpec()})
+    config.multi_agent(policy_mapping_fn=by_parity)
+    make = lambda _: Agents(2, F + 1, ACTED, pay)
+    with RolloutWorker(env_creator=make, default_policy_class=PPOTorchPolicy, config=config) as worker:
+        batch, got = worker.sample(), worker.env.got
+        return batch["p0"], batch["p1"], np.array([actions[0] for actions in got]), worker.filters["p0"]
 
 
 def modes(batch):
@@ -66,30 +47,12 @@ def test_a_policy_explores_sees_acts_and_is_paid_as_its_own_config_says():
     assert type(sampled({"observation_filter": "NoFilter"}, observation_filter="MeanStdFilter")[-1]) is NoFilter
 
 
-class Far(gym.Env):
-    """Wants numbers far from 0, of integers and not, and notes them."""
-
-    observation_space = SEEN
-    action_space = spaces.Dict({"a": spaces.Box(20.0, 30.0, (1,)), "b": spaces.Box(250, 255, (1,), np.uint8)})
-
-    def __init__(self, notes):
-        self.notes = notes
-
-    def reset(self, *, seed=None, options=None):
-        return np.ones(2), {}
-
-    def step(self, action):
-        self.notes.append(action)
-        return np.ones(2), 3.0, False, False, {}
-
-
 def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
-    notes: list = []
-    config = AlgorithmConfig().env_runners(rollout_fragment_length=400).debugging(seed=1)
-    with RolloutWorker(env_creator=lambda _: Far(notes), default_policy_class=RandomPolicy, config=config) as worker:
-        assert worker.config.normalize_actions
+    space = spaces.Dict({"a": spaces.Box(20.0, 30.0, (1,)), "b": spaces.Box(250, 255, (1,), np.uint8)})
+    with made_of(lambda: Agents(1, 0, space), RandomPolicy, rollout_fragment_length=400, seed=1) as worker:
         worker.sample()
-    a, b = (np.array([action[name] for action in notes]) for name in "ab")
-    assert all(Far.action_space.contains(action) for action in notes)
+        got = [actions[0] for actions in worker.env.got]
+    a, b = (np.array([action[name] for action in got]) for name in "ab")
+    assert all(space.contains(action) for action in got)
     assert np.histogram(a, bins=5, range=(20, 30))[0].min() > 40
     assert np.bincount(b.ravel() - 250, minlength=6).min() > 30

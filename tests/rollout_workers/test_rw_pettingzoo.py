@@ -9,6 +9,7 @@ from agents_protocol import check_reset, check_step
 from swath.rollout_workers import ParallelPettingZooEnv, PettingZooEnv, RandomPolicy
 
 zoo = pytest.importorskip("pettingzoo")
+parallel_to_aec = pytest.importorskip("pettingzoo.utils.conversions").parallel_to_aec
 
 ENDS = {"a": 2, "b": 3, "c": 3}
 """Steps after which agents end."""
@@ -22,6 +23,7 @@ class Walk(zoo.ParallelEnv):
     """
 
     metadata = {"name": "walk"}
+    render_mode = None
 
     def __init__(self, truncated=()) -> None:
         self.possible_agents = list(ENDS)
@@ -38,7 +40,7 @@ class Walk(zoo.ParallelEnv):
         self.resets.append((seed, options))
         self.agents = list(self.possible_agents)
         self.at = 0
-        return dict.fromkeys(self.agents, 0), {agent: {"at": 0} for agent in [*self.agents, "nobody"]}
+        return dict.fromkeys(self.agents, 0), {agent: {"at": 0} for agent in self.agents}
 
     def step(self, actions):
         assert actions.keys() == set(self.agents)
@@ -52,51 +54,6 @@ class Walk(zoo.ParallelEnv):
             {agent: over[agent] and agent in self.truncated for agent in acting},
             {agent: {"at": self.at} for agent in acting},
         )
-
-
-class Turns(zoo.AECEnv):
-    """Agents act in turn, each action pays its number to all agents; each acts twice, then the others go as well."""
-
-    metadata = {"name": "turns"}
-    render_mode = None
-
-    def __init__(self, truncates=False) -> None:
-        super().__init__()
-        self.possible_agents = ["a", "b"]
-        self.truncates = truncates
-
-    def observation_space(self, agent):
-        return gym.spaces.Discrete(10)
-
-    def action_space(self, agent):
-        return gym.spaces.Discrete(5)
-
-    def observe(self, agent):
-        return self.acted[agent]
-
-    def reset(self, seed=None, options=None):
-        self.agents = list(self.possible_agents)
-        self.acted = dict.fromkeys(self.agents, 0)
-        self.rewards = dict.fromkeys(self.agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
-        self.terminations = dict.fromkeys(self.agents, False)
-        self.truncations = dict.fromkeys(self.agents, False)
-        self.infos = {agent: {"who": agent} for agent in self.agents}
-        self.agent_selection = "a"
-
-    def step(self, action):
-        agent = self.agent_selection
-        if self.terminations[agent] or self.truncations[agent]:
-            self._was_dead_step(action)
-            return
-        self._cumulative_rewards[agent] = 0
-        self.acted[agent] += 1
-        self.rewards = dict.fromkeys(self.agents, float(action))
-        if all(acted == 2 for acted in self.acted.values()):
-            self.terminations = {"a": True, "b": not self.truncates}
-            self.truncations["b"] = self.truncates
-        self.agent_selection = "b" if agent == "a" else "a"
-        self._accumulate_rewards()
 
 
 def test_agents_act_together_until_none_is_left():
@@ -131,35 +88,23 @@ def test_an_episode_in_which_one_agent_was_truncated_is_truncated_and_the_next_i
     assert flags == [(False, True), (True, False)]
 
 
-def test_agents_in_turn_are_observed_with_what_they_were_paid_since_they_acted():
-    env = PettingZooEnv(Turns())
-    reset = env.reset(seed=1)
-    check_reset(*reset)
-    assert reset == ({"a": 0}, {"a": {"who": "a"}})
-    assert env.agents == ["a", "b"]
-    first = env.step({"a": 1})
-    check_step(first)
-    assert first[:2] == ({"b": 0}, {"b": 1.0})
-    assert env.step({"b": 2})[:2] == ({"a": 1}, {"a": 3.0})
-    assert env.step({"a": 3})[:2] == ({"b": 1}, {"b": 5.0})
-    last = env.step({"b": 4})
-    check_step(last)
-    assert last[:2] == ({"a": 2, "b": 2}, {"a": 7.0, "b": 4.0})
-    assert last[2] == {"a": True, "b": True, "__all__": True}
-    assert last[3]["__all__"] is False
-    assert env.agents == []
+class ByAgent(RandomPolicy):
+    """Acts by what it sees, so that it acts alike wherever it does."""
+
+    def compute_actions(self, obs_batch, *args, **kwargs):
+        return obs_batch.argmax(axis=1) + 1, [], {}
 
 
-def test_an_action_of_somebody_else_is_refused():
-    env = PettingZooEnv(Turns())
-    env.reset()
+def test_envs_of_the_zoo_wrap_themselves_and_agents_in_turn_make_the_same_transitions_as_together():
+    def sampled(make, length):
+        with made_of(make, ByAgent, rollout_fragment_length=length) as worker:
+            return worker.sample()
+
+    together, turns = sampled(Walk, 3), sampled(lambda: parallel_to_aec(Walk()), 8)
+    assert np.bincount(together["agent_index"]).tolist() == list(ENDS.values())
+    for name in ("agent_index", "obs", "new_obs", "actions", "rewards", "terminateds", "truncateds"):
+        np.testing.assert_array_equal(turns[name], together[name], err_msg=name)
+    env = PettingZooEnv(parallel_to_aec(Walk()))
+    check_reset(*env.reset(seed=1))
     with pytest.raises(ValueError, match=r"it is 'a' whose turn it is, but there are actions of \['b'\]"):
         env.step({"b": 0})
-
-
-@pytest.mark.parametrize(("make", "rows"), [(Walk, [2, 3, 3]), (Turns, [2, 2])])
-def test_envs_of_the_zoo_wrap_themselves_in_a_worker(make, rows):
-    with made_of(make, RandomPolicy, batch_mode="complete_episodes", rollout_fragment_length=1) as worker:
-        batch = worker.sample()
-    assert np.bincount(batch["agent_index"]).tolist() == rows
-    assert batch["terminateds"].sum() == len(rows)

