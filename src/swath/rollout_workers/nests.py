@@ -105,6 +105,14 @@ def tensor_of(value: Any) -> torch.Tensor:
     return torch.from_numpy(array if shared else array.copy())
 
 
+def tensor_on(device: torch.device, value: Any, *, pin: bool = False) -> torch.Tensor:
+    """The same on a device, float64 as float32; copied to a CUDA device through page-locked memory, if `pin`."""
+    tensor, pin = tensor_of(value), pin and device.type == "cuda"
+    tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
+    tensor = tensor.pin_memory() if pin and tensor.device.type == "cpu" else tensor
+    return tensor.to(device, non_blocking=pin)
+
+
 def as_array(leaf: Leaf) -> Array:
     """The leaf as a NumPy array in the host's memory; of a dtype that NumPy has not (bfloat16), as float32."""
     if not isinstance(leaf, torch.Tensor):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from tensordict import TensorDict
 
 from swath.options import count
-from swath.rollout_workers import nests
-from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames, counts_sequences
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames
 from swath.rollout_workers.batches.rows import Refusing
-from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.nests import as_array, map_nest
+from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
+from swath.rollout_workers.nests import as_array
 
 
 class MultiAgentBatch(Refusing):
@@ -168,41 +166,3 @@ def convert_ma_batch_to_sample_batch(batch: SampleBatch | MultiAgentBatch) -> Sa
     if set(batch.policy_batches) != {DEFAULT_POLICY_ID}:
         raise ValueError(f"rows of {sorted(batch.policy_batches)} are no single SampleBatch: take batch[policy_id]")
     return batch.alone()
-
-
-def concat(batches: Iterable[SampleBatch]) -> SampleBatch:
-    """Batches as a new one; empty ones are passed over.
-
-    Raises:
-        ValueError: columns of different lengths, names, structures or shapes, or batches that differ in `zero_padded`,
-            `time_major` or `max_seq_len`.
-    """
-    filled, made = [batch for batch in batches if batch.count], SampleBatch()
-    if not filled:
-        return made
-    first = filled[0]
-    for batch in filled:
-        batch.check_lengths()
-        if missing := first.keys() ^ batch.keys():
-            raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
-        for trait in ("zero_padded", "time_major", "max_seq_len"):
-            here, there = getattr(first, trait), getattr(batch, trait)
-            may_differ = trait == "max_seq_len" and not first.zero_padded and None not in (here, there)
-            if here != there and not may_differ:
-                raise ValueError(f"batches differ in {trait}: {here} and {there}; it must be the same in all")
-    for name in first:
-        axis = 1 if first.time_major and not counts_sequences(name) else 0
-        columns = [dict.__getitem__(batch, name) for batch in filled]
-        try:
-            dict.__setitem__(made, name, map_nest(partial(nests.joined, axis=axis), *columns))
-        except (ValueError, RuntimeError) as error:
-            raise ValueError(f"columns named {name!r} do not fit: {error}") from error
-    made.time_major, made.zero_padded = first.time_major, first.zero_padded
-    made.max_seq_len = None if first.max_seq_len is None else max(batch.max_seq_len or 0 for batch in filled)
-    known = [(batch.num_grad_updates, batch.count) for batch in filled if batch.num_grad_updates is not None]
-    if known:
-        made.num_grad_updates = sum(updates * rows for updates, rows in known) / sum(rows for _, rows in known)
-    made.is_training = all(batch.is_training for batch in filled)
-    if any(batch.own_env_steps is not None for batch in filled):
-        made.own_env_steps = sum(batch.env_steps() for batch in filled)
-    return made

@@ -1,50 +1,38 @@
-"""What is done to rows of a `SampleBatch`: their count, their lengths, and some of them in another order."""
+"""Columns of transitions: how many rows they have, and some of these, in another order or padded.
+
+seq_lens 2 3 1     rows  a a b b b c            not padded: one sequence behind the other
+                   rows  a a . b b b c . .      padded to 3: each takes as many places
+none               rows  a b c d e f            nothing is known of sequences
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from copy import copy
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
 import numpy as np
 import torch
 
 from swath.options import count
-from swath.rollout_workers import nests
-from swath.rollout_workers.batches import names
-from swath.rollout_workers.batches.names import ColumnNames, ViewRequirement, counts_sequences
-from swath.rollout_workers.nests import ARRAYS, Array, Leaf, as_array, leaves, map_nest, rows_of, take
-
-if TYPE_CHECKING:
-    from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.names import (
+    STATE_IN,
+    STATE_OUT,
+    ColumnNames,
+    counts_sequences,
+    is_state_in,
+    state_out_of,
+)
+from swath.rollout_workers.nests import Array, Leaf, as_array, leaves, map_nest, rows_of, take
 
 # The builtin, which a method of batches hides.
 Slice: TypeAlias = slice
-Batch = TypeVar("Batch", bound="SampleBatch")
-
-# Where the last row holds what these columns hold in the step behind it.
-_BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **names.SHIFTED}
+_ALL = slice(None)
 
 # What RLlib's batches have and these do not.
 _GONE = "compress decompress_if_needed pack_if_needed set_get_interceptor accessed_keys added_keys deleted_keys"
 _INSTEAD = ": columns are plain arrays; keep them with numpy.savez_compressed, make them tensors with to_device()"
-
-
-def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
-    """The sum of `seq_lens`, else the rows of the first column that can be counted, else 0.
-
-    Columns named `infos`, `state_in_…` and `state_out_…` are not counted. Of a nested column the first leaf is.
-    """
-    seq_lens = dict.get(tensor_dict, ColumnNames.SEQ_LENS)
-    if seq_lens is not None and len(seq_lens):
-        return int(as_array(seq_lens).sum())
-    uncounted = ColumnNames.INFOS, ColumnNames.SEQ_LENS, names.STATE_IN, names.STATE_OUT
-    for name, column in tensor_dict.items():
-        rows = None if name.startswith(uncounted) else rows_of(next((leaf for _, leaf in leaves(column)), None))
-        if rows:
-            return rows
-    return 0
 
 
 class Refusing:
@@ -57,167 +45,281 @@ class Refusing:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{instead}", name=name, obj=self)
 
 
-def require_equal_lengths(batch: SampleBatch) -> None:
-    """Raise `ValueError`, with names and lengths, unless all columns with a leading dimension are equally long.
+def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
+    """The sum of `seq_lens`, else the rows of the first column that can be counted, else 0.
 
-    With `seq_lens` that is the sum of its numbers, or the places of padded sequences; `state_in_…` then have one
-    row per sequence.
+    Columns named `infos`, `state_in_…` and `state_out_…` are not counted. Of a nested column the first leaf is.
     """
-    lengths = batch.lengths()
-    if lengths is None:
-        shapes = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in batch.values()}
-        if len(shapes) == 1 and not shapes & {None, ()}:
-            return  # as in most batches
-    of_rows, of_states, found = set[int](), set[int](), list[str]()
-    if lengths is not None:
-        of_states.add(len(lengths))
-        of_rows.update(() if batch.time_major else (int(batch.places(lengths).sum()),))
-    for path, leaf in leaves({name: column for name, column in batch.items() if name != batch.SEQ_LENS}):
-        n_rows = rows_of(leaf)
-        if n_rows is not None:
-            (of_rows if lengths is None or not names.is_state_in(path[0]) else of_states).add(n_rows)
-            found.append(f"{'/'.join(map(str, path))}: {n_rows}")
-    if max(len(of_rows), len(of_states)) > 1:
-        wanted = "one row per step" if lengths is None else f"as many rows as its {len(lengths)} sequences have"
-        raise ValueError(f"columns of different lengths: {', '.join(found)}; every column needs {wanted}")
+    seq_lens = dict.get(tensor_dict, ColumnNames.SEQ_LENS)
+    if seq_lens is not None and len(seq_lens):
+        return int(as_array(seq_lens).sum())
+    for name, column in tensor_dict.items():
+        if not name.startswith((ColumnNames.INFOS, ColumnNames.SEQ_LENS, STATE_IN, STATE_OUT)):
+            _, leaf = next(leaves(column), ((), None))
+            if rows := rows_of(leaf):
+                return rows
+    return 0
 
 
-def dones_of(batch: SampleBatch) -> Any:
-    """`terminateds | truncateds`, as they are stored; a fresh array that cannot be written."""
-    flags = [batch[name] for name in (batch.TERMINATEDS, batch.TRUNCATEDS) if name in batch]
-    if not flags:
-        raise KeyError(f"'dones': the batch has neither 'terminateds' nor 'truncateds', but {sorted(batch)}")
-    if all(isinstance(flag, torch.Tensor) for flag in flags):
-        return torch.logical_or(flags[0], flags[-1])
-    dones = np.asarray(np.logical_or(as_array(flags[0]), as_array(flags[-1])))
-    dones.flags.writeable = False
-    return dones
+class Rows(Refusing, ColumnNames, dict[str, Any]):
+    """Columns by name, and what is done to their rows; `SampleBatch` says more.
 
-
-def step_input(batch: Batch, view_requirements: Mapping[str, ViewRequirement] | None, index: str | int) -> Batch:
-    """One row of a trajectory as input for a policy; see `SampleBatch.get_single_step_input_dict`."""
-    columns, is_behind = batch.row_by_row(), index == "last"
-    row = range(batch.count)[-1 if is_behind else int(index)]
-    if view_requirements is None:
-        before = (name for name, source in names.SHIFTED.items() if source in batch)
-        view_requirements = dict.fromkeys((batch.OBS, *before, *filter(names.is_state_in, batch)), ViewRequirement())
-    made: dict[str, Any] = {}
-    for name, view in view_requirements.items():
-        view.require_own_step(name)
-        source, at = name, row
-        if is_behind:
-            source = names.state_out_of(name) if names.is_state_in(name) else _BEHIND.get(name, name)
-        elif name not in batch and name in names.SHIFTED:
-            source, at = names.SHIFTED[name], row - 1
-        if view.used_for_compute_actions:
-            made[name] = map_nest(partial(take, rows=np.array([at])), columns[source])
-    row_alone = batch.like(made)
-    row_alone[batch.SEQ_LENS], row_alone.zero_padded = [1], False
-    return row_alone
-
-
-def sliced(batch: Batch, start: int, end: int, state_start: int | None, state_end: int | None) -> Batch:
-    """Exactly these rows; see `SampleBatch.slice`."""
-    lengths = batch.sequences()
-    front = max(-count("start", start, least=None), 0)
-    begin = min(max(start, 0), batch.count)
-    stop = max(begin, min(count("end", end, least=0), batch.count))
-    if lengths is None and not front:
-        return taken(batch, slice(begin, stop))
-    rows = np.append(np.full(front, -1), np.arange(begin, stop))
-    if lengths is None:
-        return taken(batch, rows)
-    if batch.zero_padded:
-        raise ValueError("of padded sequences only whole ones can be taken; use batch[i:j], or cut before padding")
-    of = np.repeat(np.arange(len(lengths)), lengths)[begin:stop]
-    of = np.append(np.full(front, of[0] if len(of) else 0), of)  # zeros in front belong to the first sequence
-    bounds = (int(of[0]), int(of[-1]) + 1) if len(of) else (0, 0)
-    if (state_start, state_end) not in ((None, None), bounds):
-        given = (state_start, state_end)
-        raise ValueError(f"rows {start} to {end} are from sequences {bounds[0]} to {bounds[1]}, not {given}")
-    return regrouped(batch, rows, np.unique(of, return_counts=True)[1])
-
-
-def padded(batch: Batch, max_seq_len: int, *, exclude_states: bool) -> Batch:
-    """The batch itself with padded sequences; see `SampleBatch.right_zero_pad`."""
-    if not exclude_states:
-        raise ValueError("exclude_states=False is not served: states have one row per sequence; leave it out")
-    stride, lengths = count("max_seq_len", max_seq_len), batch.sequences()
-    if lengths is None:
-        raise ValueError(f"right_zero_pad() needs 'seq_lens'; this batch has only {sorted(batch)}")
-    if batch.zero_padded and stride != batch.max_seq_len:
-        raise ValueError(f"padded to {batch.max_seq_len} already; pad the batch they are from to {stride}")
-    longest = lengths.max(initial=0)
-    if longest > stride:
-        raise ValueError(f"max_seq_len={stride}, but there is a sequence of {longest} rows; use at least that")
-    if not batch.zero_padded:
-        rows = np.full(len(lengths) * stride, -1)
-        rows[valid_places(lengths, stride)] = np.arange(batch.count)
-        dict.update(batch, taken(batch, rows))
-        batch.zero_padded, batch.max_seq_len = True, stride
-    return batch
-
-
-def taken(batch: Batch, rows: Slice | Array, of_sequences: Slice | Array = slice(None)) -> Batch:
-    """These places of columns, and these of columns that have one row per sequence, by default all."""
-    pick, pick_sequences = partial(take, rows=rows), partial(take, rows=of_sequences)
-    if ColumnNames.SEQ_LENS not in batch:
-        return batch.like(batch.mapped(pick))
-    return batch.like(
-        {name: map_nest(pick_sequences if counts_sequences(name) else pick, batch[name]) for name in batch}
-    )
-
-
-def regrouped(batch: Batch, rows: Array, lengths: Array) -> Batch:
-    """These rows of sequences without padding, copied, as sequences of other lengths; zeros for rows below 0.
-
-    The state before a sequence is that at the beginning of its first row's, or what the row before gave out, if the
-    batch has that.
+    Attributes:
+        time_major: columns are `[T, B, …]`.
+        max_seq_len: no sequence is longer.
+        zero_padded: each sequence takes `max_seq_len` rows, with zeros behind its end.
+        own_env_steps: env steps that the rows are from, where several agents shared an env; else None. Copies keep the
+            number, `concat` adds it up, parts of the batch do not have it.
     """
-    seq_lens = batch[ColumnNames.SEQ_LENS]
-    old = as_array(seq_lens).reshape(-1)
-    starts, of_rows = np.cumsum(old) - old, np.repeat(np.arange(len(old)), old)
-    firsts = np.maximum(rows[np.cumsum(lengths) - lengths], 0)
-    made = taken(batch, rows, of_rows[firsts])
-    inside = np.flatnonzero(firsts > starts[of_rows[firsts]])
 
-    def after(leaf: Leaf, out: Leaf) -> Leaf:
-        leaf[inside] = take(out, firsts[inside] - 1)
-        return leaf
+    time_major: bool | None
+    max_seq_len: int | None
+    zero_padded: bool
+    own_env_steps: int | None = None
 
-    for name in filter(names.is_state_in, batch):
-        if names.state_out_of(name) in batch:
-            made[name] = map_nest(after, made[name], batch[names.state_out_of(name)])
-    is_tensor = isinstance(seq_lens, torch.Tensor)
-    made[ColumnNames.SEQ_LENS] = torch.from_numpy(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
-    return made
+    @property
+    def count(self) -> int:
+        """Rows: the sum of `seq_lens`, else the rows of the first column that can be counted, else 0."""
+        return attempt_count_timesteps(self)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @overload
+    def __getitem__(self, name: Slice) -> Self: ...
+    @overload
+    def __getitem__(self, name: str) -> Any: ...
+    def __getitem__(self, name: str | Slice) -> Any:
+        if not isinstance(name, slice):
+            return self._dones() if name == self.DONES else super().__getitem__(name)
+        if name.step not in (None, 1):
+            raise ValueError(f"step {name.step} of a slice of a batch must be 1; take every n-th row of the columns")
+        lengths = self.sequences()
+        start, stop, _ = name.indices(self.count)
+        if lengths is None:
+            return self._taken(slice(start, max(start, stop)))
+        first, last = np.searchsorted(np.cumsum(lengths), (start, max(start, stop)), side="right")
+        places = np.append(0, np.cumsum(self.places(lengths)))
+        return self._taken(slice(places[first], places[last]), slice(first, last))
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Each row as a dict; `seq_lens` is 1 in each."""
+        columns = self.row_by_row()
+        for i in range(self.count):
+            yield columns.mapped(partial(_row, i))
+
+    def take(self, rows: Array) -> Self:
+        """The rows of these numbers `[n]`, copied: sequences of one row each, where there are sequences."""
+        if (whole := self.unpadded()) is not self:
+            return whole.take(rows)
+        return self._taken(rows) if self.SEQ_LENS not in self else self._regrouped(rows, np.ones_like(rows))
+
+    def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:  # noqa: ARG002
+        """Exactly the rows from `start` to before `end`; a negative start asks for zeros in front.
+
+        Which states go with them follows from the rows: `state_start` and `state_end` need not be given.
+
+        Raises:
+            ValueError: columns of different lengths, or padded sequences.
+        """
+        lengths, n_rows = self.sequences(), self.count
+        begin = min(max(start, 0), n_rows)
+        stop = max(begin, min(end, n_rows))
+        if lengths is None and start >= 0:
+            return self._taken(slice(begin, stop))
+        rows = np.append(np.full(max(-start, 0), -1), np.arange(begin, stop))
+        if lengths is None:
+            return self._taken(rows)
+        if self.zero_padded:
+            raise ValueError("of padded sequences only whole ones can be taken; use batch[i:j], or cut before padding")
+        of = np.repeat(np.arange(len(lengths)), lengths)[np.maximum(rows, 0)]  # zeros in front are of the first one
+        return self._regrouped(rows, np.unique(of, return_counts=True)[1])
+
+    def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
+        """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
+
+        With `seq_lens` cuts move down to where a sequence starts, and parts that get empty by that are left out.
+
+        Raises:
+            ValueError: not exactly one of the three, or one below 1.
+        """
+        given = [value for value in (size, num_slices, k) if value is not None]
+        if len(given) != 1:
+            raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
+        wanted = count("num_slices" if num_slices is not None else "size", given[0])
+        bounds = [*range(0, self.count, wanted), self.count]
+        if num_slices is not None:
+            bounds = [self.count * i // wanted for i in range(wanted + 1)]
+        parts = [self[start:stop] for start, stop in pairwise(bounds)]
+        return parts if self.SEQ_LENS not in self else [part for part in parts if part.count]
+
+    def split_by_episode(self, key: str | None = None) -> list[Self]:
+        """One batch per run of equal `eps_id`, or where that is missing per done; `key` forces "eps_id" or "dones".
+
+        Raises:
+            KeyError: no such column.
+            ValueError: another key, or padded sequences.
+        """
+        if key not in (None, self.EPS_ID, self.DONES):
+            raise ValueError(f"split_by_episode(key={key!r}) splits by one of 'eps_id' and 'dones'")
+        key = key or (self.EPS_ID if self.EPS_ID in self else self.DONES)
+        values = as_array(self[key])
+        ends = values[1:] != values[:-1] if key == self.EPS_ID else values[:-1]
+        bounds = [0, *(np.flatnonzero(ends) + 1).tolist(), self.count] if self.count else []
+        return [self.slice(start, stop) for start, stop in pairwise(bounds)]
+
+    def shuffle(self, generator: np.random.Generator | None = None) -> Self:
+        """Put the rows in random order, all columns and `infos` alike, in place; padded sequences stay together.
+
+        Returns this batch; the generator is by default NumPy's global state.
+
+        Raises:
+            ValueError: columns of different lengths, or sequences without padding.
+        """
+        lengths = self.sequences()
+        if lengths is not None and not self.zero_padded:
+            raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
+        draw: Any = np.random.permutation if generator is None else generator.permutation
+        order = draw(self.count if lengths is None else len(lengths))
+        stride = 1 if lengths is None else self.max_seq_len or 0
+        dict.update(self, self._taken((order[:, None] * stride + np.arange(stride)).ravel(), order))
+        return self
+
+    def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
+        """Let each sequence take `max_seq_len` rows, zeros behind its end, in place; None among objects.
+
+        Returns this batch. `exclude_states` is always True: `state_in_…` have one row per sequence.
+
+        Raises:
+            ValueError: no `seq_lens`, a longer sequence, columns of different lengths, or another padding already; or
+                `exclude_states=False`.
+        """
+        stride, lengths = count("max_seq_len", max_seq_len), self.sequences()
+        if lengths is None or not exclude_states:
+            raise ValueError("right_zero_pad() needs 'seq_lens', and exclude_states=True: states are of sequences")
+        if self.zero_padded and stride != self.max_seq_len:
+            raise ValueError(f"padded to {self.max_seq_len} already; pad the batch they are from to {stride}")
+        if (longest := lengths.max(initial=0)) > stride:
+            raise ValueError(f"max_seq_len={stride}, but there is a sequence of {longest} rows; use at least that")
+        if not self.zero_padded:
+            rows = np.full(len(lengths) * stride, -1)
+            rows[_valid_places(lengths, stride)] = np.arange(self.count)
+            dict.update(self, self._taken(rows))
+            self.zero_padded, self.max_seq_len = True, stride
+        return self
+
+    def unpadded(self) -> Self:
+        """The rows without padding: this batch, if there is none."""
+        lengths = self.sequences()
+        if lengths is None or not self.zero_padded:
+            return self
+        made = self._taken(np.flatnonzero(_valid_places(lengths, self.max_seq_len or 0)))
+        made.zero_padded = False
+        return made
+
+    def row_by_row(self) -> Self:
+        """The rows without padding, with lengths and states for every row instead of every sequence."""
+        return self if self.sequences() is None else self.take(np.arange(self.count))
+
+    def check_lengths(self) -> None:
+        """Raise `ValueError`, with names and lengths, unless all columns with a leading dimension are equally long.
+
+        With `seq_lens` that is the sum of its numbers, or the places of padded sequences; `state_in_…` then have one
+        row per sequence.
+        """
+        lengths = self.lengths()
+        if lengths is None:
+            shapes = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in self.values()}
+            if len(shapes) == 1 and not shapes & {None, ()}:
+                return  # as in most batches
+        columns = {name: column for name, column in self.items() if name != self.SEQ_LENS}
+        found = [(path, n_rows) for path, leaf in leaves(columns) if (n_rows := rows_of(leaf)) is not None]
+        wanted, of_states = "one row per step", set[int]()
+        of_rows = {n_rows for path, n_rows in found if lengths is None or not is_state_in(path[0])}
+        if lengths is not None:
+            wanted = f"as many rows as its {len(lengths)} sequences have"
+            of_states = {len(lengths), *(n_rows for path, n_rows in found if is_state_in(path[0]))}
+            of_rows |= set() if self.time_major else {int(self.places(lengths).sum())}
+        if max(len(of_rows), len(of_states)) > 1:
+            each = ", ".join(f"{'/'.join(map(str, path))}: {n_rows}" for path, n_rows in found)
+            raise ValueError(f"columns of different lengths: {each}; every column needs {wanted}")
+
+    def lengths(self) -> Array | None:
+        """Rows of each sequence, None where there are none."""
+        seq_lens = dict.get(self, self.SEQ_LENS)
+        return None if seq_lens is None else as_array(seq_lens).astype(np.int64).reshape(-1)
+
+    def sequences(self) -> Array | None:
+        """Rows of each sequence, None where there are none; raises `ValueError` if the batch has no plain rows."""
+        self.check_lengths()
+        if self.time_major and self.SEQ_LENS in self:
+            raise ValueError("columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
+        return self.lengths()
+
+    def places(self, lengths: Array) -> Array:
+        """How many places in a column each sequence takes, with padding."""
+        return np.full_like(lengths, self.max_seq_len) if self.zero_padded else lengths
+
+    def like(self, columns: dict[str, Any]) -> Self:
+        """Other columns, of which the same holds as of these; but for `own_env_steps`."""
+        made = type(self)()
+        dict.update(made, columns)
+        vars(made).update(vars(self), own_env_steps=None)
+        return made
+
+    def mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
+        """The columns with `function(leaf)` in place of each leaf."""
+        return {name: map_nest(function, column) for name, column in self.items()}
+
+    def _taken(self, rows: Slice | Array, sequences: Slice | Array = _ALL) -> Self:
+        """These places of columns, and these of columns that have one row per sequence, by default all."""
+        pick, pick_sequences = partial(take, rows=rows), partial(take, rows=sequences)
+        if self.SEQ_LENS not in self:
+            return self.like(self.mapped(pick))
+        return self.like(
+            {name: map_nest(pick_sequences if counts_sequences(name) else pick, self[name]) for name in self}
+        )
+
+    def _regrouped(self, rows: Array, lengths: Array) -> Self:
+        """These rows of sequences without padding, copied, as sequences of other lengths; zeros for rows below 0.
+
+        The state before a sequence is that at the beginning of its first row's, or what the row before gave out, if the
+        batch has that.
+        """
+        seq_lens = self[self.SEQ_LENS]
+        old = as_array(seq_lens).reshape(-1)
+        starts, of_rows = np.cumsum(old) - old, np.repeat(np.arange(len(old)), old)
+        firsts = np.maximum(rows[np.cumsum(lengths) - lengths], 0)
+        made = self._taken(rows, of_rows[firsts])
+        inside = np.flatnonzero(firsts > starts[of_rows[firsts]])
+
+        def after(leaf: Leaf, out: Leaf) -> Leaf:
+            leaf[inside] = take(out, firsts[inside] - 1)
+            return leaf
+
+        for name in filter(is_state_in, self):
+            if state_out_of(name) in self:
+                made[name] = map_nest(after, made[name], self[state_out_of(name)])
+        is_tensor = isinstance(seq_lens, torch.Tensor)
+        made[self.SEQ_LENS] = torch.from_numpy(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
+        return made
+
+    def _dones(self) -> Any:
+        """`terminateds | truncateds`, as they are stored; a fresh array that cannot be written."""
+        flags = [self[name] for name in (self.TERMINATEDS, self.TRUNCATEDS) if name in self]
+        if not flags:
+            raise KeyError(f"'dones': the batch has neither 'terminateds' nor 'truncateds', but {sorted(self)}")
+        if all(isinstance(flag, torch.Tensor) for flag in flags):
+            return torch.logical_or(flags[0], flags[-1])
+        dones = np.asarray(np.logical_or(as_array(flags[0]), as_array(flags[-1])))
+        dones.flags.writeable = False
+        return dones
 
 
-def valid_places(lengths: Array, stride: int) -> Array:
-    """Which places of sequences that are padded to `stride` hold rows."""
-    return (np.arange(stride) < lengths[:, None]).ravel()
-
-
-def row(i: int, leaf: Leaf) -> Leaf:
-    """Row `i` of a leaf."""
+def _row(i: int, leaf: Leaf) -> Leaf:
     return leaf if rows_of(leaf) is None else leaf[i]
 
 
-def without_gaps(leaf: Leaf) -> Leaf:
-    """The leaf, packed if its array has gaps."""
-    return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
-
-
-def copied(leaf: Leaf) -> Leaf:
-    """A copy of a leaf."""
-    return leaf.clone() if isinstance(leaf, torch.Tensor) else copy(leaf)
-
-
-def moved(leaf: Leaf, device: torch.device, *, pin: bool) -> Leaf:
-    """A leaf as a tensor on a device; what no tensor can hold stays as it is."""
-    if not isinstance(leaf, ARRAYS) or nests.holds_objects(leaf):
-        return leaf
-    tensor = nests.tensor_of(leaf)
-    tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
-    tensor = tensor.pin_memory() if pin and tensor.device.type == "cpu" else tensor
-    return tensor.to(device, non_blocking=pin)
+def _valid_places(lengths: Array, stride: int) -> Array:
+    """Which places of sequences that are padded to `stride` hold rows."""
+    return (np.arange(stride) < lengths[:, None]).ravel()

@@ -1,35 +1,40 @@
-"""What workers hand out: transitions of one policy, as columns.
-
-seq_lens 2 3 1     rows  a a b b b c            not padded: one sequence behind the other
-                   rows  a a . b b b c . .      padded to 3: each takes as many places
-none               rows  a b c d e f            nothing is known of sequences
-"""
+"""What workers hand out: transitions of one policy, as columns; and such batches one behind another."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from copy import copy
 from functools import partial
-from itertools import pairwise
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from swath.options import count
-from swath.rollout_workers.batches import rows as of_rows
-from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, ColumnNames, ViewRequirement, counts_sequences
-from swath.rollout_workers.batches.rows import Refusing, Slice, attempt_count_timesteps
+from swath.rollout_workers import nests
+from swath.rollout_workers.batches.names import (
+    DEFAULT_POLICY_ID,
+    SHIFTED,
+    ColumnNames,
+    ViewRequirement,
+    counts_sequences,
+    is_state_in,
+    state_out_of,
+)
+from swath.rollout_workers.batches.rows import Rows
 from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
-from swath.rollout_workers.nests import ARRAYS, Array, as_array, leaves, map_nest
+from swath.rollout_workers.nests import ARRAYS, Leaf, as_array, leaves, map_nest
 
 if TYPE_CHECKING:
     from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch
 
+# Where the last row holds what these columns hold in the step behind it.
+_BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
 
-class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
+
+class SampleBatch(Rows):
     """Transitions of one policy: a dict of columns, one row per transition.
 
     ```python
@@ -45,16 +50,9 @@ class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
     Keywords are further columns, and with `_` in front attributes.
 
     Attributes:
-        time_major: columns are `[T, B, …]`.
-        max_seq_len: no sequence is longer.
-        zero_padded: each sequence takes `max_seq_len` rows, with zeros behind its end.
         num_grad_updates: of the policy that acted; a mean, if there were several.
         is_training: the batch is for an update, not for choosing actions.
-        own_env_steps: env steps that the rows are from, where several agents shared an env; else None. Copies keep the
-            number, `concat` adds it up, parts of the batch do not have it.
     """
-
-    own_env_steps: int | None = None
 
     def __init__(
         self,
@@ -76,14 +74,6 @@ class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
         self.time_major, self.max_seq_len, self.zero_padded = _time_major, _max_seq_len, _zero_padded
         self.num_grad_updates, self.is_training = _num_grad_updates, bool(_is_training)
 
-    @property
-    def count(self) -> int:
-        """Rows: the sum of `seq_lens`, else the rows of the first column that can be counted, else 0."""
-        return attempt_count_timesteps(self)
-
-    def __len__(self) -> int:
-        return self.count
-
     def agent_steps(self) -> int:
         """Rows."""
         return self.count
@@ -91,23 +81,6 @@ class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
     def env_steps(self) -> int:
         """Env steps that the rows are from; as many as there are rows, unless several agents shared an env."""
         return self.count if self.own_env_steps is None else self.own_env_steps
-
-    @overload
-    def __getitem__(self, name: Slice) -> Self: ...
-    @overload
-    def __getitem__(self, name: str) -> Any: ...
-    def __getitem__(self, name: str | Slice) -> Any:
-        if not isinstance(name, slice):
-            return of_rows.dones_of(self) if name == self.DONES else super().__getitem__(name)
-        if name.step not in (None, 1):
-            raise ValueError(f"step {name.step} of a slice of a batch must be 1; take every n-th row of the columns")
-        lengths = self.sequences()
-        start, stop, _ = name.indices(self.count)
-        if lengths is None:
-            return of_rows.taken(self, slice(start, max(start, stop)))
-        first, last = np.searchsorted(np.cumsum(lengths), (start, max(start, stop)), side="right")
-        places = np.append(0, np.cumsum(self.places(lengths)))
-        return of_rows.taken(self, slice(places[first], places[last]), slice(first, last))
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"there is no column {name!r}; there are {', '.join(self) or 'none'}")
@@ -137,12 +110,6 @@ class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
         """These columns."""
         return [self[key] for key in keys]
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Each row as a dict; `seq_lens` is 1 in each."""
-        columns = self.row_by_row()
-        for i in range(self.count):
-            yield columns.mapped(partial(of_rows.row, i))
-
     def set_training(self, training: bool = True) -> None:
         """Say whether the batch is for an update."""
         self.is_training = training
@@ -152,102 +119,13 @@ class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
 
         Objects in `infos` and the like are the same in both.
         """
-        made = self.like(dict(self) if shallow else self.mapped(of_rows.copied))
+        made = self.like(dict(self) if shallow else self.mapped(_copied))
         made.own_env_steps = self.own_env_steps
         return made
 
-    def take(self, rows: Array) -> Self:
-        """The rows of these numbers `[n]`, copied: sequences of one row each, where there are sequences."""
-        if self.sequences() is None:
-            return of_rows.taken(self, rows)
-        return of_rows.regrouped(self.unpadded(), rows, np.ones_like(rows))
-
-    def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:
-        """Exactly the rows from `start` to before `end`; a negative start asks for zeros in front.
-
-        `state_start` and `state_end` bound the sequences that the rows are from, if the caller knows.
-
-        Raises:
-            ValueError: the last two are not as it is, columns of different lengths, or padded sequences.
-        """
-        return of_rows.sliced(self, start, end, state_start, state_end)
-
-    def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
-        """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
-
-        With `seq_lens` cuts move down to where a sequence starts, and parts that get empty by that are left out.
-
-        Raises:
-            ValueError: not exactly one of the three, or one below 1.
-        """
-        given = [value for value in (size, num_slices, k) if value is not None]
-        if len(given) != 1:
-            raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
-        if num_slices is None:
-            bounds = [*range(0, self.count, count("size", given[0])), self.count]
-        else:
-            wanted = count("num_slices", num_slices)
-            bounds = [self.count * i // wanted for i in range(wanted + 1)]
-        parts = [self[start:stop] for start, stop in pairwise(bounds)]
-        return parts if self.SEQ_LENS not in self else [part for part in parts if part.count]
-
-    def split_by_episode(self, key: str | None = None) -> list[Self]:
-        """One batch per run of equal `eps_id`, or where that is missing per done; `key` forces "eps_id" or "dones".
-
-        Raises:
-            KeyError: no such column.
-            ValueError: another key, or padded sequences.
-        """
-        if key not in (None, self.EPS_ID, self.DONES):
-            raise ValueError(f"split_by_episode(key={key!r}) splits by one of 'eps_id' and 'dones'")
-        key = key or (self.EPS_ID if self.EPS_ID in self else self.DONES)
-        values = as_array(self[key])
-        ends = values[1:] != values[:-1] if key == self.EPS_ID else values[:-1]
-        bounds = [0, *(np.flatnonzero(ends) + 1).tolist(), self.count] if self.count else []
-        return [self.slice(start, stop) for start, stop in pairwise(bounds)]
-
     def concat(self, other: SampleBatch) -> SampleBatch:
         """A new batch of both, as `concat_samples` makes it."""
-        from swath.rollout_workers.batches.multi_agent_batch import concat  # noqa: PLC0415  it is made of these
-
         return concat([self, other])
-
-    def shuffle(self, generator: np.random.Generator | None = None) -> Self:
-        """Put the rows in random order, all columns and `infos` alike, in place; padded sequences stay together.
-
-        Returns this batch; the generator is by default NumPy's global state.
-
-        Raises:
-            ValueError: columns of different lengths, or sequences without padding.
-        """
-        lengths = self.sequences()
-        if lengths is not None and not self.zero_padded:
-            raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
-        draw: Any = np.random.permutation if generator is None else generator.permutation
-        order = draw(self.count if lengths is None else len(lengths))
-        stride = 1 if lengths is None else self.max_seq_len or 0
-        dict.update(self, of_rows.taken(self, (order[:, None] * stride + np.arange(stride)).ravel(), order))
-        return self
-
-    def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
-        """Let each sequence take `max_seq_len` rows, zeros behind its end, in place; None among objects.
-
-        Returns this batch. `exclude_states` is always True: `state_in_…` have one row per sequence.
-
-        Raises:
-            ValueError: no `seq_lens`, a longer sequence, columns of different lengths, or another padding already; or
-                `exclude_states=False`.
-        """
-        return of_rows.padded(self, max_seq_len, exclude_states=exclude_states)
-
-    def unpadded(self) -> Self:
-        """The rows without padding: this batch, if there is none."""
-        lengths = self.sequences()
-        if lengths is None or not self.zero_padded:
-            return self
-        made = of_rows.taken(self, np.flatnonzero(of_rows.valid_places(lengths, self.max_seq_len or 0)))
-        made.zero_padded = False
-        return made
 
     def to_device(
         self,
@@ -280,7 +158,12 @@ class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
         if use_stream or stream is not None:
             raise ValueError("use_stream and stream are not served; call to_device() under torch.cuda.stream(…)")
         target = torch.device("cpu" if device is None else device)
-        dict.update(self, self.mapped(partial(of_rows.moved, device=target, pin=pin_memory and target.type == "cuda")))
+
+        def moved(leaf: Leaf) -> Leaf:
+            has_numbers = isinstance(leaf, ARRAYS) and not nests.holds_objects(leaf)
+            return nests.tensor_on(target, leaf, pin=pin_memory) if has_numbers else leaf
+
+        dict.update(self, self.mapped(moved))
         return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
@@ -338,15 +221,24 @@ class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
             KeyError: a column that the batch cannot give.
             ValueError: a view of another step.
         """
-        return of_rows.step_input(self, view_requirements, index)
-
-    def check_lengths(self) -> None:
-        """Raise `ValueError`, with names and lengths, unless all columns with a leading dimension are equally long.
-
-        With `seq_lens` that is the sum of its numbers, or the places of padded sequences; `state_in_…` then have one
-        row per sequence.
-        """
-        of_rows.require_equal_lengths(self)
+        columns, is_behind = self.row_by_row(), index == "last"
+        row = range(self.count)[-1 if is_behind else int(index)]
+        if view_requirements is None:
+            before = (name for name, source in SHIFTED.items() if source in self)
+            view_requirements = dict.fromkeys((self.OBS, *before, *filter(is_state_in, self)), ViewRequirement())
+        made: dict[str, Any] = {}
+        for name, view in view_requirements.items():
+            view.require_own_step(name)
+            source, at = name, row
+            if is_behind:
+                source = state_out_of(name) if is_state_in(name) else _BEHIND.get(name, name)
+            elif name not in self and name in SHIFTED:
+                source, at = SHIFTED[name], row - 1
+            if view.used_for_compute_actions:
+                made[name] = map_nest(partial(nests.take, rows=np.array([at])), columns[source])
+        row_alone = self.like(made)
+        row_alone[self.SEQ_LENS], row_alone.zero_padded = [1], False
+        return row_alone
 
     def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
         """This batch as that of one policy, by default the default one, with the same env steps."""
@@ -361,40 +253,61 @@ class SampleBatch(Refusing, ColumnNames, dict[str, Any]):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Columns and attributes. NumPy gives only arrays without gaps out of band: the others are packed first."""
-        return type(self), (self.mapped(of_rows.without_gaps),), vars(self).copy()
+        return type(self), (self.mapped(_without_gaps),), vars(self).copy()
 
     def __repr__(self) -> str:
         lengths = self.lengths()
         grouped = "" if lengths is None else f" in {len(lengths)} sequences"
         return f"SampleBatch({self.count} rows{grouped}: {', '.join(self)})"
 
-    def like(self, columns: dict[str, Any]) -> Self:
-        """Other columns, of which the same holds as of these; but for `own_env_steps`."""
-        made = type(self)()
-        dict.update(made, columns)
-        vars(made).update(vars(self), own_env_steps=None)
-        return made
 
-    def mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
-        """The columns with `function(leaf)` in place of each leaf."""
-        return {name: map_nest(function, column) for name, column in self.items()}
+def concat(batches: Iterable[SampleBatch]) -> SampleBatch:
+    """Batches as a new one; empty ones are passed over.
 
-    def lengths(self) -> Array | None:
-        """Rows of each sequence, None where there are none."""
-        seq_lens = dict.get(self, self.SEQ_LENS)
-        return None if seq_lens is None else as_array(seq_lens).astype(np.int64).reshape(-1)
+    Raises:
+        ValueError: columns of different lengths, names, structures or shapes, or batches that differ in `zero_padded`,
+            `time_major` or `max_seq_len`.
+    """
+    filled = [batch for batch in batches if batch.count]
+    if not filled:
+        return SampleBatch()
+    first = filled[0]
+    for batch in filled:
+        batch.check_lengths()
+        _require_alike(first, batch)
+    made = first.like({})
+    for name in first:
+        axis = 1 if first.time_major and not counts_sequences(name) else 0
+        columns = [dict.__getitem__(batch, name) for batch in filled]
+        try:
+            dict.__setitem__(made, name, map_nest(partial(nests.joined, axis=axis), *columns))
+        except (ValueError, RuntimeError) as error:
+            raise ValueError(f"columns named {name!r} do not fit: {error}") from error
+    if first.max_seq_len is not None:
+        made.max_seq_len = max(batch.max_seq_len or 0 for batch in filled)
+    known = [(batch.num_grad_updates, batch.count) for batch in filled if batch.num_grad_updates is not None]
+    if known:
+        made.num_grad_updates = sum(updates * rows for updates, rows in known) / sum(rows for _, rows in known)
+    made.is_training = all(batch.is_training for batch in filled)
+    if any(batch.own_env_steps is not None for batch in filled):
+        made.own_env_steps = sum(batch.env_steps() for batch in filled)
+    return made
 
-    def sequences(self) -> Array | None:
-        """Rows of each sequence, None where there are none; raises `ValueError` if the batch has no plain rows."""
-        self.check_lengths()
-        if self.time_major and self.SEQ_LENS in self:
-            raise ValueError("columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
-        return self.lengths()
 
-    def places(self, lengths: Array) -> Array:
-        """How many places in a column each sequence takes, with padding."""
-        return np.full_like(lengths, self.max_seq_len) if self.zero_padded else lengths
+def _require_alike(first: SampleBatch, batch: SampleBatch) -> None:
+    """Raise `ValueError` unless the second batch can stand behind the first."""
+    if missing := first.keys() ^ batch.keys():
+        raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
+    for trait in ("zero_padded", "time_major", "max_seq_len"):
+        here, there = getattr(first, trait), getattr(batch, trait)
+        may_differ = trait == "max_seq_len" and not first.zero_padded and None not in (here, there)
+        if here != there and not may_differ:
+            raise ValueError(f"batches differ in {trait}: {here} and {there}; it must be the same in all")
 
-    def row_by_row(self) -> Self:
-        """The rows without padding, with lengths and states for every row instead of every sequence."""
-        return self if self.sequences() is None else self.take(np.arange(self.count))
+
+def _copied(leaf: Leaf) -> Leaf:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else copy(leaf)
+
+
+def _without_gaps(leaf: Leaf) -> Leaf:
+    return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf

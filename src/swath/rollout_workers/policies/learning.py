@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, distributed, nn
 
 from swath.errors import WorkerLate
-from swath.rollout_workers.batches.multi_agent_batch import concat
 from swath.rollout_workers.batches.names import ColumnNames
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
 from swath.rollout_workers.nests import tensor_of
 from swath.rollout_workers.policy import Policy
 

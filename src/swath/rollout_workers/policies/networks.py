@@ -24,7 +24,7 @@ from swath.learn.encoders import Convolutions, VectorEncoder
 from swath.learn.heads import Categorical, DiagGaussian, MultiCategorical, choices_of
 from swath.learn.networks import MLP, orthogonal
 from swath.rollout.spaces import plain_leaves
-from swath.rollout_workers.nests import map_nest, tensor_of
+from swath.rollout_workers.nests import map_nest, tensor_on
 
 ShippedHead: TypeAlias = Categorical | MultiCategorical | DiagGaussian
 
@@ -233,9 +233,4 @@ def on(device: torch.device, nest: Any) -> Any:
     """Arrays as tensors on a device, in the same memory where that can be; float64 becomes float32."""
     if type(nest) is np.ndarray and device.type == "cpu" and nest.dtype == np.float32 and nest.flags.writeable:
         return torch.from_numpy(nest)
-
-    def tensor(leaf: Any) -> Tensor:
-        made = tensor_of(leaf)
-        return (made.float() if made.dtype == torch.float64 else made).to(device)
-
-    return map_nest(tensor, nest)
+    return map_nest(partial(tensor_on, device), nest)

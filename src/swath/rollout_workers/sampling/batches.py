@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from swath.rollout.spaces import Array
-from swath.rollout_workers.batches.multi_agent_batch import concat
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
 from swath.rollout_workers.callbacks import listener
 from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.nests import map_nest, object_array

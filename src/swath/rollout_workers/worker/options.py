@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from swath.options import count
-from swath.rollout_workers.batches.multi_agent_batch import concat
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train
 from swath.rollout_workers.env_runner import EnvContext
