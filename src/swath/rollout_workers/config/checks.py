@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Space
 
 from swath.errors import warn_of_no_effect
-from swath.options import count, deadline
+from swath.options import count
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[str, object], T]
@@ -48,14 +48,6 @@ def is_number(value: Any) -> bool:
 def number(low: float = 0.0, high: float = inf) -> Check[float]:
     """A number from `low` to `high`, both included."""
     return must_be(f"a number from {low:g} to {high:g}", lambda value: is_number(value) and low <= value <= high, float)
-
-
-def due(name: str, value: object) -> float:
-    """A deadline in seconds: more than 0, and finite."""
-    result = deadline(name, value)
-    if result is None:
-        raise ValueError(f"{name}=None must be a number of seconds above 0: nothing waits for ever")
-    return result
 
 
 def optional(check: Check[T], fits: Callable[[Any], bool] = lambda value: value is None) -> Check[Any]:
@@ -95,6 +87,9 @@ def says_who_learns(value: Any) -> bool:
 
 
 flag = must_be("True or False", lambda value: isinstance(value, bool | np.bool_), bool)
+due = must_be(
+    "a number of seconds above 0: nothing waits for ever", lambda value: is_number(value) and 0 < value < inf, float
+)
 positive = must_be("a number above 0", lambda value: is_number(value) and value > 0, float)
 table: Check[dict[str, Any]] = must_be(
     "a dict whose keys are strings",
@@ -119,7 +114,10 @@ schedule = must_be(
 LEARNERS = "a list, set or tuple of policy ids, or f(policy_id, batch=None) -> bool"
 learners: Check[Any] = must_be(LEARNERS, says_who_learns)
 id_: Check[str] = must_be("a string that is not empty", lambda value: isinstance(value, str) and bool(value))
-widths: Check[Any] = must_be("a list of layer widths", lambda value: isinstance(value, list | tuple))
+clip: Check[Any] = optional(positive, lambda value: value is None or isinstance(value, bool))
+widths: Check[list[int]] = must_be(
+    "a list of widths of layers", lambda value: is_list(value, lambda each: isinstance(each, int) and each > 0), list
+)
 
 
 def _activation(name: str, value: object) -> str:
@@ -129,7 +127,7 @@ def _activation(name: str, value: object) -> str:
 
 
 _MODEL: dict[str, tuple[Any, Check[Any]]] = {
-    "fcnet_hiddens": ([256, 256], lambda name, value: [whole(1)(name, width) for width in widths(name, value)]),
+    "fcnet_hiddens": ([256, 256], widths),
     "fcnet_activation": ("tanh", _activation),
     "vf_share_layers": (False, flag),
     "free_log_std": (False, flag),

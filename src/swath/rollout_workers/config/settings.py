@@ -26,13 +26,13 @@ class Option(Generic[T]):
     Args:
         check: `f(name, value)` gives the value as it is kept, or raises `ValueError`.
         default: what it is in a new config.
-        also: other names, but for the one that has `worker` for `env_runner`: that is one always.
+        also: another name. Both are good with `worker` in the place of `env_runner`, too.
         merged: fluent methods and dicts add to the dict that is there.
     """
 
     name: str
 
-    def __init__(self, check: Check[T], default: Any, *, also: tuple[str, ...] = (), merged: bool = False) -> None:
+    def __init__(self, check: Check[T], default: Any, *, also: str | None = None, merged: bool = False) -> None:
         self.check, self.default, self.also, self.merged = check, default, also, merged
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -47,9 +47,7 @@ UNCHANGED: Any = object()
 """Stands for a setting that was not given, or that there is not."""
 
 _OVERRIDES: Check[Any] = checks.must_be(
-    "a dict of settings, AlgorithmConfig.overrides(…), an AlgorithmConfig, or None",
-    lambda value: isinstance(value, Mapping),
-    lambda value: value if isinstance(value, Settings) else dict(value),
+    "a dict of settings, or an AlgorithmConfig", lambda value: isinstance(value, Mapping), copied
 )
 _WITHOUT_EFFECT = {
     "disable_env_checking": "envs are not stepped to check them: give validate_env a check",
@@ -114,28 +112,24 @@ class Settings(Mapping[str, Any]):
     env_config = Option(lambda name, value: checks.table(name, {} if value is None else value), {}, merged=True)
     observation_space = Option(checks.optional(checks.space), default=None)
     action_space = Option(checks.optional(checks.space), default=None)
-    clip_rewards = Option(
-        checks.optional(checks.positive, lambda value: value is None or isinstance(value, bool)), None
-    )
+    clip_rewards = Option(checks.clip, default=None)
     normalize_actions = Option(checks.flag, default=True)
     clip_actions = Option(checks.flag, default=False)
     # env_runners
-    num_env_runners = Option(checks.whole(), default=0, also=("num_rollout_workers",))
+    num_env_runners = Option(checks.whole(), default=0, also="num_rollout_workers")
     num_envs_per_env_runner = Option(checks.whole(1), default=1)
     rollout_fragment_length = Option(checks.optional(checks.whole(1), lambda value: value == "auto"), default=200)
     batch_mode = Option(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Option(checks.flag, default=True)
     observation_filter = Option(checks.optional(checks.word(*_FILTERS), callable), default="NoFilter")
     create_local_env_runner = Option(checks.flag, default=True)
-    create_env_on_local_worker = Option(checks.flag, default=False, also=("create_env_on_driver",))
+    create_env_on_local_worker = Option(checks.flag, default=False, also="create_env_on_driver")
     num_cpus_per_env_runner = Option(checks.number(), default=1.0)
     num_gpus_per_env_runner = Option(checks.number(), default=0.0)
     custom_resources_per_env_runner = Option(checks.table_of(checks.number()), default={})
     validate_env_runners_after_construction = Option(checks.flag, default=True)
     sample_timeout_s = Option(seconds, default=60.0)
-    max_requests_in_flight_per_env_runner = Option(
-        checks.whole(1), 1, also=("max_requests_in_flight_per_sampler_worker",)
-    )
+    max_requests_in_flight_per_env_runner = Option(checks.whole(1), 1, also="max_requests_in_flight_per_sampler_worker")
     use_worker_filter_stats = Option(checks.flag, default=True)
     update_worker_filter_stats = Option(checks.flag, default=True)
     # multi_agent
@@ -150,12 +144,12 @@ class Settings(Mapping[str, Any]):
     grad_clip = Option(checks.optional(checks.positive), default=None)
     grad_clip_by = Option(checks.word("global_norm", "norm", "value"), default="global_norm")
     train_batch_size = Option(checks.whole(1), default=32)
-    num_epochs = Option(checks.whole(1), default=1, also=("num_sgd_iter",))
-    minibatch_size = Option(checks.optional(checks.whole()), default=None, also=("sgd_minibatch_size",))
+    num_epochs = Option(checks.whole(1), default=1, also="num_sgd_iter")
+    minibatch_size = Option(checks.optional(checks.whole()), default=None, also="sgd_minibatch_size")
     shuffle_batch_per_epoch = Option(checks.must_be("True: minibatches are always shuffled", bool, bool), default=True)
     model = Option(checks.model, default=MODEL_DEFAULTS, merged=True)
     optimizer = Option(checks.table, default={}, merged=True)
-    lambda_ = Option(checks.number(0, 1), default=1.0, also=("lambda",))
+    lambda_ = Option(checks.number(0, 1), default=1.0, also="lambda")
     use_gae = Option(checks.flag, default=True)
     use_critic = Option(checks.flag, default=True)
     clip_param = Option(checks.number(), default=0.3)
@@ -168,12 +162,10 @@ class Settings(Mapping[str, Any]):
     kl_target = Option(checks.number(), default=0.01)
     ignore_action_bounds = Option(checks.flag, default=False)
     # callbacks
-    callbacks_class = Option(checks.optional(checks.callbacks), default=None, also=("callbacks",))
+    callbacks_class = Option(checks.optional(checks.callbacks), default=None, also="callbacks")
     callback_functions = Option(checks.table_of(checks.callbacks), default={}, merged=True)
     # fault_tolerance
-    restart_failed_env_runners = Option(
-        checks.flag, default=True, also=("recreate_failed_workers", "recreate_failed_env_runners")
-    )
+    restart_failed_env_runners = Option(checks.flag, default=True, also="recreate_failed_env_runners")
     ignore_env_runner_failures = Option(checks.flag, default=False)
     max_num_env_runner_restarts = Option(checks.whole(), default=1000)
     delay_between_env_runner_restarts_s = Option(seconds, default=1.0)
@@ -192,13 +184,13 @@ class Settings(Mapping[str, Any]):
     extra_python_environs_for_worker = Option(checks.table, default={})
     num_gpus = Option(checks.number(), default=0.0)
     _fake_gpus = Option(checks.flag, default=False)
-    framework_str = Option(checks.word("torch"), default="torch", also=("framework",))
+    framework_str = Option(checks.word("torch"), default="torch", also="framework")
     # evaluation, reporting, experimental, offline_data
     evaluation_config = Option(checks.optional(_OVERRIDES), default=None, merged=True)
     in_evaluation = Option(checks.flag, default=False)
     keep_per_episode_custom_metrics = Option(checks.flag, default=False)
     _disable_preprocessor_api = Option(checks.flag, default=False)
-    input_ = Option(checks.word("sampler", "dataset"), default="sampler", also=("input",))
+    input_ = Option(checks.word("sampler", "dataset"), default="sampler", also="input")
 
     def __init__(self, algo_class: type | None = None) -> None:
         values = {name: copied(setting.default) for name, setting in SETTINGS.items()}
@@ -348,7 +340,10 @@ SETTINGS: Mapping[str, Option[Any]] = {
 """The settings that act, by their attribute's name."""
 
 NAMES: Mapping[str, str] = {
-    each: name for name, one in SETTINGS.items() for each in (name, name.replace("env_runner", "worker"), *one.also)
+    each.replace("env_runner", part): name
+    for name, one in SETTINGS.items()
+    for each in (name, one.also or name)
+    for part in ("env_runner", "worker")
 }
 """The attribute's name by every name that stands for it: older ones have `worker` where it has `env_runner`."""
 
