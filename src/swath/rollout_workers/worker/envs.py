@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any, TypeAlias
+from typing import Any, TypeVar
 
 import gymnasium as gym
 
+from swath.errors import noted
 from swath.options import Restarts
 from swath.rollout.episodes.statistics import LIFE_BITS, WORKER_BITS
 from swath.rollout.failures import VoidRows
@@ -33,8 +34,7 @@ SERVED = (
 LONGEST_DELAY = 5.0
 """Seconds before a sub-env is built anew, if the first delay is less."""
 
-Complete: TypeAlias = Callable[[dict[str, SampleBatch], int], Any]
-"""Is given batches by policy id, and how many env steps they are from."""
+T = TypeVar("T")
 
 
 class EnvView:
@@ -71,6 +71,7 @@ class Envs:
     Attributes:
         worker: whose they are.
         is_empty: the creator makes none; then there is nothing else.
+        contexts: what each was made with; copies for all but the first sub-env of a vector env.
         host: steps them.
         view: of all of them.
         spaces: of one, before preprocessing.
@@ -93,7 +94,7 @@ class Envs:
     def __init__(self, worker: Any, validate: Callable[[Any, EnvContext], Any] | None) -> None:
         self.worker, self._validate = worker, validate
         self.log, self.laps, self.counts = MetricsLog(), PerfStats(), dict.fromkeys(COUNTERS, 0)
-        self._contexts: dict[int, EnvContext] = {}
+        self.contexts: dict[int, EnvContext] = {}
         envs: list[Any] = []
         with closed_on_failure(envs):
             self._make_all(envs)
@@ -105,6 +106,8 @@ class Envs:
             self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
             self.view = EnvView(self.host, self.spaces)
             self._renewals = [0] * self.host.spec.num_envs
+            for number in range(len(envs), self.host.spec.num_envs):
+                self.contexts[number] = worker.env_context.copy_with_overrides(vector_index=number)
             alone, restarts, config = isinstance(self.host, EnvListHost | MultiAgentHost), None, worker.config
             if config.restart_failed_sub_environments:
                 delay, most = config.delay_between_sub_environment_restarts_s, config.max_num_sub_environment_restarts
@@ -118,13 +121,6 @@ class Envs:
         env = self.host.env
         return env[0] if isinstance(env, list) else env
 
-    def context_of(self, number: int) -> EnvContext:
-        """What this env was made with; a copy of its own for a sub-env of a vector env."""
-        if number in self._contexts:  # an empty one is falsy
-            return self._contexts[number]
-        context: EnvContext = self.worker.env_context.copy_with_overrides(vector_index=number)
-        return context
-
     def begin_sampling(self) -> None:
         """The worker's policies act.
 
@@ -137,7 +133,9 @@ class Envs:
             raise ValueError(f"policies {ids} for {self.first}, which has one agent; give one policy")
         self._sample_anew()
 
-    def sample(self, complete: Complete, *, explore: bool | None, force_reset: bool) -> Any:
+    def sample(
+        self, complete: Callable[[dict[str, SampleBatch], int], T], *, explore: bool | None, force_reset: bool
+    ) -> T:
         """What `complete` makes of the batches by policy id, and how many env steps they are from.
 
         Args:
@@ -201,20 +199,16 @@ class Envs:
         worker = self.worker
         context = worker.env_context.copy_with_overrides(vector_index=number)
         made: list[Any] = []
-        try:
-            with closed_on_failure(made):
-                env = as_multi_agent(worker.env_creator(context))
-                if env is not None:
-                    made.append(env)
-                    if self._validate is not None:
-                        self._validate(env, context)
-                    worker.callbacks.on_sub_environment_created(
-                        worker=worker, env_runner=worker, sub_environment=env, env_context=context, env_index=number
-                    )
-        except Exception as error:
-            error.add_note(f"raised while sub-env {number} of worker {context.worker_index} was made")
-            raise
-        self._contexts[number] = context
+        with noted(f"the making of sub-env {number} of worker {context.worker_index}"), closed_on_failure(made):
+            env = as_multi_agent(worker.env_creator(context))
+            if env is not None:
+                made.append(env)
+                if self._validate is not None:
+                    self._validate(env, context)
+                worker.callbacks.on_sub_environment_created(
+                    worker=worker, env_runner=worker, sub_environment=env, env_context=context, env_index=number
+                )
+        self.contexts[number] = context
         return env
 
     def _make_all(self, envs: list[Any]) -> None:

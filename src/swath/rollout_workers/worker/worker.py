@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from swath.errors import warn
+from swath.errors import noted, warn
 from swath.nearest import with_options
 from swath.options import count, seconds
 from swath.rollout.hosts.base import closed_on_failure
@@ -144,7 +144,7 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         """`func(sub_env, context)` of each, with the context's `vector_index` as the sub-env's number."""
         if self.envs is None:
             return []
-        return [func(env, self.envs.context_of(i)) for i, env in enumerate(self.envs.view.envs)]
+        return [func(env, self.envs.contexts[i]) for i, env in enumerate(self.envs.view.envs)]
 
     def assert_healthy(self) -> None:
         """Check that it can work.
@@ -303,12 +303,8 @@ class RolloutWorker(LearningMethods, ParallelIteratorWorker, EnvRunner):
         if self.envs is None:
             way_out = "set create_env_on_local_worker=True or create_local_env_runner=True, or give an env_creator"
             raise ValueError(f"worker {self.worker_index} has no env to sample from; {way_out}")
-        try:
-            batch: Batch = self.envs.sample(self._completed_batch, explore=explore, force_reset=force_reset)
-        except Exception as error:
-            error.add_note(f"raised while worker {self.worker_index} sampled (policy version {self.policy_version})")
-            raise
-        return batch
+        with noted(f"worker {self.worker_index}, which sampled (policy version {self.policy_version})"):
+            return self.envs.sample(self._completed_batch, explore=explore, force_reset=force_reset)
 
     def _completed_batch(self, batches: dict[str, SampleBatch], env_steps: int) -> Batch:
         """What is handed out, shown to callbacks."""
