@@ -65,7 +65,6 @@ class ParallelIteratorWorker:
 
     def __init__(self, item_generator: Source, repeat: bool) -> None:
         self._par_iter_given, self._par_iter_repeat = item_generator, repeat
-        self._par_iter_source: Iterator[Any] | None = None
         self._par_iter_chain: Iterator[Any] | None = None
         self._par_iter_slices: defaultdict[int, deque[Any]] = defaultdict(deque)
 
@@ -82,7 +81,7 @@ class ParallelIteratorWorker:
         self._par_iter_slices.clear()
         given = self._par_iter_given
         self._par_iter_source = _repeated(given) if self._par_iter_repeat else _pass(given)
-        self._par_iter_chain = self._par_iter_link(self._par_iter_source)
+        self._par_iter_link()
 
     def par_iter_next(self) -> Any:
         """The next item.
@@ -91,15 +90,13 @@ class ParallelIteratorWorker:
             AssertionError: `par_iter_init` was not called before.
             StopIteration: there is none.
         """
-        if self._par_iter_chain is None:
-            assert self._par_iter_source is not None, "call par_iter_init(transforms) first"
-            self._par_iter_chain = self._par_iter_link(self._par_iter_source)
+        assert self._par_iter_chain is not None, "call par_iter_init(transforms) first"
         try:
             return next(self._par_iter_chain)
         except StopIteration:
             raise
         except BaseException:
-            self._par_iter_chain = None  # what has raised, a generator for instance, may be over
+            self._par_iter_link()  # what has raised, a generator for instance, may be over
             raise
 
     def par_iter_next_batch(self, batch_ms: float) -> list[Any]:
@@ -131,14 +128,16 @@ class ParallelIteratorWorker:
         """Several items of `par_iter_slice`; see `par_iter_next_batch` for how many."""
         return _gathered(lambda: self.par_iter_slice(step, start), batch_ms)
 
-    def _par_iter_link(self, source: Iterator[Any]) -> Iterator[Any]:
+    def _par_iter_link(self) -> None:
+        """Chain the transforms behind the source."""
         # Ray's own iterator where that is in use in this process, as transforms made by it expect
         rays: Any = sys.modules.get("ray.util.iter")
+        source = self._par_iter_source
         linked = LocalIterator(source) if rays is None else rays.LocalIterator(lambda _: source, rays.SharedMetrics())
         for transform in self._par_iter_transforms:
             linked = transform(linked)
             assert linked is not None, f"{transform!r} gave None; it must give an iterator"
-        return iter(linked)
+        self._par_iter_chain = iter(linked)
 
 
 def _pass(given: Source) -> Iterator[Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, cycle
 from typing import Any, Literal, TypeAlias
 
@@ -12,7 +11,7 @@ from swath.group.group import Request
 from swath.nearest import unexpected
 from swath.options import one_of, seconds
 from swath.rollout_workers.worker_set.actor import called
-from swath.rollout_workers.worker_set.group import LATE, Purpose
+from swath.rollout_workers.worker_set.group import LATE, Purpose, Reply
 from swath.rollout_workers.worker_set.workers import TIMEOUT_S, Workers, seconds_to_wait
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error, Value
@@ -31,33 +30,6 @@ _REFUSED = {
     "mark_healthy": "the set sees itself which workers live; leave it out",
 }
 """Keywords of RLlib's that are not served, and what to do instead."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """An answer: unpacks to, and is indexed as, `(worker_id, result)`.
-
-    Attributes:
-        worker: its id.
-        result: what the call gave; None if it raised.
-        life: in which of its lives the worker answered.
-        version: of the weights that it had.
-        tag: of the request.
-        error: what the call raised, or how its worker was lost; None if it gave something.
-    """
-
-    worker: int
-    result: Any
-    life: int = 0
-    version: int = 0
-    tag: Any = None
-    error: BaseException | None = None
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter((self.worker, self.result))
-
-    def __getitem__(self, index: int) -> Any:
-        return (self.worker, self.result)[index]
 
 
 class Calls(Workers):
@@ -121,9 +93,9 @@ class Calls(Workers):
         outcomes = {worker: attempted(called, local, *call) for worker, call in own.items()}
         group.wait_until(is_over, timeout)
         for worker in sorted(remote) if timeout else ():
-            outcome = group.outcome_in_time(worker, asked.get(worker), timeout)
-            if on_error == "return" or not group.is_tolerated(outcome):
-                outcomes[worker] = outcome
+            reply = group.reply_in_time(worker, asked.get(worker), timeout)
+            if on_error == "return" or not group.is_tolerated(reply.error):
+                outcomes[worker] = Value(reply.result) if reply.error is None else Error(reply.error)
         for forgotten in group.tagged([LATE])[:-MOST_LATE]:
             group.cancel(forgotten)
         entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
@@ -210,15 +182,12 @@ class Calls(Workers):
         replies = dict[int, Reply]()
         done = [one for one in group.tagged(tags) if one.ticket.done]
         for request in sorted(done, key=lambda one: one.ticket.error is None):  # what raises comes first
-            outcome, name = group.outcome(request), request.name
-            error = outcome.exception if isinstance(outcome, Error) else None
-            if is_raised and group.is_tolerated(outcome):
+            reply = group.reply(request)
+            if is_raised and group.is_tolerated(reply.error):
                 continue
-            if is_raised and error is not None:
-                raise error
-            result = outcome.value if isinstance(outcome, Value) else None
-            version = group.version_of(name)
-            replies[request.number] = Reply(name.worker, result, name.life, version, request.asked.tag, error)
+            if is_raised and reply.error is not None:
+                raise reply.error
+            replies[request.number] = reply
         return [replies[number] for number in sorted(replies)]
 
     def foreach_worker_async_fetch_ready(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -20,7 +20,6 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet, News
 from swath.workers.hosting import described
-from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name, Received, Ticket
 
 LATE = "late"
@@ -50,6 +49,33 @@ class Event(NamedTuple):
     life: int
     kind: Kind
     text: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer: unpacks to, and is indexed as, `(worker_id, result)`.
+
+    Attributes:
+        worker: its id.
+        result: what the call gave; None if it raised.
+        life: in which of its lives the worker answered.
+        version: of the weights that it had.
+        tag: of the request.
+        error: what the call raised, or how its worker was lost; None if it gave something.
+    """
+
+    worker: int
+    result: Any
+    life: int = 0
+    version: int = 0
+    tag: Any = None
+    error: BaseException | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.worker, self.result))
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.worker, self.result)[index]
 
 
 @dataclass
@@ -146,19 +172,18 @@ class RolloutGroup(WorkerGroup):
             raise WorkerLate(f"{why}; they do before their next fragment", workers=late, deadline=timeout)
         self.require_unharmed()
 
-    def outcome(self, request: Request) -> Outcome:
+    def reply(self, request: Request) -> Reply:
         """What has come of a request that is answered; it is closed, unless there is a fragment."""
+        name, result, error = request.name, None, None
         try:
-            self.settle(request)
+            if self.settle(request) and request.asked.tag is not FRAGMENT:
+                self.close(request)
+                result = request.reply.value
             error = request.ticket.error  # that of a lost worker: what user code raised was raised
         except Exception as raised:  # noqa: BLE001  the caller gets it
             error = raised
-        if error is not None:
-            return Error(self.seen(request.name, error))
-        if request.asked.tag is FRAGMENT:
-            return Value(None)
-        self.close(request)
-        return Value(request.reply.value)
+        error = error and self.seen(name, error)
+        return Reply(name.worker, result, name.life, self.version_of(name), request.asked.tag, error)
 
     def arrived(self, request: Request) -> bool:
         """Open a fragment.
@@ -171,17 +196,17 @@ class RolloutGroup(WorkerGroup):
             self.frames[request.worker] += request.asked.batch.env_steps()
         return True
 
-    def outcome_in_time(self, worker: int, request: Request | None, timeout: float) -> Outcome:
+    def reply_in_time(self, worker: int, request: Request | None, timeout: float) -> Reply:
         """What has come of a request to a worker after so many seconds; None: it could not be asked."""
         if request is not None and request.ticket.done:
-            return self.outcome(request)
+            return self.reply(request)
         if request is None and self.is_gone(worker):
-            return Error(WorkerLost(f"worker {worker} was lost before it could be asked", worker=worker))
+            return Reply(worker, None, error=WorkerLost(f"worker {worker} was lost before it was asked", worker=worker))
         why = f"was not asked: it has not been free for {timeout:g} s"
         if request is not None:
             self.set_overdue([request])
             why = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
-        return Error(WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
+        return Reply(worker, None, error=WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
 
     def set_overdue(self, requests: Iterable[Request]) -> None:
         """Nobody waits for these any more."""
@@ -209,9 +234,9 @@ class RolloutGroup(WorkerGroup):
         """It happened just now to this life of a worker."""
         self.events.append(Event(time.time(), *name, kind, text))
 
-    def is_tolerated(self, outcome: Outcome) -> bool:
+    def is_tolerated(self, error: BaseException | None) -> bool:
         """Whether it is the loss of a worker, and not to be raised."""
-        return self.tolerates and isinstance(outcome, Error) and isinstance(outcome.exception, WorkerLost)
+        return self.tolerates and isinstance(error, WorkerLost)
 
     def require_few(self) -> None:
         """Raise `FleetFailed` if too many died in a row."""

@@ -26,7 +26,6 @@ from swath.rollout_workers.worker_set.actor import FILTER
 from swath.rollout_workers.worker_set.calls import Calls
 from swath.rollout_workers.worker_set.group import FILTERS, FRAGMENT, Purpose
 from swath.rollout_workers.worker_set.workers import seconds_to_wait
-from swath.workers.outcome import Error
 
 Batch: TypeAlias = SampleBatch | MultiAgentBatch
 
@@ -179,7 +178,7 @@ class Sampling(Calls):
         replies = self.foreach_worker_async_fetch_ready("get_filters", tag=FILTERS, kwargs=flush, on_error="return")
         replies += self.fetch_ready_async_reqs(tags=[FILTERS], timeout_seconds=timeout, on_error="return")
         group = self._group
-        failures = [one.error for one in replies if one.error and not group.is_tolerated(Error(one.error))]
+        failures = [one.error for one in replies if one.error and not group.is_tolerated(one.error)]
         if late := group.unanswered([FILTERS]):
             group.set_overdue(late)
             who = tuple(one.worker for one in late)
@@ -262,10 +261,9 @@ class Sampling(Calls):
             Exception: what the worker raised.
         """
         group = self._group
-        outcome = group.outcome(request)
-        if not isinstance(outcome, Error):
+        error = group.reply(request).error
+        if error is None:
             return
-        error = outcome.exception
         is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
         if is_lost:
             group.fragments_lost += 1

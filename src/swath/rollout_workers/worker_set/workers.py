@@ -247,7 +247,6 @@ class Workers:
         """
         if self._local_env_runner is not None:
             return getattr(self._local_env_runner, method)(**keywords)
-        self._require_workers()
         return self._group.call_first("run", method, keywords).value
 
     def _wait_for(self, workers: Sequence[int], timeout: float) -> None:
