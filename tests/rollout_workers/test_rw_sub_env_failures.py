@@ -97,7 +97,7 @@ class Wrong(Foreseen):
     [
         (lambda a, s, e: (a[:2], s, e), r"actions of shape \(2,\); wanted"),
         (lambda a, s, e: (a, s, {}), "before they were"),
-        (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), r"to 3 observations; before they were"),
+        (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), "other lengths to 3 observations"),
         (lambda a, s, e: (a, [a], e), "answered 1 states"),
     ],
 )

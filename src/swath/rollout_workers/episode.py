@@ -50,9 +50,8 @@ class Episode:
     has_begun: bool = False
     slots: dict[Any, int] = field(default_factory=dict)
     _policies: dict[Any, str] = field(default_factory=dict)
-    _indices: dict[Any, int] = field(default_factory=dict)
     _infos: dict[Any, Any] = field(default_factory=dict)
-    _kept: list[tuple[Any, ...]] | None = None
+    _kept: Any = None
 
     @property
     def length(self) -> int:
@@ -111,11 +110,11 @@ class Episode:
 
     def get_agents(self) -> list[Any]:
         """The agents that have appeared, in that order."""
-        return list(self._indices)
+        return list(self.slots)
 
     def agent_index(self, agent_id: Any) -> int:
-        """The agent's place in the order of appearance; one that is new has just appeared."""
-        return self._indices.setdefault(agent_id, len(self._indices))
+        """The agent's place in the order of appearance; one that has not appeared would be the next."""
+        return [*self.slots, agent_id].index(agent_id)
 
     def is_terminated(self, agent_id: Any = LONE_AGENT) -> bool:
         """Whether the agent's last transition led to an end state."""
@@ -140,20 +139,21 @@ class Episode:
         """Hold on to what is counted by now: it is over, and others will have its slots."""
         if self._kept is None:
             self._steps, self._infos = self.total_env_steps, {agent: self.last_info_for(agent) for agent in self.slots}
-            self._kept = [self._slots.table[slot].item() for slot in self.slots.values()]
+            self._kept = self._records()
 
     def __repr__(self) -> str:
-        n_agents, reward = len(self._indices), self.total_reward
+        n_agents, reward = len(self.slots), self.total_reward
         where = f"{self.episode_id} of env {self.env_id}"
         return f"<Episode {where}: {self.length} steps, {n_agents} agents, reward {reward:.6g}>"
 
+    def _records(self) -> Any:
+        """The record of each agent."""
+        return self._slots.table[[*self.slots.values()]] if self._kept is None else self._kept
+
     def _each(self, name: str) -> list[Any]:
         """A field of each agent's record."""
-        if self._kept is None:
-            values: list[Any] = self._slots.fields[name][[*self.slots.values()]].tolist()
-            return values
-        place = [*self._slots.fields].index(name)
-        return [record[place] for record in self._kept]
+        values: list[Any] = self._records()[name].tolist()
+        return values
 
     def _ended(self, agent_id: Any, how: str) -> bool:
-        return agent_id in self.slots and bool(self._each(how)[[*self.slots].index(agent_id)])
+        return agent_id in self.slots and self._each(how)[self.agent_index(agent_id)]

@@ -127,16 +127,12 @@ class _MadeOfEnvs(MultiAgentEnv):
 
     _terminated: dict[Hashable, bool]  # of the agents that have ended since the reset
 
-    def _is_over(self) -> bool:
-        """Whether no agent is left."""
-        return not self.agents
-
     def _flags(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
         """The flags of a step with those of the env."""
         for flags, means in ((truncateds, False), (terminateds, True)):
             if any(flags.values()):
                 self._terminated |= {agent: means for agent, flag in flags.items() if flag}
-        over = self._is_over()
+        over = all(agent in self._terminated for agent in self.agents)
         terminated = over and all(self._terminated.values())
         return {**terminateds, ALL: terminated}, {**truncateds, ALL: over and not terminated}
 
@@ -188,9 +184,6 @@ class IndependentCopies(_MadeOfEnvs):
         """Close all copies."""
         for env in self.envs:
             env.close()
-
-    def _is_over(self) -> bool:
-        return len(self._terminated) == len(self.envs)
 
 
 def as_multi_agent(env: Any) -> Any:

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from gymnasium import Space, spaces
+from gymnasium import Space
 
-Array: TypeAlias = npt.NDArray[Any]
+from swath.rollout.spaces import Array, Path, plain_leaves, structured
+
 Leaf: TypeAlias = Any
-Path: TypeAlias = tuple[Any, ...]
 ARRAYS = (np.ndarray, torch.Tensor)
 
 
@@ -65,20 +64,9 @@ def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
     return map_nest(lambda _: next(left), template)
 
 
-def has_empty(nest: Any) -> bool:
-    """Whether a dict or tuple without entries is in it, or is it."""
-    if not isinstance(nest, dict | tuple):
-        return False
-    return not nest or any(map(has_empty, nest.values() if isinstance(nest, dict) else nest))
-
-
 def template_of(space: Space[Any]) -> Any:
     """A nest of the structure of a space's values, with the spaces of its leaves."""
-    if isinstance(space, spaces.Dict):
-        return {name: template_of(part) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(template_of(part) for part in space.spaces)
-    return space
+    return structured(space, (leaf.space for leaf in plain_leaves(space, "")))
 
 
 def rows_of(leaf: Leaf) -> int | None:

@@ -282,8 +282,10 @@ class Policy(ABC):
 
 def states_in(columns: Mapping[str, Any]) -> list[Any]:
     """The states among columns, in their order."""
-    count = sum(name.startswith(STATE_IN) for name in columns)
-    return [columns[f"{STATE_IN}{i}"] for i in range(count)]
+    found = list[Any]()
+    while (name := f"{STATE_IN}{len(found)}") in columns:
+        found.append(columns[name])
+    return found
 
 
 def _as_rows(value: Any) -> Any:

@@ -141,14 +141,12 @@ class OwnVectorHost(EnvListHost):
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002  they step together
         """Advance every sub-env."""
-        has_stepped = False
+        returned = None
         try:
             returned = self.env.vector_step(self._split(action))
-            has_stepped = True
-            observations, rewards, terminateds, truncateds, infos = returned
-            self._deal(observations, rewards, terminateds, truncateds, infos)
+            self._deal(*returned)
         except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            failed = bad_answer(error, self.env, self.step_form) if has_stepped else error
+            failed = error if returned is None else bad_answer(error, self.env, self.step_form)
             return Transition([], np.zeros(self.spec.num_envs), failed=[(0, failed)])
         return super().step(action)
 

@@ -127,7 +127,7 @@ class BatchMaker:
             **{name: np.ascontiguousarray(records[field]) for name, field in plain.items()},
         }
         if ColumnNames.PREV_ACTIONS in wanted:
-            columns[ColumnNames.PREV_ACTIONS] = policy.actions_at(before)
+            columns[ColumnNames.PREV_ACTIONS] = policy.after(before, ColumnNames.ACTIONS)
         if ColumnNames.INFOS in wanted:
             columns[ColumnNames.INFOS] = object_array(policy.infos_at(records["row"]))
         if ColumnNames.AGENT_ID in wanted:

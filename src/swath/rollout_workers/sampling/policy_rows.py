@@ -14,13 +14,13 @@ import numpy as np
 
 from swath.rollout.hosts.base import Infos
 from swath.rollout.hosts.returned import info_of
-from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter
+from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter, structured
 from swath.rollout_workers.actions import ActionProcessor, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import NoFilter
-from swath.rollout_workers.nests import as_array, has_empty, leaves_of, map_nest, nest_of, template_of
-from swath.rollout_workers.policy import states_in
+from swath.rollout_workers.nests import as_array, leaves_of, map_nest, nest_of, template_of
+from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.preprocessors import NoPreprocessor
 
 # In the place of a row or a policy: there is none.
@@ -51,7 +51,11 @@ class Columns:
         self._room = 0
 
     def write(self, rows: Array | slice, stop: int, leaves: Leaves) -> None:
-        """Put values in the place of rows, all of which are below `stop`."""
+        """Put values in the place of rows, all of which are below `stop`.
+
+        Raises:
+            ValueError: they are not shaped as those before, or of another dtype.
+        """
         if stop > self._room or not self._columns:
             room, old = max(stop, 2 * self._room, _FIRST_ROOM), self._columns
             self._columns = [np.zeros((room, *leaf.shape[1:]), leaf.dtype) for leaf in old or leaves]
@@ -59,6 +63,9 @@ class Columns:
                 column[: self._room] = before
             self._room = room
         for column, leaf in zip(self._columns, leaves, strict=True):
+            if leaf.dtype != column.dtype or leaf.shape[1:] != column.shape[1:]:
+                now, then = (f"{each.dtype} of shape {each.shape[1:]} per row" for each in (leaf, column))
+                raise ValueError(f"{now}; before they were {then}")
             column[rows] = leaf
 
     def take(self, rows: Array) -> Leaves:
@@ -92,31 +99,34 @@ class PolicyRows:
     """
 
     def __init__(self, worker: Any, policy_id: str, number: int) -> None:
-        self._setting, space = partial(worker.setting, policy_id), worker.policy_dict[policy_id].action_space
-        setting = self._setting
+        setting, space = partial(worker.setting, policy_id), worker.policy_dict[policy_id].action_space
         self.policy_id, self.policy, self.number = policy_id, worker.policy_map[policy_id], number
-        self.split = splitter(space, writable=False)
-        self.preprocessor, self._filter = worker.preprocessors[policy_id], worker.filters[policy_id]
-        self._filters = worker.filters
+        self._preprocessor, self._filter = worker.preprocessors[policy_id], worker.filters[policy_id]
+        self._setting, self._filters = setting, worker.filters
         self.clip = reward_clip(setting("clip_rewards"))
         self.processor = ActionProcessor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions"))
+        self.split, self._pack = splitter(space, writable=False), packer(self._preprocessor.leaves)
         self.wanted = WantedColumns.of(self.policy.view_requirements)
         asked = next(name for base in type(self.policy).__mro__ for name in _METHODS if name in vars(base))
         self._by_dict = asked == _METHODS[1]
-        self._pack = packer(self.preprocessor.leaves)
-        self._seen, self._action = template_of(self.preprocessor.observation_space), template_of(space)
-        self._acted, self._initial = action_leaves(space), _initial_states(self.policy)
+        self._ask = (
+            getattr(self.policy, asked)
+            if self._by_dict
+            else partial(Policy.compute_actions_from_input_dict, self.policy)
+        )
+        self._seen, self._acted = template_of(self._preprocessor.observation_space), action_leaves(space)
+        self._initial = _initial_states(self.policy)
+        self._first = {f"{STATE_OUT}{i}": state for i, state in enumerate(self._initial)}
+        self._first[ColumnNames.ACTIONS] = structured(space, (np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted))
         self._observations, self._answers, self._values = Columns(), Columns(), Columns()
         self._count, self._infos = 0, dict[int, tuple[Infos, int]]()
         self._unvalued: list[Array] = []
         self._layout: dict[str, Any] = {}  # names and nests of what it answered first
-        self._forms: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
-        self._usual: list[Any] | None = None
 
     def prepare(self, explore: bool | None) -> None:
         """Take over what may have changed since the last call; `explore=None`: as the settings say."""
         self._filter = self._filters.get(self.policy_id, self._filter)  # the last one of a policy that is removed
-        self._passes_on = isinstance(self.preprocessor, NoPreprocessor) and isinstance(self._filter, NoFilter)
+        self._passes_on = isinstance(self._preprocessor, NoPreprocessor) and isinstance(self._filter, NoFilter)
         self._explore = self._setting("explore") if explore is None else explore
         self._looks_at_episodes = getattr(self.policy, "looks_at_episodes", True)
         self._values_later = getattr(self.policy, "values_later", False)
@@ -128,14 +138,14 @@ class PolicyRows:
             ValueError: one is not of the policy's space.
         """
         some = [leaf[which] for leaf in leaves]
-        return some if self._passes_on else self.preprocessor.transform_batch(some)
+        return some if self._passes_on else self._preprocessor.transform_batch(some)
 
     def packed(self, values: Sequence[Any], which: Which) -> Any:
         """The same of observations as envs return them."""
         return self.sliced(self._pack(values[which] if isinstance(which, slice) else [values[i] for i in which]), _ALL)
 
     def observe(self, observations: Any, said: Said) -> Array:
-        """Keep preprocessed observations as the policy sees them, and what envs said with them: their rows.
+        """Keep observations as the policy sees them, and what envs said with them: their rows.
 
         Raises:
             Exception: what the filter raised.
@@ -153,11 +163,6 @@ class PolicyRows:
             self._infos.update(zip(rows.tolist(), said, strict=True))
         return rows
 
-    def infos_at(self, rows: Array) -> list[Mapping[str, Any]]:
-        """What the envs said with these observations."""
-        infos = self._infos
-        return [info_of(*infos.get(row, _SILENCE)) for row in rows.tolist()] if infos else [{}] * len(rows)
-
     def ask(self, slots: Any, ids: Array) -> Leaves:
         """Let the policy answer the latest observations of slots, and keep what it answers: leaves of actions.
 
@@ -171,7 +176,7 @@ class PolicyRows:
         """
         policy, of = self.policy, slots.fields
         rows = of["row"][ids]
-        columns = {ColumnNames.OBS: nest_of(self._seen, self._observations.take(rows))}
+        columns = {ColumnNames.OBS: self.observed(rows)}
         if self._initial:
             columns |= self.states(of["before"][ids])
         if self.wanted.input:
@@ -182,17 +187,7 @@ class PolicyRows:
         if self._values_later:
             how["with_values"] = False
             self._unvalued.append(rows)
-        if self._by_dict:
-            answer, states, extras = policy.compute_actions_from_input_dict(SampleBatch(columns), **how)
-        else:
-            answer, states, extras = policy.compute_actions(
-                columns[ColumnNames.OBS],
-                states_in(columns) if self._initial else [],
-                prev_action_batch=columns.get(ColumnNames.PREV_ACTIONS),
-                prev_reward_batch=columns.get(ColumnNames.PREV_REWARDS),
-                info_batch=columns.get(ColumnNames.INFOS),
-                **how,
-            )
+        answer, states, extras = self._ask(SampleBatch(columns) if self._by_dict else columns, **how)
         if len(states) != len(self._initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
         actions = answered_actions(type(policy).__name__, self._acted, answer, len(rows))
@@ -215,6 +210,11 @@ class PolicyRows:
         """Observations, `[n, …]`."""
         return nest_of(self._seen, self._observations.take(rows))
 
+    def infos_at(self, rows: Array) -> list[Mapping[str, Any]]:
+        """What the envs said with these observations."""
+        infos = self._infos
+        return [info_of(*infos.get(row, _SILENCE)) for row in rows.tolist()] if infos else [{}] * len(rows)
+
     def answered(self, rows: Array) -> dict[str, Any]:
         """The columns of what the policy answered to the observations in these rows."""
         leaves = iter(self._answers.take(rows))
@@ -223,14 +223,17 @@ class PolicyRows:
 
     def states(self, before: Array) -> dict[str, Any]:
         """The columns of states before an answer, if the one before that was to these rows."""
-        return {
-            f"{STATE_IN}{i}": self._after(before, f"{STATE_OUT}{i}", state) for i, state in enumerate(self._initial)
-        }
+        return {f"{STATE_IN}{i}": self.after(before, f"{STATE_OUT}{i}") for i in range(len(self._initial))}
 
-    def actions_at(self, before: Array) -> Any:
-        """The actions in these rows, `[n, …]`; zeros for no row."""
-        none = nest_of(self._action, [np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted])
-        return self._after(before, ColumnNames.ACTIONS, none)
+    def after(self, rows: Array, name: str) -> Any:
+        """A column of actions or states that were answered in rows; with what an episode begins, for no row."""
+        missing, first = rows == NONE, self._first[name]
+        if missing.all():
+            return map_nest(lambda leaf: np.repeat(leaf[None], len(rows), axis=0), first)
+        column = self.answered(np.where(missing, 0, rows))[name]
+        if missing.any():
+            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, first)
+        return column
 
     def keep(self, needed: Array) -> Array:
         """Keep these rows only: where each row is from now on, and `NONE` at the end."""
@@ -245,14 +248,14 @@ class PolicyRows:
 
     def _optional(self, slots: Any, ids: Array) -> dict[str, Any]:
         """The optional columns for slots."""
-        of, agents, made = slots.fields, slots.agents[ids], {}
-        for name in self.wanted.input:
-            if name == ColumnNames.PREV_ACTIONS:
-                made[name] = self.actions_at(of["before"][ids])
-            elif name == ColumnNames.INFOS:
-                made[name] = self.infos_at(of["row"][ids])
-            else:
-                made[name] = of[IF_WANTED[name]][ids] if name in IF_WANTED else agents.copy()
+        of, wanted = slots.fields, self.wanted.input
+        made: dict[str, Any] = {name: of[field][ids] for name, field in IF_WANTED.items() if name in wanted}
+        if ColumnNames.PREV_ACTIONS in wanted:
+            made[ColumnNames.PREV_ACTIONS] = self.after(of["before"][ids], ColumnNames.ACTIONS)
+        if ColumnNames.INFOS in wanted:
+            made[ColumnNames.INFOS] = self.infos_at(of["row"][ids])
+        if ColumnNames.AGENT_ID in wanted:
+            made[ColumnNames.AGENT_ID] = slots.agents[ids]
         return made
 
     def _flat(self, answered: dict[str, Any], n_rows: int) -> Leaves:
@@ -261,47 +264,24 @@ class PolicyRows:
         Raises:
             ValueError: they are not those of the first answer, or have not one row per observation.
         """
-        asked = [(name, getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) for name, leaf in answered.items()]
-        if asked == self._usual:
-            return [*answered.values()]
-        self._layout = self._layout or {ColumnNames.ACTIONS: self._action, **answered}
+        self._layout = self._layout or {ColumnNames.ACTIONS: self._first[ColumnNames.ACTIONS], **answered}
         _, *names = self._layout
         if answered.keys() != {*names}:
-            raise ValueError(
-                f"policy {self.policy_id!r} answered {[*answered]} beside actions; before they were {names}"
-            )
+            raise ValueError(f"{self.policy_id!r} answered {[*answered]} beside actions; before they were {names}")
         leaves = [as_array(leaf) for name in names for leaf in leaves_of(answered[name], self._layout[name])]
-        forms = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
-        self._forms = self._forms or forms
-        if forms != self._forms or any(leaf.shape[:1] != (n_rows,) for leaf in leaves):
-            now = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
-            raise ValueError(
-                f"policy {self.policy_id!r} answered arrays {now} to {n_rows} observations; before they were "
-                f"{self._forms} per row"
-            )
-        if [*answered] == names and all(type(leaf) is np.ndarray for leaf in answered.values()):
-            self._usual = asked  # such answers need no other look
+        if any(leaf.shape[:1] != (n_rows,) for leaf in leaves):
+            raise ValueError(f"{self.policy_id!r} answered arrays of other lengths to {n_rows} observations")
         return leaves
-
-    def _after(self, rows: Array, name: str, default: Any) -> Any:
-        """A column of what was answered in rows; the default for no row."""
-        missing = rows == NONE
-        if missing.all():
-            return map_nest(lambda leaf: np.repeat(leaf[None], len(rows), axis=0), default)
-        column = self.answered(np.where(missing, 0, rows))[name]
-        if missing.any():
-            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, default)
-        return column
 
 
 def _initial_states(policy: Any) -> list[Any]:
     """The states with which episodes begin.
 
     Raises:
-        ValueError: one is an empty structure, or has one in it.
+        ValueError: one is an empty structure.
     """
     initial = policy.get_initial_state()
     for state in initial:
-        if has_empty(state):
+        if not leaves_of(state):
             raise ValueError(f"get_initial_state() gives {state!r}; begin with arrays of the shapes of later states")
     return [map_nest(as_array, state) for state in initial]

@@ -165,7 +165,7 @@ class Slots:
             self._free = list(range(n, 2 * n))[::-1]
         slot = self._free.pop()
         env = episode.env_id
-        who = env, episode.episode_id, episode.agent_index(agent), policy, self.clocks[env] - self.lengths[env]
+        who = env, episode.episode_id, len(episode.slots), policy, self.clocks[env] - self.lengths[env]
         self.table[slot], self.agents[slot], episode.slots[agent] = (*who, *_BEGUN), agent, slot
         return slot
 
