@@ -1,4 +1,4 @@
-"""From what a policy answers to what envs get: rescaled, clipped, read-only.
+"""From what a policy answers to what envs get: rescaled, clipped.
 
 policy ──raw action──▶ batch
 └──▶ unsquash (normalize_actions) ──▶ clip (clip_actions) ──▶ env
@@ -20,8 +20,10 @@ from swath.rollout_workers.nests import as_array
 Step = Callable[[Array], Array]
 
 
-class ActionProcessor:
-    """Turns action leaves `[B, …]` of a policy into those for the envs, in the dtypes of their spaces.
+def action_processor(space: spaces.Space[Any], *, normalize: bool, clip: bool) -> Callable[[Leaves], Leaves] | None:
+    """What turns action leaves `[B, …]` of a policy into those for the envs, in the dtypes of their spaces.
+
+    None if it would change nothing. Leaves of which it changes nothing are those that came in.
 
     Args:
         space: the action space of one env, nested or not.
@@ -29,14 +31,10 @@ class ActionProcessor:
             brought to its bounds; in a Box of integers they count from its lower bounds. Other leaves are unchanged.
         clip: then bring what is outside to the bounds of a Box.
     """
-
-    def __init__(self, space: spaces.Space[Any], *, normalize: bool, clip: bool) -> None:
-        self._steps = [_steps(leaf.space, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
-        self.changes_nothing = not any(self._steps)
-
-    def __call__(self, leaves: Leaves) -> Leaves:
-        """Read-only arrays; those of leaves that are not changed share memory with what came in, or are it."""
-        return [_read_only(leaf, steps) for leaf, steps in zip(leaves, self._steps, strict=True)]
+    all_steps = [_steps(leaf.space, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
+    if not any(all_steps):
+        return None
+    return lambda leaves: [reduce(_then, steps, leaf) for leaf, steps in zip(leaves, all_steps, strict=True)]
 
 
 def answered_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int) -> Leaves:
@@ -103,12 +101,8 @@ def _unsquash(space: spaces.Box) -> Step:
     return lambda action: np.clip(exact + (action + 1.0) * half, low, high)
 
 
-def _read_only(leaf: Array, steps: list[Step]) -> Array:
-    action = leaf.view()
-    for step in steps:
-        action = step(action)
-    action.flags.writeable = False
-    return action
+def _then(action: Array, step: Step) -> Array:
+    return step(action)
 
 
 def as_answered(space: spaces.Space[Any], actions: Array) -> Array:

@@ -116,7 +116,7 @@ class Agents(ABC):
         """What a policy answers to the latest observations of these slots."""
         actions = rows.ask(self.slots, ids)
         self._laps.lap("inference")
-        dealt = actions if rows.processor.changes_nothing else rows.processor(actions)
+        dealt = actions if rows.process is None else rows.process(actions)
         self._laps.lap("action_processing")
         return dealt
 

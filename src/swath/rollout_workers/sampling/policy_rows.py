@@ -15,7 +15,7 @@ import numpy as np
 from swath.rollout.hosts.base import Infos
 from swath.rollout.hosts.returned import info_of
 from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter, structured
-from swath.rollout_workers.actions import ActionProcessor, answered_actions, reward_clip
+from swath.rollout_workers.actions import action_processor, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import NoFilter
@@ -91,7 +91,7 @@ class PolicyRows:
         policy: it.
         clip: what becomes of rewards; None: nothing.
         wanted: optional columns that it reads, and that its batches have.
-        processor: of actions.
+        process: turns action leaves into those for envs; None: they are the same.
         split: action leaves to one action per agent.
 
     Raises:
@@ -104,7 +104,7 @@ class PolicyRows:
         self._preprocessor, self._filter = worker.preprocessors[policy_id], worker.filters[policy_id]
         self._setting, self._filters = setting, worker.filters
         self.clip = reward_clip(setting("clip_rewards"))
-        self.processor = ActionProcessor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions"))
+        self.process = action_processor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions"))
         self.split, self._pack = splitter(space, writable=False), packer(self._preprocessor.leaves)
         self.wanted = WantedColumns.of(self.policy.view_requirements)
         asked = next(name for base in type(self.policy).__mro__ for name in _METHODS if name in vars(base))
