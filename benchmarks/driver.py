@@ -20,16 +20,16 @@ import numpy as np
 from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
 from swath.collectors.assembly import WorkerJobs
-from swath.collectors.delivery import Delivery, Joiner
 from swath.collectors.fragments import Fragments
-from swath.collectors.gather import AsReady
 from swath.collectors.messages import Description, Head
-from swath.collectors.options import AnyOptions, Hooks, Trajectories
+from swath.collectors.options import AnyOptions
 from swath.collectors.service import CollectorService
+from swath.collectors.worker_request import WorkerOptions, WorkerRequest
 from swath.group.local import Gate
 from swath.options import Survival
 from swath.rollout.buffer import Rows
 from swath.rollout.fragment import Fragment, Layout
+from swath.rollout.hosts.sources import Source
 from swath.weights.channel import Channel
 from swath.weights.manifest import Manifest
 from swath.workers.base import Job
@@ -113,22 +113,10 @@ def service_of(place: str, n_workers: int) -> CollectorService:
     group = Fragments(fleet, Channel(places.share), None)
     layout = Layout((ENVS,), ("observation",), ("action", "action_log_prob"))
     described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
-    options = AnyOptions(create_env_fn="stand-ins", frames_per_batch=FRAMES)
-    jobs, gate, group.frames = (
-        WorkerJobs({}, options, described=described),
-        Gate("stand-ins"),
-        dict.fromkeys(described, FRAMES),
-    )
-    return CollectorService(
-        options=options,
-        group=group,
-        jobs=jobs,
-        gather=AsReady(group, 1),
-        joiner=Joiner(described, [None] * n_workers, several=False),
-        delivery=Delivery(layout, Trajectories(), Hooks(), group.counters, gate.require_open),
-        batch_frames=FRAMES,
-        gate=gate,
-    )
+    options = AnyOptions(create_env_fn="stand-ins", frames_per_batch=FRAMES, sync=False, backend=place)
+    source, settings = Source("stand-ins", {}, None), WorkerOptions()
+    requests = dict.fromkeys(described, WorkerRequest(source, None, settings, FRAMES))
+    return CollectorService(options, group, WorkerJobs(requests, options, described=described), Gate("stand-ins"))
 
 
 def cost_ms(service: CollectorService, draws: int) -> float:

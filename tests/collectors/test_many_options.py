@@ -218,8 +218,6 @@ BAD = [
     ({"num_workers_per_collector": 2, "envs_per_worker": 3}, ValueError, "are both the number of envs"),
     ({"policy": POLICY, "policy_factory": Always}, TypeError, "policy"),
     ({"max_weight_update_interval": -2}, ValueError, "max_weight_update_interval"),
-    ({"max_weight_update_interval": 1, "policy_factory": Always}, ValueError, "have no source"),
-    ({"update_after_each_batch": True, "policy_factory": Always}, ValueError, "have no source"),
     ({"weight_updater": object(), "weight_sync_schemes": {"policy": RayWeightSyncScheme()}}, TypeError, "both given"),
     ({"prefetch": -1}, ValueError, "prefetch=-1 must be at least 0"),
     ({"max_staleness": -1}, ValueError, "max_staleness=-1 must be at least 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -9,16 +10,14 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from swath.collectors.delivery import Delivery, Joiner, WriteRequest
+from swath.collectors.delivery import WriteRequest
 from swath.collectors.fragments import Fragments, WorkerRecord
-from swath.collectors.gather import AsReady, InOrder
 from swath.collectors.messages import Description
 from swath.collectors.options import AnyOptions, Hooks
 from swath.collectors.remote import build_remote
 from swath.collectors.responding import PUBLIC
 from swath.collectors.service import CollectorService
 from swath.collectors.worker_request import Seeding, WorkerRequest
-from swath.errors import warn
 from swath.group.local import Gate, LocalChannel, LocalFleet
 from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
@@ -45,11 +44,9 @@ class WorkerJobs:
         options: of the face.
         writing: how they write for themselves, if they do; each life of a worker gets a client of its own.
         hooks: called around fragments.
-        in_threads: they live in threads of this process.
+        records: what is known of workers, among it the last life number that each has used: no id is given twice.
         first: the index of the first worker, as part of ids and seeds.
         seeding: where their seeds come from; `None` if nobody has said so.
-        lives: the last life number that each worker has used; ids of a life are never used again.
-        known: what is known of workers; one may begin further lives by itself.
         described: what workers are like, once they have said so; their next lives must be so, too.
         key: names the collector; no other one has it.
     """
@@ -58,23 +55,16 @@ class WorkerJobs:
     options: AnyOptions
     writing: WriteRequest | None = None
     hooks: Hooks = field(default_factory=Hooks)
-    in_threads: bool = False
+    records: Mapping[int, WorkerRecord] = field(default_factory=lambda: defaultdict(WorkerRecord))
     first: int = 0
     seeding: Seeding | None = None
-    lives: dict[int, int] = field(default_factory=dict)
-    known: Mapping[int, WorkerRecord] = field(default_factory=dict)
     described: dict[int, Description] = field(default_factory=dict)
     key: str = field(default_factory=lambda: uuid4().hex)
-
-    def last_life(self, worker: int) -> int:
-        """The last life number that the worker has used, as far as anybody knows; -1 for none."""
-        known = self.known.get(worker)
-        return max(self.lives.get(worker, -1), -1 if known is None else known.life)
 
     def seed_with(self, root: int, *, static: bool = False) -> None:
         """Say where the seeds of all workers come from, and of their next lives."""
         envs = max(one.num_envs for one in self.described.values())
-        self.seeding = Seeding(root, static, envs, envs_only=self.in_threads)
+        self.seeding = Seeding(root, static, envs, envs_only=self.options.backend == "thread")
 
     def job(self, name: Name) -> Job:
         """How to bring up this life of this worker.
@@ -82,27 +72,24 @@ class WorkerJobs:
         Raises:
             TypeError: its client of the replay buffer cannot be extended.
         """
-        core = self.requests[name.worker]
-        life = self.lives[name.worker] = max(name.life, self.last_life(name.worker) + 1)
+        core, record, writing = self.requests[name.worker], self.records[name.worker], self.writing
+        record.life = max(name.life, record.life + 1)
+        if writing is not None:  # the first client is there, since the buffer was asked whether it has some
+            self.writing = replace(writing, client=None)
+            if writing.client is None:
+                writing = replace(writing, client=client_of(self.options.replay_buffer))
         request = replace(
             core,
             worker=self.first + name.worker,
-            life=life,
+            life=record.life,
             seed=self.seeding,
             hooks=Hooks() if self.options.here else self.hooks,
             model=self.described.get(name.worker),
-            writing=self._with_client(),
+            writing=writing,
             built_by=self.key,
         )
         build = partial(build_remote, request)
         return Job(build, name, core.threads, self.options.init_fn, core.resources, PUBLIC)
-
-    def _with_client(self) -> WriteRequest | None:
-        """How the next life writes: with the client that is there, or one of its own."""
-        if (given := self.writing) is None:
-            return None
-        self.writing = replace(given, client=None)
-        return given if given.client is not None else replace(given, client=client_of(self.options.replay_buffer))
 
     def move_to(self, index: int) -> None:
         """Be workers of collection `index` of a larger one.
@@ -151,7 +138,7 @@ def assemble(
         fleet, channel = Fleet(places, jobs.job, len(requests), options.survival), Channel(places.share)
     try:
         group = Fragments(fleet, channel, options.end, options.max_staleness)
-        group.automatic, group.publish, jobs.known = options.automatic, publish, group.workers
+        group.automatic, group.publish, group.workers = options.automatic, publish, jobs.records
         group.writing = jobs.writing is not None
         if isinstance(fleet, Fleet):
             fleet.bring_up()
@@ -163,7 +150,7 @@ def assemble(
         if options.in_order:
             require_equal(jobs.described)
             require_joinable(jobs.described, options.cat_dim)
-        collection = _collection(options, jobs, group, gate)
+        collection = CollectorService(options, group, jobs, gate)
         if options.seed is not None:
             collection.seed(options.seed)
     except BaseException:
@@ -186,11 +173,10 @@ def _jobs(options: AnyOptions, requests: Sequence[WorkerRequest]) -> WorkerJobs:
                 "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or "
                 "give a buffer without client()"
             )
-        writing = WriteRequest(client, options.trajectories, options.track_traj_ids, cut=options.cat_dim == -1)
+        writing = WriteRequest(options.trajectories, options.track_traj_ids, options.cat_dim == -1, client)
     elif not options.here:
         hooks = replace(hooks, postproc=None)
-    in_threads = options.backend == "thread"
-    jobs = WorkerJobs(dict(enumerate(requests)), options, writing, hooks, in_threads)
+    jobs = WorkerJobs(dict(enumerate(requests)), options, writing, hooks)
     jobs.move_to(options.index)
     return jobs
 
@@ -207,34 +193,6 @@ def client_of(buffer: Any) -> Any:
     if not callable(getattr(client, "extend", None)):
         raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
     return client
-
-
-def _collection(options: AnyOptions, jobs: WorkerJobs, group: Fragments, gate: Gate) -> CollectorService:
-    described, part = jobs.described, options.preemptive_threshold
-    group.frames = {worker: one.frames for worker, one in described.items()}
-    batch_frames = sum(group.frames.values()) if options.in_order else described[0].frames
-    if batch_frames != options.frames:
-        warn(
-            f"frames_per_batch={options.frames} is not shared evenly by workers and their envs; "
-            f"batches have {batch_frames} frames"
-        )
-    stores = [request.options.devices.storing for request in jobs.requests.values()]
-    several = not options.here and (options.in_order or options.trajectories.per_batch is not None)
-    hooks = jobs.hooks if options.here else Hooks(postproc=options.postproc)
-    ending = group.counters, gate.require_open, options.track_traj_ids, options.replay_buffer
-    enough = None if part is None else int(len(described) * part)
-    service = CollectorService(
-        options,
-        group,
-        jobs,
-        InOrder(group, options.ahead, enough) if options.in_order else AsReady(group, options.ahead),
-        Joiner(described, stores, dim=options.cat_dim, several=several, own=options.here),
-        Delivery(described[0].layout, options.trajectories, hooks, *ending),
-        batch_frames,
-        gate,
-    )
-    service.begin_randomly()
-    return service
 
 
 def require_equal(described: Mapping[int, Description]) -> None:

@@ -10,7 +10,6 @@ from contextlib import suppress
 
 from swath.collectors.service import CollectorService
 from swath.errors import Closed, WorkerLate
-from swath.group.local import LocalFleet
 
 
 class Background:
@@ -29,8 +28,7 @@ class Background:
     def __init__(self, collection: CollectorService) -> None:
         self.running = False
         self.error: BaseException | None = None
-        fleet = collection.group.fleet
-        self._collection, self._here = collection, fleet.member if isinstance(fleet, LocalFleet) else None
+        self._collection = collection
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopped, self._idle, self._pauses = False, True, 0
@@ -47,8 +45,7 @@ class Background:
         with self._collection.gate.control():
             if self.running:
                 return
-            if self._here is not None:
-                self._here.enter_background()
+            self._act_in(background=True)
             self._stopped = self._idle = False
             self.running, self._pauses = True, 0
             self._thread = threading.Thread(target=self._run, name="swath-collect", daemon=True)
@@ -94,6 +91,11 @@ class Background:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
 
+    def _act_in(self, *, background: bool) -> None:
+        """In this process the policy itself acts only while the user draws."""
+        if self._collection.options.here:
+            self._collection.group.call("act_in_background", background)
+
     def _release(self) -> None:
         self._collection.group.held = False
         self._collection.group.fleet.wake()
@@ -110,8 +112,7 @@ class Background:
         except BaseException as raised:  # noqa: BLE001  kept, shown in stats, raised by the next call
             error = raised
         with suppress(Closed), self._collection.gate.control():
-            if self._here is not None:
-                self._here.leave_background()
+            self._act_in(background=False)
         with self._change:
             self.running, self._idle, self.error = False, True, error
             self._release()

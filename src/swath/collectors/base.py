@@ -19,8 +19,7 @@ from swath.collectors.delivery import Drawn
 from swath.collectors.options import AnyOptions, whole_number
 from swath.collectors.paths import call_at, follow
 from swath.collectors.service import CollectorService
-from swath.collectors.state import saved_fleet
-from swath.collectors.status import facts_of, status_line
+from swath.collectors.state import facts_of, saved_fleet, status_line
 from swath.collectors.weight_methods import TakesWeights
 from swath.collectors.worker_request import WorkerRequest
 from swath.group.stats import viewed
@@ -71,7 +70,6 @@ class BaseCollector(TakesWeights, ABC):
             ValueError: options contradict each other, or automatic updates have nothing to publish.
         """
         options.require_consistent(len(workers))
-        sources = self._weight_sources(options, workers)
         view, mine = as_progress(options.progress), weakref.ref(self)
         self._worker_idx = options.worker_idx
 
@@ -83,12 +81,11 @@ class BaseCollector(TakesWeights, ABC):
         self._at_end = ExitStack()
         self._background = self._watched()
         try:
-            self._begin_weights(*sources)
+            self._begin_weights(options)
         except BaseException:
             theirs = options.here and workers[0].source.is_instance
             self._end(GOODBYE_S, close_env=not theirs)
             raise
-        self.collection.group.receive = self._outlet.receive
         self._progress = None if view is None else view.watch(self)
 
     @abstractmethod
@@ -115,7 +112,8 @@ class BaseCollector(TakesWeights, ABC):
             raise RuntimeError(
                 f"this {self.collection.gate.name} is collecting in the background; pause it or read the replay buffer"
             )
-        self._background.raise_kept()
+        if self._background.error is not None:
+            self._background.raise_kept()
         try:
             return self.collection.draw()
         except StopIteration as error:  # it would end the user's loop as if the run were complete

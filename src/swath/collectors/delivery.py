@@ -321,16 +321,16 @@ class WriteRequest:
     """How a worker writes.
 
     Attributes:
-        client: its own, of the replay buffer.
         trajectories: how batches are made of episodes.
         keep_ids: whether trajectory ids are written.
         cut: leave out the steps of a fragment that were not made.
+        client: its own, of the replay buffer.
     """
 
-    client: Any
     trajectories: Trajectories
     keep_ids: bool = True
     cut: bool = False
+    client: Any = None
 
 
 class ReplayWriter:
@@ -359,10 +359,12 @@ class ReplayWriter:
         Raises:
             Exception: what a function of the user's or the buffer raised; what was not written is discarded.
         """
+        before = self.counters.frames
         for part in self._parts(head, body):
             self.delivery.deliver([part])
             head.writes += 1
             self._ended = joined([self._ended, part.episodes])
+        head.frames_written = self.counters.frames - before
         head.written, self._ended = self._ended.tobytes(), NO_EPISODES
 
     def drop(self) -> None:

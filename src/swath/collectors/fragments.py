@@ -18,7 +18,7 @@ from swath.collectors.options import Automatic
 from swath.group.group import Request, WorkerGroup
 from swath.group.local import LocalFleet
 from swath.group.stats import Counters
-from swath.rollout.episodes.statistics import NO_EPISODES, unpacked
+from swath.rollout.episodes.statistics import unpacked
 from swath.weights.channel import Channel, Life
 from swath.workers.base import Watched
 from swath.workers.fleet import Fleet
@@ -35,7 +35,7 @@ class WorkerRecord:
         next_id: above every trajectory id that it has given.
         version: with which its last fragment was made.
         lag: how many versions behind the newest that was meant for it this was when it arrived.
-        life: in which of its lives that was.
+        life: the last life number that it has used; it may begin further lives by itself.
         asked: which life was asked last, on which version, and how often on that.
     """
 
@@ -88,7 +88,7 @@ class Fragments(WorkerGroup):
         self.publish = self.receive = cast("Callable[[], Any]", lambda: None)
         self.bell: Watched | None = None
         self.counters, self.random_batches, self.fragments_lost = Counters(), 0, 0
-        self.workers = defaultdict[int, WorkerRecord](WorkerRecord)
+        self.workers: Mapping[int, WorkerRecord] = defaultdict(WorkerRecord)
         self.lives, self._over = defaultdict[Name, Tally](Tally), set[Name]()
         self.writing = self.held = self._drawn = False
 
@@ -200,7 +200,7 @@ class Fragments(WorkerGroup):
             return False
         head, record = head_of(request), self.workers[request.worker]
         self._note(request.name, head.tally, head)
-        record.next_id, record.version, record.life = head.next_id, head.version, head.life
+        record.next_id, record.version, record.life = head.next_id, head.version, max(record.life, head.life)
         record.fragments += 1
         record.lag = max(0, self.channel.version_for(request.worker) - max(0, head.version))
         return True
@@ -211,21 +211,26 @@ class Fragments(WorkerGroup):
         self._over.add(request.name)
 
     def unwanted(self, request: Request) -> None:
-        """Good frames that nobody will get, unless their worker has written them."""
-        if not self.writing:
-            self.counters.discard(head_of(request).frames)
+        """Good frames that nobody will get, or that their worker has written by now."""
+        head = head_of(request)
+        if self.writing:
+            self.counters.deliver(head.frames_written, unpacked(head.written), batches=0)
+        else:
+            self.counters.discard(head.frames)
 
     def end(self) -> None:
         """Nobody works any more: what waits to be written never will be."""
         self._over.update(self.lives)
 
     def _note(self, name: Name, tally: Tally, head: Head | None = None) -> None:
-        """What a life has counted, and the fragment that it sent with it; what was written counts as delivered."""
+        """What a life has counted, and the fragment that it sent with it.
+
+        What is in no fragment that arrives was written by a request that raised, or Ctrl-C came while it was made.
+        """
         before, self.lives[name] = self.lives[name], tally
         self.workers[name.worker].frames += tally.frames - before.frames
+        sent, written = (0, 0) if head is None else (head.frames, head.frames_written)
         if self.writing:
-            ended = NO_EPISODES if head is None else unpacked(head.written)
-            self.counters.deliver(tally.frames_written - before.frames_written, ended, batches=0)
-        else:  # what belongs to no request: Ctrl-C came while that was asked for
-            known = 0 if head is None else head.frames
-            self.counters.discard(max(0, tally.frames_left - before.frames_left - known))
+            self.counters.deliver(tally.frames_written - before.frames_written - written, batches=0)
+        else:
+            self.counters.discard(max(0, tally.frames_left - before.frames_left - sent))

@@ -140,6 +140,7 @@ class Head:
         since: `next_id` before it was made.
         tally: counts of this life, this fragment included.
         writes: how often the worker has called `extend` with what it made of it.
+        frames_written: how many frames it has written then.
         written: the episodes that ended in what was written since the last fragment, as bytes.
     """
 
@@ -153,6 +154,7 @@ class Head:
     since: int = 0
     tally: Tally = field(default_factory=Tally)
     writes: int = 0
+    frames_written: int = 0
     written: bytes = b""
 
     @property

@@ -305,8 +305,10 @@ class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
     """
 
     def require_consistent(self, n_workers: int) -> None:
-        """Raise `ValueError` for options that contradict each other, or do not go with so many workers."""
-        _ = self.survival
+        """Raise for options that contradict each other, or do not go with so many workers."""
+        _ = self.survival, self.automatic
+        if self.weight_updater is not None and self.weight_sync_schemes is not None:
+            raise TypeError("weight_updater and weight_sync_schemes are both given; give one or the other")
         for name in ("prefetch", "max_staleness"):
             if (value := getattr(self, name)) is not None:
                 count(name, value, least=0)

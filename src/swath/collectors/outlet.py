@@ -218,8 +218,11 @@ class WeightOutlet:
         return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
 
     def has_source(self) -> bool:
-        """Whether there are weights of the policy to fetch where none are given, or none are needed."""
-        return self._source(POLICY) is not None or self._manifest(POLICY).empty
+        """Whether there are weights of the policy to publish where none are given, or none are needed."""
+        if self.updater is not None:
+            supplies: bool = self.updater.supplies
+            return supplies
+        return self._source(POLICY) is not None or self._manifest(POLICY).empty or not self._sends(POLICY)
 
     def fetched(self, model_id: str = POLICY) -> Any:
         """The weights of a scheme's source, or of the user's own policy; nothing for a model without weights.
@@ -248,7 +251,7 @@ class WeightOutlet:
             for model_id, scheme in schemes.items():
                 scheme.init_on_receiver(model_id=model_id, context=collector, worker_idx=worker_idx)
                 self._learn(model_id)
-            before = list(self.receivers.values())
+            self._group.receive, before = self.receive, list(self.receivers.values())
             self.receivers.update(schemes)
             for old in before:
                 if old not in self.receivers.values():

@@ -10,14 +10,14 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from swath.collectors.delivery import Delivery, Drawn, Joiner, Part, WholeEpisodes
 from swath.collectors.fragments import Fragments, head_of
 from swath.collectors.gather import AsReady, InOrder
 from swath.collectors.messages import Head
-from swath.collectors.options import AnyOptions
+from swath.collectors.options import AnyOptions, Hooks
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
 from swath.group.local import Gate
@@ -29,38 +29,45 @@ if TYPE_CHECKING:
 POLLS_BEFORE_WARNING = 100
 
 
-@dataclass
 class CollectorService:
     """Draws batches from workers until the total is reached. Any thread may call; one draws at a time.
 
-    Attributes:
+    Args:
         options: of the face.
         group: the workers, what they are to be asked for, and what is known of them.
-        jobs: how they are brought up.
-        gather: decides who is asked next.
-        joiner: makes batches of bodies.
-        delivery: what happens to batches on their way out.
-        batch_frames: frames of a batch.
+        jobs: how they are brought up, and what they are like.
         gate: who may draw; whether it is open.
+
+    Attributes:
+        batch_frames: frames of a batch.
+        gather: decides who is asked next.
+        delivery: what happens to batches on their way out.
     """
 
-    options: AnyOptions
-    group: Fragments
-    jobs: WorkerJobs
-    gather: InOrder | AsReady
-    joiner: Joiner
-    delivery: Delivery
-    batch_frames: int
-    gate: Gate
-
-    def __post_init__(self) -> None:
-        wanted, self.buffer = self.delivery.trajectories, self.delivery.buffer
-        self.counters = self.group.counters
+    def __init__(self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, gate: Gate) -> None:
+        self.options, self.group, self.jobs, self.gate = options, group, jobs, gate
+        self.counters, self.buffer, described = group.counters, options.replay_buffer, jobs.described
         self.changing = threading.RLock()  # held by who adds workers, which takes long
-        self.whole: WholeEpisodes | None = None
-        if wanted.per_batch is not None and self.jobs.writing is None:
-            self.whole = WholeEpisodes(wanted, self.counters, writing=self.buffer is not None)
+        group.frames = {worker: one.frames for worker, one in described.items()}
+        self.batch_frames = sum(group.frames.values()) if options.in_order else described[0].frames
+        if self.batch_frames != options.frames:
+            warn(
+                f"frames_per_batch={options.frames} is not shared evenly by workers and their envs; "
+                f"batches have {self.batch_frames} frames"
+            )
+        part, wanted = options.preemptive_threshold, options.trajectories
+        enough = None if part is None else int(len(described) * part)
+        self.gather = InOrder(group, options.ahead, enough) if options.in_order else AsReady(group, options.ahead)
+        stores = [request.options.devices.storing for request in jobs.requests.values()]
+        several = not options.here and (options.in_order or wanted.per_batch is not None)
+        self._joiner = Joiner(described, stores, dim=options.cat_dim, several=several, own=options.here)
+        hooks = jobs.hooks if options.here else Hooks(postproc=options.postproc)
+        ending = self.counters, gate.require_open, options.track_traj_ids, self.buffer
+        self.delivery = Delivery(described[0].layout, wanted, hooks, *ending)
+        whole = wanted.per_batch is not None and jobs.writing is None
+        self.whole = WholeEpisodes(wanted, self.counters, writing=self.buffer is not None) if whole else None
         self._further_writes = self._polls_in_vain = 0
+        self.begin_randomly()
 
     @property
     def completed(self) -> bool:
@@ -165,9 +172,7 @@ class CollectorService:
         jobs = self.jobs
         with self.forgetting() as calls:
             jobs.move_to(index)
-            for worker in jobs.described:
-                jobs.lives[worker] = jobs.last_life(worker) + 1
-                calls[worker] = "move_to", jobs.first + worker
+            calls.update({worker: ("move_to", jobs.first + worker) for worker in jobs.described})
 
     def close(self, timeout: float, *, close_env: bool = True) -> None:
         """End the collection, its workers and their places.
@@ -253,7 +258,7 @@ class CollectorService:
         """Count what was written, also if nobody can be asked any more."""
         whole = self.delivery.trajectories.per_batch is not None
         self._further_writes = sum(head_of(share).writes for share in shares) if whole else 1
-        self._done(shares)
+        self._done(shares, good=False)
         self.gather.ask_ahead()
         return []
 
@@ -278,9 +283,9 @@ class CollectorService:
     def _parts(self, shares: Sequence[Request], bodies: Sequence[Any]) -> list[Part]:
         """One batch; of each share one, where these are written to a buffer; none, where they wait for more."""
         if self.whole is None and self.buffer is None:
-            return [Part(self.joiner.batch(shares, bodies), joined(head_of(share).episodes for share in shares))]
+            return [Part(self._joiner.batch(shares, bodies), joined(head_of(share).episodes for share in shares))]
         rows = zip(shares, bodies, strict=True)
-        parts = [Part(self.joiner.part(share, body), head_of(share).episodes) for share, body in rows]
+        parts = [Part(self._joiner.part(share, body), head_of(share).episodes) for share, body in rows]
         if self.whole is None:
             return parts
         self.whole.add((share.worker, head_of(share), part) for share, part in zip(shares, parts, strict=True))

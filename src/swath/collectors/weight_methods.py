@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, ClassVar, TypeAlias
 
@@ -11,7 +11,6 @@ from swath.collectors.options import AnyOptions, Automatic
 from swath.collectors.outlet import WeightOutlet
 from swath.collectors.responding import weights_of
 from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import WorkerRequest
 from swath.errors import warn
 from swath.options import deadline
 from swath.weights.schemes import OUTLETS, WeightSyncScheme, require_schemes
@@ -19,25 +18,6 @@ from swath.weights.snapshot import POLICY
 from swath.weights.updaters import WeightUpdaterBase
 
 Schemes: TypeAlias = Mapping[str, WeightSyncScheme]
-
-
-def made_updater(given: Any, policy: Any) -> WeightUpdaterBase | None:
-    """The updater: itself, or what a class or a callable makes.
-
-    Raises:
-        TypeError: it is none.
-    """
-    made = given
-    if isinstance(given, type) and issubclass(given, WeightUpdaterBase):
-        made = given.from_policy(policy) or given()
-    elif not isinstance(given, WeightUpdaterBase) and callable(given):
-        made = given()
-    if made is None or isinstance(made, WeightUpdaterBase):
-        return made
-    raise TypeError(
-        f"weight_updater is of type {type(made).__name__}; give an instance of a WeightUpdaterBase, a class of "
-        "these, or a callable that makes one"
-    )
 
 
 class TakesWeights:
@@ -181,9 +161,18 @@ class TakesWeights:
     @weight_updater.setter
     def weight_updater(self, updater: Any) -> None:
         self.collection.gate.require_open()
-        made = made_updater(updater, self._outlet.policy)
-        if made is not None:
+        made = updater
+        if isinstance(updater, type) and issubclass(updater, WeightUpdaterBase):
+            made = updater.from_policy(self._outlet.policy) or updater()
+        elif not isinstance(updater, WeightUpdaterBase) and callable(updater):
+            made = updater()
+        if isinstance(made, WeightUpdaterBase):
             made.register_collector(self)
+        elif made is not None:
+            raise TypeError(
+                f"weight_updater is of type {type(made).__name__}; give an instance of a WeightUpdaterBase, a class of "
+                "these, or a callable that makes one"
+            )
         self._outlet.updater = made
 
     def init_updater(self, *args: Any, **kwargs: Any) -> None:
@@ -205,45 +194,29 @@ class TakesWeights:
         """The same as `policy_version`."""
         return self.collection.version
 
-    def _weight_sources(
-        self, options: AnyOptions, workers: Sequence[WorkerRequest]
-    ) -> tuple[WeightUpdaterBase | None, Schemes, Schemes]:
-        """The updater, and by model the schemes that send and those that receive.
+    def _begin_weights(self, options: AnyOptions) -> None:
+        """Set up the updater, schemes that send and that receive, and what workers begin with.
 
         Raises:
-            TypeError: updater and schemes, or something that is neither.
+            TypeError: something that is neither.
             ValueError: automatic updates have nothing to publish.
         """
-        declared, automatic = options.weight_sync_schemes, options.automatic
-        if options.weight_updater is not None and declared is not None:
-            raise TypeError("weight_updater and weight_sync_schemes are both given; give one or the other")
-        updater = made_updater(options.weight_updater, options.policy)
-        senders = require_schemes("weight_sync_schemes", declared)
-        if declared is None and updater is None and self._scheme is not None:
+        outlet = self._outlet = OUTLETS[self] = WeightOutlet(self.collection, options.policy)
+        self._at_end.callback(outlet.close)
+        self.weight_updater = options.weight_updater
+        senders = require_schemes("weight_sync_schemes", options.weight_sync_schemes)
+        if options.weight_sync_schemes is None and outlet.updater is None and self._scheme is not None:
             senders = {POLICY: self._scheme()}
-        if automatic != Automatic() and workers[0].options.policy_factory is not None:
-            scheme = senders.get(POLICY)
-            supplied = options.policy is not None or (
-                scheme is not None and not (scheme.sends and scheme.source is None)
-            )
-            if not (supplied if updater is None else updater.supplies):
-                raise ValueError(
-                    "automatic updates of weights have no source: a policy_factory builds the policies; give a policy, "
-                    "a weight_updater or a scheme with weights, or call update_policy_weights_(weights) yourself"
-                )
-        return updater, senders, require_schemes("weight_recv_schemes", options.weight_recv_schemes)
-
-    def _begin_weights(self, updater: WeightUpdaterBase | None, senders: Schemes, receivers: Schemes) -> None:
-        """Set these up, and what workers begin with."""
-        options, jobs = self.collection.options, self.collection.jobs
-        self._outlet = OUTLETS[self] = WeightOutlet(self.collection, options.policy)
-        self._at_end.callback(self._outlet.close)
-        self.weight_updater = updater
         for model_id, scheme in senders.items():
             scheme.init_on_sender(model_id=model_id, context=self)
-        self._outlet.begin(built_there=jobs.requests[0].options.policy_factory is not None)
-        if receivers:
-            self.register_scheme_receiver(receivers)
+        if options.automatic != Automatic() and not outlet.has_source():
+            raise ValueError(
+                "automatic updates of weights have no source: a policy_factory builds the policies; give a policy, "
+                "a weight_updater or a scheme with weights, or call update_policy_weights_(weights) yourself"
+            )
+        outlet.begin(built_there=self.collection.jobs.requests[0].options.policy_factory is not None)
+        if options.weight_recv_schemes is not None:
+            self.register_scheme_receiver(options.weight_recv_schemes)
 
     def _require_ready(self) -> None:
         self._background.raise_kept()

@@ -76,7 +76,7 @@ class Worker:
     def __init__(self, request: WorkerRequest) -> None:
         options, source = request.options, request.source
         self.options, self.index, self.life = options, request.worker, request.life
-        host = self.host = build(source, Fitting(options.max_frames, options.devices.movable_env))
+        host = self.host = build(source, Fitting(options.max_frames, options.devices.env or options.devices.common))
         copies = host.env[1:] if isinstance(host.env, list) else []  # an instance of the user's stays open
         with closed_on_failure(copies if source.is_instance else [host]):
             self._require_possible(request)
@@ -136,19 +136,15 @@ class Worker:
         """What holds the weights that act now; `None` if there are none."""
         return self.acts if isinstance(self.acts, nn.Module) and self.acts.state_dict() else None
 
-    def enter_background(self) -> None:
-        """From the next fragment on a copy of the policy acts, beside threads that draw from the same generators."""
-        self.beside_others = True
-        if isinstance(self.policy, nn.Module):
-            self.acts = copy.deepcopy(self.policy)
-            self._go_on_with(self._bound(self.acts, self._stage.observation))
-
-    def leave_background(self) -> None:
-        """From the next fragment on the user's own policy acts again."""
-        self.beside_others = False
-        if self.acts is not self.policy:
-            self.acts = self.policy
-            self._go_on_with(self._own)
+    def act_in_background(self, background: bool) -> None:
+        """From the next fragment on a copy of the policy acts, beside threads that draw too, or the policy again."""
+        self.beside_others = background
+        copied = background and isinstance(self.policy, nn.Module)
+        self.acts = copy.deepcopy(self.policy) if copied else self.policy
+        bound = self._bound(self.acts, self._stage.observation) if copied else self._own
+        if bound is not self.bound:
+            bound.take_over(self.bound)  # what was remembered
+            self._act_with(bound)
 
     def make_fragment(self, *, randomly: bool = False) -> Fragment:
         """Collect one fragment.
@@ -298,11 +294,6 @@ class Worker:
     def _act_with(self, policy: BoundPolicy) -> None:
         self.bound = policy
         self._acting, self._randomly = self._checked(policy), self._checked(randomly(self.host.spec, policy))
-
-    def _go_on_with(self, policy: BoundPolicy) -> None:
-        """Act with another policy of the same kind, which takes over what was remembered."""
-        policy.take_over(self.bound)
-        self._act_with(policy)
 
     def _checked(self, policy: BoundPolicy) -> Actor:
         return Finite(policy, self.host.spec.observed) if self.options.check_finite else policy

@@ -41,11 +41,6 @@ class Devices:
     storing: torch.device | None = None
     common: torch.device | None = None
 
-    @property
-    def movable_env(self) -> torch.device | None:
-        """Where an env that can go anywhere runs; `None` leaves it where it is."""
-        return self.env or self.common
-
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(EveryWorker, LocalWorker):
@@ -60,7 +55,7 @@ class WorkerOptions(EveryWorker, LocalWorker):
 
     @property
     def devices(self) -> Devices:
-        """Where things are; `device` is not for envs, unless they can go there: `movable_env`."""
+        """Where things are; `device` is not for envs, unless they can go there."""
         names = ("device", "env_device", "policy_device", "storing_device")
         common, env, policy, storing = (as_device(name, getattr(self, name)) for name in names)
         policy = policy or common
