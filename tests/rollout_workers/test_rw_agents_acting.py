@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from agent_toys import TWO, Agents, Counter, Troupe, by_parity
+from rw_toys import TWO, Agents, Counter, Troupe, by_parity
 
 from mock_envs import BasicMultiAgent, SometimesZeroAgentsMultiAgent
 

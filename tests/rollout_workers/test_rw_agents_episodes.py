@@ -6,7 +6,7 @@ import weakref
 import gymnasium as gym
 import numpy as np
 import pytest
-from agent_toys import TWO, Counter, Troupe, by_parity
+from rw_toys import TWO, Counter, Troupe, by_parity
 
 from mock_envs import BasicMultiAgent
 from swath.rollout_workers import MultiAgentEnv

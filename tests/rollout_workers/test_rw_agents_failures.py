@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from agent_toys import Agents, Troupe
+from rw_toys import Agents, Troupe
 
 from swath.rollout_workers import DefaultCallbacks
 
@@ -21,9 +21,6 @@ WAYS = {
     "step": (BROKE, None, RuntimeError, "broke"),
     "shape": (0, MISSHAPEN, ValueError, "returned an observation of shape"),
     "unknown": (0, {9: np.zeros(1, np.float32)}, KeyError, "gave 'nobody' for agent 9; there are"),
-    "reward": (1, {0: 1.0, 1: None}, ValueError, "the env returned the reward None of agent 1;"),
-    "end": (2, {"__all__": False, 1: "no"}, ValueError, "the env returned terminateds[1]='no';"),
-    "info": (4, {1: None}, TypeError, "step returned infos[1]=None;"),
 }
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from agent_toys import TWO, Agents, Counter, Troupe, by_parity
+from rw_toys import TWO, Agents, Counter, Troupe, by_parity
 
 from mock_envs import BasicMultiAgent, MultiAgentCartPole
 from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch

@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from agent_toys import Counter, Troupe, by_parity
+from rw_toys import Counter, Troupe, by_parity
 
 from swath.rollout_workers import MultiAgentEnv
 

@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from agent_toys import Counter, Troupe
+from rw_toys import Counter, Troupe
 
 from mock_envs import (
     BasicMultiAgent,

@@ -1,7 +1,7 @@
 """What can be read of a worker: each attribute that is written of, on a worker of two envs that has learnt once."""
 
 import pytest
-from checklist_toys import DEFAULT, learner
+from rw_toys import DEFAULT, learner
 
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, EnvContext, PPOTorchPolicy
 

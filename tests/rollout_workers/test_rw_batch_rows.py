@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from batch_toys import episodes, plain, sequences
 from hypothesis import given
 from hypothesis import strategies as st
+from rw_toys import episodes, plain, sequences
 
 from swath.rollout_workers import SampleBatch, ViewRequirement
 

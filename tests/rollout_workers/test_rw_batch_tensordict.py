@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from batch_toys import episodes, plain, sequences
+from rw_toys import episodes, plain, sequences
 from tensordict import TensorDict
 
 from swath import Collector

@@ -11,8 +11,7 @@ from random import SystemRandom
 
 import numpy as np
 import pytest
-from checklist_toys import cartpole, learner
-from policy_batches import batch_for, ppo
+from rw_toys import batch_for, cartpole, learner, ppo
 
 from swath.errors import WorkerLate
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker

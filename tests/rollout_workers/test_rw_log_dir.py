@@ -2,7 +2,7 @@
 
 import logging
 
-from checklist_toys import mock
+from rw_toys import mock
 
 LOGGER = logging.getLogger("swath")
 

@@ -6,7 +6,7 @@ import socket
 import gymnasium as gym
 import numpy as np
 import pytest
-from checklist_toys import DEFAULT, bare, learner, mock, two
+from rw_toys import DEFAULT, bare, learner, mock, two
 
 from mock_envs import MockEnv
 from swath.errors import Closed

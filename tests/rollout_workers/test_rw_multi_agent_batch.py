@@ -6,9 +6,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from batch_toys import episodes, plain, sequences
 from hypothesis import given
 from hypothesis import strategies as st
+from rw_toys import episodes, plain, sequences
 
 from swath.rollout_workers import (
     MultiAgentBatch,

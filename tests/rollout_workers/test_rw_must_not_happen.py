@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import toy_rollout_worker
-from sampling_toys import LONG, counting_worker, made_of
+from rw_toys import LONG, counting_worker, made_of
 from toy_rollout_worker import Broken, act
 
 import ray_cluster

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_batches import ppo
+from rw_toys import ppo
 from torch import distributions as td
 
 from swath.rollout_workers import TorchCategorical, TorchDiagGaussian, TorchMultiCategorical

@@ -1,9 +1,8 @@
 """Settings in a policy's own config of what the worker does for it, where they are other than the worker's."""
 
 import numpy as np
-from agent_toys import Agents, by_parity
 from gymnasium import spaces
-from sampling_toys import made_of
+from rw_toys import Agents, by_parity, made_of
 
 from swath.rollout_workers import (
     AlgorithmConfig,

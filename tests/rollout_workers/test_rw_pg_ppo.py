@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_batches import batch_for, ppo
+from rw_toys import batch_for, ppo
 from torch import distributions as td
 
 from mock_envs import MockEnv

@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
-from checklist_toys import DEFAULT, alike, bare, learner, shifted, spaces_of, two
+from rw_toys import DEFAULT, alike, bare, learner, shifted, spaces_of, two
 
 from swath.errors import NoEffectWarning
 from swath.rollout_workers import MeanStdFilter, PPOTorchPolicy, RandomPolicy, SampleBatch

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from sampling_toys import counting_worker, waiting_steps
+from rw_toys import counting_worker, waiting_steps
 
 from swath.rollout_workers import DefaultCallbacks
 from swath.testing.counting import Counting, RandomScript

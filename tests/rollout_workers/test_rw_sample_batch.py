@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from batch_toys import plain, sequences
+from rw_toys import plain, sequences
 
 from swath.rollout_workers import SampleBatch, attempt_count_timesteps
 

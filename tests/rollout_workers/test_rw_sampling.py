@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from sampling_toys import LONG, Foreseen, counting_worker, made_of
+from rw_toys import LONG, Foreseen, counting_worker, made_of
 
 from mock_envs import MockEnv, MockEnv2, MockEnv3, VectorizedMockEnv
 from swath.rollout_workers import (

@@ -6,7 +6,7 @@ import sys
 import cloudpickle
 import numpy as np
 import pytest
-from checklist_toys import SMALL, alike, cartpole
+from rw_toys import SMALL, alike, cartpole
 
 import ray_cluster
 from swath.rollout_workers import PPOTorchPolicy, RolloutWorker, WorkerSet

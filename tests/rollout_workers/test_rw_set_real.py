@@ -5,6 +5,7 @@ import os
 import gymnasium as gym
 import numpy as np
 import pytest
+from rw_toys import cartpole, same
 
 from mock_envs import BasicMultiAgent
 from swath import WorkerSet
@@ -19,19 +20,11 @@ from swath.rollout_workers import (
 )
 
 
-def cartpole(_):
-    return gym.make("CartPole-v1")
-
-
 def made(n=2, backend="inline", policy=PPOTorchPolicy, creator=cartpole, local_worker=True, **others):
     own = AlgorithmConfig().env_runners(rollout_fragment_length=5, num_envs_per_env_runner=2).debugging(seed=7)
     own.fault_tolerance(delay_between_env_runner_restarts_s=0.0).update_from_dict(others)
     options = {"env_creator": creator, "default_policy_class": policy, "config": own}
     return WorkerSet(**options, num_workers=n, backend=backend, local_worker=local_worker)
-
-
-def same(one, other):
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from sampling_toys import Foreseen, counting_worker
+from rw_toys import Foreseen, counting_worker
 
 from swath.rollout_workers import RolloutMetrics
 from swath.testing.counting import Counting, Script

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_batches import batch_for, equal, ppo, recurrent
+from rw_toys import batch_for, ppo, recurrent, same
 
 from swath.rollout_workers import DefaultCallbacks, Policy, SampleBatch, TorchPolicy, get_learner_stats
 from swath.rollout_workers.policies.learning import learn_in_passes, standardized
@@ -84,7 +84,7 @@ def test_the_learning_rate_follows_its_schedule():
         before = policy.get_weights()
         told = policy.learn_on_batch(SampleBatch({"obs": OBS}))["learner_stats"]["cur_lr"]
         assert told == policy.optimizer.param_groups[0]["lr"] == pytest.approx(expected)
-        assert equal(policy.get_weights(), before) == (expected == 0)
+        assert same(policy.get_weights(), before) == (expected == 0)
 
 
 def sequences(policy, lengths=(2, 5, 3)):

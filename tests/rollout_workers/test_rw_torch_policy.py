@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_batches import batch_for, equal, ppo, recurrent
+from rw_toys import batch_for, ppo, recurrent, same
 from torch import nn
 
 from swath.rollout_workers import Policy, PPOTorchPolicy, SampleBatch, TorchPolicy
@@ -112,9 +112,9 @@ def test_first_weights_come_from_the_seed_and_the_policys_id_alone():
     first = ppo().get_weights()
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
-    assert equal(ppo(worker_index=3, num_workers=4).get_weights(), first)
+    assert same(ppo(worker_index=3, num_workers=4).get_weights(), first)
     for other in ({"seed": 1}, {"__policy_id": "q"}):
-        assert not equal(ppo(**other).get_weights(), first)
+        assert not same(ppo(**other).get_weights(), first)
 
 
 def test_weights_that_do_not_fit_are_all_listed_and_none_is_applied():
@@ -127,7 +127,7 @@ def test_weights_that_do_not_fit_are_all_listed_and_none_is_applied():
         policy.set_weights(weights)
     for words in ("bias_1 is None, wanted (1,)", "extra is (1,), wanted None", "bias_0 is (4,), wanted (16,)"):
         assert words in str(refused.value)
-    assert equal(policy.get_weights(), before)
+    assert same(policy.get_weights(), before)
 
 
 def test_state_goes_on_elsewhere_exactly_and_shares_nothing():
@@ -141,11 +141,11 @@ def test_state_goes_on_elsewhere_exactly_and_shares_nothing():
     assert (twin.num_grad_updates, twin.global_timestep) == (1, policy.global_timestep)
     policy.learn_on_batch(batch)
     twin.learn_on_batch(batch)
-    assert equal(policy.get_weights(), twin.get_weights())
+    assert same(policy.get_weights(), twin.get_weights())
     assert pickle.dumps(state) == kept
     del state["optimizer"]
     twin.set_state(state)
-    assert equal(twin.get_weights(), state["weights"])
+    assert same(twin.get_weights(), state["weights"])
 
 
 def test_one_that_remembers_acts_on_its_states():

@@ -4,7 +4,7 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from sampling_toys import Foreseen, made_of
+from rw_toys import Foreseen, made_of
 
 from mock_envs import VectorizedMockEnv
 from swath.rollout_workers import VectorEnv

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from sampling_toys import Foreseen, counting_worker, made_of
+from rw_toys import Foreseen, counting_worker, made_of
 
 from mock_envs import MockEnv3, VectorizedMockEnv
 from swath.rollout_workers import Episode

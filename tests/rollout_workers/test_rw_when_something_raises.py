@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from sampling_toys import Foreseen, counting_worker, made_of
+from rw_toys import Foreseen, counting_worker, made_of
 
 from swath.rollout_workers import DefaultCallbacks, PPOTorchPolicy
 from swath.testing.counting import Counting, CountingEnv, Script

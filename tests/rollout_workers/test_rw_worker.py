@@ -6,7 +6,7 @@ import weakref
 from typing import Any
 
 import pytest
-from checklist_toys import bare, mock, spaces_of
+from rw_toys import bare, mock, spaces_of
 
 from mock_envs import MockEnv
 from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, RolloutWorker, get_global_worker

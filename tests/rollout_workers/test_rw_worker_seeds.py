@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checklist_toys import SMALL, alike, cartpole, mock
-from sampling_toys import LONG, counting_worker
+from rw_toys import LONG, SMALL, alike, cartpole, counting_worker, mock
 
 from swath.rollout_workers import AlgorithmConfig, RolloutWorker
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
