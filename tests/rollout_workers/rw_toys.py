@@ -199,11 +199,11 @@ class Troupe(RolloutWorker):
         return self.envs.counts
 
 
-BOX = spaces.Box(-10, 10, (3,))
+BOX, CHOICE = spaces.Box(-10, 10, (3,)), spaces.Discrete(2)
 CONFIG = {"seed": 0, "__policy_id": "p", "model": {"fcnet_hiddens": [16]}}
 
 
-def ppo(action_space=spaces.Discrete(2), observation_space=BOX, cls=PPOTorchPolicy, **config):
+def ppo(action_space=CHOICE, observation_space=BOX, cls=PPOTorchPolicy, **config):
     return cls(observation_space, action_space, {**CONFIG, **config})
 
 

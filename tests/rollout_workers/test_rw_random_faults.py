@@ -8,55 +8,35 @@ from typing import Any
 import pytest
 from rw_toys import counting_worker, waiting_steps
 
-from swath.rollout_workers import DefaultCallbacks
 from swath.testing.counting import Counting, RandomScript
 from swath.testing.faults import EnvBroke, Fault
 
 CALLS = 10
 
 
-class Looking(DefaultCallbacks):
-    """Takes the general path."""
-
-    def on_episode_step(self, **kwargs: Any) -> None:
-        assert kwargs["episode"].length > 0
-
-    def on_postprocess_trajectory(self, *, episode: Any, postprocessed_batch: Any, **kwargs: Any) -> None:
-        assert episode.episode_id == postprocessed_batch["eps_id"][0]
+LOOKING = {"on_episode_step": lambda **_: None, "on_postprocess_trajectory": lambda **_: None}
+"""Callbacks with which the worker takes the general path."""
 
 
 def planned(draw: random.Random) -> tuple[Any, dict[str, Any]]:
     """Faults by sub-env, those made anew too, and settings."""
-    faults = {env: [_fault(draw) for _ in range(draw.randint(0, 4))] for env in range(10)}
+    kinds = ("raise", "shape", "raise_at_reset")
+
+    def fault() -> Fault:
+        kind = draw.choice(kinds)
+        return Fault(kind, episode=draw.randint(0, 4), step=1 if kind == "raise_at_reset" else draw.randint(1, 5))
+
+    faults = {env: [fault() for _ in range(draw.randint(0, 4))] for env in range(10)}
     settings = {
         "batch_mode": draw.choice(["truncate_episodes", "complete_episodes"]),
         "restart_failed_sub_environments": draw.random() < 0.5,
         "max_num_sub_environment_restarts": 9,
         "num_envs_per_env_runner": draw.randint(1, 4),
         "rollout_fragment_length": draw.randint(1, 7),
-        "observation_filter": "NoFilter",
-        "callbacks_class": draw.choice([None, Looking]),
+        "callback_functions": draw.choice([{}, LOOKING]),
         "seed": draw.randint(0, 99),
     }
     return faults, settings
-
-
-def _fault(draw: random.Random) -> Fault:
-    kind = draw.choice(["raise", "raise_at_reset", "shape"])
-    return Fault(kind, episode=draw.randint(0, 4), step=1 if kind == "raise_at_reset" else draw.randint(1, 5))
-
-
-def sampled(worker: Any, *, raises: bool) -> tuple[list[Any], int]:
-    """So many batches, and how often it raised in between."""
-    batches: list[Any] = []
-    raised = 0
-    while len(batches) < CALLS:
-        try:
-            batches.append(worker.sample())
-        except (EnvBroke, ValueError):
-            assert raises
-            raised += 1
-    return batches, raised
 
 
 def check_rows(rows: list[tuple[Any, ...]]) -> None:
@@ -77,7 +57,13 @@ def test_whatever_fails_sizes_are_exact_and_no_row_is_lost(trial: int):
     size = settings["num_envs_per_env_runner"] * settings["rollout_fragment_length"]
     worker, _ = counting_worker(Counting(script=RandomScript(1, 6)), faults, **settings)
     with worker:
-        batches, raised = sampled(worker, raises=not settings["restart_failed_sub_environments"])
+        batches, raised = [], 0
+        while len(batches) < CALLS:
+            try:
+                batches.append(worker.sample())
+            except (EnvBroke, ValueError):
+                raised += 1
+        assert not (raised and settings["restart_failed_sub_environments"])
         counters, told, asked = worker.counters, worker.get_metrics(), sum(worker.get_policy().asked)
         waiting = waiting_steps(worker)
     whole = settings["batch_mode"] == "complete_episodes"

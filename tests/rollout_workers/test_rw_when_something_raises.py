@@ -4,15 +4,15 @@ One row per thing that can raise. The data name their env, episode and step, so 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from rw_toys import Foreseen, counting_worker, made_of
 
-from swath.rollout_workers import DefaultCallbacks, PPOTorchPolicy
+from swath.rollout_workers import PPOTorchPolicy
 from swath.testing.counting import Counting, CountingEnv, Script
 from swath.testing.faults import EnvBroke, Fault
 
@@ -22,17 +22,8 @@ COUNTING = Counting(script=Script((LENGTH,), ("terminated",)))
 RESTART = {"restart_failed_sub_environments": True}
 
 
-@dataclass(frozen=True)
-class Row:
-    """What is done about something that raises.
-
-    Attributes:
-        make: a worker in which it does, once, in the first call or the second.
-        error: what is raised; None: it is borne.
-        ended: the sub-envs whose episodes end by it.
-        faulty: episodes that count as such.
-        discarded: rows that are lost, and counted.
-    """
+class Row(NamedTuple):
+    """`make` a worker in which something raises `error` once (None: it is borne), which ends episodes of sub-envs."""
 
     make: Callable[..., Any]
     error: type[Exception] | None
@@ -45,21 +36,20 @@ class Once(RuntimeError):
     """Is raised once."""
 
 
-class _Raising:
-    """Raises when it is called for the so-manieth time."""
+def raising(at):
+    """A function that raises when it is called for the so-manieth time."""
+    calls = count(1)
 
-    def __init__(self, at):
-        self.calls, self.at = 0, at
+    def call(**_):
+        if next(calls) == at:
+            raise Once(f"call {at}")
 
-    def __call__(self):
-        self.calls += 1
-        if self.calls == self.at:
-            raise Once(f"call {self.calls}")
+    return call
 
 
 def envs(kind, **at):
     """Sub-env 1 raises."""
-    return lambda **settings: counting_worker(COUNTING, {1: [Fault(kind, **at)]}, **{**SETTINGS, **settings})[0]
+    return lambda **settings: counting_worker(COUNTING, {1: [Fault(kind, **at)]}, **settings)[0]
 
 
 def vector_env(**settings):
@@ -74,42 +64,24 @@ def vector_env(**settings):
     return made_of(make, Foreseen, **{**SETTINGS, **settings})
 
 
-def policy(method):
+def policy(method, kind=Foreseen, at=2):
     """One whose method raises."""
 
-    def make(**settings):
-        raising, given = _Raising(2), getattr(Foreseen, method)
+    def make():
+        check, given = raising(at), getattr(kind, method)
 
-        def instead(self, sample_batch, *args, **kwargs):
-            raising()
-            return given(self, sample_batch, *args, **kwargs)
+        def instead(self, *args, **kwargs):
+            check()
+            return given(self, *args, **kwargs)
 
-        return counting_worker(COUNTING, policy=type("Other", (Foreseen,), {method: instead}), **settings)[0]
+        return counting_worker(COUNTING, policy=type("Other", (kind,), {method: instead}))[0]
 
     return make
-
-
-def critic(**settings):
-    """One whose values cannot be computed."""
-    raising = _Raising(1)
-
-    class Other(PPOTorchPolicy):
-        def compute_values(self, input_dict):
-            raising()
-            return super().compute_values(input_dict)
-
-    return counting_worker(COUNTING, policy=Other, **settings)[0]
 
 
 def callback(event, at=2):
     """One that raises."""
-
-    def make(**settings):
-        raising, base = _Raising(at), settings.get("callbacks_class", DefaultCallbacks)
-        kind = type("Telling", (base,), {event: lambda self, **kwargs: raising()})
-        return counting_worker(COUNTING, **{**settings, "callbacks_class": kind})[0]
-
-    return make
+    return lambda: counting_worker(COUNTING, callback_functions={event: raising(at)})[0]
 
 
 ROWS = {
@@ -126,7 +98,7 @@ ROWS = {
     "on_episode_step": Row(callback("on_episode_step"), Once),
     "on_episode_end": Row(callback("on_episode_end"), Once),
     "postprocess_trajectory": Row(policy("postprocess_trajectory"), Once, discarded=B * F),
-    "values of open ends": Row(critic, Once, discarded=B * F),
+    "values of open ends": Row(policy("compute_values", PPOTorchPolicy, 1), Once, discarded=B * F),
     "on_postprocess_trajectory": Row(callback("on_postprocess_trajectory"), Once, discarded=B * F),
     "on_sample_end": Row(callback("on_sample_end", at=1), Once, discarded=B * F),
 }
