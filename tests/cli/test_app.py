@@ -19,16 +19,6 @@ def test_help_names_the_defaults_that_hold(name, swath, monkeypatch):
     assert f"[default: {getattr(RunConfig('X'), name)}]" in line
 
 
-@pytest.mark.parametrize("command", ["train", "eval", "collect", "doctor", "bench"])
-def test_help_shows_no_options_but_those_that_are_explained(command, swath, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    rows = [line.strip("│ ") for line in swath(command, "--help")[1] if line.startswith("│ --")]
-    assert len(rows) > 2
-    for row in rows:
-        first, *others = (word for word in row.partition("  ")[0].split() if word.startswith("--"))
-        assert others in ([], [first.replace("--", "--no-")])
-
-
 def test_help_without_a_command_shows_what_to_type(swath):
     code, out, _ = swath()
     assert code == 0

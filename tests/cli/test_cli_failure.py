@@ -5,8 +5,6 @@ from pathlib import Path
 import pytest
 from cli_toys import TINY
 
-from swath.evaluators import Evaluator
-
 
 def train(swath, name, *place):
     return swath("train", f"told_env:{name}", *TINY, *place, "--no-video", "--eval-backend=none", "--out=run")
@@ -58,11 +56,3 @@ def test_a_module_that_raises_or_exits_while_it_is_imported_is_told_with_its_lin
     assert (code, out) == (1, [])
     assert f"{module}:Maze: {module} cannot be imported" in err[0]
     assert any(f'{module}.py", line 2' in text for text in err[1:])
-
-
-def test_a_bug_of_ours_shows_its_traceback(trained, monkeypatch):
-    monkeypatch.setattr(Evaluator, "evaluate", None)
-    code, _, err = trained("eval", "runs/CartPole-v1-seed0")
-    assert code == 1
-    assert err[0].startswith("swath: TypeError: 'NoneType' object is not callable")
-    assert err[1] == "Traceback (most recent call last):"

@@ -57,15 +57,6 @@ def test_as_many_frames_as_asked_for_are_written_in_equal_parts(out, collect):
     assert lines[-1] == f"to read: swath.report.datasets.open_dataset({str(out)!r})"
 
 
-def test_the_same_command_once_more_leaves_everything_as_it_is(collect):
-    collect(90)
-    before = files_of(OUT)
-    code, lines, _ = collect(90)
-    assert code == 0
-    assert lines[0] == "data: 90 frames, 11 ended episodes, 3 parts"
-    assert files_of(OUT) == before
-
-
 @pytest.mark.parametrize("place", [[], ["--workers=2", "--backend=thread"]])
 def test_however_often_a_collection_is_broken_off_nothing_comes_twice(place, collect, told):
     steps = iter(range(1000))

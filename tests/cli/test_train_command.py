@@ -6,7 +6,7 @@ import gymnasium as gym
 import imageio_ffmpeg
 import matplotlib as mpl
 import pytest
-from cli_toys import EVALUATED, SMALL, TINY
+from cli_toys import SMALL, TINY
 
 from swath.cli import run as module
 from swath.cli.naming import RunFolder
@@ -34,18 +34,6 @@ def test_a_run_leaves_everything_behind(swath):
     frames, _ = imageio_ffmpeg.count_frames_and_secs(str(RUN / "video.mp4"))
     assert frames == summary["evaluation"]["lengths"][0]
     assert any((RUN / "tensorboard").iterdir())
-
-
-def test_what_is_no_terminal_gets_plain_lines(swath):
-    _, out, _ = swath("train", "CartPole-v1", *EVALUATED, "--no-video")
-    assert out[0] == "CartPole-v1: PPO, 2 envs, seed 0, cpu"
-    progress = [line.removeprefix("CartPole-v1: ") for line in out if " of 256 frames " in line]
-    evaluations = [line for line in out if ": evaluation " in line]
-    assert [line.split(",")[0] for line in progress] == ["128 of 256 frames (50 %)", "256 of 256 frames (100 %)"]
-    assert all(name in line for line in progress for name in ("policy ", "value ", "entropy ", "version "))
-    steps = [f"], at step {step}, 2 episodes" for step in (0, 128, 256)]
-    assert all(line.endswith(step) for line, step in zip(evaluations, steps, strict=True))
-    assert not any("\x1b" in line for line in out)
 
 
 def test_runs_never_share_a_folder(trained):
@@ -161,16 +149,11 @@ def test_missing_extras_cost_one_line_each_and_not_the_run(swath, monkeypatch):
         (["CartPole-v9"], "CartPole-v9: Environment version `v9`"),
         ([], "train: name an env, such as: swath train CartPole-v1"),
         (["CartPole-v1", "--frames", "0"], 'Invalid value "0" for --frames. Must be >= 1.'),
-        (["CartPole-v1", "--frames", "many"], "Invalid value for --frames: could not convert"),
         (["CartPole-v1", "--frames", "1.5"], "Invalid value for --frames: 1.5 is no whole number"),
         (["CartPole-v1", "--fraems", "9"], "Unknown option: --fraems. Did you mean --frames?; swath train --help"),
         (["CartPole-v1", "--device", "moon"], "--device moon cannot be used here"),
-        (["CartPole-v1", "--device", "meta"], "--device meta cannot be used here"),
         (["CartPole-v1", "--ppo.clip", "none"], "LearnerConfig: clip=None must be above 0 and finite"),
         (["CartPole-v1", "--ppo.gama", "1"], "--ppo.gama: PPO has the settings "),
-        (["CartPole-v1", "--ppo.seed", "1"], "--ppo.seed: PPO has the settings "),
-        (["CartPole-v1", "--ppo.gamma", "high"], "LearnerConfig: gamma='high' must be between 0 and 1"),
-        (["CartPole-v1", "--ppo.gamma", "2"], "LearnerConfig: gamma=2 must be between 0 and 1"),
         (["--resume", "nowhere"], "no checkpoint at nowhere"),
         (["Unserved-v0"], "Unserved-v0: "),
     ],

@@ -68,9 +68,3 @@ def test_settings_follow_from_the_spaces():
     assert continuous == LearnerConfig()
     assert discrete.entropy_coef > 0 == continuous.entropy_coef
     assert default_config(PIXELS, spaces.Discrete(2)).learning_rate < discrete.learning_rate
-
-
-@pytest.mark.parametrize("field", [{"hidden": (64, 0)}, {"image_features": 0}, {"activation": "step"}])
-def test_network_settings_out_of_range_are_refused(field):
-    with pytest.raises(ValueError, match=r"must all be 1 or more|activation='step' is none of tanh"):
-        NetworkConfig(**field)

@@ -5,7 +5,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swath.learn.encoders import Convolutions, ImageEncoder, Standardise, VectorEncoder
+from swath.learn.encoders import ImageEncoder, Standardise, VectorEncoder
 from swath.rollout.spaces import observation_leaves
 
 KINDS = {
@@ -35,20 +35,6 @@ def test_images_of_any_layout_become_features(shape, lead):
     assert (features.shape, features.dtype) == ((*lead, 16), torch.float32)
 
 
-def test_the_axis_of_the_channels_does_not_change_the_features():
-    first, last = ImageEncoder((3, 40, 48), 8), ImageEncoder((40, 48, 3), 8)
-    last.load_state_dict(first.state_dict())
-    image = torch.randint(0, 256, (5, 3, 40, 48), dtype=torch.uint8)
-    torch.testing.assert_close(first(image), last(image.movedim(1, -1)))
-
-
-def test_a_small_image_gets_small_kernels_and_floats_are_not_divided():
-    pixels = torch.randint(0, 256, (2, 7, 9, 3), dtype=torch.uint8)
-    of_bytes, of_floats = Convolutions((7, 9, 3)), Convolutions((7, 9, 3), np.dtype(np.float32))
-    of_floats.load_state_dict(of_bytes.state_dict())
-    torch.testing.assert_close(of_bytes(pixels), of_floats(pixels / 255))
-
-
 @settings(deadline=None, max_examples=30)
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), seed=st.integers(0, 1000))
 def test_figures_of_parts_are_those_of_the_whole(sizes, seed):
@@ -66,20 +52,3 @@ def test_far_values_are_cut_and_constant_ones_are_zero():
     module.update(torch.stack([torch.randn(100), torch.full((100,), 5.0)], -1))
     out = module(torch.tensor([[1e6, 5.0], [-1e6, 6.0]]))
     torch.testing.assert_close(out, torch.tensor([[10.0, 0.0], [-10.0, 10.0]]))
-
-
-def test_a_change_says_how_to_read_the_features_from_now_on():
-    module, x = Standardise(3), torch.randn(200, 3)
-    assert module.update(x) is None
-    before = module(x)
-    factor, offset = module.update(1 + 2 * torch.randn(200, 3))
-    assert not torch.allclose(module(x), before)
-    torch.testing.assert_close(factor * module(x) + offset, before, atol=1e-5, rtol=1e-5)
-
-
-def test_a_feature_that_was_constant_is_read_anew():
-    module, x = Standardise(2), torch.randn(100, 2)
-    x[:, 1] = 5
-    module.update(x)
-    factor, offset = module.update(torch.randn(100, 2))
-    assert (factor[1], offset[1]) == (1, 0)

@@ -3,11 +3,8 @@ import pytest
 import torch
 from gymnasium import spaces
 from learn_toys import BOX, TWO, small_policy
-from torch import nn
 
 from swath import ExplorationType
-from swath.learn import NetworkPolicy
-from swath.learn.heads import Categorical
 
 SPACES = [TWO, spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(4), spaces.Box(-np.inf, np.inf, (2, 2))]
 
@@ -48,14 +45,6 @@ def test_only_random_exploration_draws():
         assert torch.equal(action, policy.network(policy.encoder(observation)).argmax(-1))
     drawn = [policy(observation, exploration_type=ExplorationType.RANDOM)[0] for _ in range(2)]
     assert not torch.equal(*drawn)
-
-
-def test_without_a_critic_it_acts_but_knows_no_values():
-    policy, observation = NetworkPolicy(nn.Linear(3, 2), Categorical(2)), torch.randn(5, 3)
-    assert policy(observation)[0].shape == (5,)
-    policy.update_encoder((observation,))
-    with pytest.raises(ValueError, match="no critic"):
-        policy.value((observation,))
 
 
 def test_observations_are_learnt_by_update_encoder_alone():

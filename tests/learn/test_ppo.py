@@ -11,7 +11,7 @@ from torch.nn.functional import mse_loss
 from swath.learn import PPO, LearnerConfig, NetworkPolicy
 from swath.learn.heads import Categorical as CategoricalHead
 from swath.learn.networks import MLP
-from swath.learn.ppo import STATISTICS, clipped_surrogate, explained_variance, rows_of
+from swath.learn.ppo import STATISTICS, rows_of
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 from swath.rollout.episodes.gae import GAE
 
@@ -181,22 +181,6 @@ def test_what_is_missing_is_named():
         PPO(policy).load_state_dict({k: v for k, v in PPO(policy).state_dict().items() if k != "frames"})
 
 
-def test_ratios_beyond_the_clip_get_no_gradient_where_they_would_gain():
-    ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1], requires_grad=True)
-    advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
-    loss = clipped_surrogate(ratio.log(), advantage, 0.2)
-    torch.testing.assert_close(loss, torch.tensor([-1.2, 1.5, -0.5, 0.8, -1.1]))
-    (gradient,) = torch.autograd.grad(loss.sum(), ratio)
-    torch.testing.assert_close(gradient, torch.tensor([0.0, 1.0, -1.0, 0.0, -1.0]))
-
-
-def test_explained_variance_is_1_for_the_targets_and_0_for_their_mean_and_never_below_minus_1():
-    target = torch.tensor([1.0, 2.0, 6.0])
-    for value, expected in ((target + 5, 1.0), (torch.full((3,), 3.0), 0.0), (-9 * target, -1.0)):
-        assert explained_variance(target, value).item() == pytest.approx(expected, abs=1e-6)
-    assert explained_variance(torch.ones(3), target) == 0
-
-
 BAD = [
     *[("epochs", value, "a whole number, 1 or more") for value in (0, 2.5, True)],
     *[("learning_rate", value, "above 0 and finite") for value in (0, math.inf, math.nan, None)],
@@ -209,9 +193,3 @@ BAD = [
 def test_a_setting_out_of_range_is_refused_with_its_name_and_value(name, value, wanted):
     with pytest.raises(ValueError, match=f"LearnerConfig: {name}={value!r} must be {wanted}"):
         LearnerConfig(**{name: value})
-
-
-def test_the_rate_falls_along_a_line_and_stays_at_its_end_or_without_one():
-    config = LearnerConfig(total_frames=1000, final_lr_fraction=0.1)
-    assert [config.remaining(frames) for frames in (0, 500, 1000, 2000)] == pytest.approx([1, 0.55, 0.1, 0.1])
-    assert LearnerConfig().remaining(10**9) == 1

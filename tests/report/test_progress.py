@@ -9,7 +9,6 @@ from rich.console import Console
 from seen_toys import Collecting, Judging, of_fleet
 
 from swath import Progress
-from swath.report import progress as module
 from swath.report.progress import as_progress
 
 PATIENCE_S = 60
@@ -101,26 +100,6 @@ def test_a_terminal_that_fails_ends_the_view_only_and_is_given_back(make, termin
         "the view of Collecting has ended (OSError('the terminal is gone')); it collects as before"
     ]
     view.close()
-
-
-def test_a_terminal_that_hangs_does_not_hold_up_the_end(make, terminal, monkeypatch):
-    monkeypatch.setattr(module, "GOODBYE_S", 0.01)
-    arrived, released = threading.Event(), threading.Event()
-
-    class Hanging(Collecting):
-        def stats(self, workers):
-            facts = super().stats(workers)
-            if threading.current_thread().name == "swath-progress":
-                arrived.set()
-                assert released.wait(PATIENCE_S)
-            return facts
-
-    collector = Hanging(of_fleet())
-    view = make().watch(collector)
-    assert arrived.wait(PATIENCE_S)
-    view.close()
-    released.set()
-    view._thread.join(PATIENCE_S)
 
 
 def test_a_collector_is_not_kept_alive_and_its_end_ends_the_view(make):

@@ -37,17 +37,6 @@ def written(*steps):
     return rows
 
 
-def test_steps_are_written_where_they_belong():
-    rows = written(*(step(t) for t in range(4)))
-    assert rows.observation[0][:, :, 0].tolist() == [[0, 1, 2, 3]] * 2
-    assert rows.next_observation[0][:, :, 0].tolist() == [[1, 2, 3, 4]] * 2
-    assert rows.outputs[0].tolist() == [[0, 1, 2, 3], [1, 2, 3, 4]]
-    assert rows.reward.tolist() == [[0, 1, 2, 3], [0, -1, -2, -3]]
-    assert rows.reward.dtype == np.float32
-    assert rows.valid is None
-    assert not rows.last.any()
-
-
 @pytest.mark.parametrize(("n_envs", "row", "n_steps"), [(1, 3, 4), (128, 3, 1), (128, 3, 4), (128, 100, 4)])
 def test_what_was_sealed_is_not_written_again(n_envs, row, n_steps):
     storage = Buffer([np.zeros((n_envs, row), np.float32)], [np.zeros(n_envs, np.int64)], n_steps)
@@ -63,20 +52,6 @@ def test_what_was_sealed_is_not_written_again(n_envs, row, n_steps):
         arrays = [*rows.observation, *rows.outputs, rows.reward, rows.next_observation[0] - 1]
         assert [set(np.unique(array)) for array in arrays] == [{t}] * 4
         assert all(array.flags.c_contiguous for array in (*rows.observation, *rows.outputs, rows.reward))
-
-
-def test_ends_are_told_apart():
-    rows = written(
-        step(0, ended=[(0, True, False)]), step(1, ended=[(0, False, True), (1, True, True)]), step(2), step(3)
-    )
-    assert rows.terminated.tolist() == [[True, False, False, False], [False, True, False, False]]
-    assert rows.truncated.tolist() == [[False, True, False, False], [False, True, False, False]]
-    assert rows.last.tolist() == [[True, True, False, False], [False, True, False, False]]
-
-
-def test_rows_that_are_no_transitions_are_masked():
-    rows = written(step(0), step(1, void=[1]), step(2), step(3, void=[0, 1]))
-    assert rows.valid.tolist() == [[True, True, True, False], [True, False, True, False]]
 
 
 def test_a_cut_truncates_the_row_before_unless_its_episode_had_ended_there():

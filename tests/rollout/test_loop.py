@@ -1,20 +1,13 @@
 """The loop: episodes that begin, end, are cut, and envs that fail."""
 
-import itertools
-
-import gymnasium as gym
-import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from gymnasium.wrappers import TimeLimit
 from rollout_toys import Constant, Forgiving, drawn, rules_of, stage_of
 
 from counting_vector import CountingVectorEnv
-from swath.rollout.buffer import Buffer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.vector import VectorHost
-from swath.rollout.loop import steps
 from swath.testing import ENDLESS, Counting, CountingEnv, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))
@@ -23,12 +16,6 @@ MODES = list(AutoresetMode)
 
 def listed(faults=None, counting=LONG, n=3):
     return EnvListHost([CountingEnv(i, counting, (faults or {}).get(i, ())) for i in range(n)])
-
-
-def limited(env, most):
-    """An env whose limit the loop counts: only one with a spec says its limit."""
-    env.spec = gym.spec("CartPole-v1")
-    return TimeLimit(env, most)
 
 
 def marks(leaf):
@@ -65,14 +52,6 @@ def test_who_begins_no_other_episode_retires_and_is_stepped_no_more():
     drawn(host, Constant(host.spec), 5, rules=rules_of(host, begin=begin))
     assert asked == [[0, 1, 2], [0, 2]]
     assert [env.mark[1:] for env in host.env] == [(2, 1), (0, 2), (2, 1)]
-
-
-def test_a_next_episode_begins_with_the_seed_that_is_given():
-    host = listed(counting=Counting(script=Script((2,), ("terminated",))))
-    rules = rules_of(host, begin=lambda envs: (envs, [None if env == 1 else 70 + env for env in envs]))
-    drawn(host, Constant(host.spec), 3, rules=rules)
-    assert [env.seeds for env in host.env] == [[None, 70], [None, None], [None, 72]]
-    assert [host.seed_of(env) for env in range(3)] == [70, None, 72]
 
 
 def test_a_new_generator_goes_on_where_the_last_step_was_left():
@@ -127,37 +106,6 @@ def test_resets_between_episodes_are_forgiven_up_to_twice():
     host = listed({1: [Fault("raise_at_reset", episode=1, times=3)]}, counting)
     with pytest.raises(EnvRaised):
         drawn(host, Constant(host.spec), 3, rules=rules_of(host, forgive=Forgiving()))
-
-
-class Reusing:
-    """An actor that answers every call in the same arrays: how often it was called."""
-
-    def __init__(self, spec):
-        self.action = np.zeros(spec.num_envs, dtype=np.int64)
-        self.count = np.zeros((spec.num_envs, 1))
-
-    def __call__(self, observation):
-        self.count += 1
-        self.action[:] = self.count[:, 0] % 3
-        return [self.action, self.count]
-
-    def begin(self, envs):
-        pass
-
-    def rewind(self):
-        pass
-
-
-def test_a_policy_may_answer_every_call_in_the_same_arrays():
-    host = listed()
-    policy = Reusing(host.spec)
-    buffer = Buffer([np.zeros((3, 3), np.float32)], policy([]), 4)
-    rows = buffer.open()
-    for t, step in enumerate(itertools.islice(steps(host, policy, stage_of(host), rules_of(host)), 4)):
-        buffer.write(rows, t, step)
-    buffer.seal(rows)
-    assert rows.outputs[1][0, :, 0].tolist() == [2, 3, 4, 5]
-    assert rows.outputs[0][0].tolist() == [2, 0, 1, 2]
 
 
 # ---- vector envs that fail

@@ -1,7 +1,6 @@
 """Private random streams: in force within, and nowhere else."""
 
 import random
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -48,14 +47,3 @@ def test_private_streams_go_on_where_they_were_and_leave_the_process_alone():
         together = draw(), draw()
     assert [drawn[:2] for drawn in together] == [first[:2], second[:2]]
     assert first != second
-
-
-def test_threads_may_draw_while_others_preserve_the_generators():
-    def draw():
-        for _ in range(300):
-            with preserved():
-                np.random.random(), random.random(), torch.rand(3)
-
-    with ThreadPoolExecutor(4) as pool:
-        for ended in [pool.submit(draw) for _ in range(4)]:
-            ended.result()

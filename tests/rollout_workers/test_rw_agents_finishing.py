@@ -61,7 +61,7 @@ def test_callbacks_see_each_chunk_with_all_originals_its_own_too():
             self, *, worker, episode, agent_id, policy_id, policies, postprocessed_batch, original_batches, **kwargs
         ):
             told.append((agent_id, policy_id, sorted(original_batches), episode.episode_id))
-            assert policies is worker.policy_map
+            assert (policies, episode.last_info_for(agent_id)) == (worker.policy_map, {})
             postprocessed_batch["rewards"] = postprocessed_batch["rewards"] * 10
 
     troupe = Troupe(lambda: BasicMultiAgent(3), 1, TWO, by_parity, Looking(), rollout_fragment_length=4)

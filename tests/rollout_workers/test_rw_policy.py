@@ -53,17 +53,12 @@ def test_a_single_action_is_that_of_a_batch_of_one():
         policy.compute_single_action()
 
 
-def test_state_makes_an_equal_policy_and_shares_nothing():
-    policy = Adding(BOX, TWO, {**CONFIG, "nested": {"list": [1]}})
-    policy.on_global_var_update({"timestep": 12, "num_grad_updates": 3})
-    state = policy.get_state()
-    assert set(state) == {"weights", "global_timestep", "num_grad_updates", "policy_spec"}
-    twin = Policy.from_state(state)
-    assert type(twin) is Adding
-    assert (twin.observation_space, twin.action_space, twin.config) == (BOX, TWO, policy.config)
-    assert (twin.global_timestep, twin.num_grad_updates) == (12, 3)
-    twin.config["nested"]["list"].append(2)
-    assert state["policy_spec"]["config"]["nested"] == policy.config["nested"] == {"list": [1]}
+def test_learning_is_gradients_and_then_their_use():
+    policy = adding()
+    policy.compute_gradients = lambda batch: ([len(batch)], {"learner_stats": {"n": len(batch)}})
+    policy.apply_gradients = lambda gradients: setattr(policy, "weight", sum(gradients))
+    assert policy.learn_on_batch([1, 2, 3]) == {"learner_stats": {"n": 3}}
+    assert policy.weight == 3
 
 
 def test_optional_columns_are_asked_for_by_view_requirements_and_other_columns_and_steps_refused():
@@ -106,3 +101,5 @@ def test_bounds_of_a_box_can_be_ignored_and_envs_get_actions_within_them():
     given = {"action_space": space, "check_action_bounds": True}
     with RolloutWorker(env_creator=lambda _: RandomEnv(given), default_policy_class=RandomPolicy, config=config) as one:
         assert not all(action in space for action in one.sample()["actions"])
+    whole = RandomPolicy(BOX, spaces.Box(0, 1, (2,), dtype=np.int64), {"ignore_action_bounds": True})
+    assert np.abs(whole.compute_actions(np.zeros((10, 3)))[0]).max() > 1

@@ -215,19 +215,16 @@ def test_optional_columns_are_there_on_request_and_shifted_by_one():
     with worker:
         batches = [worker.sample() for _ in range(3)]
         shown = worker.get_policy().shown
-    rows: dict[int, list[Any]] = {env: [] for env in range(B)}
-    for batch in batches:
-        names = ("env_id", "actions", "prev_actions", "rewards", "prev_rewards", "dones")
-        for row in zip(*(batch[name].tolist() for name in names), strict=True):
-            rows[row[0]].append(row)
-        assert batch["agent_id"].tolist() == ["agent0"] * (B * F)
-        assert all(info == {} for info in batch["infos"])
-    for env, own in rows.items():
-        fresh, action, reward = True, 0, 0.0
-        for t, row in enumerate(own):
-            assert (row[2], row[4]) == ((0, 0.0) if fresh else (action, reward))
-            assert (shown[t][0][env], shown[t][1][env]) == (row[2], row[4])
-            _, action, _, reward, _, fresh = row
+    for env in range(B):
+        names = ("actions", "prev_actions", "rewards", "prev_rewards", "dones")
+        own = {name: np.concatenate([batch[name][batch["env_id"] == env] for batch in batches]) for name in names}
+        fresh = np.append(True, own["dones"][:-1])
+        for name in ("actions", "rewards"):
+            np.testing.assert_array_equal(own[f"prev_{name}"], np.where(fresh, 0, np.append(0, own[name][:-1])))
+        assert [step[0][env] for step in shown] == own["prev_actions"].tolist()
+        assert [step[1][env] for step in shown] == own["prev_rewards"].tolist()
+    assert {*batches[0]["agent_id"].tolist()} == {"agent0"}
+    assert all(info == {} for info in batches[0]["infos"])
 
 
 class Untrained(MockEnv):

@@ -58,11 +58,21 @@ def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_batches_are_the_callers_own(warm_processes, backend):
+def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, backend):
+    def add_infos(worker):
+        sample, big = worker.sample, np.arange(100_000.0)
+        infos = np.array([{"seen": big + row} for row in range(STEPS)], dtype=object)
+        worker.sample = lambda: sample().like({"obs": np.zeros(STEPS), "infos": infos})
+
     with ToySet(env_creator=Play(), config=config(), num_workers=2, backend=backend) as workers:
-        first, *apart = workers.sample(), *workers.sample(concat=False)
-        first["obs"][:] = apart[0]["obs"][:] = -1
-        assert not any(np.shares_memory(first["obs"], batch["obs"]) for batch in (*apart, workers.sample()))
+        workers.foreach_worker(add_infos)
+        batches = [workers.sample(), *workers.sample(concat=False), workers.sample()]
+    for batch in batches:
+        batch["obs"] += 1
+        assert (batch["obs"] == 1).all()
+        for row, info in enumerate(batch["infos"]):
+            info["seen"] += 1.0
+            assert info["seen"][[0, -1]].tolist() == [row % STEPS + 1.0, row % STEPS + 100_000.0]
 
 
 def test_what_was_sampled_is_counted_by_all_and_by_worker():

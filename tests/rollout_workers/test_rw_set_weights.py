@@ -149,6 +149,15 @@ def test_what_filters_tell_each_other_is_up_to_the_config(settings, local_worker
             assert workers.foreach_worker(counts) == [round_ * n for n in expected]
 
 
+def test_what_some_workers_saw_is_taken_in_though_another_raises():
+    with inline() as workers:
+        workers.sample()
+        workers.foreach_worker(lambda worker: setattr(worker, "get_filters", None), worker_ids=[2], local_worker=False)
+        with pytest.raises(TypeError, match="not callable"):
+            workers.sync_filters()
+        assert counts(workers.local_worker()) == STEPS
+
+
 def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, warm_processes):
     gate = Gate.at(tmp_path / "gate")
     with ToySet(env_creator=Play({(1, 0, 2): gate}), config=config(), num_workers=2, backend="process") as workers:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rw_toys import batch_for, ppo, recurrent, same
+from rw_toys import BOX, CHOICE, batch_for, ppo, recurrent, same
 from torch import nn
 
 from swath.rollout_workers import Policy, PPOTorchPolicy, SampleBatch, TorchPolicy
@@ -138,6 +138,8 @@ def test_state_goes_on_elsewhere_exactly_and_shares_nothing():
     kept = pickle.dumps(state)
     twin = Policy.from_state(state)
     assert type(twin) is PPOTorchPolicy
+    assert set(state) >= {"weights", "global_timestep", "num_grad_updates", "policy_spec"}
+    assert (twin.observation_space, twin.action_space, twin.config) == (BOX, CHOICE, policy.config)
     assert (twin.num_grad_updates, twin.global_timestep) == (1, policy.global_timestep)
     policy.learn_on_batch(batch)
     twin.learn_on_batch(batch)

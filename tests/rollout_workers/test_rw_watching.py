@@ -28,6 +28,7 @@ def test_callbacks_are_called_in_order_with_sums_of_the_moment() -> None:
         assert given["env"] is given["base_env"].get_sub_environments()[env_index]
         assert set(given["policies"]) == {"default_policy"}
         if event == "step":
+            assert episode.active_env_steps == episode.length
             episode.hist_data.setdefault("seen", []).append(episode.last_info_for()["timestep"])
         elif event == "end":
             assert episode.is_truncated()

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torchrl.collectors
 import torchrl_toys as toys
-from torchrl.data import LazyTensorStorage, ReplayBuffer
 from torchrl.envs import (
     EnvCreator,
     InitTracker,
@@ -51,29 +50,6 @@ def test_random_draws_are_those_of_torchrls_collector_after_the_same_manual_seed
 def test_set_truncated_for_an_env_without_such_a_flag_is_refused():
     with pytest.raises(RuntimeError, match="truncated"):
         first(Counting, pushing(), set_truncated=True)
-
-
-def test_recurrent_state_is_supplied_where_the_env_lacks_a_primer():
-    module, policy = toys.gru(1)
-    bare = first(Counting, policy)
-    with torch.no_grad():
-        env = TransformedEnv(Counting(), InitTracker()).append_transform(module.make_tensordict_primer())
-        data = env.rollout(12, policy, break_when_any_done=False)
-    for key in ("action", "features", "is_init", "recurrent_state", ("next", "recurrent_state")):
-        assert torch.equal(bare[key], data[key]), key
-
-
-def test_a_replay_buffer_of_torchrls_holds_what_would_have_been_delivered():
-    held, delivered = (ReplayBuffer(storage=LazyTensorStorage(64, ndim=2)) for _ in range(2))
-    for buffer, target in ((held, held), (delivered, None)):
-        env = SerialEnv(2, Counting)
-        with Collector(env, pushing(), frames_per_batch=8, total_frames=24, replay_buffer=target) as collector:
-            for batch in collector:
-                assert (batch is None) == (target is not None)
-                if batch is not None:
-                    buffer.extend(batch)
-    assert len(held) == len(delivered) == 24
-    assert differences(held[:], delivered[:]) == []
 
 
 @pytest.mark.parametrize(

@@ -106,8 +106,9 @@ def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(bac
 
 
 @pytest.mark.parametrize("end", [ProcessBackend.kill, lambda backend, worker: backend.close()], ids=["kill", "close"])
-def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, worker, end, monkeypatch):
-    monkeypatch.setattr(backend_module, "_PATIENCE_S", 0.5)
+def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, end, monkeypatch):
+    monkeypatch.setattr(backend_module, "_PATIENCE_S", 0.5)  # read when a worker begins
+    worker = backend.spawn(job())
     server, pid = ask(backend, worker, "run", os.getppid), ask(backend, worker, "pid")
     os.kill(server, signal.SIGSTOP)
     try:

@@ -10,7 +10,6 @@ from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
 
 LONG = Counting(script=Script((ENDLESS,)))
-ZERO = [np.zeros(2, dtype=np.int64)]
 
 
 def pair(faults=None, counting=LONG, **options):
@@ -74,25 +73,7 @@ def test_stepping_is_the_same_as_stepping_the_wrapped_env_by_hand(name):
 # ---- faults
 
 
-def test_an_env_that_raises_keeps_no_other_from_stepping():
-    host = pair({0: [Fault("raise", step=1)]})
-    host.reset_all()
-    moved = host.step(ZERO)
-    assert [(env, type(error)) for env, error in moved.failed] == [(0, EnvBroke)]
-    assert host.env[1].mark.step == 1
-    assert host.env[0].mark.step == 0
-
-
 # ---- resets, seeds, retirement
-
-
-def test_seeds_go_to_their_envs_and_are_remembered():
-    host = pair()
-    onto = host.reset_all([5, 6])
-    host.reset([1], onto, [9])
-    host.reset([0], onto)
-    assert [env.seeds for env in host.env] == [[5, None], [6, 9]]
-    assert [host.seed_of(0), host.seed_of(1)] == [5, 9]
 
 
 # ---- building anew, rendering, closing

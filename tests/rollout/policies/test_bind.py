@@ -15,7 +15,7 @@ from tensordict.nn import (
 from torch import nn
 from torch.distributions import Categorical, Normal
 
-from swath.rollout.policies.binding import RandomPolicy, bind
+from swath.rollout.policies.binding import bind
 from swath.rollout.policies.calling import Binding
 
 SEVERAL = spaces.Dict({"position": VECTOR, "task": spaces.Discrete(2), "in": spaces.Dict({"side": VECTOR})})
@@ -47,12 +47,6 @@ class Seen:
 
 
 # ---- what it is called with
-
-
-def test_no_policy_means_random_actions():
-    spec = spec_of(action=spaces.Discrete(3, start=5), num_envs=200)
-    assert set(answered(None, spec)["action"]) == {5, 6, 7}
-    assert set(answered(RandomPolicy(spaces.Discrete(1, start=2)), spec)["action"]) == {2}
 
 
 def test_a_function_of_one_parameter_gets_a_nested_dict_of_several_observations():

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from swath.options import count
+from swath.rollout.spaces import Array
 from swath.rollout_workers.batches.names import (
     STATE_IN,
     STATE_OUT,
@@ -24,7 +25,7 @@ from swath.rollout_workers.batches.names import (
     is_state_in,
     state_out_of,
 )
-from swath.rollout_workers.nests import Array, Leaf, as_array, leaves, map_nest, rows_of, take
+from swath.rollout_workers.nests import Leaf, as_array, leaves, map_nest, rows_of, take
 
 # The builtin, which a method of batches hides.
 Slice: TypeAlias = slice
