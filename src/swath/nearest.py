@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,26 +45,41 @@ def with_options(
     Raises:
         TypeError: an unknown keyword, one that is missing, or too many positional arguments.
     """
-    takes = inspect.signature(kind)
     shown = inspect.getattr_static(own or kind, "__init__")
-    most = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in takes.parameters.values())
 
     def decorated(method: Callable[[S, T], R]) -> Callable[Concatenate[S, P], R]:
         @wraps(shown, assigned=())
         @wraps(method)
         def read(self: S, /, *args: P.args, **keywords: P.kwargs) -> R:
-            name = type(self).__name__ if method.__name__ == "__init__" else f"{type(self).__name__}.{method.__name__}"
-            if len(args) > most:
-                raise TypeError(f"{name} takes at most {most} positional arguments, got {len(args)}")
-            for keyword in keywords:
-                if keyword not in takes.parameters:
-                    raise unexpected(name, keyword, takes.parameters)
-            try:
-                takes.bind(*args, **keywords)
-            except TypeError as error:
-                raise TypeError(f"{name}: {error}") from None
+            require_fit(self, method, inspect.signature(kind), args, keywords)
             return method(self, kind(*args, **keywords))
 
         return read
 
     return decorated
+
+
+def checked(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """A method, `__init__` most often, that names a wrong keyword as `with_options` does."""
+
+    @wraps(method)
+    def read(self: S, /, *args: P.args, **keywords: P.kwargs) -> R:
+        require_fit(self, method, inspect.signature(partial(method, self)), args, keywords)
+        return method(self, *args, **keywords)
+
+    return read
+
+
+def require_fit(
+    owner: object, method: Callable[..., Any], takes: inspect.Signature, args: Sequence[Any], keywords: Iterable[str]
+) -> None:
+    """Raise `TypeError` for an unknown keyword, one that is missing, or too many positional arguments."""
+    own = type(owner).__name__
+    name = own if method.__name__ == "__init__" else f"{own}.{method.__name__}"
+    for keyword in keywords:
+        if keyword not in takes.parameters:
+            raise unexpected(name, keyword, takes.parameters)
+    try:
+        takes.bind(*args, **dict.fromkeys(keywords))
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None

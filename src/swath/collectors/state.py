@@ -109,7 +109,8 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         with suppress(Closed):  # nothing more happens to the workers then
             fleet.look()
             collection.group.sweep()
-    standings, tally, records, episodes = fleet.standings(), tracker.tally(), tracker.workers, counters.episodes
+    standings, records, episodes = fleet.standings(), tracker.workers, counters.episodes
+    tally = tracker.tally() if here is None else here.counted()  # also of a draw that Ctrl-C has broken off
     there = [records[worker] for worker, standing in standings.items() if standing.phase != "gone"]
     facts: dict[str, Any] = {
         "frames": counters.frames,

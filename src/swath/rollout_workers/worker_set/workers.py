@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from swath.errors import Closed, PlacementFailed, WorkerLate, warn
 from swath.group.stats import Counters
+from swath.nearest import checked
 from swath.options import Restarts, Survival, count, one_of, seconds
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
@@ -57,6 +58,7 @@ class Workers:
     worker_class: Callable[..., Any] | None = None
     """What workers are; None: `RolloutWorker`."""
 
+    @checked
     def __init__(
         self,
         *,
