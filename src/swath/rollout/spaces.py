@@ -188,9 +188,8 @@ def converted(leaf: Leaf, observed: Array) -> Array:
         return observed
     space = f"its observation space is {leaf.space}"
     if observed.dtype.kind not in "biuf":
-        stray = next((each for each in observed.flat if np.asarray(each).dtype.kind not in "biuf"), observed)
-        plain = stray.item() if isinstance(stray, np.generic) else stray
-        raise TypeError(f"the env returned {brief(plain)} for {leaf.key!r}; {space}")
+        stray = next((each for each in observed.ravel().tolist() if np.asarray(each).dtype.kind not in "biuf"), None)
+        raise TypeError(f"the env returned {brief(stray)} for {leaf.key!r}; {space}")
     lost = first_lost(observed, leaf.dtype)
     if lost is None:
         try:

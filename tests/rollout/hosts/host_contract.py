@@ -49,7 +49,7 @@ class HostContract:
 
     def test_a_reset_of_some_envs_leaves_the_rest_alone(self, make_host):
         with opened(make_host) as host:
-            step = next((step for step in play(host, self.n_steps) if step.ended), None)
+            step = next((step for step in play(host, self.n_steps) if step.ended.envs.size), None)
             assert step is not None, f"no episode ended in {self.n_steps} steps; play longer"
             ended = [env for env, _, _ in step.ended]
             others = [env for env in range(host.spec.num_envs) if env not in ended]
@@ -103,7 +103,7 @@ class CountedHostContract(HostContract):
                         assert after[env] == expected[env], f"env {env}: {here} led to {after[env]}"
                 for env, _, _ in step.ended:
                     expected[env] = Mark(env, after[env].episode + 1, 0)
-                n_ends += len(step.ended)
+                n_ends += len(step.ended.envs)
         assert n_ends >= host.spec.num_envs, f"only {n_ends} episodes ended in {self.n_steps} steps; play longer"
 
     def test_termination_and_truncation_are_told_apart(self, make_host, counting):

@@ -43,7 +43,7 @@ def test_an_instance_is_used_itself_and_its_copies_are_others():
         (lambda: Source(CountingEnv, copies=0), ValueError, "envs_per_worker=0 must be at least 1"),
         (lambda: Source(CountingEnv, copies=True), ValueError, "envs_per_worker=True is of type bool"),
         (lambda: Source(CountingEnv, copies=0, copies_name="n_envs"), ValueError, "n_envs=0"),
-        (lambda: Source(CountingEnv(), {"number": 3}), ValueError, "create_env_kwargs go to a callable or an id"),
+        (lambda: Source(CountingEnv(), {"number": 3}), ValueError, "create_env_kwargs are for a callable or an id"),
         (lambda: Source(CountingVectorEnv(2), copies=3), ValueError, "copies|envs_per_worker=3 .* batched already"),
         (lambda: Source(lambda: None), TypeError, "returned None; it must return a gymnasium env"),
         (lambda: Source(lambda: 3), TypeError, "returned int"),

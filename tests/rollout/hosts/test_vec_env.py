@@ -133,7 +133,7 @@ def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begin
     for t in range(first):
         moved = host.step([np.array([2, 2])])
         assert moved.observation[0].tolist() == (left - t - 1).tolist()
-        assert bool(moved.ended) == (t == first - 1)
+        assert bool(moved.ended.envs.size) == (t == first - 1)
     assert list(moved.ended) == [(int(env), True, False) for env in np.flatnonzero(left[:, 0] == first)]
     env = moved.ended.envs[0]
     begun = host.reset([env], moved.observation)

@@ -13,8 +13,8 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -28,36 +28,45 @@ Seeding = Literal["episode", "layout", "none"]
 
 
 @dataclass(frozen=True)
-class ArraySpec:
-    """What envs look like whose observations and actions are arrays.
+class CommonSpec:
+    """What is known of the envs of any host.
 
     Attributes:
         num_envs: B.
         batch_shape: `*B`, the leading dimensions that policies and batches show: `()` for one bare env.
-        observation: leaves of one env's observation.
-        action: leaves of one env's action.
-        observation_space: the observation space of one env.
-        action_space: the action space of one env.
         resettable: whether single envs can be reset while the others go on.
         alone: whether single envs can be stepped while the others stand still.
         skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
         limits: most steps of an episode by env, which whoever steps them counts; none if empty.
         seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all.
-        device: where the envs are.
-        truncates: whether a step of theirs can be marked as truncated.
     """
 
     num_envs: int
     batch_shape: tuple[int, ...]
-    observation: tuple[Leaf, ...]
-    action: tuple[Leaf, ...]
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
+    _: KW_ONLY
     resettable: bool = True
     alone: bool = True
     skips: bool = False
     limits: Sequence[int | None] = ()
     seeding: Seeding = "episode"
+
+
+@dataclass(frozen=True)
+class ArraySpec(CommonSpec):
+    """Envs whose observations and actions are arrays, on the CPU.
+
+    Attributes:
+        observation: leaves of one env's observation.
+        action: leaves of one env's action.
+        observation_space: the observation space of one env.
+        action_space: the action space of one env.
+        truncates: whether a step of theirs can be marked as truncated.
+    """
+
+    observation: tuple[Leaf, ...]
+    action: tuple[Leaf, ...]
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
     device: ClassVar[torch.device] = torch.device("cpu")
     truncates: ClassVar[bool] = True
 
@@ -73,13 +82,13 @@ class ArraySpec:
 
 
 @dataclass(frozen=True)
-class TensorDictSpec:
-    """What envs look like that read and write a TensorDict, which is their only leaf.
+class TensorDictSpec(CommonSpec):
+    """Envs that read and write a TensorDict, which is their only leaf.
 
     They themselves keep the limit of steps that is asked for. They and the policy write whatever they like, also
     entries that are not delivered.
 
-    Attributes, beside those that `ArraySpec` has too:
+    Attributes:
         observed: keys of the observation entries, nested ones too.
         acted: keys of the action entries.
         rewarded: keys of the reward entries.
@@ -87,23 +96,14 @@ class TensorDictSpec:
         flags: all end flags.
         host: steps them; `host.draw` writes random actions into a TensorDict, `host.imagine` makes one of zeros as a
             step leaves it, without what the policy writes.
-        alone: as in `ArraySpec`.
-        seeding: as in `ArraySpec`.
     """
 
-    num_envs: int
-    batch_shape: tuple[int, ...]
     observed: tuple[Key, ...]
     acted: tuple[Key, ...]
     rewarded: tuple[Key, ...]
     done: tuple[Key, ...]
     flags: tuple[Key, ...]
     host: Any = None
-    alone: bool = False
-    seeding: Seeding = "layout"
-    resettable: ClassVar[bool] = True
-    skips: ClassVar[bool] = False
-    limits: ClassVar[Sequence[int | None]] = ()
 
     @property
     def device(self) -> torch.device | None:
@@ -118,7 +118,6 @@ class TensorDictSpec:
 
 # What the envs of any host look like.
 HostSpec: TypeAlias = ArraySpec | TensorDictSpec
-
 
 # Builds all envs of a host anew.
 Make: TypeAlias = Callable[[], Sequence[Any]]
@@ -181,10 +180,6 @@ class Ends:
         envs = (terminated | truncated).nonzero()[0]
         return cls(envs, terminated[envs], truncated[envs]) if len(envs) else NO_ENDS
 
-    def __len__(self) -> int:
-        """How many."""
-        return len(self.envs)
-
     def __iter__(self) -> Iterator[tuple[int, bool, bool]]:
         """Env, terminated, truncated of each."""
         return zip(self.envs.tolist(), self.terminated.tolist(), self.truncated.tolist(), strict=True)
@@ -224,20 +219,33 @@ class Transition:
     info: Infos = ()
 
 
-class Host(Protocol):
-    """B envs stepped together; used by one thread at a time."""
+class Host(ABC):
+    """B envs stepped together; used by one thread at a time. The base of all hosts.
+
+    Args:
+        envs: what is stepped, and closed at the end.
+        make: builds as many others; `None` for instances of the user's.
+
+    Attributes:
+        spec: what the envs look like.
+    """
+
+    spec: HostSpec
+
+    def __init__(self, envs: Sequence[Any], make: Make | None) -> None:
+        self.envs, self._make, self._closed = list(envs), make, False
+        self._seeds: dict[int, int] = {}
 
     @property
-    def spec(self) -> HostSpec:
-        """What the envs look like."""
-
-    @property
+    @abstractmethod
     def env(self) -> Any:
         """The live env object: a single env, a vector env, or a list of envs."""
 
+    @abstractmethod
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, also in retired ones; with one seed per env or from the envs' own state."""
 
+    @abstractmethod
     def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs: `onto` with their rows replaced, in fresh arrays. `seeds` go with `envs`.
 
@@ -245,6 +253,7 @@ class Host(Protocol):
         next step returns `onto` and reports the row as void.
         """
 
+    @abstractmethod
     def step(self, action: Leaves, only: int | None = None) -> Transition:
         """Advance every env that is not retired, or `only` one, in the place of a step of it that failed.
 
@@ -252,69 +261,22 @@ class Host(Protocol):
         advanced are those of their last step. `only` is for envs that can be stepped alone.
         """
 
-    def rebuild(self) -> Leaves:
-        """Close everything, build it anew and begin an episode in every env.
+    def retire(self, envs: Sequence[int]) -> None:  # noqa: B027  envs that step together go on
+        """Step these envs no more, where that can be; their rows mean nothing until `reset_all`."""
 
-        Raises:
-            RuntimeError: there is nothing to build from: the source was an instance.
-        """
-
-    def retire(self, envs: Sequence[int]) -> None:
-        """Step these envs no more; their rows mean nothing until `reset_all`."""
-
+    @abstractmethod
     def render(self, env: int) -> Array | None:
         """A frame `[H, W, 3]` uint8 of this env, or `None` if it does not render."""
 
     def seed_of(self, env: int) -> int | None:
         """The seed this env was last given, if it was given one."""
-
-    def close(self) -> None:
-        """Close the envs; twice is fine."""
-
-
-class ArrayHost(Host, Protocol):
-    """A host whose leaves are arrays."""
-
-    @property
-    def spec(self) -> ArraySpec:
-        """What the envs look like."""
-
-    def info_of(self, env: int) -> Mapping[str, Any]:
-        """What this env said with its latest observation: of its last step, or of its reset if that came later."""
-
-
-def close_broken(env: Any) -> None:
-    """Close an env that is used no more; an exception is logged."""
-    try:
-        env.close()
-    except Exception:
-        logging.getLogger("swath").warning("an env that is used no more raised when it was closed", exc_info=True)
-
-
-class EnvHost(ABC):
-    """The part of a host that closes its envs, and builds them anew.
-
-    Args:
-        envs: its envs.
-        make: builds as many others; `None` for instances of the user's.
-    """
-
-    def __init__(self, envs: Sequence[Any], make: Make | None) -> None:
-        self.envs, self._make, self._closed = list(envs), make, False
-        self._seeds: dict[int, int] = {}
-
-    @abstractmethod
-    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in every env."""
-
-    def seed_of(self, env: int) -> int | None:
-        """The seed this env was last given."""
         return self._seeds.get(env)
 
     def rebuild(self) -> Leaves:
-        """Close all envs, build them anew and reset them.
+        """Close everything, build it anew and begin an episode in every env.
 
         Raises:
+            RuntimeError: there is nothing to build from: the source was an instance.
             EnvRaised: building or resetting one failed.
         """
         if self._make is None:
@@ -332,6 +294,24 @@ class EnvHost(ABC):
         with ExitStack() as closing:
             for env in reversed(envs):
                 closing.callback(env.close)
+
+
+class ArrayHost(Host):
+    """A host whose leaves are arrays."""
+
+    spec: ArraySpec
+
+    @abstractmethod
+    def info_of(self, env: int) -> Mapping[str, Any]:
+        """What this env said with its latest observation: of its last step, or of its reset if that came later."""
+
+
+def close_broken(env: Any) -> None:
+    """Close an env that is used no more; an exception is logged."""
+    try:
+        env.close()
+    except Exception:
+        logging.getLogger("swath").warning("an env that is used no more raised when it was closed", exc_info=True)
 
 
 @contextmanager

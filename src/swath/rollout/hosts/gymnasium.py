@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Make, Transition, close_broken
+from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Make, Transition, close_broken
 from swath.rollout.hosts.returned import bad_answer, flags_of, rewards_of
 from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, observation_leaves, packer, splitter
 
@@ -44,7 +44,7 @@ COMMON = "__common__"
 REWARDS, TERMINATEDS, TRUNCATEDS, INFOS = "rewards", "terminateds", "truncateds", "infos"
 
 
-class ListHost(EnvHost):
+class ListHost(ArrayHost):
     """B envs, stepped one after another.
 
     Args:

@@ -137,7 +137,7 @@ class ZooEnv:
         acted = tuple((group.name, *as_tuple(leaf.key)) for group in groups for leaf in group.action)
         rewarded = tuple((group.name, REWARD) for group in groups)
         flags: tuple[Key, ...] = (*FLAGS, *((group.name, flag) for group in groups for flag in FLAGS))
-        self.spec = TensorDictSpec(1, (), observed, acted, rewarded, FLAGS, flags, seeding="episode")
+        self.spec = TensorDictSpec(1, (), observed, acted, rewarded, FLAGS, flags, alone=False)
 
     def begin(self, seeds: Sequence[int | None] | None) -> TensorDict:
         """Begin an episode: the root."""

@@ -17,7 +17,7 @@ import numpy as np
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from swath.keys import DONE, FLAGS, NEXT, TRUNCATED, Key, as_tuple
-from swath.rollout.hosts.base import NO_ENDS, Ends, EnvHost, EnvRaised, Make, TensorDictSpec, Transition
+from swath.rollout.hosts.base import NO_ENDS, Ends, EnvRaised, Host, Make, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
 _COLOURS = (1, 3, 4)
@@ -25,7 +25,7 @@ _COLOURS = (1, 3, 4)
 Keys: TypeAlias = Sequence[Key]
 
 
-class TensorDictHost(EnvHost):
+class TensorDictHost(Host):
     """One env, batched or not, or several single ones.
 
     Each is a `TorchRLEnv` or a `ZooEnv`, which have the same attributes and methods.

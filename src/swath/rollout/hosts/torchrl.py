@@ -29,11 +29,6 @@ def is_torchrl_env(value: object) -> bool:
     return isinstance(value, getattr(sys.modules.get("torchrl.envs"), "EnvBase", ()))
 
 
-def has_makers(env: Any) -> bool:
-    """Whether this is a batched env that has yet to build its envs, so that keywords still reach their makers."""
-    return is_torchrl_env(env) and _is_batch_of_envs(env) and bool(env.is_closed)
-
-
 def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
     """One env that steps those of these makers together. From different makers it builds one env more each, first."""
     return _envs().SerialEnv(len(makers), list(makers))
@@ -103,7 +98,9 @@ class TorchRLEnv:
         observed, acted, rewarded = map(_keys, (env.observation_keys, env.action_keys, env.reward_keys))
         n, shape = env.batch_size.numel(), tuple(env.batch_size)
         seeding: Seeding = "layout" if shape else "episode"
-        self.spec = TensorDictSpec(n, shape, observed, acted, rewarded, tuple(counts), flags, seeding=seeding)
+        self.spec = TensorDictSpec(
+            n, shape, observed, acted, rewarded, tuple(counts), flags, alone=False, seeding=seeding
+        )
         self.kind = ("entries", [sorted(map(as_tuple, keys)) for keys in (observed, acted, rewarded, flags)])
         transformed = isinstance(env, _envs().TransformedEnv)
         self.stateful = env.transform if transformed else env if _is_batch_of_envs(env) else None

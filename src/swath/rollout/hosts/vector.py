@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from swath.rollout.hosts.base import ArraySpec, Ends, EnvHost, EnvRaised, Infos, Make, Seeding, Transition
+from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Infos, Make, Seeding, Transition
 from swath.rollout.hosts.returned import bad_answer, first_info_of, flags_of, info_of, rewards_of
 from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, converted, joiner, observation_leaves, unpacker
 
@@ -30,7 +30,7 @@ _SEEDING: Mapping[Kind, Seeding] = {"gymnasium": "episode", "ale": "episode", "e
 STEP = "a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
 
 
-class VectorHost(EnvHost):
+class VectorHost(ArrayHost):
     """A vector env, stepped as a whole.
 
     Args:
@@ -54,8 +54,8 @@ class VectorHost(EnvHost):
         self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
         observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
         resettable, skips = self._by_hand or self._kind != "other", mode is AutoresetMode.NEXT_STEP
-        seeding, rest = _SEEDING[self._kind], (seen, acted, resettable)
-        self.spec = ArraySpec(n, (n,), observation, action, *rest, alone=False, skips=skips, seeding=seeding)
+        looks, seeding = (n, (n,), observation, action, seen, acted), _SEEDING[self._kind]
+        self.spec = ArraySpec(*looks, resettable=resettable, alone=False, skips=skips, seeding=seeding)
         self._unpack, self._join = unpacker(observation, n), joiner(acted)
         # Envs that have begun their next episode with the last step, or that will within the next.
         self._begun: list[int] = []
@@ -115,14 +115,11 @@ class VectorHost(EnvHost):
         self._info, self._first_infos = info, {}
         ended, void = Ends.flagged(terminated, truncated), self._begun
         self._begun = [] if self._by_hand else ended.envs.tolist()
-        if self._same_step and ended:
+        if self._same_step and self._begun:
             self._after, there = there, [leaf.copy() for leaf in there]
             for leaf, rows in zip(self.spec.observation, there, strict=True):
                 rows[ended.envs] = converted(leaf, _final(info, leaf, self._begun))
         return Transition(there, reward, ended, void if self.spec.skips else (), info=info)
-
-    def retire(self, envs: Sequence[int]) -> None:
-        """They are stepped with the others: in one that may not be stepped past its end, begin another episode."""
 
     def render(self, env: int) -> Array | None:
         """A frame of this env, if the vector env renders `"rgb_array"`."""

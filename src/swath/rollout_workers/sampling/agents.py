@@ -140,7 +140,7 @@ class LoneAgents(Agents):
         moved: Which = slice(None)
         if step.void:
             ended, moved = ended.without(step.void), np.delete(self._everyone, step.void)
-        if ended:
+        if ended.envs.size:
             of["terminated"][ended.envs], of["truncated"][ended.envs] = ended.terminated, ended.truncated
         self.slots.close(moved, step.reward[moved])
 
