@@ -105,7 +105,7 @@ def test_functions_are_called_with_sub_envs_and_where_they_are(workers):
 def test_asynchronous_answers_say_whose_they_are(workers):
     assert workers.foreach_worker_async(index, tag="mine", healthy_only=False) == 3
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
-    assert [(reply[0], reply[1]) for reply in replies] == [(1, 1), (2, 2), (3, 3)]
+    assert [tuple(reply) for reply in replies] == [(1, 1), (2, 2), (3, 3)]
     assert {(reply.life, reply.version, reply.tag, reply.error) for reply in replies} == {(0, 1, "mine", None)}
     assert fetched(workers) == []
 

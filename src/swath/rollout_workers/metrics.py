@@ -211,12 +211,10 @@ def _spread(name: str, values: Sequence[Any]) -> dict[str, float]:
 
 
 def collect_metrics(
-    worker_set: Any = None,
+    worker_set: Any,
     remote_worker_ids: Sequence[int] | None = None,
     timeout_seconds: float | None = 180,
     keep_custom_metrics: bool = False,
-    *,
-    workers: Any = None,
 ) -> dict[str, Any]:
     """What the episodes that ended since the last call come to together; see `summarize_episodes`.
 
@@ -225,38 +223,22 @@ def collect_metrics(
         remote_worker_ids: which remote workers; None for all, `[]` for none.
         timeout_seconds: for the answers.
         keep_custom_metrics: leave lists as they are; so does `keep_per_episode_custom_metrics` in the set's config.
-        workers: another name of `worker_set`.
     """
-    asked = worker_set if workers is None else workers
-    episodes = collect_episodes(asked, remote_worker_ids, timeout_seconds)
-    keep = getattr(getattr(asked, "config", None), "keep_per_episode_custom_metrics", False)
-    return summarize_episodes(episodes, episodes, keep_custom_metrics or keep)
+    episodes = collect_episodes(worker_set, remote_worker_ids, timeout_seconds)
+    keep = keep_custom_metrics or worker_set.config.keep_per_episode_custom_metrics
+    return summarize_episodes(episodes, keep_custom_metrics=keep)
 
 
 def collect_episodes(
-    worker_set: Any = None,
-    remote_worker_ids: Sequence[int] | None = None,
-    timeout_seconds: float | None = 180,
-    *,
-    workers: Any = None,
+    worker_set: Any, remote_worker_ids: Sequence[int] | None = None, timeout_seconds: float | None = 180
 ) -> list[RolloutMetrics]:
     """The episodes of workers since they were last asked, which they forget.
 
     Raises:
-        Exception: what a worker raised; the episodes of the others are part of the next call.
+        Exception: what a worker raised; the episodes of the others are in its `results`.
     """
-    asked = worker_set if workers is None else workers
-    kept: list[RolloutMetrics] = getattr(asked, "kept_episodes", [])
-    try:
-        drained = asked.foreach_worker(
-            _drain, local_worker=True, worker_ids=remote_worker_ids, timeout_seconds=timeout_seconds
-        )
-    except Exception as error:
-        answers = [answer for _, answer in getattr(error, "results", ()) if isinstance(answer, list)]
-        kept += [episode for episodes in answers for episode in episodes]
-        raise
-    before, kept[:] = list(kept), []
-    return before + [episode for episodes in drained for episode in episodes]
+    asked = {"worker_ids": remote_worker_ids, "timeout_seconds": timeout_seconds}
+    return [episode for episodes in worker_set.foreach_worker("get_metrics", **asked) for episode in episodes]
 
 
 def get_learner_stats(info: Mapping[str, Any]) -> Any:
@@ -266,7 +248,3 @@ def get_learner_stats(info: Mapping[str, Any]) -> Any:
     return {
         name: part[LEARNER_STATS] for name, part in info.items() if isinstance(part, dict) and LEARNER_STATS in part
     }
-
-
-def _drain(worker: Any) -> Any:
-    return worker.get_metrics()

@@ -1,5 +1,5 @@
 """Many rollout workers as one: called together, fed with weights, replaced when they die.
 
-WorkerSet (Sampling, Calls) ─▶ Workers (RolloutGroup): requests, and what all are to know ─▶ RolloutActor
-                                              └─▶ local worker
+WorkerSet (Workers, Calls) ─▶ RolloutGroup: requests, and what all are to know ─▶ RolloutActor
+                         └─▶ local worker
 """

@@ -1,6 +1,6 @@
 """A rollout worker in its place: takes what is new with each request, then does what it is asked for.
 
-request + Update(policies, filters, weights, global variables) ─▶ take what is new ─▶ run | sample | update ─▶ Answer
+request + Update(policies, filters, weights, global variables) ─▶ take what is new ─▶ run | sample | update ─▶ answer
 """
 
 from __future__ import annotations
@@ -37,15 +37,10 @@ class SharedWeights(NamedTuple):
     values: Mapping[str, Any]
 
 
-class Answer(NamedTuple):
-    """What a request gave, and the version of the weights that the worker had."""
-
-    version: int
-    value: Any
-
-
 class RolloutActor:
     """A life of a remote worker: answers the requests of a set. While it cannot take what is new it does nothing else.
+
+    An answer is the version of the weights that the worker had, and what the request gave.
 
     Args:
         make: see `build_worker`.
@@ -84,17 +79,17 @@ class RolloutActor:
         finally:
             faulthandler.cancel_dump_traceback_later()
 
-    def update(self) -> Answer:
+    def update(self) -> tuple[int, None]:
         """Nothing more than to take what is new."""
-        return Answer(self._version, None)
+        return self._version, None
 
-    def run(self, func: Callable[..., Any] | str, keywords: Mapping[str, Any]) -> Answer:
+    def run(self, func: Callable[..., Any] | str, keywords: Mapping[str, Any]) -> tuple[int, Any]:
         """What a function of the worker, or a method of it, gives."""
-        return Answer(self._version, called(self._worker, func, keywords))
+        return self._version, called(self._worker, func, keywords)
 
     def sample(self) -> Parcel:
         """A fragment."""
-        return Parcel(Answer(self._version, None), self._worker.sample())
+        return Parcel(self._version, self._worker.sample())
 
     def close(self) -> None:
         """Close the envs and the policies, and remove the file of stacks if there are none."""

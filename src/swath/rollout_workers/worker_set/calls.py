@@ -1,4 +1,4 @@
-"""How functions are called in all workers of a set, waited for or not."""
+"""The workers of a set, and how functions are called in them, waited for or not."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, cycle
 from typing import Any, Literal, TypeAlias
 
+from swath.errors import Closed
 from swath.group.group import Request
 from swath.nearest import unexpected
 from swath.options import one_of, seconds
+from swath.rollout_workers.callbacks import DefaultCallbacks
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.actor import called
-from swath.rollout_workers.worker_set.group import LATE, Purpose, Reply
-from swath.rollout_workers.worker_set.workers import TIMEOUT_S, Workers, seconds_to_wait
+from swath.rollout_workers.worker_set.group import LATE, Purpose, Reply, RolloutGroup
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error, Value
 
 Function: TypeAlias = Callable[..., Any] | str
 Functions: TypeAlias = Function | Sequence[Function]
 Keywords: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
-Call: TypeAlias = tuple[Function, Mapping[str, Any]]
+Call: TypeAlias = tuple[str, Function, Mapping[str, Any]]
 OnError: TypeAlias = Literal["raise", "return"]
+
+TIMEOUT_S = 300.0
+"""How long a call is waited for if nobody says."""
 
 MOST_LATE = 100
 """How many answers that came too late are kept."""
@@ -32,8 +37,56 @@ _REFUSED = {
 """Keywords of RLlib's that are not served, and what to do instead."""
 
 
-class Calls(Workers):
-    """Calls of functions in the workers of a set."""
+def seconds_to_wait(timeout_seconds: float | None, otherwise: float = TIMEOUT_S) -> float:
+    """How long a caller waits; None: as `otherwise`.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
+
+
+class Calls:
+    """The workers of a set, and calls of functions in them.
+
+    Attributes:
+        config: the settings by which workers are built, also those to come: to be read, not changed.
+    """
+
+    config: AlgorithmConfig
+    _group: RolloutGroup
+    _callbacks: DefaultCallbacks
+    _returned: list[int]
+    _stopped = False
+    _local_env_runner: Any = None
+
+    def local_worker(self) -> Any:
+        """Worker 0, or None."""
+        return self._local_env_runner
+
+    local_env_runner = property(local_worker)
+
+    def worker_ids(self) -> list[int]:
+        """Ids of the remote workers that live or are coming back."""
+        return self._group.ids()
+
+    def healthy_worker_ids(self) -> list[int]:
+        """Ids of the remote workers that can be called, as far as is known."""
+        return sorted(self._open(losses=False).fleet.up)
+
+    def probe_unhealthy_workers(self, timeout_seconds: float | None = None) -> list[int]:
+        """The ids of workers that came back since the last call.
+
+        Nothing need be probed for them to come back; those on their way are waited for.
+
+        Args:
+            timeout_seconds: for how long; None: `config.env_runner_health_probe_timeout_s`.
+        """
+        timeout = seconds_to_wait(timeout_seconds, self.config.env_runner_health_probe_timeout_s)
+        self._wait_for(self._open().ids(), timeout)
+        self._open()
+        returned, self._returned = self._returned, []
+        return sorted(set(returned))
 
     def foreach_worker(
         self,
@@ -77,25 +130,15 @@ class Calls(Workers):
         timeout = seconds_to_wait(timeout_seconds)
         one_of("on_error", on_error, OnError)
         group, local = self._open(), self._local_env_runner
-        here: list[int] = [0] if local_worker and local is not None else []
+        here = [0] if local_worker and local is not None else []
         calls = dict(_calls(func, kwargs, [*here, *self._addressed(worker_ids)], one_each=True))
-        own = {worker: calls.pop(worker) for worker in here}
-        remote = {w: ("run", *call) for w, call in calls.items() if w in group.fleet.up or not healthy_only}
-
+        remote = {w: call for w, call in calls.items() if w and (w in group.fleet.up or not healthy_only)}
         asked = dict[int, Request]()
-
-        def is_over() -> bool:
-            for worker in [each for each in remote if each not in asked and group.is_free(each)]:
-                asked[worker] = group.request(worker, *remote[worker], asked=Purpose(LATE))
-            return all(asked[each].ticket.done if each in asked else group.is_gone(each) for each in remote)
-
-        is_over()
-        outcomes = {worker: attempted(called, local, *call) for worker, call in own.items()}
-        group.wait_until(is_over, timeout)
-        for worker in sorted(remote) if timeout else ():
-            reply = group.reply_in_time(worker, asked.get(worker), timeout)
+        group.ask_free(remote, asked)
+        outcomes = {worker: attempted(called, local, *calls[worker][1:]) for worker in here}
+        for reply in group.replies(remote, timeout, asked=asked) if timeout else ():
             if on_error == "return" or not group.is_tolerated(reply.error):
-                outcomes[worker] = Value(reply.result) if reply.error is None else Error(reply.error)
+                outcomes[reply.worker] = Value(reply.result) if reply.error is None else Error(reply.error)
         for forgotten in group.tagged([LATE])[:-MOST_LATE]:
             group.cancel(forgotten)
         entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
@@ -141,7 +184,7 @@ class Calls(Workers):
         up = [worker for worker in workers if worker in group.fleet.up]
         for worker, call in _calls(func, kwargs, up, one_each=False):
             if group.is_free(worker) and out[worker] < most:
-                group.request(worker, "run", *call, asked=Purpose(tag))
+                group.request(worker, *call, asked=Purpose(tag))
                 out[worker] += 1
                 sent += 1
         return sent
@@ -251,6 +294,59 @@ class Calls(Workers):
         """As `foreach_policy`, of the policies that learn."""
         return [*chain.from_iterable(self.foreach_worker("foreach_policy_to_train", kwargs={"func": func}))]
 
+    def _open(self, *, losses: bool = True) -> RolloutGroup:
+        """The remote workers, as they are now.
+
+        Args:
+            losses: raise those that are not tolerated.
+
+        Raises:
+            Closed: the set was stopped.
+            FleetFailed: too few are left, or too many died in a row.
+            WorkerLost: one died, and that is not tolerated.
+        """
+        if self._stopped:
+            raise Closed("the set was stopped; build another WorkerSet")
+        group = self._group
+        group.fleet.look()
+        if group.unreported:
+            returned, group.unreported = sorted(group.unreported), []
+            self._returned += returned
+            evaluation = self.config.in_evaluation
+            for report in (self._callbacks.on_workers_recreated, self._callbacks.on_env_runners_recreated):
+                report(worker_set=self, worker_ids=returned, is_evaluation=evaluation)
+        if losses:
+            group.require_unharmed()
+        return group
+
+    def _addressed(self, worker_ids: Sequence[int] | None) -> list[int]:
+        """Those of these ids that live or are coming back; None: all.
+
+        Raises:
+            ValueError: there is no such worker.
+        """
+        known, there = self._group.ids(), {*self._group.fleet.standings()} - self._group.removed
+        if unknown := [each for each in worker_ids or () if each not in there]:
+            raise ValueError(f"worker_ids={worker_ids} has {unknown}, and the remote workers are {sorted(there)}")
+        return known if worker_ids is None else [each for each in dict.fromkeys(worker_ids) if each in known]
+
+    def _ask_first(self, method: str, **keywords: Any) -> Any:
+        """What a method gives in the local worker, or in the first remote one that can be called.
+
+        Raises:
+            WorkerLate: it does not answer in time.
+            FleetFailed: there is none.
+            Exception: what it raised.
+        """
+        if self._local_env_runner is not None:
+            return getattr(self._local_env_runner, method)(**keywords)
+        return self._group.call_first("run", method, keywords)[1]
+
+    def _wait_for(self, workers: Sequence[int], timeout: float) -> None:
+        """Wait until none of these is coming back any more, or the time is over."""
+        group = self._group
+        group.wait_until(lambda: all(each in group.fleet.up or group.is_gone(each) for each in workers), timeout)
+
 
 def _renamed(given: dict[str, Any]) -> dict[str, Any]:
     names = {"local_env_runner": "local_worker", "remote_worker_ids": "worker_ids"}
@@ -279,4 +375,6 @@ def _calls(func: Any, kwargs: Any, workers: Sequence[int], *, one_each: bool) ->
     if any(len(each) != number for each in lists):
         raise ValueError(f"func and kwargs are lists of different lengths, {sorted(map(len, lists))}; give one each")
     functions, keywords = (given if isinstance(given, list | tuple) else [given] * number for given in (func, kwargs))
-    return [(w, (each, given or {})) for w, each, given in zip(cycle(workers), functions, keywords, strict=False)]
+    return [
+        (w, ("run", each, given or {})) for w, each, given in zip(cycle(workers), functions, keywords, strict=False)
+    ]

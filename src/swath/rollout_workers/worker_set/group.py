@@ -3,18 +3,18 @@
 ask ─▶ Request(Purpose) ─▶ outcome: value │ what user code raised │ loss of the worker, tolerated or not
                              └─ too late: kept under a tag, and its worker is asked nothing before it has answered
 
-Used by one thread at a time.
+Whatever is waited for is waited for in `wait_until`. Used by one thread at a time.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from swath.errors import FleetFailed, WorkerLate, WorkerLost
+from swath.errors import FleetFailed, PayloadLost, WorkerLate, WorkerLost
 from swath.group.group import Request, WorkerGroup
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.weights.channel import Channel
@@ -25,8 +25,8 @@ from swath.workers.tickets import Name, Received, Ticket
 LATE = "late"
 """The tag of answers that came when nobody waited for them any more."""
 
-FRAGMENT, FILTERS = object(), object()
-"""Tags of fragments, and of what filters have seen."""
+FRAGMENT, FILTERS, UPDATE = object(), object(), object()
+"""Tags of fragments, of what filters have seen, and of requests by which workers only take what is new."""
 
 MOST_EVENTS = 10_000
 
@@ -53,7 +53,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: unpacks to, and is indexed as, `(worker_id, result)`.
+    """An answer: unpacks to `(worker_id, result)`.
 
     Attributes:
         worker: its id.
@@ -73,9 +73,6 @@ class Reply:
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.worker, self.result))
-
-    def __getitem__(self, index: int) -> Any:
-        return (self.worker, self.result)[index]
 
 
 @dataclass
@@ -103,6 +100,7 @@ class RolloutGroup(WorkerGroup):
 
     Attributes:
         frames: env steps of fragments, by worker.
+        versions: of the weights that workers are known to have; 0 before a life has answered. Any thread may ask.
         fragments_lost: that were asked for and did not come.
         removed: ids of workers that were taken out.
         tolerates: losses are not raised.
@@ -111,46 +109,74 @@ class RolloutGroup(WorkerGroup):
     """
 
     fleet: Fleet
+    _forgiven = 0  # the last request that was made when another fragment raised
 
     def __init__(self, fleet: Fleet, channel: Channel, config: AlgorithmConfig) -> None:
         super().__init__(fleet, channel)
         fleet.listener = self._note_news
-        self._most_in_a_row = config.num_consecutive_env_runner_failures_tolerance
+        self._config = config
         self.tolerates = config.restart_failed_env_runners or config.ignore_env_runner_failures
-        self.frames, self.fragments_lost, self.removed = Counter[int](), 0, set[int]()
+        self.frames, self.versions = Counter[int](), Counter[int]()
+        self.fragments_lost, self.removed = 0, set[int]()
         self.events, self.unreported = deque[Event](maxlen=MOST_EVENTS), list[int]()
         self._in_a_row, self._to_raise = list[BaseException](), dict[Name, BaseException]()
-        self._versions = dict[Name, int]()
 
     def ids(self) -> list[int]:
         """Of all workers that live or are coming back."""
         return [worker for worker, standing in self.fleet.standings().items() if standing.phase != "gone"]
 
-    def is_late(self, worker: int) -> bool:
-        """Whether somebody has waited in vain for an answer of it, and it has not come since."""
-        return any(one.asked.overdue and one.worker == worker and not one.ticket.done for one in self.out)
-
     def is_free(self, worker: int) -> bool:
-        """Whether it can be called, and is not late with something."""
-        return worker in self.fleet.up and not self.is_late(worker)
-
-    def version_of(self, name: Name) -> int:
-        """Of the weights that a life is known to have; 0 before it has answered. Any thread may ask."""
-        return self._versions.get(name, 0)
-
-    def known_versions(self) -> dict[int, int]:
-        """The same of each worker that lives or is coming back."""
-        standings = self.fleet.standings()
-        return {worker: self.version_of(Name(worker, standings[worker].life)) for worker in self.ids()}
+        """Whether it can be called, and nobody has waited in vain for an answer that has not come since."""
+        late = {one.worker for one in self.out if one.asked.overdue and not one.ticket.done}
+        return worker in self.fleet.up and worker not in late
 
     def tagged(self, tags: Collection[Any] | None = None) -> list[Request]:
         """What is out under these tags, in the order in which it was asked for; None: all that users give."""
-        own = (FRAGMENT, FILTERS, LATE)
+        own = (FRAGMENT, FILTERS, UPDATE, LATE)
         return [one for one in self.wanted() if (one.asked.tag not in own if tags is None else one.asked.tag in tags)]
 
     def unanswered(self, tags: Collection[Any] | None = None) -> list[Request]:
         """Those of these that are not answered."""
         return [one for one in self.tagged(tags) if not one.ticket.done]
+
+    def ask_free(self, calls: Mapping[int, Sequence[Any]], asked: dict[int, Request], tag: Any = LATE) -> bool:
+        """Ask those who are free and were not asked; whether all have answered, or are gone.
+
+        Args:
+            calls: method of the member and arguments, by worker.
+            asked: who was asked; changed.
+            tag: of the requests.
+        """
+        for worker in [each for each in calls if each not in asked and self.is_free(each)]:
+            asked[worker] = self.request(worker, *calls[worker], asked=Purpose(tag))
+        return all(asked[each].ticket.done if each in asked else self.is_gone(each) for each in calls)
+
+    def replies(
+        self,
+        calls: Mapping[int, Sequence[Any]],
+        timeout: float,
+        tag: Any = LATE,
+        asked: dict[int, Request] | None = None,
+    ) -> list[Reply]:
+        """Ask these, wait until all have answered or the time is over; a reply of each, by id. See `ask_free`."""
+        known = {} if asked is None else asked
+        self.wait_until(lambda: self.ask_free(calls, known, tag), timeout)
+        return [self._reply_in_time(worker, known.get(worker), timeout) for worker in sorted(calls)]
+
+    def failures(self, replies: Iterable[Reply], late: str, timeout: float) -> list[BaseException]:
+        """Why some gave nothing, unless their loss is tolerated.
+
+        Args:
+            replies: of all.
+            late: what those have not done who are late, in words.
+            timeout: how long they were waited for.
+        """
+        errors = [one.error for one in replies if one.error is not None and not self.is_tolerated(one.error)]
+        who = tuple(worker for error in errors if isinstance(error, WorkerLate) for worker in error.workers)
+        if not who:
+            return errors
+        together = WorkerLate(f"workers {list(who)} have not {late}", workers=who, deadline=timeout)
+        return [together, *(error for error in errors if not isinstance(error, WorkerLate))]
 
     def update(self, workers: Iterable[int], timeout: float) -> None:
         """Have these take what is new, and wait for it.
@@ -160,60 +186,58 @@ class RolloutGroup(WorkerGroup):
             WorkerLost: one died, and that is not tolerated.
             Exception: what one of them raised.
         """
-        until, wanted = time.monotonic() + timeout, [*workers]
-        self.wait_until(lambda: not any(map(self.is_late, wanted)), timeout)
-        late = tuple(filter(self.is_late, wanted))
-        try:
-            self.answers(self.send(dict.fromkeys({*wanted}.difference(late), ("update",))), until - time.monotonic())
-        except WorkerLate as error:
-            late += error.workers
-        if late:
-            why = f"workers {list(late)} have not applied version {self.channel.version} within {timeout:g} s"
-            raise WorkerLate(f"{why}; they do before their next fragment", workers=late, deadline=timeout)
+        replies = self.replies(dict.fromkeys(workers, ("update",)), timeout, UPDATE)
+        for request in self.tagged([UPDATE]):
+            self.cancel(request)
+        late = f"applied version {self.channel.version} within {timeout:g} s; they do before their next fragment"
+        for failure in self.failures(replies, late, timeout):
+            raise failure
         self.require_unharmed()
 
-    def reply(self, request: Request) -> Reply:
-        """What has come of a request that is answered; it is closed, unless there is a fragment."""
-        name, result, error = request.name, None, None
-        try:
-            if self.settle(request) and request.asked.tag is not FRAGMENT:
-                self.close(request)
-                result = request.reply.value
-            error = request.ticket.error  # that of a lost worker: what user code raised was raised
-        except Exception as raised:  # noqa: BLE001  the caller gets it
-            error = raised
-        error = error and self.seen(name, error)
-        return Reply(name.worker, result, name.life, self.version_of(name), request.asked.tag, error)
+    def fragments(self, least: int, steps_of: Callable[[Any], int], timeout: float) -> list[Request]:
+        """Have workers sample until there is enough. What is out, or there before, or after an exception, counts.
 
-    def arrived(self, request: Request) -> bool:
-        """Open a fragment.
+        Args:
+            least: how many steps are enough; 0: one fragment per worker.
+            steps_of: counts those of a batch.
+            timeout: how long that may take, in seconds.
+
+        Returns:
+            The fragments that are in time, in order; they are to be closed.
 
         Raises:
-            PayloadLost: it was lost by its store.
+            WorkerLate: none was in time.
+            WorkerLost: a worker was lost, and that is not tolerated.
+            Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
         """
-        if isinstance(request.reply, Received):
-            request.asked.batch = request.reply.open()
-            self.frames[request.worker] += request.asked.batch.env_steps()
-        return True
+        config, wanted = self._config, least or len(self.ids())
 
-    def reply_in_time(self, worker: int, request: Request | None, timeout: float) -> Reply:
-        """What has come of a request to a worker after so many seconds; None: it could not be asked."""
-        if request is not None and request.ticket.done:
-            return self.reply(request)
-        if request is None and self.is_gone(worker):
-            return Reply(worker, None, error=WorkerLost(f"worker {worker} was lost before it was asked", worker=worker))
-        why = f"was not asked: it has not been free for {timeout:g} s"
-        if request is not None:
-            self.set_overdue([request])
-            why = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
-        return Reply(worker, None, error=WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
+        def share(one: Request) -> int:
+            if not least:
+                return 1
+            if one.reply is not None:
+                return steps_of(one.asked.batch)
+            return config.get_rollout_fragment_length(one.worker) * config.num_envs_per_env_runner
 
-    def set_overdue(self, requests: Iterable[Request]) -> None:
-        """Nobody waits for these any more."""
-        for request in requests:
-            if not request.asked.overdue:
-                request.asked.overdue = True
-                self.note(request.name, "late", f"{request.ticket.method}() is not waited for any more")
+        def made() -> list[Request]:
+            return [one for one in self.tagged([FRAGMENT]) if one.reply is not None]
+
+        def is_over() -> bool:
+            for request in [one for one in self.tagged([FRAGMENT]) if one.answered]:
+                self._open_fragment(request)
+            while sum(map(share, self.tagged([FRAGMENT]))) < wanted and self._ask_another():
+                pass
+            return sum(map(share, made())) >= wanted
+
+        self.wait_until(is_over, timeout)
+        fragments, missing = made(), self.unanswered([FRAGMENT])
+        if sum(map(share, fragments)) < wanted:
+            self._set_overdue(missing)
+        if not fragments:
+            late = tuple(sorted({one.worker for one in missing} or self.ids()))
+            why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
+            raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
+        return sorted(fragments, key=lambda one: (one.worker, one.number))
 
     def wait_until(self, is_over: Callable[[], bool], timeout: float) -> None:
         """Wait until this is so, or the time is over; it is asked again whenever something has happened.
@@ -227,23 +251,36 @@ class RolloutGroup(WorkerGroup):
             if is_over() or left < 0:
                 return
             self.wait([one for one in self.out if one not in done], lambda: False, self.news, left)
-            self.require_few()
+            self._require_few()
             left = until - time.monotonic()
 
-    def note(self, name: Name, kind: Kind, text: str) -> None:
-        """It happened just now to this life of a worker."""
-        self.events.append(Event(time.time(), *name, kind, text))
+    def reply(self, request: Request) -> Reply:
+        """What has come of a request that is answered; it is closed, unless there is a fragment."""
+        name, result, error = request.name, None, None
+        try:
+            if self.settle(request) and request.asked.tag is not FRAGMENT:
+                self.close(request)
+                result = request.reply[1]
+            error = request.ticket.error  # that of a lost worker: what user code raised was raised
+        except Exception as raised:  # noqa: BLE001  the caller gets it
+            error = raised
+        error = error and self._seen(name, error)
+        return Reply(name.worker, result, name.life, self.versions[name.worker], request.asked.tag, error)
+
+    def arrived(self, request: Request) -> bool:
+        """Open a fragment.
+
+        Raises:
+            PayloadLost: it was lost by its store.
+        """
+        if isinstance(request.reply, Received):
+            request.asked.batch = request.reply.open()
+            self.frames[request.worker] += request.asked.batch.env_steps()
+        return True
 
     def is_tolerated(self, error: BaseException | None) -> bool:
         """Whether it is the loss of a worker, and not to be raised."""
         return self.tolerates and isinstance(error, WorkerLost)
-
-    def require_few(self) -> None:
-        """Raise `FleetFailed` if too many died in a row."""
-        causes, most = tuple(self._in_a_row), self._most_in_a_row
-        if len(causes) > most:
-            why = f"more than num_consecutive_env_runner_failures_tolerance={most}; the last: {causes[-1]}"
-            raise FleetFailed(f"{len(causes)} workers died in a row, {why}", causes=causes)
 
     def require_unharmed(self) -> None:
         """Raise a loss that is not tolerated, once.
@@ -254,11 +291,65 @@ class RolloutGroup(WorkerGroup):
             WorkerLost: a worker died.
         """
         self.require_enough()
-        self.require_few()
+        self._require_few()
         for name, cause in [*self._to_raise.items()]:
-            raise self.seen(name, cause)
+            raise self._seen(name, cause)
 
-    def seen(self, name: Name, error: BaseException) -> BaseException:
+    def _require_few(self) -> None:
+        """Raise `FleetFailed` if too many died in a row."""
+        causes, most = tuple(self._in_a_row), self._config.num_consecutive_env_runner_failures_tolerance
+        if len(causes) > most:
+            why = f"more than num_consecutive_env_runner_failures_tolerance={most}; the last: {causes[-1]}"
+            raise FleetFailed(f"{len(causes)} workers died in a row, {why}", causes=causes)
+
+    def _reply_in_time(self, worker: int, request: Request | None, timeout: float) -> Reply:
+        """What has come of a request to a worker after so many seconds; None: it could not be asked."""
+        if request is not None and request.ticket.done:
+            return self.reply(request)
+        if request is None and self.is_gone(worker):
+            return Reply(worker, None, error=WorkerLost(f"worker {worker} was lost before it was asked", worker=worker))
+        why = f"was not asked: it has not been free for {timeout:g} s"
+        if request is not None:
+            self._set_overdue([request])
+            why = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
+        return Reply(worker, None, error=WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
+
+    def _set_overdue(self, requests: Iterable[Request]) -> None:
+        """Nobody waits for these any more."""
+        for request in requests:
+            if not request.asked.overdue:
+                request.asked.overdue = True
+                self._note(request.name, "late", f"{request.ticket.method}() is not waited for any more")
+
+    def _ask_another(self) -> bool:
+        """Ask for a fragment who is free and has given least; whether there is one."""
+        fragments = self.tagged([FRAGMENT])
+        busy, given = {one.worker for one in fragments if one.reply is None}, Counter(one.worker for one in fragments)
+        free = [worker for worker in self.fleet.up if worker not in busy and self.is_free(worker)]
+        if free:
+            self.request(min(free, key=lambda each: (given[each], each)), "sample", asked=Purpose(FRAGMENT))
+        return bool(free)
+
+    def _open_fragment(self, request: Request) -> None:
+        """Open an answer; what is lost, or was asked for before something else was raised, is out no more.
+
+        Raises:
+            Exception: what the worker raised.
+        """
+        error = self.reply(request).error
+        if error is None:
+            return
+        is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
+        if is_lost:
+            self.fragments_lost += 1
+            self.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
+        is_borne = self.tolerates if is_lost else request.number <= self._forgiven
+        if not (is_borne or isinstance(error, PayloadLost)):
+            self._forgiven = self._forgiven if is_lost else self.last_number
+            raise error
+        self._note(request.name, "discarded", f"a fragment: {error}")
+
+    def _seen(self, name: Name, error: BaseException) -> BaseException:
         """What a caller is to see of an error; a loss is not raised again."""
         if isinstance(error, WorkerLost):
             self._to_raise.pop(name, None)
@@ -272,18 +363,23 @@ class RolloutGroup(WorkerGroup):
         """See `WorkerGroup`; those that died before this answer are no row any more."""
         value = super()._value(ticket)
         self._in_a_row.clear()
-        self._versions[ticket.name] = (value.head if isinstance(value, Received) else value).version
+        self.versions[ticket.name.worker] = value.head if isinstance(value, Received) else value[0]
         return value
+
+    def _note(self, name: Name, kind: Kind, text: str) -> None:
+        """It happened just now to this life of a worker."""
+        self.events.append(Event(time.time(), *name, kind, text))
 
     def _note_news(self, news: News, name: Name, cause: BaseException | None) -> None:
         """Note what became of a life of a worker."""
         if cause is not None:
-            self.note(name, "hung" if name in self.fleet.late else "died", str(cause))
+            self.versions[name.worker] = 0
+            self._note(name, "hung" if name in self.fleet.late else "died", str(cause))
             self._in_a_row.append(cause)
             if not self.tolerates:
                 self._to_raise[name] = cause
         elif news == "given up":
-            self.note(name, news, f"worker {name.worker} is not replaced")
+            self._note(name, news, f"worker {name.worker} is not replaced")
         elif name.life:
-            self.note(name, "replaced", f"life {name.life} of worker {name.worker} is up")
+            self._note(name, "replaced", f"life {name.life} of worker {name.worker} is up")
             self.unreported.append(name.worker)

@@ -1,32 +1,45 @@
-"""The set of workers as users see it.
+"""The set of workers as users see it: batches out, weights and filters in, policies, and what is known of workers.
 
-Workers          how they are begun and end, what they are to know
-  └─ Calls          functions that are called in them
-       └─ Sampling     batches out, weights and filters in
-            └─ WorkerSet  policies, and what is known of workers
+WorkerSet ─▶ Workers ─▶ Calls ─▶ RolloutGroup: requests of the remote workers, and what all are to know
+                          └▶ local worker
+
+ask the free ─▶ out ─▶ answered ─▶ in order of (worker, request) ─▶ a batch that the caller owns
+    ▲             ├─▶ lost: its share is asked for again
+    │             ├─▶ raised: raised here, the other fragments stay for the next call
+    └─ more? ◀────┴─▶ late: stays out, for the next call
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from operator import methodcaller
+from typing import Any, TypeAlias
 
-from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.group.stats import viewed
+from swath.errors import FleetFailed, WorkerLate, WorkerLost, warn_of_no_effect
+from swath.group.group import Request
 from swath.nearest import with_options
+from swath.options import count
+from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch, concat_samples
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.filters import copies_of
+from swath.rollout_workers.nests import holds_objects, leaves
 from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
-from swath.rollout_workers.worker_set.actor import FILTER, MAPPING, POLICY, TO_TRAIN, WEIGHTS, by_policy, take_policies
-from swath.rollout_workers.worker_set.group import Event
-from swath.rollout_workers.worker_set.sampling import Sampling
-from swath.rollout_workers.worker_set.workers import TIMEOUT_S
-from swath.workers.tickets import Name
+from swath.rollout_workers.worker_set import actor
+from swath.rollout_workers.worker_set.calls import TIMEOUT_S, seconds_to_wait
+from swath.rollout_workers.worker_set.group import FILTERS
+from swath.rollout_workers.worker_set.workers import Workers
 
-COUNTED = ("frames", "batches", "fps", "seconds", "seconds_waiting")
+Batch: TypeAlias = SampleBatch | MultiAgentBatch
+
+FILTERS_S = 10.0
+"""How long each round of a synchronisation of filters is waited for if nobody says."""
 
 
-class WorkerSet(Sampling):
+class WorkerSet(Workers):
     """Many rollout workers as one; those that die are replaced, and know then what the others know.
 
     ```python
@@ -52,9 +65,6 @@ class WorkerSet(Sampling):
         local_env_runner: another name of `local_worker`.
         _setup: False builds no worker.
 
-    Attributes:
-        kept_episodes: metrics that were collected when another worker raised; part of those that are collected next.
-
     Raises:
         ValueError: there is nothing to make envs with, no such backend, or it cannot give what the config asks for.
         RuntimeError: the backend needs a package that is not installed.
@@ -62,69 +72,167 @@ class WorkerSet(Sampling):
         Exception: what building a worker raised. Nothing is left of the others then.
     """
 
-    def num_remote_workers(self) -> int:
-        """How many remote workers live or are coming back."""
-        return len(self.worker_ids())
-
-    def num_healthy_remote_workers(self) -> int:
-        """How many remote workers can be called, as far as is known."""
-        return len(self.healthy_worker_ids())
-
-    def num_healthy_workers(self) -> int:
-        """The same with the local worker."""
-        return self.num_healthy_remote_workers() + (self._local_env_runner is not None)
-
-    def num_remote_worker_restarts(self) -> int:
-        """How often a remote worker was replaced."""
-        return self._group.fleet.restarts
-
-    def get_spaces(self) -> dict[str, Any]:
-        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
-        spaces: dict[str, Any] = self._ask_first("get_spaces")
-        return spaces
-
-    def events(self) -> list[Event]:
-        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
-        if not self._stopped:
-            self._open(losses=False)
-        events = self._group.events
-        return [events.popleft() for _ in range(len(events))]
-
-    def stats(self, workers: str = "aggregate") -> dict[str, Any]:
-        """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
-
-        Any thread may call it, also after `stop`. What has become of workers is known as of the last call of another
-        method. Frames are env steps that `sample` has handed out.
+    def sample(
+        self,
+        *,
+        min_env_steps: int | None = None,
+        min_agent_steps: int | None = None,
+        concat: bool = True,
+        timeout_seconds: float | None = None,
+    ) -> Batch | list[Batch]:
+        """Collect from all remote workers, or from the local one if there are none.
 
         Args:
-            workers: `"aggregate"`, `"per_worker"` or `"both"`.
+            min_env_steps: collect until there are so many; None: one fragment of each worker.
+            min_agent_steps: likewise, steps of agents.
+            concat: one batch; False: a list of those of the workers, in order of worker and request.
+            timeout_seconds: None: `config.sample_timeout_s`. Fragments that are late then are part of the next batch.
 
         Raises:
-            ValueError: another view.
+            ValueError: both numbers of steps are given, or there is no worker.
+            WorkerLate: no fragment was there in time.
+            WorkerLost: a worker died, and that is not tolerated; where it is, others collect its share.
+            FleetFailed: no workers are left.
+            Exception: what an env or a policy raised, one of each call, others are among the events; what was
+                collected before is part of the next batch.
         """
-        group = self._group
-        standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
-        newest = group.channel.version if standings else getattr(self._local_env_runner, "policy_version", 0)
-        facts = {name: getattr(self._counters, name) for name in COUNTED} | {"policy_version": newest}
-        of_workers: dict[str, Any] = {}
-        for worker, standing in standings.items():
-            version = group.version_of(Name(worker, standing.life))
-            own = {"frames": group.frames[worker], "life": standing.life, "policy_version": version}
-            state = {"state": "closed" if self._stopped else standing.words, "staleness": max(0, newest - version)}
-            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in {**own, **state}.items()}
-        if standings:
-            oldest = min(group.known_versions().values(), default=0)
-            facts |= {
-                "policy_version_min": oldest,
-                "staleness": max(0, newest - oldest),
-                "workers": len(standings),
-                "workers_alive": 0 if self._stopped else len(group.fleet.up),
-                "restarts": group.fleet.restarts,
-                "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
-                "late": len(group.fleet.late),
-                "fragments_lost": group.fragments_lost,
-            }
-        return viewed(workers, facts, of_workers)
+        kind, number = ("env_steps", min_env_steps) if min_agent_steps is None else ("agent_steps", min_agent_steps)
+        if None not in (min_env_steps, min_agent_steps):
+            raise ValueError("steps of envs and steps of agents are two ways to end; give one of them")
+        least, steps_of = 0 if number is None else count(f"min_{kind}", number), methodcaller(kind)
+        timeout = seconds_to_wait(timeout_seconds, self.config.sample_timeout_s)
+        group, batches = self._open(), self.kept_batches
+        if not group.ids() and self._local_env_runner is None:
+            raise ValueError("this set has no worker; give num_workers or local_worker=True, or call add_workers(n)")
+        if group.ids():
+            began = time.monotonic()
+            fragments = group.fragments(max(0, least - sum(map(steps_of, batches))), steps_of, timeout)
+            self._counters.seconds_waiting += time.monotonic() - began
+            batches += self._owned(fragments, concat)
+        while not batches or (not group.ids() and sum(map(steps_of, batches)) < least):
+            batches.append(self._local_env_runner.sample())
+        self.kept_batches = []
+        self._counters.deliver(sum(batch.env_steps() for batch in batches))
+        if not concat:
+            return batches
+        return batches[0] if len(batches) == 1 else concat_samples(batches)
+
+    def sync_weights(
+        self,
+        policies: str | Collection[str] | None = None,
+        from_worker: Any = None,
+        to_worker_indices: Sequence[int] | None = None,
+        global_vars: Mapping[str, Any] | None = None,
+        timeout_seconds: float | None = 0.0,
+        inference_only: bool = False,
+        *,
+        from_worker_or_learner_group: Any = None,
+    ) -> int:
+        """Make weights the newest, which remote workers apply before their next fragment.
+
+        Args:
+            policies: whose, an id or several; None: of all. Others keep theirs.
+            from_worker: whence, anything with `get_weights`; None: the local worker. It gets them, too, if it is not
+                the source.
+            to_worker_indices: which remote workers get them; None: all.
+            global_vars: go with them, and to the local worker.
+            timeout_seconds: until they are applied by all; 0: nobody waits for that; None: 300.
+            inference_only: without effect: post-processing needs all weights.
+            from_worker_or_learner_group: another name of `from_worker`.
+
+        Returns:
+            The version that they are.
+
+        Raises:
+            TypeError: there is no source.
+            WorkerLate: some workers have not applied them in time; they do before their next fragment.
+            Exception: what a worker raised when it applied them.
+        """
+        timeout = seconds_to_wait(timeout_seconds)
+        if inference_only:
+            warn_of_no_effect("inference_only", "post-processing needs all weights")
+        group, local = self._open(), self._local_env_runner
+        source = next((each for each in (from_worker, from_worker_or_learner_group, local) if each is not None), None)
+        if source is None:
+            raise TypeError("there is no local worker to take weights from; give from_worker, with get_weights()")
+        wanted = [policies] if isinstance(policies, str) else policies
+        weights = source.get_weights() if wanted is None else source.get_weights(wanted)
+        addressed = None if to_worker_indices is None else self._addressed(to_worker_indices)
+        told = (
+            {}
+            if global_vars is None
+            else {actor.GLOBAL_VARS: {**self._shared.get(actor.GLOBAL_VARS, {}), **global_vars}}
+        )
+        version = self._publish(weights, told, addressed)
+        if local is not None and source is not local:
+            local.set_weights(weights, global_vars, version)
+        elif local is not None and global_vars is not None:
+            local.set_global_vars(global_vars)
+        if timeout:
+            group.update([each for each in group.fleet.up if addressed is None or each in addressed], timeout)
+        return version
+
+    def applied_versions(self) -> dict[int, int]:
+        """The version of the weights that each remote worker is known to have, by id."""
+        group = self._open()
+        return {worker: group.versions[worker] for worker in group.ids()}
+
+    def sync_filters(self, timeout_seconds: float | None = None) -> None:
+        """Have all filters equal one that has seen what all workers saw.
+
+        Whether workers' observations count, and whether workers get the result, is up to `use_worker_filter_stats` and
+        `update_worker_filter_stats` of the config. Where they do not count, each worker keeps its own on top of what it
+        gets; RLlib's `FilterManager.synchronize(use_remote_data_for_update=False)` throws them away.
+
+        Args:
+            timeout_seconds: of each of the two rounds; None: 10.
+
+        Raises:
+            WorkerLate: workers have not answered in time; what the others saw is taken in.
+            Exception: what a worker raised, likewise.
+        """
+        timeout, failures = seconds_to_wait(timeout_seconds, FILTERS_S), list[BaseException]()
+        own = self._seen if self._local_env_runner is None else self._local_env_runner.filters
+        if self.config.use_worker_filter_stats:
+            theirs, failures = self.collect_filters(timeout)
+            for policy_id, seen in [item for filters in theirs for item in filters.items()]:
+                if policy_id in own:
+                    own[policy_id].apply_changes(seen)
+                elif self._local_env_runner is None:
+                    own[policy_id] = seen
+        self.send_filters(copies_of(own), timeout)
+        for failure in failures:
+            raise failure
+
+    def collect_filters(
+        self, timeout_seconds: float | None = None
+    ) -> tuple[list[Mapping[str, Any]], list[BaseException]]:
+        """Filters of remote workers, with what each has seen since it was last asked in its buffer, which is emptied.
+
+        Args:
+            timeout_seconds: for all answers together; None: 10.
+
+        Returns:
+            Filters by policy id, and why there are none of some workers, unless their loss is tolerated.
+        """
+        timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._open(losses=False)
+        earlier, call = group.tagged([FILTERS]), ("run", "get_filters", {"flush_after": True})
+        replies = group.replies(dict.fromkeys(group.fleet.up, call), timeout, FILTERS)
+        replies += [group.reply(request) for request in earlier if request.ticket.done]
+        late = f"said within {timeout:g} s what their filters have seen; it is taken in the next time"
+        return [one.result for one in replies if one.error is None], group.failures(replies, late, timeout)
+
+    def send_filters(self, filters: Mapping[str, Any], timeout_seconds: float | None = None) -> None:
+        """Have remote workers take these over, if the config says so, and those that come later.
+
+        Raises:
+            WorkerLate: some have not in time; they do before their next fragment.
+            Exception: what a worker raised.
+        """
+        timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._open()
+        self._share({f"{actor.FILTER}{policy_id}": one for policy_id, one in filters.items()})
+        if timeout and self.config.update_worker_filter_stats:
+            group.update(group.fleet.up, timeout)
 
     @with_options(NewPolicy)
     def add_policy(self, new: NewPolicy) -> None:  # noqa: D417  its fields are the arguments
@@ -147,20 +255,19 @@ class WorkerSet(Sampling):
             ValueError: not exactly one of class and policy; a `module_spec`.
             Exception: what building it raised, in the first worker by id; then no worker has it.
         """
-        key = f"{POLICY}{new.policy_id}"
+        key, local = f"{actor.POLICY}{new.policy_id}", self._local_env_runner
         if new.policy_id in (known := self._policy_ids()):
             raise KeyError(f"policy_id={new.policy_id!r} is taken; there are {sorted(known)}")
         alone = replace(new, policy_mapping_fn=None, policies_to_train=None)
-        if self._local_env_runner is not None:
-            self._local_env_runner.add_policy(**vars(alone))
+        if local is not None:
+            local.add_policy(**vars(alone))
         try:
-            self._share({key: vars(alone.for_others())})
-            self._update_free()
+            self._change({key: vars(alone.for_others())}, here=False)
             self._arrange(new.policy_mapping_fn, new.policies_to_train)
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
         except Exception:
-            self._arrange(None, None, **{key: {}})
+            self._change({key: {}})
             raise
 
     def remove_policy(
@@ -182,7 +289,7 @@ class WorkerSet(Sampling):
         """
         if policy_id not in (known := self._policy_ids()):
             raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(known)}")
-        self._arrange(policy_mapping_fn, policies_to_train, **{f"{POLICY}{policy_id}": {}})
+        self._arrange(policy_mapping_fn, policies_to_train, **{f"{actor.POLICY}{policy_id}": {}})
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
         """Set in all workers, also later ones, which policy acts for whom in new episodes; None changes nothing.
@@ -214,37 +321,66 @@ class WorkerSet(Sampling):
         self._open()
         if self._local_env_runner is not None:
             return set(self._local_env_runner.policy_map)
-        return {pid for pid, how in {**self.config.policies, **by_policy(self._shared, POLICY)}.items() if how}
+        return {
+            pid for pid, how in {**self.config.policies, **actor.by_policy(self._shared, actor.POLICY)}.items() if how
+        }
 
     def _arrange(self, mapping: Any, to_train: Any, **removed: Any) -> None:
-        """Set who acts for whom and who learns, where it is not None, and remove policies: `POLICY{id}={}`."""
+        """Set who acts for whom and who learns, where it is not None, and remove policies: `{POLICY…: {}}`."""
         check_arrangement(mapping, to_train)
-        told = {key: value for key, value in ((MAPPING, mapping), (TO_TRAIN, to_train)) if value is not None}
-        changes = {**removed, **told}
-        if not changes:
-            return
-        self._open()
-        self._share(changes)
-        for policy_id in by_policy(removed, POLICY):
-            self._seen.pop(policy_id, None)
-            self._shared.pop(f"{FILTER}{policy_id}", None)
-            self._group.channel.withdraw([f"{WEIGHTS}{policy_id}", f"{FILTER}{policy_id}"])
-        if self._local_env_runner is not None:
-            take_policies(self._local_env_runner, changes)
-        self._update_free()
+        told = {actor.MAPPING: mapping, actor.TO_TRAIN: to_train}
+        self._change({**removed, **{key: value for key, value in told.items() if value is not None}})
 
-    def _update_free(self) -> None:
-        """Have workers that are free take what is new; others do before they do anything else."""
-        group = self._group
+    def _change(self, changes: Mapping[str, Any], *, here: bool = True) -> None:
+        """Have workers that are free take changes of policies; others do before they do anything else.
+
+        Args:
+            changes: by the keys of the channel.
+            here: also in the local worker.
+        """
+        group, local = self._open(), self._local_env_runner
+        self._share(changes)
+        for policy_id in [each for each, how in actor.by_policy(changes, actor.POLICY).items() if not how]:
+            self._seen.pop(policy_id, None)
+            self._shared.pop(f"{actor.FILTER}{policy_id}", None)
+            group.channel.withdraw([f"{actor.WEIGHTS}{policy_id}", f"{actor.FILTER}{policy_id}"])
+        if here and local is not None:
+            actor.take_policies(local, dict(changes))
         group.update([worker for worker in group.fleet.up if group.is_free(worker)], TIMEOUT_S)
 
-    env_runner_ids = Sampling.worker_ids
-    healthy_env_runner_ids = Sampling.healthy_worker_ids
-    num_remote_env_runners = num_remote_workers
-    num_healthy_remote_env_runners = num_healthy_remote_workers
-    num_healthy_env_runners = num_healthy_workers
-    num_remote_env_runner_restarts = num_remote_worker_restarts
-    probe_unhealthy_env_runners = Sampling.probe_unhealthy_workers
+    def _owned(self, fragments: Sequence[Request], concat: bool) -> list[Batch]:
+        """The batches, joined if asked for; the caller's own. The fragments are closed."""
+        views: list[Batch] = [one.asked.batch for one in fragments]
+        try:
+            for part in [part for batch in views for part in batch.as_multi_agent().policy_batches.values()]:
+                for name, column in part.items():
+                    if any(holds_objects(leaf) for _, leaf in leaves(column)):  # which may hold arrays that are views
+                        part[name] = copy.deepcopy(column)
+            return [concat_samples(views)] if concat and len(views) > 1 else [batch.copy() for batch in views]
+        finally:
+            for request in fragments:
+                self._group.close(request)
 
 
 EnvRunnerGroup = WorkerSet
+
+
+def synchronous_parallel_sample(
+    *,
+    worker_set: WorkerSet,
+    max_env_steps: int | None = None,
+    max_agent_steps: int | None = None,
+    concat: bool = True,
+) -> Batch | list[Batch]:
+    """Collect with all workers of a set, as its `sample` does.
+
+    Args:
+        worker_set: the workers.
+        max_env_steps: until there are so many env steps; None: one fragment of each worker.
+        max_agent_steps: likewise, of agents.
+        concat: one batch; False: a list.
+
+    Raises:
+        ValueError: both limits were given.
+    """
+    return worker_set.sample(min_env_steps=max_env_steps, min_agent_steps=max_agent_steps, concat=concat)

@@ -1,4 +1,8 @@
-"""All workers of a set: how they are begun, what they are to know, how they end."""
+"""How the workers of a set are begun, what they are to know, how they end.
+
+changes ─▶ channel ─▶ with the next request to each ─▶ `RolloutActor`, also of those that come back or are added
+        └▶ local worker
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Self
 
-from swath.errors import Closed, PlacementFailed, WorkerLate, warn
-from swath.group.stats import Counters
+from swath.errors import PlacementFailed, WorkerLate, warn
+from swath.group.stats import Counters, viewed
 from swath.nearest import checked
 from swath.options import Restarts, Survival, count, one_of, seconds
+from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch
+from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.envs import creator_of
-from swath.rollout_workers.metrics import RolloutMetrics
+from swath.rollout_workers.filters import Filter
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set import actor
-from swath.rollout_workers.worker_set.actor import FILTER, GLOBAL_VARS, WEIGHTS, build_worker
-from swath.rollout_workers.worker_set.group import RolloutGroup
+from swath.rollout_workers.worker_set.calls import Calls
+from swath.rollout_workers.worker_set.group import Event, RolloutGroup
 from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
 from swath.workers.create import backend
@@ -26,9 +32,7 @@ from swath.workers.fleet import Fleet
 from swath.workers.local import InlineBackend
 from swath.workers.tickets import Name
 
-TIMEOUT_S = 300.0
-"""How long a call is waited for if nobody says."""
-
+COUNTED = ("frames", "batches", "fps", "seconds", "seconds_waiting")
 LONGEST_DELAY_S = 30.0
 SURVIVAL = {"fragment_timeout_s": "env_runner_hang_timeout_s", "placement_timeout_s": "env_runner_restore_timeout_s"}
 """Settings, by what the fleet calls them."""
@@ -37,21 +41,10 @@ PRELOAD = ("worker_set.actor", "worker.worker", "policies.ppo")
 """What most workers need, of this package."""
 
 
-def seconds_to_wait(timeout_seconds: float | None, otherwise: float = TIMEOUT_S) -> float:
-    """How long a caller waits; None: as `otherwise`.
-
-    Raises:
-        ValueError: it is no number of seconds.
-    """
-    return otherwise if timeout_seconds is None else seconds("timeout_seconds", timeout_seconds)
-
-
-class Workers:
-    """The workers of a set; see `WorkerSet` for the arguments.
+class Workers(Calls):
+    """The workers of a set, from begin to end; see `WorkerSet` for the arguments.
 
     Attributes:
-        config: the settings by which workers are built, also those to come: to be read, not changed.
-        kept_episodes: metrics that were collected when another worker raised; part of those that are collected next.
         kept_batches: that were collected when a later call of the same `sample` raised; part of the next.
     """
 
@@ -86,11 +79,10 @@ class Workers:
         self._make = partial(self.worker_class or RolloutWorker, **made_of, default_policy_class=default_policy_class)
         self._callbacks, self._logdir, self._place = callbacks_of(own), logdir, backend
         self._wants_local = (local_worker if local_env_runner is None else local_env_runner) or not own.num_env_runners
-        self._local_env_runner: Any = None
         self._shared = dict[str, Any]()  # what later workers are brought up to, besides weights
-        self._seen = dict[str, Any]()  # filters of what all workers have seen, where there is no local worker
-        self._returned, self.kept_episodes, self.kept_batches = list[int](), list[RolloutMetrics](), list[Any]()
-        self._version, self._stopped, self._counters = 0, False, Counters()
+        self._seen = dict[str, Filter]()  # filters of what all workers have seen, where there is no local worker
+        self.kept_batches = list[SampleBatch | MultiAgentBatch]()
+        self._version, self._counters, self._returned = 0, Counters(), []
         self._group = self._group_in(InlineBackend(), 0, Survival())
         if _setup:
             try:
@@ -111,19 +103,69 @@ class Workers:
         remote = f"; {group.fleet!r}, version {group.channel.version}" if group.ids() else ""
         return f"<{type(self).__name__}: {'stopped' if self._stopped else local + remote}>"
 
-    def local_worker(self) -> Any:
-        """Worker 0, or None."""
-        return self._local_env_runner
+    def num_remote_workers(self) -> int:
+        """How many remote workers live or are coming back."""
+        return len(self.worker_ids())
 
-    local_env_runner = property(local_worker)
+    def num_healthy_remote_workers(self) -> int:
+        """How many remote workers can be called, as far as is known."""
+        return len(self.healthy_worker_ids())
 
-    def worker_ids(self) -> list[int]:
-        """Ids of the remote workers that live or are coming back."""
-        return self._group.ids()
+    def num_healthy_workers(self) -> int:
+        """The same with the local worker."""
+        return self.num_healthy_remote_workers() + (self._local_env_runner is not None)
 
-    def healthy_worker_ids(self) -> list[int]:
-        """Ids of the remote workers that can be called, as far as is known."""
-        return sorted(self._open(losses=False).fleet.up)
+    def num_remote_worker_restarts(self) -> int:
+        """How often a remote worker was replaced."""
+        return self._group.fleet.restarts
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Spaces of observations and actions by policy id, and of the env under `"__env__"`."""
+        spaces: dict[str, Any] = self._ask_first("get_spaces")
+        return spaces
+
+    def events(self) -> list[Event]:
+        """What has happened to workers since the last call: (time, worker, life, kind, text) each."""
+        if not self._stopped:
+            self._open(losses=False)
+        events = self._group.events
+        return [events.popleft() for _ in range(len(events))]
+
+    def stats(self, workers: str = "aggregate") -> dict[str, Any]:
+        """Numbers and short strings on this set, under the names of collectors; asks nobody, never waits.
+
+        Any thread may call it, also after `stop`. What has become of workers is known as of the last call of another
+        method. Frames are env steps that `sample` has handed out.
+
+        Args:
+            workers: `"aggregate"`, `"per_worker"` or `"both"`.
+
+        Raises:
+            ValueError: another view.
+        """
+        group = self._group
+        standings = {w: each for w, each in group.fleet.standings().items() if w not in group.removed}
+        newest = group.channel.version if standings else getattr(self._local_env_runner, "policy_version", 0)
+        facts = {name: getattr(self._counters, name) for name in COUNTED} | {"policy_version": newest}
+        of_workers: dict[str, Any] = {}
+        for worker, standing in standings.items():
+            version = group.versions[worker]
+            own = {"frames": group.frames[worker], "life": standing.life, "policy_version": version}
+            state = {"state": "closed" if self._stopped else standing.words, "staleness": max(0, newest - version)}
+            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in {**own, **state}.items()}
+        if standings:
+            oldest = min((group.versions[worker] for worker in group.ids()), default=0)
+            facts |= {
+                "policy_version_min": oldest,
+                "staleness": max(0, newest - oldest),
+                "workers": len(standings),
+                "workers_alive": 0 if self._stopped else len(group.fleet.up),
+                "restarts": group.fleet.restarts,
+                "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
+                "late": len(group.fleet.late),
+                "fragments_lost": group.fragments_lost,
+            }
+        return viewed(workers, facts, of_workers)
 
     def add_workers(self, n: int | None = None, validate: bool = False, *, num_workers: int | None = None) -> None:
         """Add remote workers, and wait until they can be called.
@@ -141,8 +183,7 @@ class Workers:
         before = {*self._open().ids()}
         self._grow(number)
         if validate:
-            call: Sequence[Any] = ("run", "assert_healthy", {})
-            self._group.answers(self._group.send(dict.fromkeys({*self.worker_ids()} - before, call)), TIMEOUT_S)
+            self.foreach_worker("assert_healthy", worker_ids=[*{*self.worker_ids()} - before], local_worker=False)
 
     def remove_workers(self, ids: Sequence[int]) -> None:
         """End remote workers for good; what they have not delivered is lost.
@@ -150,33 +191,18 @@ class Workers:
         Raises:
             ValueError: there is no such worker.
         """
-        group = self._open()
-        for worker in self._addressed(ids):
-            group.removed.add(worker)
+        group, leaving = self._open(), self._addressed(ids)
+        group.drop(leaving)
+        group.removed |= {*leaving}
+        for worker in leaving:
             group.fleet.retire(worker)
             group.channel.left(worker)
-            for request in [one for one in group.out if one.worker == worker and one.reply is None]:
-                group.close(request)
         self._share_number()
 
     def reset(self, new_remote_workers: Sequence[Any]) -> None:
         """Raise: a set builds its own workers."""
         why = f"{len(new_remote_workers)} workers made elsewhere cannot be taken over: a set builds its own"
         raise NotImplementedError(f"{why}; give WorkerSet an env_creator and num_workers, or call add_workers(n)")
-
-    def probe_unhealthy_workers(self, timeout_seconds: float | None = None) -> list[int]:
-        """The ids of workers that came back since the last call.
-
-        Nothing need be probed for them to come back; those on their way are waited for.
-
-        Args:
-            timeout_seconds: for how long; None: `config.env_runner_health_probe_timeout_s`.
-        """
-        timeout = seconds_to_wait(timeout_seconds, self.config.env_runner_health_probe_timeout_s)
-        self._wait_for(self._open().ids(), timeout)
-        self._open()
-        returned, self._returned = self._returned, []
-        return sorted(set(returned))
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Ask the workers to close their envs, then end them, however that goes; twice is fine.
@@ -198,77 +224,31 @@ class Workers:
             if self._local_env_runner is not None:
                 self._local_env_runner.stop()
 
-    def _open(self, *, losses: bool = True) -> RolloutGroup:
-        """The remote workers, as they are now.
-
-        Args:
-            losses: raise those that are not tolerated.
-
-        Raises:
-            Closed: the set was stopped.
-            FleetFailed: too few are left, or too many died in a row.
-            WorkerLost: one died, and that is not tolerated.
-        """
-        if self._stopped:
-            raise Closed("the set was stopped; build another WorkerSet")
-        group = self._group
-        group.fleet.look()
-        if group.unreported:
-            returned, group.unreported = sorted(group.unreported), []
-            self._returned += returned
-            evaluation = self.config.in_evaluation
-            for report in (self._callbacks.on_workers_recreated, self._callbacks.on_env_runners_recreated):
-                report(worker_set=self, worker_ids=returned, is_evaluation=evaluation)
-        if losses:
-            group.require_unharmed()
-        return group
-
-    def _addressed(self, worker_ids: Sequence[int] | None) -> list[int]:
-        """Those of these ids that live or are coming back; None: all.
-
-        Raises:
-            ValueError: there is no such worker.
-        """
-        known, there = self._group.ids(), {*self._group.fleet.standings()} - self._group.removed
-        if unknown := [each for each in worker_ids or () if each not in there]:
-            raise ValueError(f"worker_ids={worker_ids} has {unknown}, and the remote workers are {sorted(there)}")
-        return known if worker_ids is None else [each for each in dict.fromkeys(worker_ids) if each in known]
-
-    def _require_workers(self) -> None:
-        """Raise `ValueError` if there is no worker at all."""
-        if not self._group.ids() and self._local_env_runner is None:
-            raise ValueError("this set has no worker; give num_workers or local_worker=True, or call add_workers(n)")
-
-    def _ask_first(self, method: str, **keywords: Any) -> Any:
-        """What a method gives in the local worker, or in the first remote one that can be called.
-
-        Raises:
-            WorkerLate: it does not answer in time.
-            FleetFailed: there is none.
-            Exception: what it raised.
-        """
-        if self._local_env_runner is not None:
-            return getattr(self._local_env_runner, method)(**keywords)
-        return self._group.call_first("run", method, keywords).value
-
-    def _wait_for(self, workers: Sequence[int], timeout: float) -> None:
-        """Wait until none of these is coming back any more, or the time is over."""
-        group = self._group
-        group.wait_until(lambda: all(each in group.fleet.up or group.is_gone(each) for each in workers), timeout)
+    env_runner_ids = Calls.worker_ids
+    healthy_env_runner_ids = Calls.healthy_worker_ids
+    num_remote_env_runners = num_remote_workers
+    num_healthy_remote_env_runners = num_healthy_remote_workers
+    num_healthy_env_runners = num_healthy_workers
+    num_remote_env_runner_restarts = num_remote_worker_restarts
+    probe_unhealthy_env_runners = Calls.probe_unhealthy_workers
 
     def _publish(
-        self,
-        weights: Mapping[str, Any],
-        workers: Sequence[int] | None = None,
-        global_vars: Mapping[str, Any] | None = None,
+        self, weights: Mapping[str, Any], others: Mapping[str, Any], workers: Sequence[int] | None = None
     ) -> int:
-        """Make weights the newest of all remote workers, or of some; the version, above all others."""
+        """Make weights the newest of all remote workers, or of some; the version, above all others.
+
+        Args:
+            weights: by policy id.
+            others: what goes with them, and is kept for those that come later.
+            workers: who gets them; None: all.
+        """
         self._version = max(self._version, getattr(self._local_env_runner, "policy_version", 0)) + 1
-        shared = {policy_id: actor.SharedWeights(self._version, values) for policy_id, values in weights.items()}
-        models: dict[str, Any] = {f"{WEIGHTS}{policy_id}": one for policy_id, one in shared.items()}
-        if global_vars is not None:
-            models[GLOBAL_VARS] = self._shared[GLOBAL_VARS] = {**self._shared.get(GLOBAL_VARS, {}), **global_vars}
-        return self._group.channel.publish(models, workers, self._version)
+        shared = {
+            f"{actor.WEIGHTS}{pid}": actor.SharedWeights(self._version, values) for pid, values in weights.items()
+        }
+        self._group.channel.publish({**shared, **others}, workers, self._version)
+        self._shared |= others
+        return self._version
 
     def _share(self, values: Mapping[str, Any]) -> None:
         """Have all workers take these with the next request to each, also those to come; no weights.
@@ -291,10 +271,13 @@ class Workers:
         number, config = self.config.num_env_runners, self.config
         has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
         if self._wants_local and has_env:
-            self._local_env_runner = build_worker(self._make, self._logdir, 0, 0, number)
+            self._build_local(number)
         if number:
             self._grow(number, waits=config.validate_env_runners_after_construction)
         self._counters.start_clock()
+
+    def _build_local(self, number: int, spaces: Any = None) -> None:
+        self._local_env_runner = actor.build_worker(self._make, self._logdir, 0, 0, number, spaces)
 
     def _grow(self, n: int, *, waits: bool = True) -> None:
         """Bring up more remote workers, and wait for them unless told otherwise.
@@ -316,14 +299,12 @@ class Workers:
             self.config.num_env_runners = len(self.worker_ids())
         if are_first:
             if self._wants_local and self._local_env_runner is None:
-                self._local_env_runner = build_worker(self._make, self._logdir, 0, 0, n, self._ask_first("get_spaces"))
-            if self._local_env_runner is not None:
-                self._shared |= {
-                    f"{FILTER}{policy_id}": one for policy_id, one in self._local_env_runner.get_filters().items()
-                }
-            weights = self._ask_first("get_weights")
-            self._share(self._shared)
-            self._publish(weights)
+                self._local_env_runner = actor.build_worker(
+                    self._make, self._logdir, 0, 0, n, self._ask_first("get_spaces")
+                )
+            filters = {} if self._local_env_runner is None else self._local_env_runner.get_filters()
+            known = {**self._shared, **{f"{actor.FILTER}{policy_id}": one for policy_id, one in filters.items()}}
+            self._publish(self._ask_first("get_weights"), known)
             if waits:
                 self._group.update(self._group.fleet.up, self.config.env_runner_restore_timeout_s)
         self._share_number()
