@@ -66,8 +66,8 @@ def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_o
     ("returned", "error", "text"),
     [
         (RuntimeError("broke"), RuntimeError, "broke"),
-        (({}, {}, {}, GOES_ON, {}), BadAnswer, "terminateds of nobody without '__all__'"),
-        (({"a": 0}, {}, GOES_ON, GOES_ON, {"b": {}}), BadAnswer, "infos of 'b', but observations of 'a'"),
+        (({}, {}, {}, GOES_ON, {}), BadAnswer, "terminateds of [] without '__all__'"),
+        (({"a": 0}, {}, GOES_ON, GOES_ON, {"b": {}}), BadAnswer, "infos of ['b'], but observations of ['a']"),
         (({"a": 0}, 1.0, GOES_ON, GOES_ON, {}), BadAnswer, "rewards=1.0; it must be a dict by agent"),
         (({"a": 0}, {}, GOES_ON, GOES_ON, {"a": None}), BadAnswer, "infos['a']=None; an info is a dict"),
         (

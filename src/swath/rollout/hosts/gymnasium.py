@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import gymnasium as gym
@@ -214,7 +214,11 @@ class EnvListHost(ListHost):
         observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
         shape, limits = () if bare else (len(envs),), [core_of(env)[1] for env in envs]
         spec = ArraySpec(len(envs), shape, observation, action, seen, acted, limits=limits)
-        require_equal_spaces(envs)
+        for i, env in enumerate(envs):
+            for name, first in (("observation_space", seen), ("action_space", acted)):
+                if (space := getattr(env, name)) != first:
+                    differ = f"env {i} has {name} {space}, env 0 has {first}"
+                    raise ValueError(f"envs of one worker must agree in their spaces: {differ}")
         super().__init__(envs, make, spec, packer(observation), splitter(acted, writable=not exact))
 
     def _step_of(self, env: gym.Env[Any, Any]) -> Callable[[Any], Any]:
@@ -232,15 +236,6 @@ def core_of(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
             limits.append(env.spec.max_episode_steps)
         env = env.env
     return env, min(limits, default=None)
-
-
-def require_equal_spaces(envs: Sequence[gym.Env[Any, Any]]) -> None:
-    """Raise `ValueError` naming the first difference between these envs' spaces."""
-    for i, env in enumerate(envs):
-        for name in ("observation_space", "action_space"):
-            if (space := getattr(env, name)) != (first := getattr(envs[0], name)):
-                differ = f"env {i} has {name} {space}, env 0 has {first}"
-                raise ValueError(f"envs of one worker must agree in their spaces: {differ}")
 
 
 class MultiAgentHost(ListHost):
@@ -301,7 +296,7 @@ def _check(what: str, observations: ByAgent, said: Mapping[str, ByAgent]) -> Non
     for name in {TERMINATEDS, TRUNCATEDS} & said.keys():
         flags = said[name]
         if ALL not in flags:
-            raise ValueError(f"step returned {name} of {_list(flags)} without {ALL!r}; both dicts of flags need it")
+            raise ValueError(f"step returned {name} of {[*flags]} without {ALL!r}; both dicts of flags need it")
         for agent, value in flags.items():
             if value and value is not True:
                 flags_of(f"{name}[{agent!r}]", value)
@@ -310,7 +305,7 @@ def _check(what: str, observations: ByAgent, said: Mapping[str, ByAgent]) -> Non
             raise TypeError(f"{what} returned infos[{agent!r}]={info!r}; an info is a dict")
     strangers = said[INFOS].keys() - observations.keys() - {COMMON}
     if strangers:
-        raise ValueError(f"{what} returned infos of {_list(strangers)}, but observations of {_list(observations)} only")
+        raise ValueError(f"{what} returned infos of {[*strangers]}, but observations of {[*observations]} only")
 
 
 def _paid(rewards: ByAgent) -> tuple[ByAgent, float]:
@@ -324,7 +319,3 @@ def _paid(rewards: ByAgent) -> tuple[ByAgent, float]:
     except (TypeError, ValueError):
         numbers = {agent: float(rewards_of(reward, 1, f" of agent {agent!r}")[0]) for agent, reward in rewards.items()}
         return numbers, sum(numbers.values())
-
-
-def _list(ids: Collection[Hashable]) -> str:
-    return ", ".join(sorted(map(repr, ids))) or "nobody"

@@ -22,7 +22,7 @@ from swath.rollout.hosts.base import Host, closed_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
-from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, is_torchrl_env
+from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 
 PLAIN = Fitting()
@@ -36,7 +36,7 @@ class Source:
 
     Attributes:
         env: an id, a callable or an instance.
-        kwargs: keywords for the id or callable.
+        kwargs: keywords for the id or callable, or for the makers of a batched env that has not built its envs yet.
         copies: how many envs to step together; `None` takes the source as it is.
         copies_name: the user's name for that number, for messages.
         lends: what the callable gives is not ours to close if it does not fit together.
@@ -55,7 +55,7 @@ class Source:
         kind = type(self.env).__name__
         if not (isinstance(self.env, str) or self.is_instance or callable(self.env)):
             raise TypeError(f"an env source is of type {kind}; it must be {FORMS}")
-        if self.is_instance and self.kwargs:
+        if self.is_instance and self.kwargs and not has_makers(self.env):
             raise ValueError(f"create_env_kwargs are for a callable or an id, not for an instance ({kind}); pass these")
 
     @property
@@ -107,6 +107,8 @@ def _envs(source: Source, fitting: Fitting) -> list[Any]:
         if copies is not None and size is not None:
             which = f"{type(first).__name__}, which is batched already ({size} envs)"
             raise ValueError(f"{source.copies_name}={copies} for {which}; leave it out")
+        if is_of_torchrl and as_given and source.kwargs:
+            first.update_kwargs(dict(source.kwargs))
         batched = is_of_torchrl and copies is not None and not fitting.apart
         if batched and not as_given:
             first.close()

@@ -29,6 +29,11 @@ def is_torchrl_env(value: object) -> bool:
     return isinstance(value, getattr(sys.modules.get("torchrl.envs"), "EnvBase", ()))
 
 
+def has_makers(env: Any) -> bool:
+    """Whether this is a batched env that has yet to build its envs, so that keywords still reach their makers."""
+    return is_torchrl_env(env) and _is_batch_of_envs(env) and bool(env.is_closed)
+
+
 def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
     """One env that steps those of these makers together. From different makers it builds one env more each, first."""
     return _envs().SerialEnv(len(makers), list(makers))
