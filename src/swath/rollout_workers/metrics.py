@@ -211,10 +211,12 @@ def _spread(name: str, values: Sequence[Any]) -> dict[str, float]:
 
 
 def collect_metrics(
-    worker_set: Any,
+    worker_set: Any = None,
     remote_worker_ids: Sequence[int] | None = None,
     timeout_seconds: float | None = 180,
     keep_custom_metrics: bool = False,
+    *,
+    workers: Any = None,
 ) -> dict[str, Any]:
     """What the episodes that ended since the last call come to together; see `summarize_episodes`.
 
@@ -223,22 +225,29 @@ def collect_metrics(
         remote_worker_ids: which remote workers; None for all, `[]` for none.
         timeout_seconds: for the answers.
         keep_custom_metrics: leave lists as they are; so does `keep_per_episode_custom_metrics` in the set's config.
+        workers: another name of `worker_set`.
     """
-    episodes = collect_episodes(worker_set, remote_worker_ids, timeout_seconds)
-    keep = keep_custom_metrics or worker_set.config.keep_per_episode_custom_metrics
+    asked = worker_set if workers is None else workers
+    episodes = collect_episodes(asked, remote_worker_ids, timeout_seconds)
+    keep = keep_custom_metrics or asked.config.keep_per_episode_custom_metrics
     return summarize_episodes(episodes, keep_custom_metrics=keep)
 
 
 def collect_episodes(
-    worker_set: Any, remote_worker_ids: Sequence[int] | None = None, timeout_seconds: float | None = 180
+    worker_set: Any = None,
+    remote_worker_ids: Sequence[int] | None = None,
+    timeout_seconds: float | None = 180,
+    *,
+    workers: Any = None,
 ) -> list[RolloutMetrics]:
     """The episodes of workers since they were last asked, which they forget.
 
     Raises:
         Exception: what a worker raised; the episodes of the others are in its `results`.
     """
-    asked = {"worker_ids": remote_worker_ids, "timeout_seconds": timeout_seconds}
-    return [episode for episodes in worker_set.foreach_worker("get_metrics", **asked) for episode in episodes]
+    asked = worker_set if workers is None else workers
+    each = asked.foreach_worker("get_metrics", worker_ids=remote_worker_ids, timeout_seconds=timeout_seconds)
+    return [episode for episodes in each for episode in episodes]
 
 
 def get_learner_stats(info: Mapping[str, Any]) -> Any:

@@ -26,9 +26,6 @@ MAPPING, TO_TRAIN, GLOBAL_VARS, NUM_WORKERS = "mapping", "to_train", "global_var
 """What the channel of a set holds: by policy id keywords of `add_policy` (none: it is removed), weights and a filter;
 who acts for whom; who learns; numbers that all know; how many workers there are."""
 
-WorkerMaker = Callable[..., Any]
-"""Makes a `RolloutWorker` of what is different for each of a set."""
-
 
 class SharedWeights(NamedTuple):
     """Weights of one policy."""
@@ -43,23 +40,20 @@ class RolloutActor:
     An answer is the version of the weights that the worker had, and what the request gave.
 
     Args:
-        make: see `build_worker`.
-        logdir: likewise.
+        make: builds the worker.
         name: which life of which worker.
-        num_workers: how many there are.
+        log_dir: where it may write; None: it writes nothing.
         hang_timeout_s: after which a request is late; None: never.
     """
 
-    def __init__(
-        self, make: WorkerMaker, logdir: str | None, name: Name, num_workers: int, hang_timeout_s: float | None
-    ) -> None:
-        self._worker = build_worker(make, logdir, *name, num_workers)
+    def __init__(self, make: Callable[[], Any], name: Name, log_dir: str | None, hang_timeout_s: float | None) -> None:
+        self._worker = make()
         self._who, self._version, self._is_new = described(name), 0, True
         self._untaken: dict[str, Any] = {}
         self._dump_after_s = (hang_timeout_s or 0.0) * EARLIER
         self._stacks: IO[Any] | None = sys.__stderr__
-        if hang_timeout_s and logdir is not None:
-            path = Path(logdir, f"worker_{name.worker}", f"stacks_of_life_{name.life}.txt")
+        if hang_timeout_s and log_dir is not None:
+            path = Path(log_dir, f"stacks_of_life_{name.life}.txt")
             path.parent.mkdir(parents=True, exist_ok=True)
             self._stacks = path.open("a")
 
@@ -117,36 +111,13 @@ class RolloutActor:
         new.clear()
 
 
-def build_worker(
-    make: WorkerMaker, logdir: str | None, index: int, life: int, num_workers: int, spaces: Any = None
-) -> Any:
-    """A worker of a set, in the process where it is to live.
-
-    Args:
-        make: its class, with what all workers of the set are made of.
-        logdir: of the set; None: nothing is written.
-        index: 0 for the local one.
-        life: which of its lives it is, from 0.
-        num_workers: how many others there are.
-        spaces: by policy id, for a worker without env.
-    """
-    log_dir = logdir and f"{logdir}/worker_{index}"
-    return make(worker_index=index, num_workers=num_workers, recreated_worker=life, log_dir=log_dir, spaces=spaces)
-
-
-def take_policies(worker: Any, new: dict[str, Any]) -> None:
-    """Add and remove policies of a worker, and set who acts for whom and who learns.
-
-    Args:
-        worker: the worker.
-        new: what is new; policies are taken out of it one by one, so that an exception leaves those that are to come.
-    """
+def take_policies(worker: Any, new: Mapping[str, Any]) -> None:
+    """Add and remove policies of a worker, and set who acts for whom and who learns."""
     for policy_id, how in by_policy(new, POLICY).items():
         if policy_id in worker.policy_map:
             worker.remove_policy(policy_id=policy_id)
         if how:
             worker.add_policy(**how)
-        del new[f"{POLICY}{policy_id}"]
     if MAPPING in new:
         worker.set_policy_mapping_fn(new[MAPPING])
     if TO_TRAIN in new:

@@ -16,7 +16,7 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker_set.actor import called
 from swath.rollout_workers.worker_set.group import LATE, Purpose, Reply, RolloutGroup
 from swath.workers.hosting import attempted
-from swath.workers.outcome import Error, Value
+from swath.workers.outcome import Error
 
 Function: TypeAlias = Callable[..., Any] | str
 Functions: TypeAlias = Function | Sequence[Function]
@@ -135,19 +135,17 @@ class Calls:
         remote = {w: call for w, call in calls.items() if w and (w in group.fleet.up or not healthy_only)}
         asked = dict[int, Request]()
         group.ask_free(remote, asked)
-        outcomes = {worker: attempted(called, local, *calls[worker][1:]) for worker in here}
-        for reply in group.replies(remote, timeout, asked=asked) if timeout else ():
-            if on_error == "return" or not group.is_tolerated(reply.error):
-                outcomes[reply.worker] = Value(reply.result) if reply.error is None else Error(reply.error)
+        replies = [_reply_of(local, calls[worker]) for worker in here]
+        replies += group.replies(remote, timeout, asked=asked) if timeout else []
+        kept = [one for one in replies if on_error == "return" or not group.is_tolerated(one.error)]
+        entries = [(one.worker, one.result if one.error is None else Error(one.error)) for one in kept]
         for forgotten in group.tagged([LATE])[:-MOST_LATE]:
             group.cancel(forgotten)
-        entries = [(worker, one.value if isinstance(one, Value) else one) for worker, one in outcomes.items()]
         if on_error == "raise":
             group.require_enough()
-            for outcome in outcomes.values():
-                if isinstance(outcome, Error):
-                    outcome.exception.results = entries  # type: ignore[attr-defined]  # for whoever catches it
-                    raise outcome.exception
+            for error in [one.error for one in kept if one.error is not None]:
+                error.results = entries  # type: ignore[attr-defined]  # for whoever catches it
+                raise error
         if timeout == 0:
             return []
         return entries if with_ids else [entry for _, entry in entries]
@@ -346,6 +344,12 @@ class Calls:
         """Wait until none of these is coming back any more, or the time is over."""
         group = self._group
         group.wait_until(lambda: all(each in group.fleet.up or group.is_gone(each) for each in workers), timeout)
+
+
+def _reply_of(local: Any, call: Call) -> Reply:
+    """What a call gives in the local worker."""
+    outcome = attempted(called, local, *call[1:])
+    return Reply(0, None, error=outcome.exception) if isinstance(outcome, Error) else Reply(0, outcome.value)
 
 
 def _renamed(given: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: unpacks to `(worker_id, result)`.
+    """An answer: unpacks to, and is indexed as, `(worker_id, result)`.
 
     Attributes:
         worker: its id.
@@ -73,6 +73,9 @@ class Reply:
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.worker, self.result))
+
+    def __getitem__(self, index: int) -> Any:
+        return (self.worker, self.result)[index]
 
 
 @dataclass

@@ -345,7 +345,7 @@ class WorkerSet(Workers):
             self._shared.pop(f"{actor.FILTER}{policy_id}", None)
             group.channel.withdraw([f"{actor.WEIGHTS}{policy_id}", f"{actor.FILTER}{policy_id}"])
         if here and local is not None:
-            actor.take_policies(local, dict(changes))
+            actor.take_policies(local, changes)
         group.update([worker for worker in group.fleet.up if group.is_free(worker)], TIMEOUT_S)
 
     def _owned(self, fragments: Sequence[Request], concat: bool) -> list[Batch]:

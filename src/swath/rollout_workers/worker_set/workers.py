@@ -29,6 +29,7 @@ from swath.weights.channel import Channel
 from swath.workers.base import Backend, Job
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
+from swath.workers.fleet_state import FIRST
 from swath.workers.local import InlineBackend
 from swath.workers.tickets import Name
 
@@ -149,22 +150,19 @@ class Workers(Calls):
         facts = {name: getattr(self._counters, name) for name in COUNTED} | {"policy_version": newest}
         of_workers: dict[str, Any] = {}
         for worker, standing in standings.items():
-            version = group.versions[worker]
-            own = {"frames": group.frames[worker], "life": standing.life, "policy_version": version}
-            state = {"state": "closed" if self._stopped else standing.words, "staleness": max(0, newest - version)}
-            of_workers |= {f"worker_{worker}/{name}": fact for name, fact in {**own, **state}.items()}
+            version, name = group.versions[worker], f"worker_{worker}"
+            of_workers[f"{name}/frames"] = group.frames[worker]
+            of_workers[f"{name}/life"] = standing.life
+            of_workers[f"{name}/policy_version"] = version
+            of_workers[f"{name}/staleness"] = max(0, newest - version)
+            of_workers[f"{name}/state"] = "closed" if self._stopped else standing.words
         if standings:
             oldest = min((group.versions[worker] for worker in group.ids()), default=0)
-            facts |= {
-                "policy_version_min": oldest,
-                "staleness": max(0, newest - oldest),
-                "workers": len(standings),
-                "workers_alive": 0 if self._stopped else len(group.fleet.up),
-                "restarts": group.fleet.restarts,
-                "workers_lost": sum(standing.phase == "gone" for standing in standings.values()),
-                "late": len(group.fleet.late),
-                "fragments_lost": group.fragments_lost,
-            }
+            facts["policy_version_min"], facts["staleness"] = oldest, max(0, newest - oldest)
+            facts["workers"], facts["restarts"] = len(standings), group.fleet.restarts
+            facts["workers_alive"] = 0 if self._stopped else len(group.fleet.up)
+            facts["workers_lost"] = len(standings) - len(group.ids())
+            facts["late"], facts["fragments_lost"] = len(group.fleet.late), group.fragments_lost
         return viewed(workers, facts, of_workers)
 
     def add_workers(self, n: int | None = None, validate: bool = False, *, num_workers: int | None = None) -> None:
@@ -271,13 +269,16 @@ class Workers(Calls):
         number, config = self.config.num_env_runners, self.config
         has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
         if self._wants_local and has_env:
-            self._build_local(number)
+            self._local_env_runner = self._recipe(FIRST, number)()
         if number:
             self._grow(number, waits=config.validate_env_runners_after_construction)
         self._counters.start_clock()
 
-    def _build_local(self, number: int, spaces: Any = None) -> None:
-        self._local_env_runner = actor.build_worker(self._make, self._logdir, 0, 0, number, spaces)
+    def _recipe(self, name: Name, number: int, spaces: Any = None) -> partial[Any]:
+        """What makes a life of a worker of so many."""
+        log_dir = self._logdir and f"{self._logdir}/worker_{name.worker}"
+        numbers = {"worker_index": name.worker, "recreated_worker": name.life, "num_workers": number}
+        return partial(self._make, **numbers, log_dir=log_dir, spaces=spaces)
 
     def _grow(self, n: int, *, waits: bool = True) -> None:
         """Bring up more remote workers, and wait for them unless told otherwise.
@@ -299,9 +300,7 @@ class Workers(Calls):
             self.config.num_env_runners = len(self.worker_ids())
         if are_first:
             if self._wants_local and self._local_env_runner is None:
-                self._local_env_runner = actor.build_worker(
-                    self._make, self._logdir, 0, 0, n, self._ask_first("get_spaces")
-                )
+                self._local_env_runner = self._recipe(FIRST, n, self._ask_first("get_spaces"))()
             filters = {} if self._local_env_runner is None else self._local_env_runner.get_filters()
             known = {**self._shared, **{f"{actor.FILTER}{policy_id}": one for policy_id, one in filters.items()}}
             self._publish(self._ask_first("get_weights"), known)
@@ -342,7 +341,8 @@ class Workers(Calls):
             resources = {"num_cpus": config.num_cpus_per_env_runner, "num_gpus": config.num_gpus_per_env_runner}
             resources["resources"] = dict(config.custom_resources_per_env_runner)
         hang_timeout_s = self._group.fleet.survival.fragment_timeout_s
-        build = partial(actor.RolloutActor, self._make, self._logdir, name, number, hang_timeout_s)
+        make = self._recipe(name, number)
+        build = partial(actor.RolloutActor, make, name, make.keywords["log_dir"], hang_timeout_s)
         return Job(build, name, max(1, int(config.num_cpus_per_env_runner)), resources=resources)
 
 
