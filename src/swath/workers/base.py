@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from swath.errors import Closed, WorkerLost
 from swath.workers.hosting import described
 from swath.workers.outcome import Error, Outcome, Value
-from swath.workers.tickets import Board, Interrupted, Name, Ticket
+from swath.workers.tickets import Board, Name, Ticket
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class Handle:
         free_since: when it has answered last, in seconds of `time.monotonic`.
         thread: a daemon that it lives in, or that follows it, if there is one.
         news: takes this handle when it is placed, ready or ended; whoever looks after it takes it out.
+        killed: why we end it, if we do; completes "worker 0 (life 0) …", as whatever says how it has ended.
     """
 
     def __init__(self, job: Job, board: Board | None = None) -> None:
@@ -79,6 +80,7 @@ class Handle:
         self.free_since = -inf
         self.thread: threading.Thread | None = None
         self.news: deque[Handle] = deque()
+        self.killed: str | None = None
         self._board = board or Board()
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Ticket, Any]] = {}
@@ -128,13 +130,13 @@ class Handle:
         """The worker has ended: answer what is open; whoever is answered so finds it ended. Twice is fine.
 
         Args:
-            how: completes "worker 0 (life 0) …".
+            how: it has, unless it was killed.
             exit: an exit code, minus a signal's number, or words.
         """
         with self._lock:
             if self._loss is not None:
                 return
-            self._loss = how, exit
+            self._loss = self.killed or how, exit
             left = [ticket for ticket, _ in self._open.values()]
             self._open.clear()
         self._board.settle(self.ended, self._lost())
@@ -158,7 +160,13 @@ class Handle:
         raise NotImplementedError
 
     def kill(self, why: str) -> None:
-        """See `Backend.kill`; why completes "worker 0 (life 0) …"."""
+        """See `Backend.kill`."""
+        self.killed = self.killed or why
+        if not self.ended.done:
+            self.stop(self.killed)
+
+    def stop(self, why: str) -> None:
+        """Bring about its end, whatever it does."""
         self.end(why)
 
     def join(self, timeout: float) -> None:
@@ -205,14 +213,14 @@ class Watched(Shared, Protocol):
     values: Any
 
 
-class Backend(ABC):
-    """Where workers live. Four verbs, a place for what many read, and an end."""
+class Backend(Board, ABC):
+    """Where workers live, and where their tickets are settled. Four verbs, a place for what many read, and an end."""
 
     close_s = 10.0
     """How long closing waits for lives to be over."""
 
     def __init__(self) -> None:
-        self._board = Board()
+        super().__init__()
         self._lock = threading.Lock()
         self._handles: list[Any] = []
         self._closed = False
@@ -258,16 +266,6 @@ class Backend(ABC):
         ticket = Ticket(handle.name, method)
         handle.call(ticket, args)
         return ticket
-
-    def wait(
-        self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
-    ) -> list[Ticket]:
-        """The tickets that are done; see `Board.wait`."""
-        return self._board.wait(tickets, timeout, interrupted)
-
-    def wake(self) -> None:
-        """Let those who wait look whether they are interrupted."""
-        self._board.wake()
 
     @abstractmethod
     def share(self, value: Any) -> Shared:

@@ -202,20 +202,13 @@ class Fleet:
         with self._changing():
             self._state.forgiven()
 
-    def look(self, answered: Sequence[Ticket] = ()) -> None:
-        """Take note of what has happened and do what is due, without waiting; `Closed` after the end.
-
-        Args:
-            answered: calls that are; those of workers that have died say so.
-        """
+    def look(self) -> None:
+        """Take note of what has happened and do what is due, without waiting; `Closed` after the end."""
         with self._changing():
             self._require_open()
             while self._news:
                 self._look_at(self._news[0])
                 self._news.popleft()  # afterwards, since Ctrl-C may come in between
-            for ticket in answered:
-                if isinstance(error := ticket.error, WorkerLost):
-                    self._note_death(ticket.name, error)
             if self._clock() >= self._late_at:
                 self._end_late(self._clock())
 
@@ -355,11 +348,11 @@ class Fleet:
         """
         while True:
             done = [ticket for ticket in tickets if ticket.done]
-            self.look(done)
+            self.look()  # afterwards: it is known of deaths that have answered some
             known = self.changes
             unanswered = [ticket for ticket in tickets if not ticket.done]
             if len(done) + len(unanswered) < len(tickets):
-                continue  # answered meanwhile, perhaps with a death
+                continue
             if goal(done):
                 return done
             now, latest = self._clock(), until()

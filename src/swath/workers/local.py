@@ -140,16 +140,16 @@ class InlineBackend(LocalBackend):
             carried_out = self._carry_out_oldest()
             left = None if until is None else max(0.0, until - time.monotonic())
             if not carried_out:
-                self._board.wait(tickets, left, lambda: self._free() or (interrupted is not None and interrupted()))
+                super().wait(tickets, left, lambda: self._free() or (interrupted is not None and interrupted()))
             if left == 0:
                 return [ticket for ticket in tickets if ticket.done]
 
     def _begin(self, job: Job) -> LocalHandle:
-        return LocalHandle(job, self._board, self._enqueue)
+        return LocalHandle(job, self, self._enqueue)
 
     def _enqueue(self, call: Queued) -> None:
         self._queue.append(call)
-        self._board.wake()
+        self.wake()
 
     def _free(self) -> bool:
         """Whether there is something to carry out, and nobody at it."""
@@ -165,7 +165,7 @@ class InlineBackend(LocalBackend):
                 self._queue.popleft()
         finally:
             self._turn.release()
-            self._board.wake()  # others who wait may go on with the queue
+            self.wake()  # others who wait may go on with the queue
         return True
 
 
@@ -207,7 +207,7 @@ class ThreadBackend(LocalBackend):
         return tuple(one.thread.name for one in self._handles if one.abandoned and one.there)
 
     def _begin(self, job: Job) -> ThreadHandle:
-        return ThreadHandle(job, self._board)
+        return ThreadHandle(job, self)
 
 
 def _handed_over(value: Any) -> Any:

@@ -345,7 +345,7 @@ class RolloutGroup(WorkerGroup):
         is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
         if is_lost:
             self.fragments_lost += 1
-            self.fleet.look([request.ticket])  # it may have died since the last look, and is not to be asked again
+            self.fleet.look()  # it may have died since the last look, and is not to be asked again
         is_borne = self.tolerates if is_lost else request.number <= self._forgiven
         if not (is_borne or isinstance(error, PayloadLost)):
             self._forgiven = self._forgiven if is_lost else self.last_number

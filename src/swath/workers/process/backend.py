@@ -1,6 +1,6 @@
 """Workers in processes of this machine.
 
-    driver ─ start, kill ─▶ fork server ─ forks, reaps ─▶ worker
+    driver ─ start ────────▶ fork server ─ forks, reaps ─▶ worker
       │                                                    │
       ├── call: any thread ──── a socket for each ────────▶│ answers one after another
       └── a thread for each: settles tickets ◀─────────────┘ and, when it has ended, the fork server says how
@@ -56,7 +56,6 @@ class ProcessHandle(Handle):
         self.pid: int | None = None
         self._server, self._arena = server, arena
         self._sending = threading.Lock()
-        self._killed: str | None = None
         with os.fdopen(os.memfd_create("swath"), "wb") as setup:
             setup.write(_setup(job))
             setup.seek(0)
@@ -88,10 +87,10 @@ class ProcessHandle(Handle):
                 except TimeoutError:
                     self.kill(f"was killed: it reads no calls, and none could be sent for {_PATIENCE_S:g} s")
 
-    def kill(self, why: str) -> None:
-        """Have the worker killed, whatever it does. Twice is fine."""
-        self._killed = self._killed or why
-        self._server.ask("kill", self.ready.number)
+    def stop(self, why: str) -> None:  # noqa: ARG002  it is said when the end is seen
+        """Kill the process, now or as soon as there is one."""
+        if self.pid is not None:
+            fork_server.kill_group(self.pid)
 
     def let_go(self, *, busy: bool) -> None:  # noqa: ARG002  all are alike
         """Close what is open."""
@@ -112,13 +111,12 @@ class ProcessHandle(Handle):
                 continue
             except TimeoutError:
                 if overdue and self.pid is not None:
-                    fork_server.kill_group(self.pid)
+                    self.killed = f"{self.killed}, and was not seen to end"
                     end = "unknown"
-                    self._killed = f"{self._killed}, and was not seen to end"
-                overdue = self._killed is not None
+                overdue = self.killed is not None
             except Exception as error:  # noqa: BLE001  whatever it is: what follows cannot be trusted
                 self.kill(f"was killed, since what it sent cannot be read: {error!r}")
-        self.end(self._killed or fork_server.in_words(end), end)
+        self.end(fork_server.in_words(end), end)
 
     def _take_in(self, message: bytes) -> int | str | None:
         """An answer, or news of the fork server: its process, then its exit code, or why there is none, which ends it.
@@ -126,7 +124,7 @@ class ProcessHandle(Handle):
         If there is no message at all both have ended.
         """
         if not message:
-            self._killed = self._killed or f"was lost with the process that starts workers, which {self._server.end()}"
+            self.killed = self.killed or f"was lost with the process that starts workers, which {self._server.end()}"
             return "unknown"
         news: Answer | int | str = pickle.loads(message)  # noqa: S301  our own worker wrote it
         if isinstance(news, tuple):
@@ -137,6 +135,8 @@ class ProcessHandle(Handle):
         if isinstance(news, str) or self.pid is not None:
             return news
         self.pid = news
+        if self.killed:
+            self.stop(self.killed)
         return None
 
 
@@ -166,7 +166,7 @@ class ProcessBackend(Backend):
         if not self._server.usable:
             fork_server.leave(self, self._server)
             self._server = fork_server.join(self, self._preload)
-        return ProcessHandle(job, self._board, self._server, self._arena)
+        return ProcessHandle(job, self, self._server, self._arena)
 
     def _await_ends(self) -> None:
         last = fork_server.leave(self, self._server)

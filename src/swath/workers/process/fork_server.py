@@ -1,6 +1,6 @@
 """A process of one thread that has imported what workers need, and forks one whenever it is asked to.
 
-    driver ─ preload, start, kill ─▶ fork server ─ forks, reaps ─▶ worker
+    driver ─ preload, start ───────▶ fork server ─ forks, reaps ─▶ worker
     driver ◀─ pid, exit ──────────── the worker's own socket
 
 A fork takes milliseconds where a fresh interpreter takes seconds. All backends of a driver share one server, and a
@@ -95,7 +95,7 @@ class ForkServer:
         """Have a worker forked, which writes to our standard output and error.
 
         Args:
-            number: kills it.
+            number: of the request to build it.
             name: of the process.
             fds: its socket, a file that says what it is to be, two arenas.
         """
@@ -173,7 +173,7 @@ class Serving:
             faulthandler.enable()
         self._pid = os.getpid()
         self._sock = socket.socket(fileno=fd)
-        self._workers: dict[int, tuple[int, ForkProcess, int, socket.socket]] = {}  # by descriptors of their processes
+        self._workers: dict[int, tuple[ForkProcess, int, socket.socket]] = {}  # by descriptors of their processes
 
     def run(self, driver: int) -> None:
         """Fork and reap until the driver is gone; then kill what is left.
@@ -190,9 +190,9 @@ class Serving:
                     break
                 method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
                 getattr(self, method)(*args, *fds)
-        for _, _, pid, _ in self._workers.values():
+        for _, pid, _ in self._workers.values():
             kill_group(pid)
-        for _, process, _, _ in self._workers.values():
+        for process, _, _ in self._workers.values():
             process.join()
 
     def preload(self, modules: Sequence[str], path: Sequence[str]) -> None:
@@ -215,19 +215,13 @@ class Serving:
                 _say(sock, f"could not be forked: {error}")
         else:
             assert process.pid is not None
-            self._workers[os.pidfd_open(process.pid)] = number, process, process.pid, sock
+            self._workers[os.pidfd_open(process.pid)] = process, process.pid, sock
             _say(sock, process.pid)
         for each in fds:
             os.close(each)
 
-    def kill(self, number: int) -> None:
-        """Kill a worker, if it lives, with all that it has started."""
-        for other, _, pid, _ in self._workers.values():
-            if other == number:
-                kill_group(pid)
-
     def _reap(self, ended: int) -> None:
-        _, process, pid, sock = self._workers.pop(ended)
+        process, pid, sock = self._workers.pop(ended)
         os.close(ended)
         kill_group(pid)  # what it has left, while its number is not given anew
         process.join()
@@ -240,7 +234,7 @@ class Serving:
         if os.getppid() != self._pid:
             os._exit(1)
         self._sock.close()
-        for ended, (_, _, _, other) in self._workers.items():
+        for ended, (_, _, other) in self._workers.items():
             os.close(ended)
             other.close()
         arena, own_arena, *streams = fds

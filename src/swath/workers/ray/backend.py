@@ -42,7 +42,6 @@ class RayHandle(Handle):
 
     Attributes:
         actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
-        killed: why we end it, if we do.
     """
 
     def __init__(self, job: Job, board: Board, cluster: Cluster, options: Mapping[str, Any]) -> None:
@@ -50,7 +49,6 @@ class RayHandle(Handle):
         self.placed = Ticket(job.name, "place")
         self.options = options
         self.actor: Any = None
-        self.killed: str | None = None
         self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
         self._cluster = cluster
         self.opened(self.placed)
@@ -85,14 +83,11 @@ class RayHandle(Handle):
             else:
                 self._await(ticket, *self._ask(ticket.method.encode(), wire))  # bytes need not be pickled
 
-    def kill(self, why: str) -> None:
+    def stop(self, why: str) -> None:
         """Have Ray kill the actor; its tickets are settled when Ray says that it is dead.
 
         A process that hangs so that it does not even see that is killed by Ray some seconds later.
         """
-        self.killed = self.killed or why
-        if self.ended.done:
-            return
         if self.actor is None or self._cluster.gone():
             self.end(why)
         else:
@@ -102,7 +97,7 @@ class RayHandle(Handle):
     def join(self, timeout: float) -> None:
         """Wait until Ray says so, but not for ever."""
         super().join(timeout)
-        self.end(self.killed or "was killed")
+        self.end("was killed")
 
     def _await(self, ticket: Ticket, reply: Any, body: Any) -> None:
         reply.future().add_done_callback(partial(self._answered, ticket, body))
@@ -127,7 +122,7 @@ class RayHandle(Handle):
     def _over(self, error: BaseException) -> None:
         words = cause_in_words(error)
         if isinstance(error, self._ray.exceptions.ActorDiedError):
-            self.end(self.killed or f"died: {words}", exit=words)
+            self.end(f"died: {words}", exit=words)
         else:
             threading.Thread(target=self._put_down, args=(words,), daemon=True).start()
 
@@ -211,7 +206,7 @@ class RayBackend(Backend):
         if job.registered is not None:
             name, namespace = job.registered
             options |= {"name": name, "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
-        handle = RayHandle(job, self._board, self.cluster, options)
+        handle = RayHandle(job, self, self.cluster, options)
         handle.begin(setup)
         return handle
 
