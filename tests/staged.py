@@ -28,12 +28,12 @@ class StagedHandle(Handle):
     def __init__(self, job, stage):
         self._stage = stage
         super().__init__(job)
-        self.ready.sent = self.placed.settled = stage.now
+        self.ready.sent = stage.now
 
     def settle(self, ticket, outcome):
         if not ticket.done:
             super().settle(ticket, outcome)
-            self.free_since = ticket.settled = self._stage.now
+            self.free_since = self._stage.now
 
 
 class Staged:

@@ -256,7 +256,6 @@ class BackendContract:
             assert isinstance(lost, WorkerLost)
             assert (lost.worker, lost.life) == (0, 2)
             assert "worker 0 (life 2)" in str(lost)
-        assert "ended" in repr(killed)
         assert ask(backend, other, "add", 1) == 1
 
     def test_a_worker_that_is_killed_while_it_starts_never_gets_ready(self, backend, gate):
@@ -272,14 +271,6 @@ class BackendContract:
         lost = [error_of(backend, ticket) for ticket in calls]
         assert [type(error) for error in lost] == [WorkerLost, WorkerLost]
         assert lost[0].exit == 4 if self.own_process and self.tells_exit_codes else lost[0].exit
-
-    def test_the_next_life_has_nothing_of_an_idle_worker_that_was_killed(self, backend, worker):
-        assert ask(backend, worker, "add", 5) == 5
-        backend.kill(worker)
-        assert isinstance(result_of_end(backend, worker), WorkerLost)
-        second = backend.spawn(job(life=1))
-        assert ask(backend, second, "add", 1) == 1
-        assert second.name == Name(0, 1)
 
     def test_what_is_closed_answers_and_stays_closed(self, make_backend, gate):
         backend = make_backend()

@@ -11,7 +11,6 @@ from staged import NEVER, Staged, job, lives_of
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import Value
 from swath.workers.tickets import Name
 
 
@@ -204,21 +203,6 @@ def test_a_call_that_keeps_one_with_a_deadline_waiting_is_held_to_the_same(stage
     made.wait([control])
     assert isinstance(timed.error, WorkerLost)
     assert (stage.now, made.late) == (120.0, {Name(0, 0)})
-
-
-def test_answers_are_let_go_of(stage, fleet):
-    class Answer:
-        """As large as a fragment."""
-
-    made = fleet(1)
-    stage.reply = lambda *_: Value(Answer())
-    ticket = ask(made, 0, late=True)
-    made.answers([ticket])
-    answer = ref(ticket.value)
-    stage.calls.clear()
-    del ticket
-    gc.collect()
-    assert answer() is None
 
 
 def test_a_fleet_that_nobody_holds_is_closed(stage, fleet):

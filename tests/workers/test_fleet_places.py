@@ -1,17 +1,13 @@
-"""Fleets with real threads that wait, and workers that really die. The faults one by one are in `test_fleet.py`."""
+"""Fleets with real threads that wait. The faults one by one are in `test_fleet.py`."""
 
-import os
-import signal
 import threading
 
 import pytest
 
-from swath.errors import Closed, WorkerLost
+from swath.errors import Closed
 from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
 from swath.workers.local import ThreadBackend
-from swath.workers.outcome import Error
-from swath.workers.process.backend import ProcessBackend
 from swath.workers.tickets import Name
 from toys import Gate, job
 
@@ -127,36 +123,3 @@ def test_a_deadline_is_kept_by_a_thread_that_began_to_wait_before_it_was_set(mak
     fleet.call(fleet.up[0], "wait_at", gate, late=True)
     assert sleeper.result() == []
     assert (len(fleet.late), fleet.restarts) == (1, 1)
-
-
-def test_kills_again_and_again_while_threads_draw(make_fleet, warm_processes):
-    fleet = make_fleet(ProcessBackend)
-    stopped, answered, lost, pids = threading.Event(), [], [], []
-
-    def draw():
-        while not stopped.is_set():
-            ticket = fleet.call(wait_for(fleet, 0), "pid", late=True)
-            fleet.answers([ticket])
-            (lost if isinstance(ticket.outcome, Error) else answered).append(ticket)
-
-    def pid():
-        ticket = fleet.call(wait_for(fleet, 0), "pid")
-        fleet.answers([ticket])
-        return ticket.value
-
-    threads = [threading.Thread(target=draw) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for life in range(5):
-        pids.append(pid())
-        os.kill(pids[-1], signal.SIGKILL)
-        while fleet.handle(0).name.life == life:
-            fleet.wait([])
-    pids.append(pid())
-    stopped.set()
-    for thread in threads:
-        thread.join()
-    assert len(set(pids)) == 6
-    assert {ticket.value for ticket in answered} <= set(pids)
-    assert {type(ticket.outcome.exception) for ticket in lost} <= {WorkerLost}
-    assert (fleet.restarts, fleet.handle(1).name.life) == (5, 0)

@@ -15,8 +15,8 @@ class Owner:
 
 def test_what_is_collected_is_closed_in_another_thread_and_errors_are_logged(caplog):
     closed, by, owner = threading.Event(), [], Owner()
-    failing = GarbageWatch(owner, lambda: 1 / 0, at_exit=False)
-    GarbageWatch(owner, lambda: (by.append(threading.current_thread()), closed.set()), at_exit=False)
+    failing = GarbageWatch(owner, lambda: 1 / 0)
+    GarbageWatch(owner, lambda: (by.append(threading.current_thread()), closed.set()))
     assert not by
     del owner
     assert closed.wait(LIMIT_S)
@@ -27,7 +27,7 @@ def test_what_is_collected_is_closed_in_another_thread_and_errors_are_logged(cap
 
 def test_an_owner_that_has_been_closed_is_watched_no_more_and_no_thread_is_left():
     before, closed, owner = threading.active_count(), [], Owner()
-    watch = GarbageWatch(owner, lambda: closed.append(True), at_exit=True)
+    watch = GarbageWatch(owner, lambda: closed.append(True))
     watch.end()
     watch.end()
     del owner
@@ -35,13 +35,12 @@ def test_an_owner_that_has_been_closed_is_watched_no_more_and_no_thread_is_left(
     assert not closed
 
 
-def test_what_is_left_when_the_interpreter_exits_is_closed_if_asked():
+def test_what_is_left_when_the_interpreter_exits_is_closed():
     script = """
 from swath.workers.garbage import GarbageWatch
 class Owner: pass
-left, other = Owner(), Owner()
-GarbageWatch(left, lambda: print("closed"), at_exit=True)
-GarbageWatch(other, lambda: print("never"), at_exit=False)
+left = Owner()
+GarbageWatch(left, lambda: print("closed"))
 """
     assert _run(script) == "closed\n"
 

@@ -61,23 +61,6 @@ def test_what_a_worker_has_started_ends_with_it(backend):
         await_end(child)
 
 
-def test_the_death_of_a_worker_shows_although_another_process_has_its_socket(backend, worker, tmp_path):
-    left = tmp_path / "left"
-
-    def fork_and_exit():
-        if os.fork() == 0:
-            os.setsid()  # it is not killed with the worker's group
-            left.write_text(str(os.getpid()))
-            signal.pause()
-        while not (left.exists() and left.read_text()):
-            os.sched_yield()
-        os._exit(5)
-
-    lost = error_of(backend, backend.call(worker, "run", fork_and_exit))
-    os.kill(int(left.read_text()), signal.SIGKILL)
-    assert lost.exit == 5
-
-
 def test_calls_to_a_stopped_worker_return_at_once_and_are_answered_when_it_goes_on(backend, worker):
     pid = ask(backend, worker, "pid")
     os.kill(pid, signal.SIGSTOP)

@@ -63,14 +63,6 @@ def assert_all_end(fds):
             assert select.select([ended], [], [], PATIENCE_S)[0], "a process outlives its driver"
 
 
-def test_everything_ends_with_a_driver_that_is_killed(drive):
-    driver = drive(BUSY + "signal.pause()")
-    fds = processes_of(driver)
-    driver.stdout.readline()
-    driver.kill()
-    assert_all_end(fds)
-
-
 def test_everything_ends_with_a_driver_that_ends_without_closing(drive):
     driver = drive(BUSY)
     fds = processes_of(driver)
@@ -132,9 +124,10 @@ backend.close()
     assert (output, errors) == ("None 1\n", "")
 
 
-def test_workers_end_with_their_driver_although_a_fork_of_it_lives_on(drive):
+def test_everything_ends_with_a_driver_that_is_killed_although_a_fork_of_it_lives_on(drive):
     driver = drive(
-        """
+        BUSY
+        + """
 if os.fork() == 0:
     signal.pause()
 os.kill(os.getpid(), signal.SIGKILL)

@@ -10,7 +10,7 @@ import pytest
 from swath.workers.base import Job
 from swath.workers.process.backend import ProcessBackend
 from swath.workers.tickets import Name
-from toys import ToyWorker, ask, exists, job, result_of_end
+from toys import ToyWorker, ask, job, result_of_end
 
 
 @pytest.fixture
@@ -65,18 +65,6 @@ def test_a_module_that_cannot_be_imported_early_is_missed_only_where_it_is_neede
     with pytest.raises(OSError, match="no licence"):
         ask(backend, worker, "run", use)
     backend.close()
-
-
-def test_backends_share_a_server_and_no_workers(backend):
-    other = ProcessBackend()
-    ours, theirs = ([each.spawn(job(index=index)) for index in range(2)] for each in (backend, other))
-    servers = {ask(backend, worker, "run", os.getppid) for worker in ours}
-    assert {ask(other, worker, "run", os.getppid) for worker in theirs} == servers
-    assert len(servers) == 1
-    pids = [ask(other, worker, "pid") for worker in theirs]
-    other.close()
-    assert not any(map(exists, pids))
-    assert [ask(backend, worker, "add", 1) for worker in ours] == [1, 1]
 
 
 def test_workers_write_where_their_driver_writes_when_they_begin(backend, capfd):

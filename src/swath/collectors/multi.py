@@ -110,7 +110,7 @@ class ManyWorkers(BaseCollector):
 
     def _watched(self) -> Background:
         background = Background(self.collection)
-        watch = GarbageWatch(self, partial(end_quietly, self.collection, background), at_exit=True)
+        watch = GarbageWatch(self, partial(end_quietly, self.collection, background))
         self._at_end.callback(watch.end)
         return background
 

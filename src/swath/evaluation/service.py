@@ -310,7 +310,7 @@ class Face:
     def __init__(self, service: EvaluationService, *, ends: bool = True) -> None:
         self._service = service
         # At the interpreter's end too: a thread that is in torch then aborts it.
-        self._watch = GarbageWatch(self, partial(service.close, GARBAGE_S, ends=ends), at_exit=True)
+        self._watch = GarbageWatch(self, partial(service.close, GARBAGE_S, ends=ends))
 
     def shutdown(self, timeout: float = 5.0) -> None:
         """Stop what is running, close the envs where they live, end workers, for all handles, and threads.

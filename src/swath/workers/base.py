@@ -71,7 +71,7 @@ class Handle:
     """
 
     def __init__(self, job: Job, board: Board | None = None) -> None:
-        self.job = job
+        self.job, self.name = job, job.name
         self.lasts = job.registered is not None
         self.placed = Ticket(job.name, "place")
         self.placed.settle(Value(None))
@@ -86,11 +86,6 @@ class Handle:
         self._open: dict[int, tuple[Ticket, Any]] = {}
         self._loss: tuple[str, int | str | None] | None = None
         self.opened(self.ready)
-
-    @property
-    def name(self) -> Name:
-        """Which life of which worker."""
-        return self.job.name
 
     def opened(self, ticket: Ticket, needed: Any = None) -> bool:
         """Note that the ticket is to be settled; it is at once if the worker has ended, which is false.
@@ -185,11 +180,6 @@ class Handle:
         how, exit = self._loss  # noqa: A001  the field's name
         worker, life = self.name
         return Error(WorkerLost(f"{described(self.name)} {how}", worker=worker, life=life, exit=exit))
-
-    def __repr__(self) -> str:
-        """A status line."""
-        state = "ended" if self.ended.done else "up" if self.ready.done else "starting"
-        return f"<worker {self.name.worker} (life {self.name.life}) {state}>"
 
 
 class Shared(Protocol):

@@ -77,7 +77,7 @@ class Fleet:
         self._bringing_up = self._closed = False
         self._refused: BaseException | None = None  # what building a first life has raised
         self._lock, self._adding, self._closing = threading.RLock(), threading.RLock(), threading.RLock()
-        self._garbage = GarbageWatch(self, backend.close, at_exit=True)
+        self._garbage = GarbageWatch(self, backend.close)
 
     @property
     def restarts(self) -> int:
@@ -126,8 +126,8 @@ class Fleet:
         missing: list[Handle] = []
 
         def due() -> float:
-            placed = [handle.placed.settled for handle in missing]
-            return min([until if patience is None or at is None else at + patience for at in placed], default=until)
+            those = [state.workers[handle.name.worker] for handle in missing]
+            return min([one.since + patience if one.placed and patience else until for one in those], default=until)
 
         def all_up(_: Sequence[Ticket]) -> bool:
             if (failure := self.failure if self._refused is None else self._refused) is not None:
@@ -456,6 +456,8 @@ class Fleet:
     def _do_what_is_due(self) -> None:
         """What an interrupt leaves undone is due the next time, too."""
         state, now = self._state, self._clock
+        if state.due_at > now():
+            return
         for name in state.overdue(now()):
             self._note_death(name, self._not_ready([self._handles[name.worker]], len(state.workers)))
         while names := state.to_begin(now()):

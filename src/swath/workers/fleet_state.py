@@ -120,7 +120,7 @@ class FleetState:
 
     def to_report(self, now: float) -> list[Name]:
         """Lives that wait for a place, some for a minute or longer; once a minute."""
-        if self.due_at > now or self._report_at() > now:
+        if self._report_at() > now:
             return []
         self._reported, self._due_at = now, None
         return self._unplaced()
@@ -204,8 +204,6 @@ class FleetState:
         return max(oldest, self._reported) + REPORT_S
 
     def _due(self, phase: Phase, now: float) -> list[Name]:
-        if self.due_at > now:
-            return []
         workers = self.workers.items()
         return [Name(worker, one.life) for worker, one in workers if one.phase == phase and self._deadline(one) <= now]
 

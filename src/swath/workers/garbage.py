@@ -22,13 +22,14 @@ _log = logging.getLogger("swath")
 class GarbageWatch:
     """Has `close` called once `owner` is collected as garbage, in a daemon thread of its own; errors are logged.
 
+    It is called also when the interpreter exits and the owner is still there.
+
     Args:
         owner: what is watched; `close` must not refer to it.
         close: takes a few seconds at most.
-        at_exit: call it also when the interpreter exits and the owner is still there.
     """
 
-    def __init__(self, owner: object, close: Callable[[], None], *, at_exit: bool) -> None:
+    def __init__(self, owner: object, close: Callable[[], None]) -> None:
         self._close = close
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._finalizer = weakref.finalize(owner, self._orders.put, close)
@@ -36,8 +37,7 @@ class GarbageWatch:
         self._thread = threading.Thread(target=self._run, name="swath closes garbage", daemon=True)
         self._thread.start()
         self._process = os.getpid()
-        if at_exit:
-            atexit.register(self._exit)
+        atexit.register(self._exit)
 
     def end(self) -> None:
         """Watch no more: the owner has been closed. Twice is fine, so is a call from `close`."""

@@ -50,10 +50,9 @@ class Ticket:
         number: no other ticket of this process has it.
         timed: whether it has a deadline.
         sent: when, in seconds of `time.monotonic`.
-        settled: when the outcome was filled in, likewise.
     """
 
-    __slots__ = ("method", "name", "number", "outcome", "sent", "settled", "timed")
+    __slots__ = ("method", "name", "number", "outcome", "sent", "timed")
 
     def __init__(self, name: Name, method: str) -> None:
         self.name = name
@@ -61,7 +60,6 @@ class Ticket:
         self.number = next(_numbers)
         self.timed = False
         self.sent = time.monotonic()
-        self.settled: float | None = None
         self.outcome: Outcome | None = None
 
     @property
@@ -71,7 +69,6 @@ class Ticket:
 
     def settle(self, outcome: Outcome) -> None:
         """Fill in the outcome, where nobody waits for it yet; else see `Board.settle`."""
-        self.settled = time.monotonic()
         self.outcome = outcome
 
     @property

@@ -36,6 +36,7 @@ PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
 
 _PATIENCE_S = 20.0
 _MOST_RETURNED = 1000
+_STREAMS = (1, 2)
 
 
 class ProcessHandle(Handle):
@@ -66,7 +67,8 @@ class ProcessHandle(Handle):
             self._sock.settimeout(_PATIENCE_S)
             name = f"swath {described(job.name)}"
             with theirs:
-                server.start(self.ready.number, name, [theirs.fileno(), setup.fileno(), arena.fd, self._file])
+                fds = [theirs.fileno(), setup.fileno(), arena.fd, self._file, *_STREAMS]
+                server.ask("start", self.ready.number, name, fds=fds)
         self.thread = threading.Thread(target=self._follow, name=f"{name} is followed", daemon=True)
         self.thread.start()
 

@@ -91,20 +91,6 @@ class ForkServer:
         """Whether it is ours, and has not ended. A fork of the driver must begin its own."""
         return self._driver == os.getpid() and self._process.poll() is None
 
-    def start(self, number: int, name: str, fds: Sequence[int]) -> None:
-        """Have a worker forked, which writes to our standard output and error.
-
-        Args:
-            number: of the request to build it.
-            name: of the process.
-            fds: its socket, a file that says what it is to be, two arenas.
-        """
-        try:
-            streams = [os.fstat(fd) and fd for fd in (1, 2)]
-        except OSError:  # a driver without them
-            streams = []
-        self.ask("start", number, name, fds=[*fds, *streams])
-
     def end(self) -> str:
         """Kill the server, and wait for that; how it ended, in words."""
         self._process.kill()
@@ -205,7 +191,14 @@ class Serving:
         gc.freeze()  # a worker's collections leave alone what it shares with this process
 
     def start(self, number: int, name: str, fd: int, *fds: int) -> None:
-        """Fork a worker."""
+        """Fork a worker.
+
+        Args:
+            number: of the request to build it.
+            name: of the process.
+            fd: its socket.
+            *fds: a file that says what it is to be, two arenas, standard output and error.
+        """
         sock = socket.socket(fileno=fd)
         process = ForkProcess(target=self._become_worker, args=(number, sock, *fds), name=name)
         try:
