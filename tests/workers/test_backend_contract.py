@@ -240,7 +240,7 @@ class BackendContract:
             return
         watched = backend.watched(2)
         ticket = backend.call(worker, "until", watched, 1, 5)
-        watched.values[1] = 5
+        watched.open()[1] = 5
         assert result(backend, ticket) == [0, 5]
 
     # Ends

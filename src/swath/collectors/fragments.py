@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
@@ -15,12 +16,13 @@ import numpy as np
 
 from swath.collectors.messages import Broken, FragmentRequest, Head, Tally
 from swath.collectors.options import Automatic
+from swath.errors import Closed
 from swath.group.group import Request, WorkerGroup
 from swath.group.local import LocalFleet
 from swath.group.stats import Counters
 from swath.rollout.episodes.statistics import unpacked
 from swath.weights.channel import Channel, Life
-from swath.workers.base import Watched
+from swath.workers.base import Shared
 from swath.workers.fleet import Fleet
 from swath.workers.tickets import Name
 
@@ -86,7 +88,7 @@ class Fragments(WorkerGroup):
         self.frames: Mapping[int, int] = {}
         self.total, self.max_staleness, self.automatic = total, max_staleness, Automatic()
         self.publish = self.receive = cast("Callable[[], Any]", lambda: None)
-        self.bell: Watched | None = None
+        self.bell: Shared | None = None
         self.counters, self.random_batches, self.fragments_lost = Counters(), 0, 0
         self.workers: Mapping[int, WorkerRecord] = defaultdict(WorkerRecord)
         self.lives, self._over = defaultdict[Name, Tally](Tally), set[Name]()
@@ -148,13 +150,14 @@ class Fragments(WorkerGroup):
     def hurry(self, request: Request) -> None:
         """Let a fragment end at its worker's next step."""
         if self.bell is not None:
-            values = self.bell.values
+            values = self.bell.open()
             values[request.worker] = max(values[request.worker], request.number)
 
     def end_all(self) -> None:
         """Let all fragments end so, also those that will be begun."""
         if self.bell is not None:
-            self.bell.values[:] = np.iinfo(np.int64).max
+            with suppress(Closed):  # by another thread
+                self.bell.open()[:] = np.iinfo(np.int64).max
 
     def is_stale(self, request: Request) -> bool:
         """Whether a fragment is dropped: its weights are too old, and it is not insisted on. What is too old counts."""

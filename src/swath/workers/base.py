@@ -193,16 +193,6 @@ class Shared(Protocol):
         """The value; its arrays are views that must not be written."""
 
 
-class Watched(Shared, Protocol):
-    """Numbers that the caller changes while workers look at them.
-
-    Attributes:
-        values: int64; whole numbers are read and written at once.
-    """
-
-    values: Any
-
-
 class Backend(Board, ABC):
     """Where workers live, and where their tickets are settled. Four verbs, a place for what many read, and an end."""
 
@@ -261,8 +251,10 @@ class Backend(Board, ABC):
     def share(self, value: Any) -> Shared:
         """Put a value where all workers can read it, once, however many will. It may change afterwards."""
 
-    def watched(self, size: int) -> Watched:
-        """So many numbers, all 0, that workers see while they work.
+    def watched(self, size: int) -> Shared:
+        """So many int64 numbers, all 0, to be opened here and written while workers look at them.
+
+        Whole numbers are read and written at once.
 
         Raises:
             TypeError: workers elsewhere cannot see memory of this process.

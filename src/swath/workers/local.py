@@ -82,12 +82,7 @@ class LocalShared:
 
     Args:
         open: gives it.
-
-    Attributes:
-        values: numbers, where they are shared.
     """
-
-    values: Any = None
 
     def __init__(self, open: Callable[[], Any]) -> None:  # noqa: A002  the seam's name
         self.open = open
@@ -108,9 +103,7 @@ class LocalBackend(Backend):
     def watched(self, size: int) -> LocalShared:
         """See `Backend.watched`."""
         numbers = np.zeros(size, dtype=np.int64)
-        shared = LocalShared(lambda: numbers)
-        shared.values = numbers
-        return shared
+        return LocalShared(lambda: numbers)
 
 
 class InlineBackend(LocalBackend):

@@ -24,11 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import THREAD_SETTINGS, described, sending, travelling
 from swath.workers.packing import outcome_of, pack
 from swath.workers.process import fork_server
-from swath.workers.process.memory import Arena, ProcessShared, ProcessWatched, Window
+from swath.workers.process.memory import Arena, ProcessShared, Window
 from swath.workers.process.worker import LONGEST, Answer, Request
 from swath.workers.tickets import Board, Ticket
 
@@ -156,9 +158,9 @@ class ProcessBackend(Backend):
         self._arena = Arena()
         self._server = fork_server.join(self, preload)
 
-    def watched(self, size: int) -> ProcessWatched:
+    def watched(self, size: int) -> ProcessShared:
         """See `Backend.watched`."""
-        return ProcessWatched(size, self._arena)
+        return ProcessShared(np.zeros(size, dtype=np.int64), self._arena, writable=True)
 
     def share(self, value: Any) -> ProcessShared:
         """Write the value into a block that all workers can read."""
@@ -166,7 +168,6 @@ class ProcessBackend(Backend):
 
     def _begin(self, job: Job) -> ProcessHandle:
         if not self._server.usable:
-            fork_server.leave(self, self._server)
             self._server = fork_server.join(self, self._preload)
         return ProcessHandle(job, self, self._server, self._arena)
 

@@ -215,10 +215,11 @@ class ProcessShared:
     Args:
         value: arrays in it may change afterwards.
         arena: the driver's.
+        writable: whether arrays in it may be changed where they are, by the driver.
     """
 
-    def __init__(self, value: Any, arena: Arena) -> None:
-        self._arena = arena
+    def __init__(self, value: Any, arena: Arena, *, writable: bool = False) -> None:
+        self._arena, self._writable = arena, writable
         self._payload, self._lease = arena.lend(pack(value))
 
     def __reduce__(self) -> Any:
@@ -226,18 +227,10 @@ class ProcessShared:
         return Lent, (self._payload,)
 
     def open(self) -> Any:
-        """The value; its arrays are views that must not be written."""
+        """The value; its arrays are views."""
         view = self._arena.view(self._lease.block)
-        view.flags.writeable = False
+        view.flags.writeable = self._writable
         return viewed(self._payload, view)
-
-
-class ProcessWatched(ProcessShared):
-    """Numbers in a block of the driver, who changes them while workers look."""
-
-    def __init__(self, size: int, arena: Arena) -> None:
-        super().__init__(np.zeros(size, dtype=np.int64), arena)
-        self.values = viewed(self._payload, arena.view(self._lease.block))
 
 
 def _split(payload: Payload, view: Bytes) -> list[memoryview]:
