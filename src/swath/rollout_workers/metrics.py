@@ -88,13 +88,9 @@ class PerfStats:
         self._clock = clock
         self._steps, self._since, self._measures = 0, 0.0, False
         self._seconds = dict.fromkeys(get_args(Part), 0.0)
-        self._means: dict[str, float] = {}
 
     def step(self) -> None:
         """Begin a step; the first and every 64th are timed."""
-        if self._measures:
-            n_timed = (self._steps - 1) // EVERY + 1
-            self._means = {f"mean_{part}_ms": spent * 1e3 / n_timed for part, spent in self._seconds.items()}
         self._measures = self._steps % EVERY == 0
         self._steps += 1
         if self._measures:
@@ -108,8 +104,9 @@ class PerfStats:
             self._since = now
 
     def get(self) -> dict[str, float]:
-        """Mean milliseconds per step by part, `mean_…_ms`; 0 for one that never was; empty before the second step."""
-        return self._means.copy()
+        """Mean milliseconds per step by part, `mean_…_ms`; 0 for one that never was."""
+        n_timed = (self._steps - 1) // EVERY + 1
+        return {f"mean_{part}_ms": spent * 1e3 / max(1, n_timed) for part, spent in self._seconds.items()}
 
 
 class MetricsLog:

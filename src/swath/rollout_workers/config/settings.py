@@ -76,9 +76,8 @@ _REFUSED = {
     "env_to_module_connector module_to_env_connector learner_connector enable_connectors "
     "add_default_connectors_to_env_to_module_pipeline add_default_connectors_to_module_to_env_pipeline "
     "add_default_connectors_to_learner_pipeline": "there are no connectors; use callbacks, filters, or wrap the env",
-    "rl_module rl_module_spec model_config": "there are no RLModules; give a policy class, and its network by model",
-    "learners num_learners learner_class": "there are no learners; worker.learn_on_batch updates policies in place",
-    "enable_rl_module_and_learner enable_env_runner_and_connector_v2": "there is only the old API stack; give False",
+    "rl_module rl_module_spec model_config learners num_learners learner_class enable_rl_module_and_learner "
+    "enable_env_runner_and_connector_v2": "there is only the old API stack; worker.learn_on_batch updates policies",
     "evaluation_interval evaluation_duration evaluation_num_env_runners evaluation_num_workers "
     "custom_evaluation_function": "evaluate with swath.Evaluator, or with a WorkerSet in_evaluation=True",
 }

@@ -178,10 +178,10 @@ class Calls:
         most = self.config.max_requests_in_flight_per_env_runner
         if not healthy_only:
             self._wait_for(workers, TIMEOUT_S)
-        out = Counter(one.worker for one in group.tagged([tag]))
+        out, free = Counter(one.worker for one in group.tagged([tag])), group.free()
         up = [worker for worker in workers if worker in group.fleet.up]
         for worker, call in _calls(func, kwargs, up, one_each=False):
-            if group.is_free(worker) and out[worker] < most:
+            if worker in free and out[worker] < most:
                 group.request(worker, *call, asked=Purpose(tag))
                 out[worker] += 1
                 sent += 1

@@ -128,10 +128,10 @@ class RolloutGroup(WorkerGroup):
         """Of all workers that live or are coming back."""
         return [worker for worker, standing in self.fleet.standings().items() if standing.phase != "gone"]
 
-    def is_free(self, worker: int) -> bool:
-        """Whether it can be called, and nobody has waited in vain for an answer that has not come since."""
+    def free(self) -> list[int]:
+        """Workers that can be called, and for whose answers nobody has waited in vain that have not come since."""
         late = {one.worker for one in self.out if one.asked.overdue and not one.ticket.done}
-        return worker in self.fleet.up and worker not in late
+        return [worker for worker in self.fleet.up if worker not in late]
 
     def tagged(self, tags: Collection[Any] | None = None) -> list[Request]:
         """What is out under these tags, in the order in which it was asked for; None: all that users give."""
@@ -150,7 +150,7 @@ class RolloutGroup(WorkerGroup):
             asked: who was asked; changed.
             tag: of the requests.
         """
-        for worker in [each for each in calls if each not in asked and self.is_free(each)]:
+        for worker in [each for each in self.free() if each in calls and each not in asked]:
             asked[worker] = self.request(worker, *calls[worker], asked=Purpose(tag))
         return all(asked[each].ticket.done if each in asked else self.is_gone(each) for each in calls)
 
@@ -328,7 +328,7 @@ class RolloutGroup(WorkerGroup):
         """Ask for a fragment who is free and has given least; whether there is one."""
         fragments = self.tagged([FRAGMENT])
         busy, given = {one.worker for one in fragments if one.reply is None}, Counter(one.worker for one in fragments)
-        free = [worker for worker in self.fleet.up if worker not in busy and self.is_free(worker)]
+        free = [worker for worker in self.free() if worker not in busy]
         if free:
             self.request(min(free, key=lambda each: (given[each], each)), "sample", asked=Purpose(FRAGMENT))
         return bool(free)

@@ -346,7 +346,7 @@ class WorkerSet(Workers):
             group.channel.withdraw([f"{actor.WEIGHTS}{policy_id}", f"{actor.FILTER}{policy_id}"])
         if here and local is not None:
             actor.take_policies(local, changes)
-        group.update([worker for worker in group.fleet.up if group.is_free(worker)], TIMEOUT_S)
+        group.update(group.free(), TIMEOUT_S)
 
     def _owned(self, fragments: Sequence[Request], concat: bool) -> list[Batch]:
         """The batches, joined if asked for; the caller's own. The fragments are closed."""

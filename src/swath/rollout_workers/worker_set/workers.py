@@ -84,7 +84,7 @@ class Workers(Calls):
         self._seen = dict[str, Filter]()  # filters of what all workers have seen, where there is no local worker
         self.kept_batches = list[SampleBatch | MultiAgentBatch]()
         self._version, self._counters, self._returned = 0, Counters(), []
-        self._group = self._group_in(InlineBackend(), 0, Survival())
+        self._group = self._group_in(InlineBackend(), 0)
         if _setup:
             try:
                 self._begin()
@@ -318,19 +318,20 @@ class Workers(Calls):
             remote = backend(where, preload=[f"swath.rollout_workers.{module}" for module in PRELOAD])
         except ImportError as error:
             raise RuntimeError(f"backend={where!r} cannot be used: {error}") from error
-        delay, hang, restore = config.delay_between_env_runner_restarts_s, *SURVIVAL.values()
-        most = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
         self._place = where
+        return self._group_in(remote, begun)
+
+    def _group_in(self, remote: Backend, begun: int) -> RolloutGroup:
+        config, delay = self.config, self.config.delay_between_env_runner_restarts_s
+        most = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
         survival = Survival(
             Restarts(max_per_worker=most, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
             min_workers=1,
-            fragment_timeout_s=None if where == "inline" else config[hang],  # who is busy inline cannot be ended
-            placement_timeout_s=config[restore],
+            # who is busy inline cannot be ended
+            fragment_timeout_s=None if isinstance(remote, InlineBackend) else config.env_runner_hang_timeout_s,
+            placement_timeout_s=config.env_runner_restore_timeout_s,
             names=SURVIVAL,
         )
-        return self._group_in(remote, begun, survival)
-
-    def _group_in(self, remote: Backend, begun: int, survival: Survival) -> RolloutGroup:
         fleet = Fleet(remote, self._job, begun, survival, first=1)
         return RolloutGroup(fleet, Channel(remote.share), self.config)
 
