@@ -56,13 +56,8 @@ def optional(check: Check[T], fits: Callable[[Any], bool] = lambda value: value 
 
 
 def word(*words: str) -> Check[str]:
-    """One of the words; an enum's member with such a value counts as the word."""
-
-    def plain(value: Any) -> Any:
-        return getattr(value, "value", value)
-
-    wanted = f"one of {', '.join(map(repr, words))}"
-    return must_be(wanted, lambda value: isinstance(plain(value), str) and plain(value) in words, plain)
+    """One of the words."""
+    return must_be(f"one of {', '.join(map(repr, words))}", lambda value: isinstance(value, str) and value in words)
 
 
 def table_of(check: Check[T]) -> Check[dict[str, T]]:

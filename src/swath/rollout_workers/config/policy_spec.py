@@ -96,10 +96,7 @@ def everything_to_default(agent_id: Hashable, episode: Any, worker: Any = None, 
 
 def mapper(function: Callable[..., str]) -> Callable[..., str]:
     """A mapping `f(agent_id, episode)`, which may take `worker`, as a function that does."""
-    try:
-        parameters = signature(function).parameters.values()
-    except ValueError:  # some functions that are built in have no signature: they take no such keyword
-        parameters = {}.values()
+    parameters = signature(function).parameters.values()
     if any(p.kind is Parameter.VAR_KEYWORD or p.name == "worker" for p in parameters):
         return function
     return lambda agent_id, episode, worker=None: function(agent_id, episode)  # noqa: ARG005

@@ -93,7 +93,7 @@ class LearningMethods(PolicyMethods):
         Raises:
             ValueError: `single_agent`, but the batch is of other policies.
         """
-        found = samples.as_multi_agent().policy_batches
+        found = _by_policy(samples)
         if single_agent and set(found) != {DEFAULT_POLICY_ID}:
             raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}, not of {sorted(found)}")
         with self._working():
@@ -166,7 +166,7 @@ class LearningMethods(PolicyMethods):
 
     def _chosen(self, samples: Batch) -> list[tuple[str, Any, SampleBatch]]:
         """Policies that learn, and their batches, by id."""
-        found = samples.as_multi_agent().policy_batches.items()
+        found = _by_policy(samples).items()
         return self._agreed({i: batch for i, batch in found if i in self.policy_map and self._learns(i, samples)})
 
     def _agreed(self, batches: dict[str, SampleBatch]) -> list[tuple[str, Any, SampleBatch]]:
@@ -175,6 +175,12 @@ class LearningMethods(PolicyMethods):
             batches = dict(sorted(batches.items()))
             require_same(list(batches), "policies in the batch")
         return [(policy_id, self._policy(policy_id), batch) for policy_id, batch in batches.items()]
+
+
+def _by_policy(samples: Batch) -> dict[str, SampleBatch]:
+    if not isinstance(samples, SampleBatch | MultiAgentBatch):
+        raise TypeError(f"samples is of type {type(samples).__name__}; give a SampleBatch or a MultiAgentBatch")
+    return samples.as_multi_agent().policy_batches
 
 
 def join_ranks(

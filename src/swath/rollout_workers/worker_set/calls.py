@@ -220,16 +220,16 @@ class Calls:
         is_raised = on_error != "return"
         group = self._open(losses=is_raised)
         group.wait_until(lambda: not group.unanswered(tags), timeout)
-        replies = dict[int, Reply]()
+        replies = list[Reply]()
         done = [one for one in group.tagged(tags) if one.ticket.done]
-        for request in sorted(done, key=lambda one: one.ticket.error is None):  # what raises comes first
+        for request in sorted(done, key=lambda one: is_raised and one.ticket.error is None):  # what raises comes first
             reply = group.reply(request)
             if is_raised and group.is_tolerated(reply.error):
                 continue
             if is_raised and reply.error is not None:
                 raise reply.error
-            replies[request.number] = reply
-        return [replies[number] for number in sorted(replies)]
+            replies.append(reply)
+        return replies
 
     def foreach_worker_async_fetch_ready(
         self,
