@@ -58,7 +58,6 @@ class Staged:
         self.spawned, self.killed, self.calls = [], [], []
         self.crowded, self.gone, self.left_behind = (), None, ()
         self.closed = 0
-        self.wakes = 0
         self._scenes = []
         self._order = itertools.count()
         self._free_at = {}
@@ -120,7 +119,7 @@ class Staged:
         return [ticket for ticket in tickets if ticket.done]
 
     def wake(self):
-        self.wakes += 1
+        """Nobody waits but for the play."""
 
     def kill(self, handle):
         if not handle.ended.done:

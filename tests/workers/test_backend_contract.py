@@ -331,7 +331,9 @@ class BackendContract:
         os.kill(pid, signum)
         alone = self.sees_idle_deaths and signum == signal.SIGKILL
         ticket = worker.ended if alone else backend.call(worker, "pid")
-        assert isinstance(error_of(backend, ticket), WorkerLost)
+        lost = error_of(backend, ticket)
+        assert isinstance(lost, WorkerLost)
+        assert not self.tells_exit_codes or (lost.exit == -signum and signal.Signals(signum).name in str(lost))
         assert not exists(pid, self.lingers_s)
 
     @pytest.mark.usefixtures("need_processes")

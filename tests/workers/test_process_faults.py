@@ -38,12 +38,6 @@ def start_another():
     return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]).pid
 
 
-def test_a_signal_is_told_by_its_name(backend, worker):
-    lost = error_of(backend, backend.call(worker, "run", signal.raise_signal, signal.SIGTERM))
-    assert lost.exit == -signal.SIGTERM
-    assert "SIGTERM" in str(lost)
-
-
 def test_answers_that_were_sent_before_a_death_are_kept(backend, worker):
     calls = [backend.call(worker, "echo", np.full(LARGE, number)) for number in range(3)]
     death = backend.call(worker, "exit", 1)
