@@ -76,6 +76,9 @@ def require_fit(
     """Raise `TypeError` for an unknown keyword, one that is missing, or too many positional arguments."""
     own = type(owner).__name__
     name = own if method.__name__ == "__init__" else f"{own}.{method.__name__}"
+    most = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in takes.parameters.values())
+    if len(args) > most:
+        raise TypeError(f"{name} takes at most {most} positional arguments, got {len(args)}")
     for keyword in keywords:
         if keyword not in takes.parameters:
             raise unexpected(name, keyword, takes.parameters)

@@ -210,7 +210,7 @@ class Collector(InThisProcess):
         Raises:
             ValueError: no such worker.
         """
-        mine = self._member.index
+        mine = self._member.worker_idx
         if worker_idx not in (None, 0, mine):
             raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
         return self.collection.batch_frames

@@ -74,10 +74,7 @@ class RemoteWorker(Worker, Responder):
 
     def next(self) -> Any:
         """A batch for whoever holds this worker's handle; the collection does not see it."""
-        fragment = self._asked(FragmentRequest())
-        if self.options.set_truncated:
-            fragment.rows.cut_last()
-        return fragment.to_tensordict(self.layout)
+        return self._asked(FragmentRequest()).to_tensordict(self.layout)
 
     def stats(self) -> dict[str, Any]:
         """What it has done."""
@@ -93,11 +90,6 @@ class RemoteWorker(Worker, Responder):
     def env(self) -> Any:
         """The live env, vector env, or list of envs."""
         return self.host.env
-
-    @property
-    def worker_idx(self) -> int:
-        """Its index."""
-        return self.index
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id: the policy, or what a path leads to."""
@@ -171,43 +163,38 @@ class RemoteWorker(Worker, Responder):
         self.load_state_dict(saved, strict=False)
 
     def _make(self, ask: FragmentRequest) -> Parcel:
+        """The fragment's arrays, or its batch where entries may be anything or a hook sees them.
+
+        The hook sees what is written where it is written from here: the last to see it.
+        """
         if self.hooks.before is not None:
             with noted(f"pre_collect_hook in {self.who}"):
                 self.hooks.before()
         if ask.frames and (n_steps := -(-ask.frames // self.host.spec.num_envs)) != self.n_steps:
             self.make_steps(n_steps)
         since, fragment = self.next_id, self._asked(ask)
-        steps, episodes = fragment.steps, self._ids.ended.tobytes()
-        body = self._body(fragment)
-        self.tally.frames += fragment.frames
-        made = self.n_steps if steps is None else steps
-        head = Head(self.life, self.version, fragment.frames, made, episodes, self.next_id, self._number, since)
-        return Parcel(head, body)
+        frames, made, episodes = fragment.frames, fragment.steps, self._ids.ended.tobytes()
+        body, hook = fragment, self.hooks.after if self._writer is None else None
+        if hook is not None or isinstance(fragment.rows, TensorDictRows):
+            body = fragment.to_tensordict(self.layout)
+        if hook is not None:
+            try:
+                with noted(f"post_collect_hook in {self.who}"):
+                    hook(body)
+            except BaseException:
+                self.lose(frames)
+                raise
+        self.tally.frames += frames
+        made = self.n_steps if made is None else made
+        return Parcel(Head(self.life, self.version, frames, made, episodes, self.next_id, self._number, since), body)
 
     def _asked(self, ask: FragmentRequest) -> Fragment:
         self._ask, self._bell = ask, None if ask.bell is None else ask.bell.open()
         self._number += 1
-        return self.make_fragment(randomly=ask.randomly)
-
-    def _body(self, fragment: Fragment) -> Any:
-        """The fragment's arrays, or its batch where entries may be anything or a hook sees them.
-
-        The hook sees what is written where it is written from here: the last to see it.
-        """
+        fragment = self.make_fragment(randomly=ask.randomly)
         if self.options.set_truncated:
             fragment.rows.cut_last()
-        hook = self.hooks.after if self._writer is None else None
-        if hook is None and not isinstance(fragment.rows, TensorDictRows):
-            return fragment
-        batch = fragment.to_tensordict(self.layout)
-        if hook is not None:
-            try:
-                with noted(f"post_collect_hook in {self.who}"):
-                    hook(batch)
-            except BaseException:
-                self.lose(fragment.frames)
-                raise
-        return batch
+        return fragment
 
     def counted(self) -> Tally:
         """Counts of this life, but for what it has written."""

@@ -22,7 +22,6 @@ from swath.collectors.paths import call_at, follow, paired
 from swath.collectors.worker_request import Seeding, WorkerRequest
 from swath.errors import Closed, FleetFailed
 from swath.group.group import Member
-from swath.nearest import unexpected
 from swath.rollout.fragment import Layout
 from swath.seeds import derive
 from swath.weights.channel import Update
@@ -168,20 +167,31 @@ class Responder(Member):
         return Manifest.of(self.get_model(model_id))
 
     def update_policy_weights_(
-        self, policy_or_weights: Any = None, *, model_id: str | None = None, **forms: Any
+        self,
+        policy_or_weights: Any = None,
+        *,
+        weights: Any = None,
+        policy: Any = None,
+        policy_weights: Any = None,
+        model_id: str | None = None,
+        weights_dict: Mapping[str, Any] | None = None,
     ) -> None:
         """Set weights on this worker, all or nothing.
 
         Args:
             policy_or_weights: a module, a TensorDict or a dict.
+            weights: the same.
+            policy: the same.
+            policy_weights: the same.
             model_id: which model; `"policy"` by default.
-            **forms: the same as `weights=`, `policy=` or `policy_weights=`; or `weights_dict=`, weights by model.
+            weights_dict: weights by model.
 
         Raises:
             ValueError: none or several are given, or `model_id` beside `weights_dict`.
             KeyError, ValueError, TypeError: they do not fit.
         """
-        by_model = weights_of(model_id, {"policy_or_weights": policy_or_weights, **forms})
+        forms = {"policy_or_weights": policy_or_weights, "policy_weights": policy_weights, "weights": weights}
+        by_model = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
         if any(source is None for source in by_model.values()):
             raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
         taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
@@ -220,10 +230,6 @@ class Responder(Member):
                 )
 
 
-FORMS = ("policy_or_weights", "policy_weights", "weights", "policy", "weights_dict")
-"""How weights may be given."""
-
-
 def weights_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
     """The weights that were given in one of several forms, by model; `None` for those that are to be fetched.
 
@@ -232,12 +238,9 @@ def weights_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, A
         forms: arguments by name; that of `weights_dict` names the models itself.
 
     Raises:
-        TypeError: an unknown form, or `weights_dict` is no dict.
+        TypeError: `weights_dict` is no dict.
         ValueError: two were given; the message names both.
     """
-    for name in forms:
-        if name not in FORMS:
-            raise unexpected("update_policy_weights_()", name, FORMS)
     given = {name: value for name, value in forms.items() if value is not None}
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} are both given; give one of them")

@@ -148,7 +148,7 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         facts["error"] = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
     busy, per_worker = _busy(collection), dict[str, Any]()
     for worker, standing in standings.items():
-        record, name = records[worker], f"worker_{worker if here is None else here.index}"
+        record, name = records[worker], f"worker_{worker if here is None else here.worker_idx}"
         per_worker[f"{name}/frames"] = record.frames
         per_worker[f"{name}/life"] = max(standing.life, record.life)
         per_worker[f"{name}/policy_version"] = record.version

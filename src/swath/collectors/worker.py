@@ -61,7 +61,7 @@ class Worker:
         acts: what acts now.
         options: when episodes begin and end, and what to do when envs fail.
         layout: names and extras of its fragments.
-        index: which worker it is.
+        worker_idx: which worker it is.
         life: which of its lives.
         n_steps: T.
         version: of the policy's weights.
@@ -75,7 +75,7 @@ class Worker:
 
     def __init__(self, request: WorkerRequest) -> None:
         options, source = request.options, request.source
-        self.options, self.index, self.life = options, request.worker, request.life
+        self.options, self.worker_idx, self.life = options, request.worker, request.life
         host = self.host = build(source, Fitting(options.max_frames, options.devices.env or options.devices.common))
         copies = host.env[1:] if isinstance(host.env, list) else []  # an instance of the user's stays open
         with closed_on_failure(copies if source.is_instance else [host]):
@@ -129,7 +129,7 @@ class Worker:
     @property
     def who(self) -> str:
         """Which worker this is, in words."""
-        return f"worker {self.index} (life {self.life}, policy version {self.version})"
+        return f"worker {self.worker_idx} (life {self.life}, policy version {self.version})"
 
     @property
     def module(self) -> nn.Module | None:
@@ -186,11 +186,11 @@ class Worker:
         n, host, root = self.host.spec.num_envs, self.host, seeding.root
         if host.spec.seeding == "none":
             warn_of_no_effect("seed", f"{type(host.env).__name__} takes seeds only where it is made")
-        first = self.index * (seeding.stride or n)
+        first = self.worker_idx * (seeding.stride or n)
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
         self.seeding, self._stale = seeding, True
         if not seeding.envs_only:
-            self._streams = PrivateStreams(derive(root, "policy", self.index, self.life), self.device)
+            self._streams = PrivateStreams(derive(root, "policy", self.worker_idx, self.life), self.device)
         try:
             with self._random_states():
                 self._reset(seeds)
@@ -213,8 +213,8 @@ class Worker:
 
     def move_to(self, index: int) -> None:
         """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
-        if index != self.index:
-            self.index = index
+        if index != self.worker_idx:
+            self.worker_idx = index
             self.begin_life(self.life + (self._ids.given > 0), self.seeding)
 
     def make_steps(self, n_steps: int) -> None:
@@ -363,7 +363,7 @@ class Worker:
 
     def _new_ids(self) -> TrajectoryIds:
         counted = self.options.max_frames is not None
-        return TrajectoryIds(self.host.spec.num_envs, worker=self.index, life=self.life, counted=counted)
+        return TrajectoryIds(self.host.spec.num_envs, worker=self.worker_idx, life=self.life, counted=counted)
 
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
