@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from swath.rollout_workers.actions import action_processor, reward_clip
+from swath.rollout_workers.actions import action_processor
 
 INF = np.inf
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
@@ -41,21 +41,3 @@ def test_each_setting_does_its_part_to_a_batch(space, action, expected, setting)
     np.testing.assert_array_equal(raw, kept)
     if setting == 3:
         assert out.dtype == (space.dtype if isinstance(space, spaces.Box) else raw.dtype)
-
-
-def test_leaves_of_nested_spaces_are_processed_each_by_its_own_space():
-    space = spaces.Dict({"b": spaces.Tuple((COUNT, spaces.Discrete(2))), "a": BOX})
-    leaves = [np.zeros((3, 2), np.float32), np.zeros((3, 2), np.int64), np.ones(3, np.int64)]
-    box, count, number = processed(space, leaves, normalize=True, clip=True)
-    assert (box[2].tolist(), count[2].tolist(), number.tolist()) == ([0, 5], [3, 3], [1, 1, 1])
-
-
-def test_rewards_are_clipped_as_the_setting_says():
-    for setting, expected in (
-        (True, [1.0, -1.0, 0.0, 1.0]),
-        (0.3, [0.3, -0.3, 0.0, 0.25]),
-        (5, [5.0, -0.5, 0.0, 0.25]),
-    ):
-        rewards = np.array([100.0, -0.5, 0.0, 0.25], np.float32)
-        np.testing.assert_array_equal(reward_clip(setting)(rewards), np.float32(expected), strict=True)
-        assert rewards[0] == 100

@@ -2,7 +2,6 @@
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from rw_toys import TWO, Agents, Counter, Troupe, by_parity
 
 from mock_envs import BasicMultiAgent, SometimesZeroAgentsMultiAgent
@@ -44,41 +43,6 @@ def test_every_observation_is_pushed_into_the_filter_of_its_policy_once():
         assert stat.num_pushes == (12 + 3) * 2 * agents
     assert abs(batch["p0"]["obs"]).max() < 5
     assert batch["p0"]["new_obs"][:4].tolist() == batch["p0"]["obs"][1:5].tolist()
-
-
-def test_a_policy_is_shown_what_it_asks_for():
-    shown = []
-
-    class Curious(Counter):
-        wanted = ("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
-
-        def compute_actions_from_input_dict(self, input_dict, explore=None, timestep=None, episodes=None, **given):
-            shown.append(({name: list(column) for name, column in input_dict.items()}, explore))
-            assert [episode.env_id for episode in episodes] == [0, 0, 1, 1]
-            return np.arange(len(input_dict["obs"])) + 1, [], {}
-
-    Troupe(Agents, 2, {"default_policy": Curious}, rollout_fragment_length=2).sample(explore=False)
-    (first, explore), (second, _) = shown
-    assert (explore, first["prev_actions"], second["prev_actions"]) == (False, [0, 0, 0, 0], [1, 2, 3, 4])
-    assert (first["prev_rewards"], second["prev_rewards"]) == ([0.0] * 4, [1.0] * 4)
-    assert (first["agent_id"], first["env_id"], first["infos"]) == ([0, 1, 0, 1], [0, 0, 1, 1], [{}] * 4)
-
-
-@pytest.mark.parametrize(
-    ("answer", "text"),
-    [(0.7, "Odd answered actions of dtype float64"), (np.nan, "which cannot hold nan"), ("a", "actions of dtype <U1")],
-)
-def test_an_action_that_would_lose_its_fraction_is_refused(answer, text):
-    class Odd(Counter):
-        def compute_actions(self, obs_batch, state_batches=None, **given):
-            self.asked.append(0)
-            return [answer if len(self.asked) == 2 else 2.0] * len(obs_batch), [], {}
-
-    troupe = Troupe(Agents, policies={"default_policy": Odd}, rollout_fragment_length=4)
-    with pytest.raises(TypeError) as caught:
-        troupe.sample()
-    assert text in str(caught.value)
-    assert troupe.sample()["actions"].tolist() == [2] * 4 * 2
 
 
 def test_states_may_be_nested():

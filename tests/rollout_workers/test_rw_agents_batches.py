@@ -60,14 +60,6 @@ def test_chunks_are_of_one_agent_episode_call_and_version_and_their_numbers_neve
     assert batch["policy_version"].tolist() == [2, 1, 2]
 
 
-def test_whole_episodes_are_handed_out_at_the_first_step_at_which_they_have_enough_steps():
-    settings = {"rollout_fragment_length": 15, "batch_mode": "complete_episodes"}
-    batch = Troupe(lambda: BasicMultiAgent(3), 2, TWO, by_parity, **settings).sample()
-    assert (batch.env_steps(), batch.agent_steps()) == (50, 150)
-    assert batch["p1"]["t"].tolist() == list(range(25)) * 2
-    assert batch["p1"]["terminateds"].sum() == 2
-
-
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 def test_agent_steps_can_be_what_counts(mode):
     settings = {"count_steps_by": "agent_steps", "rollout_fragment_length": 33, "batch_mode": mode}

@@ -70,18 +70,6 @@ def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_
     assert (env, isinstance(ended, error)) == (1, True)
 
 
-def test_rows_of_an_episode_that_breaks_are_discarded_and_counted_where_episodes_are_handed_out_whole():
-    troupe = troupe_of(BROKE, batch_mode="complete_episodes", rollout_fragment_length=2)
-    with pytest.raises(RuntimeError, match="broke"):
-        troupe.sample()
-    batch = troupe.sample()
-    assert rows(batch, 12) == [list(range(6)) * 2] * 2
-    assert (batch.env_steps(), troupe.counts["env_steps_discarded"]) == (12, 2)
-    later = troupe.sample()
-    assert not later["truncateds"].any()
-    assert set(later["t"].tolist()) == set(range(6))
-
-
 def test_an_episode_in_which_nobody_acts_breaks_its_env():
     def hide(env, answer):
         answer[0] = {} if env.episode == 1 else answer[0]

@@ -6,9 +6,7 @@ import torch
 from rw_toys import episodes, plain, sequences
 from tensordict import TensorDict
 
-from swath import Collector
 from swath.rollout_workers import SampleBatch
-from swath.testing import CountingEnv
 
 N = 3
 COLUMNS = {
@@ -72,18 +70,6 @@ def test_sequences_travel_whole(padded):
     back = SampleBatch.from_tensordict(td)
     assert plain(back) == plain(batch)
     assert back["state_in_0"] is batch["state_in_0"]
-
-
-def test_a_collectors_batch_becomes_columns():
-    with Collector(CountingEnv, None, frames_per_batch=8, total_frames=8, envs_per_worker=2) as collector:
-        td = next(iter(collector))
-    batch = SampleBatch.from_tensordict(td)
-    names = "obs new_obs actions rewards terminateds truncateds eps_id policy_version"
-    assert set(batch) == set(names.split())
-    assert (batch.count, batch["rewards"].shape, batch["dones"].shape) == (8, (8,), (8,))
-    np.testing.assert_array_equal(batch["obs"], td["observation"].flatten(0, 1))
-    td["observation"][0, 0] = 77
-    assert (batch["obs"][0] == 77).all()
 
 
 def test_dones_are_written_and_not_read_and_columns_may_be_chosen():

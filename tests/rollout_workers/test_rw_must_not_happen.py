@@ -33,7 +33,6 @@ ROWS = ENVS * LENGTH
 GRACE_S = 60.0
 """Of a process that was ended, to be gone."""
 
-apart = pytest.mark.parametrize("workers", ["process"], indirect=True)
 on_ray = pytest.mark.parametrize("workers", ["process", "ray"], indirect=True)
 anywhere = pytest.mark.parametrize("workers", ["inline", "process", "ray"], indirect=True)
 
@@ -206,17 +205,6 @@ def test_r5_a_worker_that_was_busy_has_the_last_weights_before_its_next_fragment
     ((_, batch),) = workers.fetch_ready_async_reqs(timeout_seconds=None)
     assert max(batch["policy_version"]) < version
     require_acted_with(workers.sample(), version)
-
-
-@apart
-def test_r12_no_two_sub_envs_share_a_seed(workers):
-    workers.foreach_worker("sample")
-    seeds = [seed for each in workers.foreach_env(lambda env: env.np_random_seed) for seed in each]
-    assert (len(seeds), len(set(seeds))) == (3 * ENVS, 3 * ENVS)
-    assert seeds[:ENVS] == [7, 8]
-    batches = [batch for _ in range(3) for batch in workers.foreach_worker("sample", kwargs={"force_reset": True})]
-    starts = [tuple(row) for batch in batches for row in batch["obs"][batch["t"] == 0].tolist()]
-    assert len(set(starts)) == len(starts) >= 9 * ENVS
 
 
 @on_ray

@@ -7,8 +7,7 @@ from gymnasium import spaces
 from rw_toys import batch_for, ppo
 from torch import distributions as td
 
-from mock_envs import MockEnv
-from swath.rollout_workers import AlgorithmConfig, PGTorchPolicy, PPOTorchPolicy, RolloutWorker, SampleBatch
+from swath.rollout_workers import PGTorchPolicy, PPOTorchPolicy, SampleBatch
 
 PPO_STATS = {
     "total_loss", "policy_loss", "vf_loss", "vf_explained_var", "kl", "entropy", "entropy_coeff", "cur_kl_coeff",
@@ -128,17 +127,3 @@ def test_it_learns_a_simple_game(cls, updates):
         for _ in range(updates):
             policy.learn_on_batch(batch)
     assert played(policy, seed=99)["rewards"].mean() > 0.9
-
-
-@pytest.mark.parametrize("cls", [PPOTorchPolicy, PGTorchPolicy])
-def test_a_discount_that_is_changed_later_holds_for_fragments_and_for_chunks(cls):
-    def advantages(gamma, **callbacks):
-        config = AlgorithmConfig().env_runners(rollout_fragment_length=9).debugging(seed=1).callbacks(**callbacks)
-        config.training(model={"fcnet_hiddens": [4]})
-        with RolloutWorker(env_creator=lambda _: MockEnv(5), default_policy_class=cls, config=config) as worker:
-            worker.get_policy().config["gamma"] = gamma
-            return worker.sample()["advantages"]
-
-    by_fragment, by_chunk = advantages(0.5), advantages(0.5, on_postprocess_trajectory=lambda **_: None)
-    np.testing.assert_allclose(by_fragment, by_chunk, rtol=1e-5)
-    assert not np.allclose(by_fragment, advantages(0.9))

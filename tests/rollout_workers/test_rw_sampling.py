@@ -9,7 +9,6 @@ from rw_toys import LONG, Foreseen, counting_worker, made_of
 
 from mock_envs import MockEnv, MockEnv2, MockEnv3, VectorizedMockEnv
 from swath.rollout_workers import (
-    MultiAgentBatch,
     PPOTorchPolicy,
     RolloutWorker,
     SampleBatch,
@@ -225,27 +224,6 @@ def test_optional_columns_are_there_on_request_and_shifted_by_one():
         assert [step[1][env] for step in shown] == own["prev_rewards"].tolist()
     assert {*batches[0]["agent_id"].tolist()} == {"agent0"}
     assert all(info == {} for info in batches[0]["infos"])
-
-
-class Untrained(MockEnv):
-    """Says after its first episode that it is not to be trained on."""
-
-    episodes = 0
-
-    def reset(self, **kwargs: Any) -> Any:
-        self.episodes += 1
-        return super().reset(**kwargs)
-
-    def now(self) -> Any:
-        return 0, 1.0, {"training_enabled": self.episodes == 1}
-
-
-def test_chunks_that_are_not_to_be_trained_on_count_as_env_steps_only():
-    with made_of(lambda: Untrained(4), RandomPolicy, rollout_fragment_length=6) as worker:
-        first, second = worker.sample(), worker.sample()
-    assert (len(first), first.env_steps()) == (4, 6)
-    assert isinstance(second, MultiAgentBatch)
-    assert (second.policy_batches, second.env_steps()) == ({}, 6)
 
 
 @pytest.mark.parametrize("mode", ["MeanStdFilter", "ConcurrentMeanStdFilter"])

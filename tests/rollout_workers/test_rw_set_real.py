@@ -1,13 +1,10 @@
 """Sets of rollout workers with real envs and policies: what a set is for, end to end."""
 
-import os
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from rw_toys import cartpole, same
 
-from mock_envs import BasicMultiAgent
 from swath import WorkerSet
 from swath.rollout_workers import (
     AlgorithmConfig,
@@ -50,19 +47,6 @@ def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processe
             assert same(here.sample(), there.sample())
 
 
-def test_every_life_of_a_worker_is_seeded_anew_and_knows_that_it_replaces_one(warm_processes):
-    facts = lambda worker: (worker.life, worker.recreated_worker, worker.env_context.recreated_worker)
-    with made(n=1, backend="process") as workers:
-        seeds, known = [], []
-        for _ in range(2):
-            seeds += workers.foreach_worker(lambda worker: worker.seed, local_worker=False)
-            known += workers.foreach_worker(facts, local_worker=False)
-            workers.foreach_worker(lambda worker: os.kill(os.getpid(), 9), local_worker=False)
-            assert workers.probe_unhealthy_workers() == [1]
-        assert len(set(seeds)) == 2
-        assert known == [(0, False, False), (1, True, True)]
-
-
 class Noting(DefaultCallbacks):
     def on_episode_end(self, *, episode, **kwargs):
         episode.custom_metrics["one"] = 1
@@ -76,17 +60,6 @@ def test_custom_metrics_are_told_one_by_one_where_the_config_says_so():
             told = collect_metrics(workers)
         one_by_one = {"one": [1] * told["num_episodes"]}
         assert told["custom_metrics"] == (one_by_one if keep else {"one_min": 1, "one_mean": 1, "one_max": 1})
-
-
-def test_policies_of_many_agents_are_sampled_by_all_workers():
-    mapping = lambda agent_id, *args, **kwargs: "a" if agent_id < 2 else "b"
-    own = {"policies": {"a", "b"}, "policy_mapping_fn": mapping}
-    with made(creator=lambda _: BasicMultiAgent(4), policy=RandomPolicy, **own) as workers:
-        batch = workers.sample()
-        assert (batch.env_steps(), batch["a"].count, batch["b"].count) == (20, 40, 40)
-        workers.add_policy("c", RandomPolicy, observation_space=None, policy_mapping_fn=lambda *args, **kwargs: "c")
-        workers.foreach_worker(lambda worker: worker.sample(force_reset=True))
-        assert set(workers.sample().policy_batches) == {"c"}
 
 
 def test_auto_fragments_are_shared_among_as_many_workers_as_there_are():

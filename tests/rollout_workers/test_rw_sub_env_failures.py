@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from rw_toys import Foreseen, counting_worker
 
-from swath.rollout_workers import RolloutMetrics
 from swath.testing.counting import Counting, Script
 from swath.testing.faults import EnvBroke, Fault
 
@@ -23,19 +22,6 @@ def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
     starts = batch["obs"][batch["t"] == 0][:, :2].tolist()
     assert ([0, 0] in starts, [1, 0] in starts, [1, 1] in starts) == (True, False, True)
     assert batch["terminateds"].sum() * 5 == len(batch) >= B * F
-
-
-def test_callbacks_get_the_exception_in_the_place_of_the_episode():
-    ended = []
-    note = {"on_episode_end": lambda *, episode, env_index, **_: ended.append((env_index, type(episode)))}
-    worker, _ = counting_worker(faults={1: [Fault("raise", step=2)]}, callback_functions=note)
-    with worker:
-        with pytest.raises(EnvBroke):
-            worker.sample()
-        (told,) = worker.get_metrics()
-    assert ended == [(1, EnvBroke)]
-    assert told == RolloutMetrics(episode_faulty=True, env_index=1, error=told.error)
-    assert "EnvBroke" in told.error
 
 
 def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit():
