@@ -1,5 +1,7 @@
-"""A config as a container: copies, frozen ones, dicts, own keys, and what follows from several settings."""
+"""A config as a container, what env creators are told, and the events that callbacks hear."""
 
+import copy
+import inspect
 import pickle
 
 import gymnasium as gym
@@ -7,7 +9,16 @@ import numpy as np
 import pytest
 
 from swath.errors import NoEffectWarning
-from swath.rollout_workers import AlgorithmConfig, EnvContext, PolicySpec, PPOConfig, register_env
+from swath.rollout_workers import (
+    AlgorithmConfig,
+    DefaultCallbacks,
+    EnvContext,
+    PolicySpec,
+    PPOConfig,
+    RLlibCallback,
+    register_env,
+)
+from swath.rollout_workers.callbacks import EVENTS, callbacks_of
 from swath.rollout_workers.config.envs import creator_of
 
 BOX = gym.spaces.Box(-1, 1, (2,))
@@ -38,9 +49,9 @@ ALTERATIONS = {
 def test_copies_pickles_and_dicts_share_no_container_but_classes_functions_and_spaces(alteration):
     config = full()
     dictionary = config.to_dict()
-    for copy in (config.copy(), AlgorithmConfig.from_dict(config.to_dict()), pickle.loads(pickle.dumps(config))):
-        assert (copy.observation_space, copy.policy_mapping_fn) == (BOX, mapped)
-        alteration(copy)
+    for made in (config.copy(), AlgorithmConfig.from_dict(config.to_dict()), pickle.loads(pickle.dumps(config))):
+        assert (made.observation_space, made.policy_mapping_fn) == (BOX, mapped)
+        alteration(made)
     assert repr(config) == repr(full())
     alteration(config)
     assert repr(dictionary) == repr(full().to_dict())
@@ -159,3 +170,88 @@ def test_ppo_has_the_defaults_of_rllibs_ppo():
         "num_env_runners": 2,
     }
     assert type(config.training(gamma=0.5).copy()) is PPOConfig
+
+
+FACTS = {"worker_index": 3, "vector_index": 2, "remote": True, "num_workers": 5, "recreated_worker": True}
+
+
+def facts_of(context):
+    return {name: getattr(context, name) for name in FACTS}
+
+
+def test_it_is_a_copy_of_the_config_with_attributes_and_says_them():
+    config = {"a": 1}
+    context = EnvContext(config, 0)
+    context.set_defaults({"a": -1, "b": 2})
+    assert (config, context, [*facts_of(context).values()]) == ({"a": 1}, {"a": 1, "b": 2}, [0, 0, False, None, False])
+    assert str(EnvContext(config, **FACTS)) == "{'a': 1, worker=3/5, vector_idx=2, remote=True}"
+
+
+def test_content_and_attributes_survive_being_copied_and_overrides_change_what_they_name():
+    context = EnvContext({"a": [1]}, **FACTS)
+    copies = [copy.deepcopy(context), context.copy_with_overrides(), pickle.loads(pickle.dumps(context))]
+    for made in (copy.copy(context), context.copy(), *copies):
+        assert (type(made), dict(made), facts_of(made)) == (EnvContext, {"a": [1]}, FACTS)
+    assert not any(made["a"] is context["a"] for made in copies)
+    for name, fact in FACTS.items():
+        value = type(fact)(0)  # something falsy, too
+        assert facts_of(context.copy_with_overrides(**{name: value})) == {**FACTS, name: value}
+    assert context.copy_with_overrides(env_config={"b": 2}) == {"b": 2}
+
+
+EPISODE = ("episode", "worker", "base_env", "env", "policies", "env_index")
+SET = ("worker_set", "worker_ids", "is_evaluation")
+PARAMETERS = {
+    "on_sub_environment_created": ("worker", "sub_environment", "env_context", "env_index"),
+    "on_create_policy": ("policy_id", "policy"),
+    "on_episode_created": EPISODE,
+    "on_episode_start": EPISODE,
+    "on_episode_step": EPISODE,
+    "on_episode_end": EPISODE,
+    "on_postprocess_trajectory": (
+        "worker", "episode", "agent_id", "policy_id", "policies", "postprocessed_batch", "original_batches",
+    ),
+    "on_sample_end": ("worker", "samples"),
+    "on_learn_on_batch": ("policy", "train_batch", "result"),
+    "on_workers_recreated": SET,
+    "on_env_runners_recreated": SET,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("event", PARAMETERS)
+def test_an_event_takes_keywords_only_and_tolerates_more(event):
+    assert (set(EVENTS), RLlibCallback) == (set(PARAMETERS), DefaultCallbacks)
+    facts = {name: f"the {name}" for name in PARAMETERS[event]}
+    method = getattr(DefaultCallbacks(), event)
+    assert method(**facts) is None
+    parameters = inspect.signature(method).parameters.values()
+    assert {p.name for p in parameters if p.kind is p.KEYWORD_ONLY} == set(PARAMETERS[event])
+    if event != "on_create_policy":
+        method(**facts, env_runner=None, news=1)
+
+
+@pytest.mark.parametrize("event", PARAMETERS)
+def test_classes_and_functions_of_a_config_are_called_in_order_until_one_raises(event):
+    log = []
+    noting = [
+        type(name, (DefaultCallbacks,), {event: lambda self, name=name, **kwargs: log.append(name)}) for name in "AB"
+    ]
+
+    def fail(**kwargs):
+        raise KeyError("mine")
+
+    functions = [lambda **kwargs: log.append(kwargs), fail, lambda **kwargs: log.append("not reached")]
+    config = AlgorithmConfig().callbacks(noting, **{event: functions})
+    with pytest.raises(KeyError, match="mine"):
+        getattr(callbacks_of(config), event)(episode=1)
+    assert log == ["A", "B", {"episode": 1}]
+
+
+def test_a_class_that_is_not_derived_is_refused_and_a_misspelt_method_warned_of():
+    class Misspelt(DefaultCallbacks):
+        def on_epsiode_end(self, **kwargs): ...
+
+    with pytest.raises(TypeError, match=r"dict.* derive the class from DefaultCallbacks"):
+        callbacks_of(AlgorithmConfig().callbacks([DefaultCallbacks, dict]))
+    with pytest.warns(NoEffectWarning, match=r"Misspelt.on_epsiode_end has no effect here: .*on_episode_end"):
+        callbacks_of(AlgorithmConfig().callbacks(Misspelt))

@@ -1,4 +1,4 @@
-"""Filters by themselves, and the statistics in them, against those of the values written down."""
+"""Filters and the statistics in them; those of several workers count each observation once."""
 
 import pickle
 import threading
@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rw_toys import DEFAULT, mock
+from toy_rollout_worker import Play, ToySet, config
 
 from swath.rollout_workers import (
     ConcurrentMeanStdFilter,
+    FilterManager,
     MeanStdFilter,
     NoFilter,
     RunningStat,
@@ -169,3 +172,105 @@ def test_statistics_can_be_set_and_a_value_of_another_shape_is_refused_and_not_c
     assert stat.n == 0
     stat.num_pushes, stat.mean_array, stat.sum_sq_diff_array = 5, np.array([1.0, 2.0]), np.array([16.0, 4.0])
     assert (stat.n, stat.mean.tolist(), stat.var.tolist(), stat.std.tolist()) == (5, [1, 2], [4, 1], [2, 1])
+
+
+def one_that_saw(*batches):
+    filt = MeanStdFilter(batches[0].shape[1:], clip=None)
+    for batch in batches:
+        filt(batch)
+    return filt
+
+
+def assert_equal_statistics(filt, other):
+    assert filt.rs.n == other.rs.n
+    np.testing.assert_allclose(filt.rs.mean, other.rs.mean, rtol=1e-6)
+    np.testing.assert_allclose(filt.rs.std, other.rs.std, rtol=1e-6)
+
+
+def filter_of(worker):
+    return worker.filters[DEFAULT]
+
+
+def see(worker, values):
+    filter_of(worker)(values)
+
+
+def see_later(worker, values):
+    """See these right after telling what was seen before."""
+    get_filters = worker.get_filters
+
+    def instead(flush_after=False):
+        told, worker.get_filters = get_filters(flush_after), get_filters
+        see(worker, values)
+        return told
+
+    worker.get_filters = instead
+
+
+def toys(n):
+    return ToySet(env_creator=Play(), config=config(), num_workers=n, backend="inline")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_after_each_round_all_equal_one_filter_that_saw_everything_once(rounds):
+    everything = []
+    with toys(2) as workers:
+        for number, sizes in enumerate(rounds):
+            seen = [drawn(n, (), seed=3 * number + i, centre=number) for i, n in enumerate(sizes)]
+            everything += seen
+            workers.foreach_worker(see, kwargs=[{"values": values} for values in seen])
+            FilterManager.synchronize(workers.local_worker().filters, workers)
+            for worker, filt in workers.foreach_worker(filter_of, with_ids=True):
+                assert_equal_statistics(filt, one_that_saw(*everything))
+                assert worker == 0 or filt.buffer.n == 0
+
+
+def test_what_is_seen_between_asking_and_telling_counts_for_its_worker_at_once_and_for_all_next_time():
+    early, later = drawn(5, (), seed=1), drawn(4, (), seed=2)
+    with toys(2) as workers:
+        for func, values in ((see, early), (see_later, later)):
+            workers.foreach_worker(func, kwargs={"values": values}, worker_ids=[1], local_worker=False)
+        for others in ([early], [early, later]):
+            workers.sync_filters()
+            local, one, two = workers.foreach_worker(filter_of)
+            assert_equal_statistics(one, one_that_saw(early, later))
+            for filt in (local, two):
+                assert_equal_statistics(filt, one_that_saw(*others))
+            assert one.buffer.n == (4 if others == [early] else 0)
+
+
+SETTINGS = [
+    # update_remote, use_remote_data: local n, remote n, remote buffer
+    (True, False, 3, 3, 0),
+    (False, True, 7, 4, 0),
+    (False, False, 3, 4, 4),
+]
+
+
+@pytest.mark.parametrize(("update_remote", "use", "local_n", "remote_n", "buffered"), SETTINGS)
+def test_each_direction_can_be_left_out(update_remote, use, local_n, remote_n, buffered):
+    with toys(1) as workers:
+        workers.foreach_worker(see, kwargs=[{"values": drawn(n, ())} for n in (3, 4)])
+        FilterManager.synchronize(workers.local_worker().filters, workers, update_remote, 7.0, use)
+        local, remote = workers.foreach_worker(filter_of)
+        assert (local.rs.n, remote.rs.n, remote.buffer.n) == (local_n, remote_n, buffered)
+
+
+@pytest.mark.parametrize("flush", [True, False])
+def test_filters_are_copied_before_their_buffers_are_emptied_and_statistics_stay(flush):
+    with mock(config={"observation_filter": "MeanStdFilter"}) as worker:
+        see(worker, drawn(3, (1,)))
+        copied = worker.get_filters(flush_after=flush)[DEFAULT]
+        see(worker, drawn(2, (1,)))
+        assert (copied.rs.n, copied.buffer.n) == (3, 3)
+        assert (filter_of(worker).rs.n, filter_of(worker).buffer.n) == (5, 2 if flush else 5)
+
+
+def test_new_statistics_are_taken_the_own_buffer_is_merged_and_stays_and_the_new_ones_buffer_is_not_used():
+    own, others = drawn(3, (1,), seed=1), drawn(5, (1,), seed=2)
+    with mock(config={"observation_filter": "MeanStdFilter"}) as worker:
+        see(worker, own)
+        worker.sync_filters({DEFAULT: (new := one_that_saw(others))})
+        assert_equal_statistics(filter_of(worker), one_that_saw(others, own))
+        assert (filter_of(worker).buffer.n, new.buffer.n, new.rs.n) == (3, 5, 5)

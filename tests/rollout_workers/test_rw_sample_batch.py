@@ -1,4 +1,4 @@
-"""SampleBatch as a dict of columns: what it stores, shows, counts and pickles."""
+"""SampleBatch: what it stores, counts and pickles; slices, rows, episodes; rows in another order, and padded."""
 
 import copy
 import pickle
@@ -6,9 +6,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from rw_toys import plain, sequences
+from hypothesis import given
+from hypothesis import strategies as st
+from rw_toys import episodes, plain, sequences
 
-from swath.rollout_workers import SampleBatch, attempt_count_timesteps
+from swath.rollout_workers import SampleBatch, ViewRequirement, attempt_count_timesteps
 
 STATES = {name: {"a": [[[1], [2]], [[3], [4]]]} for name in ("state_in_0", "state_out_0")}
 DEEP = {"a": np.zeros((3, 1)), "b": np.zeros((3, 2))}
@@ -168,3 +170,245 @@ def test_columns_go_to_a_gpu_and_are_there_when_they_are_read():
     batch.to_device("cuda", pin_memory=True)
     assert batch["a"].is_cuda
     assert (float(batch["a"].double().sum()), float(batch["b"]["c"].sum())) == (499_999_500_000.0, 3.0)
+
+
+LENGTHS = st.lists(st.integers(1, 5), min_size=1, max_size=6)
+BOUND = st.none() | st.integers(-12, 12)
+
+
+def numbered(lengths, padded_to=None):
+    """Rows 0, 1, … in sequences; `state_in_0` is the number of its first row, `state_out_0` that of the next."""
+    n = sum(lengths)
+    starts = np.cumsum([0, *lengths[:-1]])
+    batch = SampleBatch(a=np.arange(n), state_in_0=starts, state_out_0=np.arange(n) + 1, seq_lens=lengths)
+    return batch if padded_to is None else batch.right_zero_pad(padded_to)
+
+
+def of_all_kinds():
+    batch = episodes()
+    batch["tensor"], batch["objects"], batch["c"] = torch.arange(5), np.array(list("abcde"), dtype=object), 3
+    return batch
+
+
+class TestSlices:
+    @given(start=BOUND, stop=BOUND)
+    def test_have_pythons_bounds(self, start, stop):
+        batch = episodes()
+        part = batch[start:stop]
+        assert plain(part["infos"]) == batch["infos"][start:stop]
+        assert plain(part["rewards"]) == plain(batch["rewards"])[start:stop]
+        assert plain(part["obs"]["y"][1]) == plain(batch["obs"]["y"][1])[start:stop]
+        assert len(part) == len(range(5)[start:stop])
+
+    def test_are_views_and_keep_what_is_known_of_the_batch(self):
+        batch = of_all_kinds()
+        part = batch[1:3]
+        part["rewards"][0], part["obs"]["y"][1][0], part["tensor"][0] = 100, 200, 300
+        assert (batch["rewards"][1], plain(batch["obs"]["y"][1][1]), batch["tensor"][1]) == (100, [200, 200], 300)
+        for made in (part, batch[0:0], *batch.timeslices(2), *batch.split_by_episode()):
+            assert (made.num_grad_updates, made.is_training) == (2, True)
+        with pytest.raises(ValueError, match=r"step 2 of a slice of a batch must be 1"):
+            batch[::2]
+
+    @pytest.mark.parametrize(
+        ("bounds", "rows", "states"),
+        [
+            (slice(None, 3), [10, 11], [0.0]),  # the cut falls into the second sequence
+            (slice(0, 5), [10, 11, 12, 13, 14], [0.0, 2.0]),
+            (slice(3, 6), [12, 13, 14, 15], [2.0, 5.0]),
+            (slice(-2, None), [12, 13, 14, 15], [2.0, 5.0]),
+        ],
+    )
+    @pytest.mark.parametrize("padded", [False, True])
+    def test_of_sequences_snap_down_to_their_starts(self, bounds, rows, states, padded):
+        batch = sequences().right_zero_pad(4) if padded else sequences()
+        part = batch[bounds]
+        starts = {0.0: 2, 2.0: 3, 5.0: 1}
+        assert plain(part["state_in_0"]) == states
+        assert plain(part["seq_lens"]) == [starts[state] for state in states]
+        assert (part.count, part.zero_padded, part.max_seq_len) == (len(rows), padded, batch.max_seq_len)
+        assert [row["a"] for row in part.rows()] == [row["infos"]["row"] + 10 for row in part.rows()] == rows
+        assert len(part["a"]) == (4 * len(states) if padded else len(rows))
+
+
+class TestExactSlices:
+    @pytest.mark.parametrize(
+        ("bounds", "rows", "seq_lens", "states"),
+        [
+            ((0, 3), [0, 1, 2], [2, 1], [0, 2]),
+            ((1, 4), [1, 2, 3], [1, 2], [1, 2]),
+            ((4, 2), [], [], []),
+            ((-2, 3), [0, 0, 0, 1, 2], [4, 1], [0, 2]),
+            ((0, 3, 0, 2), [0, 1, 2], [2, 1], [0, 2]),
+        ],
+    )
+    @pytest.mark.parametrize("kind", ["arrays", "tensors"])
+    def test_fit_sequences_and_states(self, bounds, rows, seq_lens, states, kind):
+        batch = numbered([2, 3, 1])
+        if kind == "tensors":
+            batch.to_device("cpu")
+        part = batch.slice(*bounds)
+        assert (plain(part["a"]), plain(part["seq_lens"])) == (rows, seq_lens)
+        assert plain(part["state_in_0"]) == states
+        assert part["seq_lens"].dtype == batch["seq_lens"].dtype
+        part.check_lengths()
+
+    @pytest.mark.parametrize(
+        ("bounds", "rows"), [((1, 3), [1, 2]), ((3, 99), [3, 4]), ((3, 1), []), ((-2, 2), [None, None, 0, 1])]
+    )
+    def test_without_sequences_put_zeros_in_front(self, bounds, rows):
+        part = of_all_kinds().slice(*bounds)
+        assert plain(part["tensor"]) == plain(part["rewards"]) == [row or 0 for row in rows]
+        assert plain(part["obs"]["y"][1]) == [[0, 0] if row is None else [2 * row, 2 * row + 1] for row in rows]
+        assert part["infos"] == [None if row is None else {"row": row} for row in rows]
+        assert plain(part["objects"]) == [None if row is None else "abcde"[row] for row in rows]
+        assert part["rewards"].dtype == np.float32
+
+
+def test_rows_are_dicts_and_sequences_of_one_row():
+    batch = episodes()
+    batch["c"] = 5
+    rows = list(batch.rows())
+    assert len(rows) == 5
+    assert plain(rows[2]) == {
+        "obs": {"x": 2.0, "y": (2, [4, 5])}, "rewards": 2.0, "terminateds": True, "truncateds": False, "eps_id": 7,
+        "infos": {"row": 2}, "c": 5,
+    }  # fmt: skip
+
+    for padded_to in (None, 4):
+        rows = [plain(row) for row in numbered([2, 3, 1], padded_to).rows()]
+        assert [row["a"] for row in rows] == [row["state_in_0"] for row in rows] == [0, 1, 2, 3, 4, 5]
+        assert {row["seq_lens"] for row in rows} == {1}
+
+
+class TestTimeSlices:
+    @pytest.mark.parametrize(
+        ("how", "sizes"),
+        [
+            ({"size": 2}, [2, 2, 1]),
+            ({"k": 2}, [2, 2, 1]),
+            ({"size": 9}, [5]),
+            ({"num_slices": 2}, [2, 3]),
+            ({"num_slices": 3}, [1, 2, 2]),
+            ({"num_slices": 7}, [0, 1, 1, 0, 1, 1, 1]),
+        ],
+    )
+    def test_hold_each_row_once(self, how, sizes):
+        parts = episodes().timeslices(**how)
+        assert list(map(len, parts)) == sizes
+        assert [info["row"] for part in parts for info in part["infos"]] == [0, 1, 2, 3, 4]
+
+    @given(lengths=LENGTHS, size=st.integers(1, 9), padded=st.booleans(), by_number=st.booleans())
+    def test_of_sequences_hold_each_of_them_once_and_none_is_empty(self, lengths, size, padded, by_number):
+        batch = numbered(lengths, 5 if padded else None)
+        parts = batch.timeslices(num_slices=size) if by_number else batch.timeslices(size)
+        assert [int(n) for part in parts for n in part["seq_lens"]] == lengths
+        assert [int(row["a"]) for part in parts for row in part.rows()] == list(range(sum(lengths)))
+        assert all(part.count for part in parts)
+
+    def test_that_make_no_sense_are_refused(self):
+        for how in ({}, {"size": 2, "num_slices": 2}, {"k": -1}, {"num_slices": 0}):
+            with pytest.raises(ValueError, match=r"takes one of|must be at least 1"):
+                episodes().timeslices(**how)
+
+
+@pytest.mark.parametrize("flags", [{"terminateds": [0, 0, 0, 1, 0, 0]}, {"truncateds": np.eye(6)[3] > 0}])
+def test_episodes_are_runs_of_an_id_or_end_with_dones(flags):
+    batch = SampleBatch({"a": np.arange(6), "eps_id": [4, 4, 4, 4, 1, 1], **flags})
+    for key in (None, "eps_id", "dones"):
+        assert [plain(part["a"]) for part in batch.split_by_episode(key)] == [[0, 1, 2, 3], [4, 5]]
+    for key, error in ((None, KeyError), ("eps_id", KeyError), ("t", ValueError)):
+        with pytest.raises(error, match=key or "dones"):
+            SampleBatch(t=[1, 2]).split_by_episode(key)
+
+
+class TestShuffling:
+    def test_moves_all_columns_alike_and_leaves_other_batches_of_the_same_arrays_alone(self):
+        batch = of_all_kinds()
+        view, shallow = batch[1:], batch.copy(shallow=True)
+        assert batch.shuffle(np.random.default_rng(1)) is batch
+        order = plain(batch["rewards"])
+        assert order != sorted(order) == [0, 1, 2, 3, 4]
+        assert [info["row"] for info in batch["infos"]] == plain(batch["tensor"]) == order
+        assert plain(batch["obs"]["y"][1][:, 0]) == [2 * row for row in order]
+        assert plain(batch["objects"]) == ["abcde"[int(row)] for row in order]
+        assert batch["c"] == 3
+        assert (plain(view["rewards"]), plain(shallow["rewards"])) == ([1, 2, 3, 4], [0, 1, 2, 3, 4])
+        assert len(SampleBatch(a=np.zeros(0)).shuffle()) == 0
+
+    def test_keeps_padded_sequences_together_and_refuses_others(self):
+        batch = sequences().right_zero_pad(4)
+        batch.shuffle(np.random.default_rng(0))
+        states = plain(batch["state_in_0"])
+        assert states != [0, 2, 5]
+        lengths, firsts = {0.0: 2, 2.0: 3, 5.0: 1}, {0.0: 10, 2.0: 12, 5.0: 15}
+        assert plain(batch["seq_lens"]) == [lengths[state] for state in states]
+        for row, state in zip(batch["a"].reshape(3, 4), states, strict=True):
+            assert plain(row) == [firsts[state] + i if i < lengths[state] else 0 for i in range(4)]
+        assert [row["infos"]["row"] + 10 for row in batch.rows()] == [row["a"] for row in batch.rows()]
+        with pytest.raises(ValueError, match=r"rows of sequences cannot be shuffled; after right_zero_pad\(\)"):
+            sequences().shuffle()
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tensors"])
+def test_padding_puts_zeros_behind_each_end(kind):
+    batch = sequences()
+    batch["objects"], batch["c"] = np.array(list("abcdef"), dtype=object), 3
+    batch = batch.to_device("cpu") if kind == "tensors" else batch
+    assert batch.right_zero_pad(4) is batch
+    rows = [0, 1, None, None, 2, 3, 4, None, 5, None, None, None]
+    assert plain(batch["a"]) == [0 if row is None else 10 + row for row in rows]
+    assert plain(batch["b"]) == {"c": [row or 0 for row in rows]}
+    assert (plain(batch["state_in_0"]), plain(batch["seq_lens"])) == ([0, 2, 5], [2, 3, 1])
+    assert plain(batch["objects"]) == [None if row is None else "abcdef"[row] for row in rows]
+    assert [info and info["row"] for info in batch["infos"]] == rows
+    assert (batch.zero_padded, batch.max_seq_len, batch.count) == (True, 4, 6)
+    for wrong, width, message in (
+        (SampleBatch(a=[1]), 4, r"right_zero_pad\(\) needs 'seq_lens'"),
+        (sequences(), 2, r"there is a sequence of 3 rows"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong.right_zero_pad(width)
+
+
+def trajectory(**more):
+    return SampleBatch(
+        obs={"x": np.array([[0], [1], [2]])},
+        new_obs={"x": np.array([[1], [2], [3]])},
+        actions=(np.array([10, 11, 12]), np.array([20, 21, 22])),
+        rewards=[0.5, 1.5, 2.5],
+        state_in_0=[100.0, 102.0],
+        state_out_0=[101.0, 102.0, 103.0],
+        seq_lens=[2, 1],
+        **more,
+    )
+
+
+VIEWS = {
+    "obs": ViewRequirement(),
+    "prev_actions": ViewRequirement(data_col="actions", shift=-1),
+    "prev_rewards": ViewRequirement(data_col="rewards", shift=-1),
+    "state_in_0": ViewRequirement(),
+}
+STEPS = {
+    0: {"obs": {"x": [[0]]}, "prev_actions": ([0], [0]), "prev_rewards": [0], "state_in_0": [100]},
+    1: {"obs": {"x": [[1]]}, "prev_actions": ([10], [20]), "prev_rewards": [0.5], "state_in_0": [101]},
+    2: {"obs": {"x": [[2]]}, "prev_actions": ([11], [21]), "prev_rewards": [1.5], "state_in_0": [102]},
+    "last": {"obs": {"x": [[3]]}, "prev_actions": ([12], [22]), "prev_rewards": [2.5], "state_in_0": [103]},
+}
+
+
+@pytest.mark.parametrize("views", [None, VIEWS])
+@pytest.mark.parametrize("index", [*STEPS, -1])
+def test_an_input_is_what_a_policy_saw_before_acting(views, index):
+    made = trajectory().get_single_step_input_dict(views, index)
+    step = STEPS[index % 3 if index != "last" else index]
+    assert plain(made) == {**step, "seq_lens": [1]}
+    assert (type(made), len(made), made.zero_padded) == (SampleBatch, 1, False)
+
+
+def test_what_cannot_be_seen_is_refused():
+    with pytest.raises(IndexError, match="out of range"):
+        trajectory().get_single_step_input_dict(None, 3)
+    with pytest.raises(ValueError, match="shift=-2"):
+        trajectory().get_single_step_input_dict({"a": ViewRequirement("obs", shift=-2)}, "last")

@@ -1,12 +1,14 @@
 """Weights, global variables and filters of a set: which workers get which, when, and how many copies there are."""
 
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
 from toy_rollout_worker import STEPS, Play, ToySet, config
 
 from swath.errors import NoEffectWarning, WorkerLate
+from swath.rollout_workers import FilterManager
 from swath.rollout_workers.worker_set.actor import SharedWeights
 from swath.workers.local import InlineBackend
 from toys import Gate
@@ -164,8 +166,9 @@ def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, 
         workers.sample()
         workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
         gate.await_arrival()
-        with pytest.raises(WorkerLate):
-            workers.sync_filters(0.01)
+        for ask in (workers.sync_filters, partial(FilterManager.synchronize, workers.local_worker().filters, workers)):
+            with pytest.raises(WorkerLate):
+                ask(timeout_seconds=0.01)
         gate.open()
         for _ in range(2):
             workers.sync_filters()

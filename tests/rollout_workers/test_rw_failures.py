@@ -1,0 +1,313 @@
+"""Whatever raises while a worker samples: who is told of it, which rows there are, and that the next call works."""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from rw_toys import Foreseen, counting_worker, made_of
+
+from mock_envs import VectorizedMockEnv
+from swath.rollout_workers import PPOTorchPolicy, VectorEnv
+from swath.rollout_workers.policy import RandomPolicy
+from swath.testing.counting import Counting, CountingEnv, Script
+from swath.testing.faults import EnvBroke, Fault
+
+B, F, LENGTH, CALLS = 3, 4, 6, 4
+SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}
+COUNTING = Counting(script=Script((LENGTH,), ("terminated",)))
+RESTART = {"restart_failed_sub_environments": True}
+
+
+class Row(NamedTuple):
+    """`make` a worker in which something raises `error` once (None: it is borne), which ends episodes of sub-envs."""
+
+    make: Callable[..., Any]
+    error: type[Exception] | None
+    ended: tuple[int, ...] = ()
+    faulty: int = 0
+    discarded: int = 0
+
+
+class Once(RuntimeError):
+    """Is raised once."""
+
+
+def raising(at):
+    """A function that raises when it is called for the so-manieth time."""
+    calls = count(1)
+
+    def call(**_):
+        if next(calls) == at:
+            raise Once(f"call {at}")
+
+    return call
+
+
+def envs(kind, **at):
+    """Sub-env 1 raises."""
+    return lambda **settings: counting_worker(COUNTING, {1: [Fault(kind, **at)]}, **settings)[0]
+
+
+def vector_env(mode, **settings):
+    """Its sub-env 1 raises, so all of it does."""
+    numbers = iter(range(99))
+
+    def one():
+        number = next(numbers)
+        return CountingEnv(number % B, COUNTING, [Fault("raise", step=3)] if number == 1 else [])
+
+    make = lambda: gym.vector.SyncVectorEnv([one] * B, autoreset_mode=mode)
+    return made_of(make, Foreseen, **{**SETTINGS, **settings})
+
+
+def policy(method, kind=Foreseen, at=2):
+    """One whose method raises."""
+
+    def make():
+        check, given = raising(at), getattr(kind, method)
+
+        def instead(self, *args, **kwargs):
+            check()
+            return given(self, *args, **kwargs)
+
+        return counting_worker(COUNTING, policy=type("Other", (kind,), {method: instead}))[0]
+
+    return make
+
+
+def callback(event, at=2):
+    """One that raises."""
+    return lambda: counting_worker(COUNTING, callback_functions={event: raising(at)})[0]
+
+
+ROWS = {
+    "step": Row(envs("raise", step=3), EnvBroke, (1,), faulty=1),
+    "reset": Row(envs("raise_at_reset", episode=1), EnvBroke, faulty=1),
+    "first reset": Row(envs("raise_at_reset"), EnvBroke, faulty=1),
+    "step, restarted": Row(partial(envs("raise", step=3), **RESTART), None, (1,), faulty=1),
+    "reset, restarted": Row(partial(envs("raise_at_reset"), **RESTART), None, faulty=1),
+    "policy inference": Row(policy("compute_actions"), Once),
+    "on_episode_created": Row(callback("on_episode_created"), Once),
+    "on_episode_start": Row(callback("on_episode_start"), Once),
+    "on_episode_step": Row(callback("on_episode_step"), Once),
+    "on_episode_end": Row(callback("on_episode_end"), Once),
+    "postprocess_trajectory": Row(policy("postprocess_trajectory"), Once, discarded=B * F),
+    "values of open ends": Row(policy("compute_values", PPOTorchPolicy, 1), Once, discarded=B * F),
+    "on_postprocess_trajectory": Row(callback("on_postprocess_trajectory"), Once, discarded=B * F),
+    "on_sample_end": Row(callback("on_sample_end", at=1), Once, discarded=B * F),
+}
+ROWS |= {
+    f"vector env, {mode}, {settings}": Row(partial(vector_env, mode, **settings), error, (0, 1, 2), faulty=B)
+    for mode in gym.vector.AutoresetMode
+    for settings, error in (({}, EnvBroke), (RESTART, None))
+}
+
+
+def sampled(worker, error):
+    """So many batches, and what was raised in between."""
+    batches, raised = [], []
+    while len(batches) < CALLS:
+        try:
+            batches.append(worker.sample())
+        except (Once, EnvBroke) as one:
+            raised.append(one)
+        assert len(raised) <= 1, "the next call works"
+    assert [type(one) for one in raised] == ([] if error is None else [error])
+    return batches, raised
+
+
+def by_env(batches):
+    """The episode and step of all rows, of each sub-env in order; and which rows are truncated."""
+    marks = np.concatenate([batch["obs"].astype(int).reshape(B, F, 3)[:, :, 1:] for batch in batches], axis=1)
+    truncated = np.concatenate([batch["truncateds"].reshape(B, F) for batch in batches], axis=1)
+    return [
+        ([tuple(mark) for mark in own.tolist()], np.flatnonzero(t).tolist())
+        for own, t in zip(marks, truncated, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_the_others_go_on_and_the_next_call_works(what):
+    row = ROWS[what]
+    with row.make() as worker:
+        batches, raised = sampled(worker, row.error)
+        counters, told = worker.counters, worker.get_metrics()
+    assert all(any("worker 0" in note for note in one.__notes__) for one in raised)
+    assert [batch.count for batch in batches] == [B * F] * CALLS
+    assert counters["env_steps_discarded"] == row.discarded
+    assert counters["episodes_faulty"] == sum(metrics.episode_faulty for metrics in told) == row.faulty
+    for env, (marks, truncated) in enumerate(by_env(batches)):
+        if env in row.ended:
+            assert (marks[:2], truncated) == ([(0, 0), (0, 1)], [1]), "its good rows"
+            assert [step for _, step in marks[2:]] == [t % LENGTH for t in range(len(marks) - 2)], "then other episodes"
+        else:
+            wanted = [divmod(row.discarded // B + t, LENGTH) for t in range(len(marks))]
+            assert (marks, truncated) == (wanted, [])
+
+
+def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
+    counting = Counting(script=Script((5,), ("terminated",)))
+    worker, _ = counting_worker(counting, {1: [Fault("raise", step=4)]}, batch_mode="complete_episodes")
+    with worker:
+        with pytest.raises(EnvBroke):
+            worker.sample()
+        batch = worker.sample()
+        assert worker.counters["env_steps_discarded"] == 3
+    starts = batch["obs"][batch["t"] == 0][:, :2].tolist()
+    assert ([0, 0] in starts, [1, 0] in starts, [1, 1] in starts) == (True, False, True)
+    assert batch["terminateds"].sum() * 5 == len(batch) >= B * F
+
+
+def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit():
+    faults = {n: [Fault("raise_at_reset", times=99)] for n in range(1, 40)}
+    worker, factory = counting_worker(
+        faults=faults,
+        num_envs_per_env_runner=1,
+        restart_failed_sub_environments=True,
+        max_num_sub_environment_restarts=3,
+    )
+    factory.faults[0] = []
+    with worker:
+        worker.sample()
+        first = factory.made[0]
+        first._mishaps = type(first._mishaps)([Fault("raise", step=F + 1)])
+        with pytest.raises(EnvBroke) as caught:
+            worker.sample()
+    assert len(factory.made) == 1 + 3
+    assert any("max_num_sub_environment_restarts=3" in note for note in caught.value.__notes__)
+
+
+def test_a_good_step_between_two_failures_starts_the_count_anew():
+    faults = {1: [Fault("raise", step=2)], B: [Fault("raise", step=2)], B + 1: [Fault("raise", step=2)]}
+    worker, factory = counting_worker(
+        faults=faults, restart_failed_sub_environments=True, max_num_sub_environment_restarts=1
+    )
+    with worker:
+        assert [len(worker.sample()) for _ in range(4)] == [B * F] * 4
+    assert len(factory.made) == B + 3
+
+
+def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
+    waited: list[float] = []
+    worker, _ = counting_worker(
+        faults={0: [Fault("raise")], **{n: [Fault("raise_at_reset")] for n in range(1, 8)}},
+        num_envs_per_env_runner=1,
+        restart_failed_sub_environments=True,
+        max_num_sub_environment_restarts=8,
+        delay_between_sub_environment_restarts_s=0.1,
+    )
+    worker.envs.failures.wait = waited.append
+    with worker:
+        worker.sample()
+    assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
+
+
+class Wrong(Foreseen):
+    """Answers something else the second time."""
+
+    answer: Any = None
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+        actions, states, extra = super().compute_actions(obs_batch, state_batches, **kwargs)
+        return Wrong.answer(actions, states, extra) if len(self.asked) == 2 else (actions, states, extra)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda a, s, e: (a[:2], s, e), r"actions of shape \(2,\); wanted"),
+        (lambda a, s, e: (a, s, {}), "before they were"),
+        (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), "other lengths to 3 observations"),
+        (lambda a, s, e: (a, [a], e), "answered 1 states"),
+    ],
+)
+def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer: Any, said: str):
+    Wrong.answer = answer
+    worker, factory = counting_worker(policy=Wrong)
+    with worker:
+        with pytest.raises(ValueError, match=said):
+            worker.sample()
+        assert [env.mark.step for env in factory.made] == [1] * B
+        assert worker.sample()["obs"].tolist() == [[env, 0, t] for env in range(B) for t in range(F)]
+
+
+def test_an_episode_that_is_handed_out_whole_and_does_not_end_is_warned_of_once():
+    counting = Counting(script=Script((5_003,)))
+    settings = {"batch_mode": "complete_episodes", "num_envs_per_env_runner": 1, "rollout_fragment_length": 1}
+    worker, _ = counting_worker(counting, **settings)
+    with worker, pytest.warns(UserWarning, match="sub-env 0 has lasted") as warned:
+        assert len(worker.sample()) == 5_003
+    assert len(warned) == 1
+
+
+ONE, TWO = gym.spaces.Discrete(1), gym.spaces.Discrete(2)
+
+
+class Breaking(VectorizedMockEnv):
+    """Raises at a step, or at the reset of a sub-env."""
+
+    def __init__(self, at_step: int, at_reset: int) -> None:
+        super().__init__(3, B)
+        self.left, self.resets_left, self.closed, self.restarted = at_step, at_reset, False, list[int]()
+
+    def vector_step(self, actions: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise LookupError("the vector env broke")
+        return super().vector_step(actions)
+
+    def reset_at(self, index: int | None = None, **kwargs: Any) -> Any:
+        self.resets_left -= 1
+        if self.resets_left == 0:
+            raise LookupError(f"sub-env {index} cannot be reset")
+        return super().reset_at(index, **kwargs)
+
+    def restart_at(self, index: int | None = None) -> None:
+        self.restarted.append(index or 0)
+        super().restart_at(index)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_with_restart_it_is_built_anew_and_one_that_cannot_be_reset_is_restarted_alone():
+    made = [Breaking(*plan) for plan in ((2, 0), (0, 2))]
+    left = iter(made)
+    with made_of(lambda: next(left), RandomPolicy, **SETTINGS, **RESTART) as worker:
+        assert [len(worker.sample()) for _ in range(3)] == [B * F] * 3
+        assert worker.env is made[1]
+    assert [(env.closed, env.restarted) for env in made] == [(True, []), (True, [1])]
+
+
+def test_without_it_is_reset_by_the_next_call():
+    with made_of(lambda: Breaking(0, 2), RandomPolicy, **SETTINGS) as worker:
+        with pytest.raises(LookupError, match="sub-env 1 cannot be reset"):
+            worker.sample()
+        assert worker.sample()["t"].tolist() == [0, 1, 2, 0] * B
+
+
+class Closing:
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_the_base_class_names_what_is_left_out_and_closes_each_sub_env_once():
+    env = VectorEnv(ONE, TWO, 3)
+    assert (env.observation_space, env.action_space, env.num_envs, env.get_sub_environments()) == (ONE, TWO, 3, [])
+    calls = [("vector_reset", ()), ("reset_at", (0,)), ("vector_step", ([0],)), ("restart_at", (0,))]
+    for method, arguments in calls:
+        with pytest.raises(NotImplementedError, match=f"VectorEnv has no {method}"):
+            getattr(env, method)(*arguments)
+    for number in (0, 1.5, None):
+        with pytest.raises(ValueError, match="num_envs"):
+            VectorEnv(ONE, TWO, number)
+    one = Closing()
+    env.get_sub_environments = lambda: [one, one]
+    env.close()
+    assert one.closed == 1
