@@ -1,7 +1,4 @@
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -14,8 +11,6 @@ from swath.cli.naming import held
 from swath.report.datasets import Memmap, open_dataset
 
 OUT = Path("data")
-HERE = Path(__file__).parent
-SMALL = ("--frames", "160", "--batch", "80", "--envs", "4")
 
 
 @pytest.fixture
@@ -72,14 +67,6 @@ def test_however_often_a_collection_is_broken_off_nothing_comes_twice(place, col
     assert codes[-1] == 0
     assert len(codes) > 2
     require_whole(OUT, 200)
-
-
-def test_whenever_it_is_killed_only_whole_batches_are_left_and_it_goes_on_from_them(tmp_path):
-    command = [sys.executable, HERE / "crashing.py", tmp_path / "data"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=110, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert int(done.stdout) > 3
 
 
 def test_a_trained_policy_acts_greedily_if_asked(trained):

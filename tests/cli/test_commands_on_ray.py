@@ -12,20 +12,9 @@ from swath.report.checkpoint import load_checkpoint
 from swath.report.datasets import open_dataset
 from swath.report.sinks import read_rows
 
-SMALL = ("--batch", "80", "--envs", "2", "--workers", "2")
-
 
 def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
-
-
-@pytest.mark.usefixtures("lent_actors")
-def test_actors_collect_and_go_on_with_what_is_there(swath):
-    for frames in ("160", "240"):
-        assert swath("collect", "CartPole-v1", *SMALL, "--backend", "ray", "--out", "data", "--frames", frames)[0] == 0
-    first, second, third = (part["collector", "traj_ids"].unique() for part in open_dataset("data"))
-    assert len(open_dataset("data").load()) == 240
-    assert not set(third.tolist()) & {*first.tolist(), *second.tolist()}
 
 
 def evaluations(out):

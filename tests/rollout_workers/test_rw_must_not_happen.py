@@ -33,6 +33,7 @@ ROWS = ENVS * LENGTH
 GRACE_S = 60.0
 """Of a process that was ended, to be gone."""
 
+apart = pytest.mark.parametrize("workers", ["process"], indirect=True)
 on_ray = pytest.mark.parametrize("workers", ["process", "ray"], indirect=True)
 anywhere = pytest.mark.parametrize("workers", ["inline", "process", "ray"], indirect=True)
 
@@ -171,7 +172,7 @@ def test_r2_r10_what_raises_comes_as_its_own_type_and_replaces_nobody(workers, w
     assert workers.sample().count == 2 * ROWS
 
 
-@on_ray
+@apart
 def test_r3_a_late_answer_is_kept_and_nothing_queues_behind_it(workers, gate):
     workers.events()
     arm(workers, 1, gate)
@@ -192,7 +193,7 @@ def test_r3_a_late_answer_is_kept_and_nothing_queues_behind_it(workers, gate):
     assert [event.kind for event in workers.events()] == ["late"]
 
 
-@on_ray
+@apart
 def test_r5_a_worker_that_was_busy_has_the_last_weights_before_its_next_fragment(workers, gate):
     arm(workers, 1, gate)
     workers.foreach_worker_async("sample", worker_ids=[1])

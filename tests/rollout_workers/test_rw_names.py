@@ -13,13 +13,6 @@ NAMES = [name for name, value in vars(rollout_workers).items() if name[0] != "_"
 PUBLIC = [name for name in NAMES if name not in ("annotations", "TYPE_CHECKING")]
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_a_name_is_described_in_one_line_if_it_has_a_docstring(name):
-    value = getattr(rollout_workers, name)
-    if inspect.isclass(value) or inspect.isroutine(value):
-        assert (inspect.getdoc(value) or "").split("\n")[0].endswith((".", ":"))
-
-
 OWN = {"RandomPolicy"}  # for collectors it is another class
 
 
