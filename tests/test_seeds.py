@@ -19,6 +19,14 @@ def test_thousands_of_seeds_of_one_root_are_all_different():
     assert len(set(seeds)) == len(seeds) == 5 * 64 * 16 + 2 * 4000
 
 
+def test_the_next_root_goes_on_without_overlap():
+    seeds, root = [], 1
+    for _ in range(20):
+        seeds += [derive(root, "env", env) for env in range(8)]
+        root = derive(root, "next")
+    assert len(set(seeds)) == len(seeds)
+
+
 @given(
     st.integers(),
     st.tuples(st.sampled_from(ROLES), st.integers(0, 2**16 - 1), st.integers(0, 2**12 - 1)),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import torch
-from gymnasium import spaces
 from tensordict.nn import TensorDictModule
 from torch import nn
 
@@ -13,7 +12,14 @@ from swath import Collector
 from swath.testing import Counting, CountingEnv, CountingEnvs, Fault, Script
 
 LONG = Counting(script=Script(lengths=(1000,)))
-BOX = spaces.Box(-1, 1, (2,))
+
+
+STATS = {
+    "frames", "batches", "requested_frames_per_batch", "policy_version", "policy_version_min", "restarts",
+    "workers_lost", "late", "fragments_lost", "env_errors", "frames_dropped", "batches_dropped", "batches_overdue",
+    "frames_discarded", "episodes", "fps", "seconds", "seconds_waiting", "staleness", "running",
+}  # fmt: skip
+"""Keys that are always there."""
 
 
 def counting(*lengths, **like):

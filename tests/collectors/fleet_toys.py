@@ -23,6 +23,10 @@ AT_ONCE = Restarts(5, backoff_s=0.0)
 IDS, VERSION, MASK = ("collector", "traj_ids"), ("collector", "policy_version"), ("collector", "mask")
 
 
+OF_MANY = {"workers", "workers_alive", "worker_frames"}
+"""Keys of stats that are there with many workers."""
+
+
 def numbered(n_workers=2, num_envs=2, counting=LONG):
     """One source of counting envs per worker, numbered through."""
     return [CountingEnvs(counting, first=worker * num_envs) for worker in range(n_workers)]

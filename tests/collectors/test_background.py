@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from collector_toys import LONG, Always, Memory, Signalling, collector
+from collector_toys import Always, Memory, Signalling, collector
 
-from swath.errors import Closed, WorkerLate
-from swath.testing import CountingEnvs
+from swath.errors import WorkerLate
 
 
 @pytest.fixture
@@ -41,22 +40,6 @@ def test_it_collects_until_the_total(made):
     assert buffer.frames == c.stats()["frames"] == 50
     assert c.next() is None
     assert list(c) == []
-
-
-def test_start_twice_is_fine_and_drawing_meanwhile_is_not(made):
-    buffer = Signalling()
-    c = made(replay_buffer=buffer)
-    assert not c.is_running()
-    c.start()
-    c.start()
-    assert c.is_running()
-    assert c.stats()["running"] is True
-    assert "collecting" in repr(c)
-    buffer.wait_for(3)
-    with pytest.raises(RuntimeError, match="is collecting in the background"):
-        c.next()
-    with pytest.raises(RuntimeError, match="is collecting in the background"):
-        next(iter(c))
 
 
 def test_an_exception_in_the_pause_resumes(made):
@@ -145,34 +128,3 @@ def test_in_the_background_a_snapshot_acts(made):
     assert bool((buffer.written[-1]["action"] == 0).all()), "within draws the user's own module acts"
     c.start()
     assert c.policy is policy
-
-
-def test_control_calls_come_between_two_fragments(made):
-    buffer = Signalling()
-    c = made(CountingEnvs(LONG), envs_per_worker=2, replay_buffer=buffer)
-    c.start()
-    for _ in range(5):
-        c.reset()
-        assert c.state_dict()["frames"] % 10 == 0
-    c.set_seed(3)
-    buffer.wait_for(4)
-    with c.pause():
-        for td in buffer.written:
-            ids = td["collector", "traj_ids"]
-            assert bool((ids == ids[:, :1]).all()), "a fragment holds data from before and after a control call"
-
-
-def test_shutdown_ends_the_thread(made):
-    buffer = Signalling()
-    envs = CountingEnvs(LONG)
-    c = made(envs, envs_per_worker=2, replay_buffer=buffer)
-    c.start()
-    buffer.wait_for(1)
-    c.shutdown()
-    assert not c.is_running()
-    assert not c._background._thread.is_alive()
-    assert [env.closed for env in envs.made] == [1, 1]
-    with pytest.raises(Closed):
-        c.start()
-    n = len(buffer.written)
-    assert len(buffer.written) == n

@@ -1,8 +1,7 @@
 """The table of bad input: what is handed in, which error it is, what the message says; and nothing is left open."""
 
 import pytest
-import torch
-from collector_toys import BOX, LONG, Always, Memory, collector
+from collector_toys import LONG, Always, Memory, collector
 from gymnasium.vector import AutoresetMode
 from weight_toys import multi
 
@@ -10,7 +9,7 @@ from counting_vector import CountingVectorEnv
 from plain import plain
 from swath import Collector
 from swath.errors import Closed, NoEffectWarning, NonFinite
-from swath.testing import Counting, CountingEnv, CountingEnvs, EnvBroke, Fault
+from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
 
 class Registry:
@@ -48,11 +47,6 @@ def registry():
     return Registry()
 
 
-def act(answer):
-    """A policy that answers so, whatever it sees."""
-    return lambda observation: answer
-
-
 FRAMES = {"frames_per_batch": 10}
 SOURCES = {
     "an empty list": ([], ValueError, "exactly one env source, got 0"),
@@ -65,37 +59,6 @@ SOURCES = {
 def test_a_bad_env_source_is_refused(source, error, message):
     with pytest.raises(error, match=message):
         Collector(source, **FRAMES)
-
-
-POLICIES = {
-    "wrong number of actions": (
-        act(torch.zeros(3, dtype=torch.int64)),
-        ValueError,
-        r"'action' has shape \(3,\).*wants \(2,\)",
-    ),
-    "reads what is not there": (
-        lambda obs, goal: obs,
-        TypeError,
-        r"parameters are \['obs', 'goal'\].*trust_policy=True",
-    ),
-    "not callable": (3, TypeError, "policy is of type int; it must be None, a callable"),
-    "raises": (lambda observation: 1 / 0, ZeroDivisionError, "division by zero"),
-}
-"""One of each kind; the others are in the tests of policies."""
-
-
-@pytest.mark.parametrize(("policy", "error", "message"), POLICIES.values(), ids=POLICIES)
-def test_a_bad_policy_is_refused_and_its_envs_are_closed(policy, error, message, registry):
-    with pytest.raises(error, match=message):
-        Collector(registry.envs(), policy, envs_per_worker=2, **FRAMES)
-    assert registry.open == []
-
-
-def test_integers_for_a_continuous_action_are_refused(registry):
-    envs = registry.envs(Counting(action_space=BOX))
-    with pytest.raises(TypeError, match="'action' has dtype int64; Box"):
-        Collector(envs, act(torch.zeros(2, 2, dtype=torch.int64)), envs_per_worker=2, **FRAMES)
-    assert registry.open == []
 
 
 NUMBERS = [
@@ -197,13 +160,6 @@ def test_a_third_positional_argument_is_refused():
 def test_restart_cannot_build_an_instance_anew():
     with pytest.raises(ValueError, match="on_env_error='restart' builds the env anew"):
         Collector(CountingEnv(), on_env_error="restart", **FRAMES)
-
-
-def test_an_instance_is_not_closed_when_construction_fails_but_its_copies_are():
-    env = CountingEnv()
-    with pytest.raises(ValueError, match="has shape"):
-        Collector(env, act(torch.zeros(5)), **FRAMES)
-    assert env.closed == 0
 
 
 @pytest.mark.parametrize("kind", ["raise_at_build", "build_nothing", "raise_at_reset"])

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from collector_toys import WithValue, collector, counting
-
-from swath.testing import CountingEnvs
+from collector_toys import WithValue, collector
 
 
 @pytest.mark.parametrize(("total", "batches"), [(0, 0), (1, 1), (10, 1), (11, 2), (30, 3)])
@@ -57,22 +55,3 @@ def test_exactly_the_first_batches_are_random(frames, batches):
         else:
             assert bool((batch["action_log_prob"] == -1).all())
         assert set(batch.keys()) == set(got[0].keys())
-
-
-@pytest.mark.parametrize("layout", [None, "cat"])
-def test_padding_is_not_counted(layout):
-    with collector(trajs_per_batch=3, traj_format=layout) as made:
-        batch = made.next()
-        frames = int(batch["collector", "mask"].sum()) if layout is None else batch.numel()
-        assert made.stats()["frames"] == frames
-        assert made.stats()["batches"] == 1
-
-
-def test_at_the_end_only_what_falls_short_of_a_batch_is_dropped():
-    with collector(CountingEnvs(counting(4)), envs_per_worker=2, trajs_per_batch=3, total_frames=20) as made:
-        batches = list(made)
-        stats = made.stats()
-    assert [batch.shape for batch in batches] == [(3, 4)] * 2
-    assert stats["frames"] == 24
-    collected = 10 * -(-(stats["frames"] + stats["frames_discarded"]) // 10)
-    assert stats["frames"] + stats["frames_discarded"] == collected

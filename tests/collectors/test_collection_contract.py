@@ -1,37 +1,17 @@
-"""The collection contract, on `Collector` in this process: inline is the reference for all other places."""
+"""The collection contract, on `Collector` in this process: inline is the reference for all other places.
+
+What envs there are (spaces, kinds of vector envs) is in the contract of hosts.
+"""
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from counted_contract import CountedCollectionContract
-from gymnasium import spaces
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode
 from torch import nn
 
 from counting_vector import CountingVectorEnv
-from swath.testing import CollectionContract, Counting, CountingEnv, RandomScript
-
-
-class TestObservationSpaces(CountedCollectionContract):
-    """One and several entries; each space is in the contract of hosts."""
-
-    @pytest.fixture(params=["float64", "nested"])
-    def counting(self, request):
-        return Counting(observation=request.param)
-
-
-class TestActionSpaces(CountedCollectionContract):
-    @pytest.fixture(
-        params=[
-            spaces.Box(-1, 2, (2, 3), np.float64),
-            spaces.Dict({"x": spaces.Tuple((spaces.Dict({"y": spaces.Discrete(5)}), spaces.MultiBinary(2)))}),
-        ],
-        ids=str,
-    )
-    def counting(self, request):
-        return Counting(action_space=request.param)
+from swath.testing import CollectionContract, Counting, RandomScript
 
 
 class TestEpisodesDrawnFromTheSeed(CountedCollectionContract):
@@ -59,23 +39,8 @@ class TestVectorEnv(CountedCollectionContract):
     by_hand = False
 
     @pytest.fixture(params=list(AutoresetMode), ids=lambda mode: mode.name)
-    def mode(self, request):
-        return request.param
-
-    @pytest.fixture(params=["vector", "nested"])
-    def counting(self, request):
-        return Counting(observation=request.param)
-
-    @pytest.fixture
-    def make_env(self, counting, mode):
-        return lambda: CountingVectorEnv(3, counting, autoreset_mode=mode, copy=False)
-
-
-class TestSyncVectorEnv(TestVectorEnv):
-    @pytest.fixture
-    def make_env(self, counting, mode):
-        fns = [lambda i=i: CountingEnv(i, counting) for i in range(3)]
-        return lambda: SyncVectorEnv(fns, autoreset_mode=mode, copy=False)
+    def make_env(self, counting, request):
+        return lambda: CountingVectorEnv(3, counting, autoreset_mode=request.param, copy=False)
 
 
 class TestCartPole(CollectionContract):
@@ -89,21 +54,3 @@ class TestCartPole(CollectionContract):
     def policy(self):
         net = nn.Linear(4, 2)
         return lambda observation: torch.distributions.Categorical(logits=net(observation)).sample()
-
-
-class TestFrozenLake(CollectionContract):
-    n_steps = 40
-
-    @pytest.fixture
-    def make_env(self):
-        return lambda: gym.make("FrozenLake-v1", max_episode_steps=6)
-
-
-class TestNativeCartPole(CollectionContract):
-    n_envs = None
-    n_steps = 40
-    by_hand = False
-
-    @pytest.fixture
-    def make_env(self):
-        return lambda: CartPoleVectorEnv(3)

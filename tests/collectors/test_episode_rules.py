@@ -61,44 +61,6 @@ def test_set_truncated_marks_the_last_step_and_the_episode_goes_on():
     assert td["step_count"][0, :, 0].tolist() == [*range(12), 0, 1, 2]
 
 
-def test_split_trajectories_gives_one_row_per_episode_in_a_batch():
-    with collector(split_trajs=True, total_frames=20) as made:
-        batches = list(made)
-        assert made.stats()["frames"] == 20
-    assert [batch[IDS][:, 0].tolist() for batch in batches] == [[0, 2, 1], [2, 5, 6, 3, 4]]
-    assert [batch["collector", "mask"].sum(-1).tolist() for batch in batches] == [[3, 2, 5], [3, 1, 1, 1, 4]]
-    for batch in batches:
-        mask = batch["collector", "mask"]
-        assert not batch["observation"][~mask].any()
-
-
-@pytest.mark.parametrize("layout", ["padded", "cat", None])
-def test_batches_of_whole_episodes(layout):
-    like = counting(3, 5, 1, 4)
-    with collector(CountingEnvs(like), envs_per_worker=2, trajs_per_batch=3, traj_format=layout, seed=0) as made:
-        batches = [made.next() for _ in range(4)]
-    order = []
-    for batch in batches:
-        if layout == "cat":
-            assert ("collector", "mask") not in batch.keys(include_nested=True)
-            ends = batch["next", "done"].squeeze(-1).nonzero().squeeze(-1) + 1
-            episodes = torch.tensor_split(batch["observation"], ends[:-1].tolist())
-            assert ends[-1] == len(batch)
-            ids = batch[IDS][ends - 1].tolist()
-        else:
-            mask = batch["collector", "mask"]
-            assert batch.shape == (3, int(mask.sum(-1).max()))
-            assert not batch["observation"][~mask].any()
-            episodes = [row[ok] for row, ok in zip(batch["observation"], mask, strict=True)]
-            ids = batch[IDS][:, 0].tolist()
-        order += ids
-        for episode in episodes:
-            env, number, _ = (int(x) for x in episode[0])
-            length = like.script.plan(env, number).length
-            assert episode[:, 2].tolist() == list(range(length))
-    assert len(order) == len(set(order)) == 12
-
-
 def test_no_episode_in_a_hundred_polls_is_warned_of_once():
     with collector(
         CountingEnvs(Counting(script=Script(lengths=(450,)))), frames_per_batch=2, trajs_per_batch=1

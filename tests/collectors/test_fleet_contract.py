@@ -1,19 +1,21 @@
-"""The collection contract for many workers, in every place where they can live."""
+"""The collection contract for many workers: the laws of batches, in every place where they can live."""
 
 from contextlib import nullcontext
 
-import gymnasium as gym
 import pytest
 import torch
 from counted_contract import CountedCollectionContract
 from fleet_toys import EVERYWHERE
-from torch import nn
 
 import ray_cluster
-from swath.testing import CollectionContract, Counting, RandomScript
+from swath.testing import Counting, RandomScript
 
 
-class Somewhere:
+def steady(observation):
+    return torch.ones(observation.shape[:-1], dtype=torch.int64)
+
+
+class TestSync(CountedCollectionContract):
     """Threads share their generators: there a policy acts that draws no numbers."""
 
     n_envs = 2
@@ -30,21 +32,9 @@ class Somewhere:
         return steady if self.backend == "thread" else None
 
 
-def steady(observation):
-    return torch.ones(observation.shape[:-1], dtype=torch.int64)
-
-
-class TestSync(Somewhere, CountedCollectionContract):
-    pass
-
-
-class TestAsync(Somewhere, CountedCollectionContract):
-    sync = False
-
-
-class TestOneWorkerAhead(CountedCollectionContract):
+class TestAsync(CountedCollectionContract):
     n_envs = 2
-    n_workers = 1
+    n_workers = 2
     sync = False
 
 
@@ -55,18 +45,3 @@ class TestThreeBareEnvsWithSeededEpisodes(CountedCollectionContract):
     @pytest.fixture
     def counting(self):
         return Counting(script=RandomScript())
-
-
-class TestCartPole(Somewhere, CollectionContract):
-    n_steps = 40
-
-    @pytest.fixture
-    def make_env(self):
-        return lambda: gym.make("CartPole-v1", max_episode_steps=25)
-
-    @pytest.fixture
-    def policy(self):
-        net = nn.Linear(4, 2)
-        if self.backend == "thread":
-            return lambda observation: net(observation).argmax(-1)
-        return lambda observation: torch.distributions.Categorical(logits=net(observation)).sample()

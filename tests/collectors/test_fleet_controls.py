@@ -5,14 +5,14 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from collector_toys import Memory, Signalling
+from collector_toys import STATS, Memory, Signalling
 from fleet_toys import (
     IDS,
     KINDS,
     LONG,
+    OF_MANY,
     PLACES,
     VERSION,
-    InThread,
     Level,
     Notebook,
     drawn,
@@ -22,9 +22,8 @@ from fleet_toys import (
     made_by,
 )
 
-from swath.errors import Closed
 from swath.rollout.episodes.statistics import life_of
-from swath.testing import CountingEnv, Fault, Lives, check_lives
+from swath.testing import CountingEnv, check_lives
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -101,14 +100,6 @@ def test_workers_can_be_reached(place):
         with pytest.raises(NotImplementedError, match="use Collector"):
             collector.fake_tensordict()
         assert collector.next().shape == (2, 2, 5)
-
-
-def test_who_is_coming_back_is_waited_for(tmp_path):
-    sources = Lives(tmp_path, {0: [[Fault("exit", step=7)]]}, 2, LONG).sources(2)
-    with fleet("async", sources) as collector:
-        drawn_until(collector, lambda _: collector.stats()["restarts"] == 1)
-        assert collector.get_distant_attr("worker_idx") == [0, 1]
-        assert collector.map_fn("life", [(), ()]) == [1, 0]
 
 
 def test_as_part_of_a_larger_collector_ids_and_seeds_are_its_own():
@@ -267,39 +258,20 @@ def test_collection_in_the_background_can_be_paused(kind, place):
     assert actions == sorted(actions)
 
 
-def test_publishing_and_control_calls_work_while_others_draw():
-    with fleet("async", policy=Level(0), prefetch=2) as collector:
-        drawing = InThread(drawn, collector, 100)
-        for number in range(20):
-            collector.update_policy_weights_(level(number % 3), wait=number % 5 == 0)
-            collector.get_distant_attr("worker_idx")
-            collector.stats()
-            repr(collector)
-        batches = drawing.join().value
-    check_lives(batches, LONG, gaps=True)
-
-
 # ---- stats, repr, properties
-
-AGGREGATE = {
-    "frames", "batches", "requested_frames_per_batch", "policy_version", "policy_version_min", "workers",
-    "workers_alive", "worker_frames", "restarts", "workers_lost", "late", "fragments_lost", "env_errors",
-    "frames_dropped", "batches_dropped", "batches_overdue", "frames_discarded", "episodes", "fps", "seconds_waiting",
-    "running", "seconds", "staleness",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_stats_are_json_and_know_all_keys(kind):
     with fleet(kind, total_frames=40, max_frames_per_traj=3) as collector:
-        assert set(collector.stats()) == AGGREGATE | {"total_frames", "completed"}
+        assert set(collector.stats()) == STATS | OF_MANY | {"total_frames", "completed"}
         batches = list(collector)
         stats = collector.stats()
         each = collector.stats("per_worker")
         assert set(collector.stats("both")) == {*stats, *each}
     json.dumps(stats)
     json.dumps(each)
-    assert set(stats) == AGGREGATE | {"total_frames", "completed", "episode_return", "episode_length"}
+    assert set(stats) == STATS | OF_MANY | {"total_frames", "completed", "episode_return", "episode_length"}
     assert (stats["frames"], stats["batches"], stats["completed"]) == (40, len(batches), True)
     assert (stats["episode_length"], stats["episodes"] > 0) == (3.0, True)
     names = ("frames", "life", "state", "busy", "policy_version", "staleness")
@@ -336,6 +308,25 @@ def test_properties_say_what_was_asked_for():
         assert collector
 
 
+def test_close_env_is_not_left_to_others():
+    with fleet(backend="inline") as collector, pytest.raises(RuntimeError, match="the envs live in the workers"):
+        collector.shutdown(close_env=False)
+
+
+class Stuck(CountingEnv):
+    def close(self):
+        raise OSError("it will not close")
+
+
+def test_what_closing_envs_raises_is_raised_once_by_shutdown_unless_told_otherwise():
+    collector = fleet(sources=[Stuck, Stuck], envs_per_worker=1)
+    with pytest.raises(OSError, match="it will not close") as caught:
+        collector.shutdown()
+    assert any("another worker raised, too" in note for note in caught.value.__notes__)
+    collector.shutdown()
+    fleet(sources=[Stuck, Stuck], envs_per_worker=1).shutdown(raise_on_error=False)
+
+
 def test_workers_are_made_in_order_of_what_was_asked(tmp_path):
     book = Notebook(tmp_path / "book")
 
@@ -350,26 +341,3 @@ def test_workers_are_made_in_order_of_what_was_asked(tmp_path):
     options = {"policy_factory": policy, "init_fn": lambda: book("init"), "num_sub_threads": 2}
     with fleet(sources=[env], envs_per_worker=None, frames_per_batch=5, **options):
         assert book.lines == ["init", "env 2", "policy"]
-
-
-def test_close_env_is_not_left_to_others():
-    with fleet(backend="inline") as collector, pytest.raises(RuntimeError, match="the envs live in the workers"):
-        collector.shutdown(close_env=False)
-
-
-class Stuck(CountingEnv):
-    def close(self):
-        raise OSError("it will not close")
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_what_closing_envs_raises_is_raised_once_by_shutdown(place):
-    collector = fleet(sources=[Stuck, Stuck], envs_per_worker=1, backend=place)
-    with pytest.raises(OSError, match="it will not close") as caught:
-        collector.shutdown()
-    assert any("another worker raised, too" in note for note in caught.value.__notes__)
-    collector.shutdown()
-    with pytest.raises(Closed):
-        collector.next()
-    other = fleet(sources=[Stuck, Stuck], envs_per_worker=1, backend=place)
-    other.shutdown(raise_on_error=False)

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 from collector_toys import Always
-from weight_toys import EVERYWHERE, acted, counting_env, multi, weights
+from weight_toys import EVERYWHERE, PATH, TwoNets, acted, counting_env, multi, weights
 
 from swath import (
     Collector,
@@ -49,26 +49,19 @@ def test_known_models_are_the_policy_and_those_of_the_schemes():
         assert made.policy_version == 0
 
 
-class TwoNets(Always):
-    def __init__(self):
-        super().__init__(1)
-        self.nets = torch.nn.ModuleList([torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)])
-
-
 @pytest.mark.parametrize("backend", EVERYWHERE)
 def test_an_id_can_be_a_path_on_the_worker_and_several_models_are_one_version(backend):
-    path = "policy.nets[1]"
     linear = {"weight": torch.full((1, 1), 5.0), "bias": torch.full((1,), 5.0)}
-    with multi(TwoNets(), backend=backend, weight_sync_schemes={path: SharedMemWeightSyncScheme()}) as made:
+    with multi(TwoNets(), backend=backend, weight_sync_schemes={PATH: SharedMemWeightSyncScheme()}) as made:
         with pytest.raises(RuntimeError, match=r"no weights of 'policy.nets\[1\]' to publish"):
-            made.update_policy_weights_(model_id=path)
-        made.update_policy_weights_(linear, model_id=path)
+            made.update_policy_weights_(model_id=PATH)
+        made.update_policy_weights_(linear, model_id=PATH)
         assert made.getattr_policy("nets[1].bias").item() == 5
         policy = {**TwoNets().state_dict(), **weights(2)}
         with pytest.raises(KeyError, match="nothing was changed"):
-            made.update_policy_weights_(weights_dict={"policy": policy, path: weights(2)})
+            made.update_policy_weights_(weights_dict={"policy": policy, PATH: weights(2)})
         assert made.policy_version == 1, "all or nothing"
-        made.update_policy_weights_(weights_dict={"policy": policy, path: linear})
+        made.update_policy_weights_(weights_dict={"policy": policy, PATH: linear})
         assert acted(made) == [(2, 2), (2, 2)]
 
 

@@ -1,13 +1,9 @@
 """How weights get to many workers: the forms, whom they are for, which version is stamped, and what must not happen."""
 
-import threading
-
 import pytest
 import torch
 from collector_toys import Always
-from weight_toys import EVERYWHERE, acted, multi, multi_async, weights
-
-from swath.errors import WorkerLate
+from weight_toys import EVERYWHERE, acted, multi, weights
 
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 TO_ALL = {
@@ -66,62 +62,7 @@ def test_waiting_returns_when_the_workers_run_the_version(backend):
         assert acted(made) == [(2, 1), (2, 1)]
 
 
-class Hall:
-    """A policy whose forward passes wait until they are let through."""
-
-    entered, opened = threading.Event(), threading.Event()
-
-
-class Waits(Always):
-    def forward(self, observation):
-        if Hall.armed:
-            Hall.entered.set()
-            assert Hall.opened.wait(60)
-        return super().forward(observation)
-
-
-@pytest.fixture
-def hall():
-    Hall.entered, Hall.opened, Hall.armed = threading.Event(), threading.Event(), False
-    yield Hall
-    Hall.opened.set()
-
-
-def test_publishing_waits_for_no_worker_and_waiting_names_the_late(hall):
-    with multi_async(policy_factory=lambda: Waits(1), backend="thread", workers=1, prefetch=1) as made:
-        hall.armed = True
-        drawing = threading.Thread(target=made.next)
-        drawing.start()
-        assert hall.entered.wait(60)
-        made.update_policy_weights_(weights(2))
-        assert made.policy_version == 1
-        with pytest.raises(WorkerLate) as caught:
-            made.update_policy_weights_(weights(0), wait=True, timeout_s=0.01)
-        assert caught.value.workers == (0,)
-        assert made.policy_version == 2, "the publication stands"
-        hall.opened.set()
-        drawing.join(60)
-
-
 # ---- what must not happen
-
-
-@pytest.mark.parametrize("backend", EVERYWHERE)
-def test_an_optimiser_step_leaks_into_no_worker_without_an_update(backend):
-    policy = Always(1)
-    optimiser = torch.optim.SGD(policy.parameters(), lr=1.0)
-    with multi(policy, backend=backend) as made:
-        acted(made)
-        policy.weight.grad = torch.tensor(-1.0)
-        optimiser.step()
-        assert policy.weight == 2
-        assert acted(made) == [(1, 0), (1, 0)]
-        made.update_policy_weights_()
-        optimiser.zero_grad()
-        policy.weight.grad = torch.tensor(2.0)
-        optimiser.step()
-        assert acted(made) == [(2, 1), (2, 1)], "what was published stays, also on its way"
-        assert not policy.weight.is_shared()
 
 
 @pytest.mark.parametrize("backend", EVERYWHERE)

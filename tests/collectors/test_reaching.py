@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from collector_toys import Always, Memory, collector, counting
+from collector_toys import STATS, Always, Memory, collector, counting
 
 import swath
 from counting_vector import CountingVectorEnv
@@ -11,29 +11,6 @@ from swath import BaseCollector, Collector
 from swath.collectors import postprocs, utils
 from swath.collectors.paths import follow
 from swath.testing import CountingEnv, CountingEnvs
-
-KEYS = {
-    "frames",
-    "batches",
-    "requested_frames_per_batch",
-    "policy_version",
-    "policy_version_min",
-    "restarts",
-    "workers_lost",
-    "late",
-    "fragments_lost",
-    "env_errors",
-    "frames_dropped",
-    "batches_dropped",
-    "batches_overdue",
-    "frames_discarded",
-    "episodes",
-    "fps",
-    "seconds",
-    "seconds_waiting",
-    "staleness",
-    "running",
-}
 
 
 def test_names_are_where_users_look_for_them():
@@ -47,9 +24,14 @@ def test_names_are_where_users_look_for_them():
         "split_trajectories",
         "MultiStep",
         "GAE",
+        "VanillaWeightUpdater",
+        "MultiProcessedWeightUpdater",
+        "RayWeightUpdater",
+        "RemoteModuleWeightUpdater",
     ):
         assert getattr(swath, name) is getattr(collectors, name)
     assert collectors.DataCollectorBase is swath.DataCollectorBase is BaseCollector
+    assert swath.LocalWeightsUpdaterBase is swath.RemoteWeightsUpdaterBase is collectors.WeightUpdaterBase
     assert issubclass(Collector, BaseCollector)
     assert utils.split_trajectories is swath.split_trajectories
     assert (postprocs.MultiStep, postprocs.GAE) == (swath.MultiStep, swath.GAE)
@@ -58,14 +40,14 @@ def test_names_are_where_users_look_for_them():
 def test_stats_are_numbers_and_say_what_happened():
     with collector(CountingEnvs(counting(4)), envs_per_worker=2, frames_per_batch=20) as made:
         before = made.stats()
-        assert set(before) == KEYS
-        assert not any(before[key] for key in KEYS - {"requested_frames_per_batch"})
+        assert set(before) == STATS
+        assert not any(before[key] for key in STATS - {"requested_frames_per_batch"})
         for _ in range(3):
             made.next()
         made.increment_version()
         stats = made.stats()
     assert json.loads(json.dumps(stats)) == stats
-    assert set(stats) == KEYS | {"episode_return", "episode_length"}
+    assert set(stats) == STATS | {"episode_return", "episode_length"}
     assert (stats["frames"], stats["batches"], stats["episodes"], stats["episode_length"]) == (60, 3, 14, 4)
     assert (stats["policy_version"], stats["policy_version_min"]) == (1, 1)
     assert stats["fps"] > 0

@@ -201,22 +201,3 @@ def test_a_timeout_that_is_no_time_is_refused_before_anything_happens(timeout):
         made.shutdown(1e300)
         with pytest.raises(Closed):
             made.next()
-
-
-def test_law_7_every_wait_has_a_deadline_that_says_who_is_late():
-    env = Stepping(at=3)
-    made = collector(env, replay_buffer=Memory())
-    made.start()
-    assert env.inside.wait(60)
-    waits = {
-        "pause": lambda: made.pause(0.01).__enter__(),
-        "wait": lambda: made.update_policy_weights_(wait=True, timeout_s=0.01),
-        "shutdown": lambda: made.shutdown(timeout=0.01),
-    }
-    for wait in waits.values():
-        with pytest.raises(WorkerLate, match=r"0\.01 s") as caught:
-            wait()
-        assert caught.value.workers == (0,)
-        assert caught.value.deadline == 0.01
-    env.released.set()
-    made.shutdown()

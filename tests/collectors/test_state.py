@@ -127,13 +127,3 @@ def test_a_seed_is_restored_with_other_streams_in_the_new_life():
         again = made.next()
         assert made.state_dict()["seed"] == 3
     assert not torch.equal(one["action"], again["action"])
-
-
-def test_a_random_beginning_is_not_repeated():
-    with collector(policy=WithValue(), init_random_frames=20) as made:
-        assert not made.next()["state_value"].any()
-        state = made.state_dict()
-    with collector(policy=WithValue(), init_random_frames=20) as other:
-        other.load_state_dict(state)
-        assert not other.next()["state_value"].any()
-        assert other.next()["state_value"].any()

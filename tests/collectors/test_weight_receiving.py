@@ -6,13 +6,12 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from collector_toys import Always, Signalling, collector
-from weight_toys import EVERYWHERE, VERSION, acted, multi, multi_async, weights
+from collector_toys import Always, collector
+from weight_toys import EITHER, EVERYWHERE, PATH, TwoNets, acted, multi, multi_async, shown, weights
 
-from swath import NoWeightSyncScheme, SharedMemWeightSyncScheme
+from swath import SharedMemWeightSyncScheme
 
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
-EITHER = pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
 
 
 @contextmanager
@@ -29,11 +28,6 @@ def sender():
         yield made
 
 
-def shown(made):
-    batch = made.next()
-    return batch["action"].unique().tolist(), batch[VERSION].unique().tolist()
-
-
 @EITHER
 def test_weights_that_are_passed_come_in(make):
     with make(policy=Always(1)) as made:
@@ -46,13 +40,6 @@ def test_weights_that_are_passed_come_in(make):
             made.receive_weights(weights=weights(0), policy=Always(0))
         made.receive_weights()
         assert made.policy_version == 4
-
-
-@EITHER
-def test_without_any_source_nothing_happens(make):
-    with make(policy_factory=Always) as made:
-        assert made.receive_weights() is None
-        assert made.policy_version == 0
 
 
 @EITHER
@@ -126,17 +113,6 @@ def test_what_is_no_copy_of_a_sender_of_this_process_is_refused(make, sender):
 
 
 @EITHER
-def test_a_sender_that_is_gone_is_an_error_of_the_draw_and_iteration_can_go_on(make):
-    with sending() as sender:
-        made = make(policy=Always(1), weight_recv_schemes={"policy": copy.copy(sender)})
-    with made:
-        with pytest.raises(RuntimeError, match=r"call update_policy_weights_\(\)"):
-            made.next()
-        made.register_scheme_receiver({"policy": NoWeightSyncScheme()})
-        assert shown(made) == ([1], [0])
-
-
-@EITHER
 def test_how_weights_are_applied_can_be_overridden(make):
     class Doubles(SharedMemWeightSyncScheme):
         def apply_weights(self, weights, inplace=True):
@@ -148,15 +124,6 @@ def test_how_weights_are_applied_can_be_overridden(make):
     ):
         sender.send(weights(1))
         assert shown(made) == ([2], [1])
-
-
-class TwoNets(Always):
-    def __init__(self):
-        super().__init__(1)
-        self.nets = torch.nn.ModuleList([torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)])
-
-
-PATH = "policy.nets[1]"
 
 
 @EITHER
@@ -188,18 +155,6 @@ def test_weights_that_come_in_reach_the_workers(backend, sender):
     with multi(Always(1), backend=backend, weight_recv_schemes={"policy": copy.copy(sender)}) as made:
         sender.send(weights(2))
         assert acted(made) == [(2, 1), (2, 1)]
-
-
-def test_in_background_mode_the_newest_is_taken_for_every_batch(sender):
-    buffer = Signalling(permits=1)
-    with collector(policy=Always(1), replay_buffer=buffer, weight_recv_schemes={"policy": copy.copy(sender)}) as made:
-        made.start()
-        buffer.wait_for(1)
-        sender.send(weights(2))
-        buffer.permit(3)
-        buffer.wait_for(4)
-        assert buffer.written[-1]["action"].unique().tolist() == [2]
-        buffer.permit(10**6)
 
 
 # ---- through a worker's handle

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from collector_toys import LONG
+from collector_toys import LONG, Always, collector
 
 from swath import MultiAsyncCollector, MultiSyncCollector, WeightUpdaterBase
 from swath.testing import CountingEnv
 
 VERSION = ("collector", "policy_version")
 EVERYWHERE = ("inline", "thread", "process")
+PATH = "policy.nets[1]"
+"""Of a model in `TwoNets`."""
 
 
 def counting_env():
@@ -29,6 +32,10 @@ def multi_async(policy=None, **options):
     return multi(policy, MultiAsyncCollector, **options)
 
 
+EITHER = pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
+"""What holds for a collector in this process and for many workers."""
+
+
 def weights(value):
     """Of an `Always` that answers with this number."""
     return {"weight": torch.tensor(float(value))}
@@ -43,6 +50,20 @@ def acted(collector):
     rows = [(row.unique().tolist(), version.unique().tolist()) for row, version in zip(actions, versions, strict=True)]
     assert all(len(action) == len(version) == 1 for action, version in rows), f"a fragment mixes {rows}"
     return [(action[0], version[0]) for action, version in rows]
+
+
+def shown(collector):
+    """Which actions and which versions the next batch shows."""
+    batch = collector.next()
+    return batch["action"].unique().tolist(), batch[VERSION].unique().tolist()
+
+
+class TwoNets(Always):
+    """Has two models more."""
+
+    def __init__(self):
+        super().__init__(1)
+        self.nets = torch.nn.ModuleList([torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)])
 
 
 class Recording(WeightUpdaterBase):
