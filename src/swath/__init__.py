@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from swath.rollout.episodes.gae import GAE as GAE
     from swath.rollout.episodes.nstep import MultiStep as MultiStep
     from swath.rollout.episodes.reshape import split_trajectories as split_trajectories
-    from swath.rollout.policies.binding import RandomPolicy as RandomPolicy
     from swath.rollout.policies.calling import ExplorationType as ExplorationType
+    from swath.rollout.random_policy import RandomPolicy as RandomPolicy
     from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch as MultiAgentBatch
     from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
     from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
@@ -71,7 +71,7 @@ _NAMES = {
     "swath.rollout.episodes.nstep": "MultiStep",
     "swath.rollout.episodes.reshape": "split_trajectories",
     "swath.rollout.policies.calling": "ExplorationType",
-    "swath.rollout.policies.binding": "RandomPolicy",
+    "swath.rollout.random_policy": "RandomPolicy",
     "swath.rollout_workers.batches.multi_agent_batch": "MultiAgentBatch",
     "swath.rollout_workers.batches.sample_batch": "SampleBatch",
     "swath.rollout_workers.config.algorithm_config": "AlgorithmConfig",

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from swath.rollout.episodes.gae import GAE as GAE
     from swath.rollout.episodes.nstep import MultiStep as MultiStep
     from swath.rollout.episodes.reshape import split_trajectories as split_trajectories
-    from swath.rollout.policies.binding import RandomPolicy as RandomPolicy
     from swath.rollout.policies.calling import ExplorationType as ExplorationType
+    from swath.rollout.random_policy import RandomPolicy as RandomPolicy
     from swath.weights.updaters import LocalWeightsUpdaterBase as LocalWeightsUpdaterBase
     from swath.weights.updaters import MultiProcessedWeightUpdater as MultiProcessedWeightUpdater
     from swath.weights.updaters import RayWeightUpdater as RayWeightUpdater

@@ -30,7 +30,7 @@ from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failur
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
 from swath.rollout.loop import Actor, Rules, Stage, StepLimit, go_on, steps
-from swath.rollout.policies.binding import RandomPolicy, bind, buffer_for, from_factory, randomly
+from swath.rollout.policies.binding import bind, buffer_for, from_factory, randomly
 from swath.rollout.policies.calling import (
     Binding,
     BoundPolicy,
@@ -40,6 +40,7 @@ from swath.rollout.policies.calling import (
     device_of,
     require_finite,
 )
+from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root

@@ -20,8 +20,8 @@ from swath.collectors.messages import Description
 from swath.collectors.options import AnyOptions, EveryWorker, Hooks, LocalWorker, limit
 from swath.options import OnEnvError, count, one_of
 from swath.rollout.hosts.sources import Source
-from swath.rollout.policies.binding import RandomPolicy
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
+from swath.rollout.random_policy import RandomPolicy
 from swath.weights.snapshot import POLICY
 
 

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import numpy as np
 from gymnasium import Space, spaces
 
-from swath.rollout.policies.binding import RandomPolicy as Uniform
+from swath.rollout.random_policy import RandomPolicy as Uniform
 from swath.rollout.spaces import structured
 from swath.rollout_workers.batches.names import BEFORE, STATE_IN, ColumnNames, ViewRequirement, views
 from swath.rollout_workers.batches.sample_batch import SampleBatch

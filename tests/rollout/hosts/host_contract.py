@@ -8,7 +8,7 @@ import pytest
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import Rules, Stage, StepLimit, go_on, steps
-from swath.rollout.policies.binding import RandomPolicy
+from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import observation_leaves
 from swath.testing.counting import Counting, Mark, Script, read, reward_of

@@ -5,7 +5,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from swath.rollout.policies.binding import RandomPolicy
+from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.spaces import splitter
 
 SPACES = {

@@ -7,8 +7,9 @@ from policy_toys import observed, spec_of
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.rollout.policies.binding import RandomActions, RandomPolicy, bind
+from swath.rollout.policies.binding import RandomActions, bind
 from swath.rollout.policies.calling import Binding
+from swath.rollout.random_policy import RandomPolicy
 
 
 class Counter(nn.Module):

@@ -23,7 +23,7 @@ from tensordict import TensorDict, TensorDictBase
 from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, Key, as_tuple, is_private, nested
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.returned import bad_answer
-from swath.rollout.policies.binding import RandomPolicy
+from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.spaces import Array, action_leaves, observation_leaves, packer, splitter, structured
 
 # Which agents of a group are there, `[…, n_agents]`.
