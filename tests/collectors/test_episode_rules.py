@@ -3,25 +3,34 @@
 import pytest
 import torch
 from collector_toys import LONG, collector, counting
-from gymnasium.vector import AutoresetMode
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from counting_vector import CountingVectorEnv
-from swath.testing import Counting, CountingEnvs, Script, check_counted, check_ids, joined
+from swath.testing import Counting, CountingEnv, CountingEnvs, Script, check_counted, check_ids, joined
 
-IDS = ("collector", "traj_ids")
+IDS, MASK = ("collector", "traj_ids"), ("collector", "mask")
 
 
 def drawn(made, n):
     return torch.cat([made.next() for _ in range(n)], -1)
 
 
+TO_LIMIT = Counting(script=Script(lengths=(2, 9, 4), endings=("terminated",)))
+
+
+def vector(mode):
+    return lambda: SyncVectorEnv([lambda i=i: CountingEnv(i, TO_LIMIT) for i in range(2)], autoreset_mode=mode)
+
+
 @pytest.mark.parametrize("limit", [1, 3, 7])
-def test_the_nth_step_of_an_episode_is_truncated_across_batches(limit):
-    like = Counting(script=Script(lengths=(2, 9, 4), endings=("terminated",)))
-    with collector(CountingEnvs(like), envs_per_worker=2, max_frames_per_traj=limit) as made:
+@pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
+def test_the_nth_step_of_an_episode_is_truncated_across_batches(mode, limit):
+    env, options = (CountingEnvs(TO_LIMIT), {"envs_per_worker": 2}) if mode is None else (vector(mode), {})
+    with collector(env, max_frames_per_traj=limit, **options) as made:
         td = drawn(made, 6)
-    check_counted(joined([td]), like, max_frames=limit)
+    check_counted(joined([td]), TO_LIMIT, max_frames=limit)
     check_ids(td)
+    td = td if MASK not in td.keys(include_nested=True) else td[td[MASK]]
     step = td["observation"][..., 2:].long()
     assert torch.equal(td["step_count"], step)
     assert torch.equal(td["next", "step_count"], step + 1)

@@ -4,8 +4,9 @@ import logging
 
 import pytest
 import torch
-from collector_toys import LONG, collector, counting, raising
+from collector_toys import LONG, Counts, collector, counting, raising
 
+from counting_vector import CountingVectorEnv
 from swath import Collector, MultiSyncCollector
 from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
@@ -75,10 +76,11 @@ def test_a_stop_iteration_does_not_end_the_loop_as_if_the_run_were_complete(whos
 
 
 def test_with_reset_only_that_env_begins_another_episode():
-    with collector(raising(), envs_per_worker=2, frames_per_batch=16, on_env_error="reset") as made:
+    with collector(raising(), Counts(), envs_per_worker=2, frames_per_batch=16, on_env_error="reset") as made:
         batch = made.next()
         stats = made.stats()
     steps = batch["observation"]
+    assert torch.equal(batch["hidden"], steps[..., 2:]), "so does the policy's memory of it, and no other's"
     assert batch.shape == (2, 8)
     assert steps[0, :, 2].tolist() == list(range(8))
     assert steps[1].tolist() == [[1, 0, 0], [1, 0, 1], [1, 0, 2], *([1, 1, i] for i in range(5))]
@@ -88,6 +90,18 @@ def test_with_reset_only_that_env_begins_another_episode():
     assert batch["next", "observation"][1, 2].tolist() == [1, 0, 3]
     assert batch[IDS].tolist() == [[0] * 8, [1] * 3 + [2] * 5]
     assert (stats["env_errors"], stats["fragments_lost"], stats["frames"]) == (1, 0, 16)
+
+
+def test_a_source_that_cannot_reset_one_env_is_built_anew_with_the_marks_on_all():
+    faults = [{1: [Fault("raise", step=4)]}, {}]
+
+    def env():
+        return CountingVectorEnv(2, LONG, faults=faults.pop(0))
+
+    with collector(env, frames_per_batch=16, on_env_error="reset") as made:
+        batch = made.next()
+    assert batch["observation"][..., 2].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]] * 2
+    assert batch["next", "truncated"][..., 0].nonzero().tolist() == [[0, 2], [1, 2]]
 
 
 def test_an_episode_whose_last_good_row_was_delivered_ends_without_a_mark():

@@ -72,8 +72,8 @@ def test_a_seed_at_construction_is_one_set_afterwards():
 
 
 def test_with_a_seed_the_global_generators_are_left_alone():
-    with collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2) as made:
-        before = capture()
+    before = capture()
+    with collector(CountingEnvs(DRAWN), Noisy(), envs_per_worker=2) as made:  # calls the policy, to learn its outputs
         made.set_seed(1)
         made.next()
         made.reset()

@@ -1,4 +1,6 @@
-"""Spaces as leaves: keys, dtypes, what cannot be served, and actions on their way to the envs."""
+"""What one process promises: any env source looks like B envs stepped together, any policy acts in it, rows are exact.
+
+Here: spaces as leaves: keys, dtypes, what cannot be served, and actions on their way to the envs."""
 
 import pytest
 from gymnasium import spaces

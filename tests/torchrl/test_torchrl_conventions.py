@@ -4,10 +4,14 @@ import pytest
 import torch
 import torchrl.collectors
 import torchrl_toys as toys
+from tensordict.nn import TensorDictModule
 from torchrl.envs import (
+    Compose,
     EnvCreator,
     InitTracker,
+    ObservationNorm,
     ParallelEnv,
+    RewardSum,
     SerialEnv,
     TransformedEnv,
 )
@@ -88,3 +92,57 @@ def test_a_batch_whose_shapes_change_is_the_users_to_write_in():
         assert [int(step["count"]) for step in batch.unbind(0)] == [2, 3, 4, 5, 6, 0]
         following = collector.next()
     assert [int(step["count"]) for step in following.unbind(0)] == [1, 2, 0, 1, 2, 3]
+
+
+class Reusing(Counting):
+    """Observes in one array, which it writes anew."""
+
+    lengths = (100,)
+
+    def _seen(self):
+        self.kept = getattr(self, "kept", torch.zeros(1))
+        return {"observation": self.kept.copy_(self._step_nr)}
+
+
+def test_batches_of_an_env_that_uses_its_memory_again_are_not_overwritten():
+    with Collector(Reusing, pushing(), frames_per_batch=7) as collector:
+        batches = [collector.next(), collector.next()]
+    seen = [batch["next", "observation"].flatten().tolist() for batch in batches]
+    assert seen == [[1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14]]
+
+
+@pytest.mark.parametrize("env", [Counting, lambda: SerialEnv(2, Counting)])
+def test_a_limit_of_steps_truncates_and_counts(env):
+    batch = first(env, pushing(), frames=8, max_frames_per_traj=2)
+    assert batch["step_count"].unique().tolist() == [0, 1]
+    assert torch.equal(batch["next", "truncated"], batch["next", "step_count"] == 2)
+    assert not batch["next", "terminated"].any()
+
+
+def test_envs_per_worker_makes_a_batch_of_copies():
+    for env in (Counting, Counting()):
+        assert first(env, pushing(), frames=8, envs_per_worker=2).batch_size == (2, 4)
+    with pytest.raises(ValueError, match="batched already"):
+        first(lambda: Counting((2,)), pushing(), envs_per_worker=2)
+
+
+def test_random_actions_come_from_the_spec_and_zeros_stand_for_what_the_policy_would_write():
+    policy = TensorDictModule(lambda seen: (seen * 0, seen + 5), ["observation"], ["action", "value"])
+    with Collector(Counting, policy, frames_per_batch=4, init_random_frames=4) as collector:
+        one, two = collector.next(), collector.next()
+    assert one["action"].any()
+    assert not one["value"].any()
+    assert not two["action"].any()
+    assert two["value"].flatten().tolist() == [5, 6, 7, 8]
+
+
+def test_the_state_of_transforms_is_saved_and_restored():
+    def normed(loc):
+        return TransformedEnv(Counting(), Compose(RewardSum(), ObservationNorm(loc, 1.0, in_keys=["observation"])))
+
+    with Collector(lambda: normed(7.0), pushing(), frames_per_batch=4) as one:
+        saved = one.state_dict()
+        assert one.getattr_env("transform[1].loc") == 7
+    with Collector(lambda: normed(0.0), pushing(), frames_per_batch=4) as two:
+        two.load_state_dict(saved)
+        assert two.next()["observation"].flatten()[:4].tolist() == [7, 8, 9, 10]

@@ -1,4 +1,4 @@
-"""The host for a list of envs: wrappers taken over, faults, resets, closing."""
+"""The host for a list of envs takes wrappers over: stepping is the same as stepping the wrapped env by hand."""
 
 import gymnasium as gym
 import numpy as np
@@ -7,17 +7,6 @@ from gymnasium.wrappers import OrderEnforcing, TimeLimit, TransformAction
 from host_contract import Dice, play
 
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
-
-LONG = Counting(script=Script((ENDLESS,)))
-
-
-def pair(faults=None, counting=LONG, **options):
-    faults = faults or {}
-    return EnvListHost([CountingEnv(i, counting, faults.get(i, ())) for i in range(2)], **options)
-
-
-# ---- the wrappers that the host stands in for
 
 
 def by_hand(env, seed, actions):
@@ -68,21 +57,3 @@ def test_stepping_is_the_same_as_stepping_the_wrapped_env_by_hand(name):
         wrapped.close()
     assert any(step.ended for step in steps)
     host.close()
-
-
-# ---- faults
-
-
-# ---- resets, seeds, retirement
-
-
-# ---- building anew, rendering, closing
-
-
-def test_every_env_is_closed_once_also_if_one_raises_and_the_first_error_is_raised():
-    host = pair({0: [Fault("raise_at_close")]})
-    with pytest.raises(EnvBroke, match="env 0 raised when it was closed"):
-        host.close()
-    assert [env.closed for env in host.env] == [1, 1]
-    host.close()
-    assert [env.closed for env in host.env] == [1, 1]
