@@ -5,10 +5,10 @@ import threading
 import pytest
 import torch
 from collector_toys import Memory
-from fleet_toys import IDS, KINDS, PLACES, Level, Notebook, drawn, drawn_until, fleet, made_by
+from fleet_toys import IDS, KINDS, Level, Notebook, drawn, fleet, made_by
 
 from counting_vector import CountingVectorEnv
-from swath.testing import Counting, CountingEnv, CountingEnvs, check_counted
+from swath.testing import Counting, CountingEnv, CountingEnvs
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -66,17 +66,6 @@ def test_shares_that_cannot_be_joined_are_refused(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         fleet(backend="thread", **options)
     assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_batches_of_workers_that_differ_have_each_their_own_names_and_shape(place):
-    sources = [lambda: CountingVectorEnv(2, Counting("dict")), lambda: CountingVectorEnv(5)]
-    with fleet("async", sources, envs_per_worker=None, backend=place) as collector:
-        batches = drawn_until(collector, lambda batch: batch.shape == (5, 2))
-        batches += drawn_until(collector, lambda batch: batch.shape == (2, 5))
-    for batch in batches:
-        counting = Counting("dict") if batch.shape == (2, 5) else Counting()
-        check_counted(batch, counting)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,16 +1,14 @@
 """How collectors with many workers are steered while they live, and what they say of themselves."""
 
-import json
 from collections import OrderedDict
 
 import pytest
 import torch
-from collector_toys import STATS, Memory, Signalling
+from collector_toys import Memory, Signalling
 from fleet_toys import (
     IDS,
     KINDS,
     LONG,
-    OF_MANY,
     PLACES,
     VERSION,
     Level,
@@ -259,36 +257,6 @@ def test_collection_in_the_background_can_be_paused(kind, place):
 
 
 # ---- stats, repr, properties
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_stats_are_json_and_know_all_keys(kind):
-    with fleet(kind, total_frames=40, max_frames_per_traj=3) as collector:
-        assert set(collector.stats()) == STATS | OF_MANY | {"total_frames", "completed"}
-        batches = list(collector)
-        stats = collector.stats()
-        each = collector.stats("per_worker")
-        assert set(collector.stats("both")) == {*stats, *each}
-    json.dumps(stats)
-    json.dumps(each)
-    assert set(stats) == STATS | OF_MANY | {"total_frames", "completed", "episode_return", "episode_length"}
-    assert (stats["frames"], stats["batches"], stats["completed"]) == (40, len(batches), True)
-    assert (stats["episode_length"], stats["episodes"] > 0) == (3.0, True)
-    names = ("frames", "life", "state", "busy", "policy_version", "staleness")
-    assert set(each) == {f"worker_{worker}/{name}" for worker in (0, 1) for name in names}
-    assert collector.stats()["frames"] == 40
-    with pytest.raises(ValueError, match="workers must be one of"):
-        collector.stats("all")
-
-
-def test_repr_is_a_status_line():
-    collector = fleet(backend="inline")
-    assert repr(collector) == "<MultiSyncCollector 2 workers: 2 idle; 0 frames, version 0>"
-    drawn(collector, 2)
-    collector.increment_version()
-    assert repr(collector) == "<MultiSyncCollector 2 workers: 2 idle; 40 frames, version 1>"
-    collector.shutdown()
-    assert repr(collector) == "<MultiSyncCollector 2 workers: closed; 40 frames, version 1>"
 
 
 def test_properties_say_what_was_asked_for():

@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-import torch
 from fleet_toys import LONG, Level, drawn, fleet
 
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector
@@ -42,17 +41,6 @@ def test_keywords_and_gymnasium_ids_by_worker():
         td = by_worker(drawn(collector, 3))
     for worker, limit in enumerate((3, 4)):
         assert td[worker]["next", "truncated"][0, :, 0].nonzero()[0].item() == limit - 1
-
-
-def test_torchrl_envs_give_batches_of_their_own_keys():
-    pytest.importorskip("torchrl")
-    from torchrl.envs import GymEnv
-
-    with fleet(sources=[lambda: GymEnv("CartPole-v1")] * 2, envs_per_worker=None) as collector:
-        batch = collector.next()
-    assert batch.shape == (2, 10)
-    assert batch["action"].dtype == torch.int64
-    assert batch.names[-1] == "time"
 
 
 def test_sources_and_numbers_must_agree():

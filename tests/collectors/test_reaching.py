@@ -3,14 +3,15 @@
 import json
 
 import pytest
-from collector_toys import STATS, Always, Memory, collector, counting
+from collector_toys import STATS, Always, Memory, collector
+from fleet_toys import KINDS, OF_MANY, fleet
 
 import swath
 from counting_vector import CountingVectorEnv
 from swath import BaseCollector, Collector
 from swath.collectors import postprocs, utils
 from swath.collectors.paths import follow
-from swath.testing import CountingEnv, CountingEnvs
+from swath.testing import CountingEnv
 
 
 def test_names_are_where_users_look_for_them():
@@ -37,21 +38,30 @@ def test_names_are_where_users_look_for_them():
     assert (postprocs.MultiStep, postprocs.GAE) == (swath.MultiStep, swath.GAE)
 
 
-def test_stats_are_numbers_and_say_what_happened():
-    with collector(CountingEnvs(counting(4)), envs_per_worker=2, frames_per_batch=20) as made:
-        before = made.stats()
-        assert set(before) == STATS
-        assert not any(before[key] for key in STATS - {"requested_frames_per_batch"})
-        for _ in range(3):
-            made.next()
-        made.increment_version()
-        stats = made.stats()
+@pytest.mark.parametrize("kind", [None, *KINDS], ids=str)
+def test_stats_are_numbers_and_say_what_happened(kind):
+    options = {"total_frames": 60, "frames_per_batch": 20, "max_frames_per_traj": 3}
+    made = collector(**options) if kind is None else fleet(kind, backend="inline", **options)
+    always = STATS | {"total_frames", "completed"} | (set() if kind is None else OF_MANY)
+    promised = {"requested_frames_per_batch": 20, "total_frames": 60}
+    if kind is not None:
+        promised |= {"workers": 2, "workers_alive": 2}
+    before = made.stats()
+    assert before == dict.fromkeys(always, 0) | promised
+    batches = list(made)
+    made.increment_version()
+    stats = made.stats()
     assert json.loads(json.dumps(stats)) == stats
-    assert set(stats) == STATS | {"episode_return", "episode_length"}
-    assert (stats["frames"], stats["batches"], stats["episodes"], stats["episode_length"]) == (60, 3, 14, 4)
-    assert (stats["policy_version"], stats["policy_version_min"]) == (1, 1)
+    assert set(stats) == always | {"episode_return", "episode_length"}
+    assert (stats["frames"], stats["batches"], stats["completed"]) == (60, len(batches), True)
+    oldest = 1 if kind is None else 0  # workers take the newest with their next request
+    assert (stats["policy_version"], stats["policy_version_min"]) == (1, oldest)
+    ended = [int(batch["next", "done"].sum()) for batch in batches]
+    assert stats["episodes"] == sum(ended) > 0
+    assert 1 <= stats["episode_length"] <= 3
     assert stats["fps"] > 0
     assert stats["seconds"] >= stats["seconds_waiting"] > 0
+    made.shutdown()
     assert made.stats()["frames"] == 60, "works after shutdown"
 
 
@@ -73,19 +83,18 @@ def test_views_of_the_workers():
             made.stats("all")
 
 
-def test_repr_is_a_status_line():
-    made = collector(total_frames=2000, frames_per_batch=1500)
-    assert repr(made) == "<Collector 1 worker: 1 idle; 0 frames, version 0>"
-    made.next()
-    assert repr(made) == "<Collector 1 worker: 1 idle; 1.5k frames, version 0>"
-    made.next()
+@pytest.mark.parametrize(("make", "who"), [(collector, "Collector 1 worker"), (fleet, "MultiSyncCollector 2 workers")])
+def test_repr_is_a_status_line(make, who):
+    made = make(frames_per_batch=1500)
+    idle = f"<{who}: {made.num_workers} idle"
+    assert repr(made) == f"{idle}; 0 frames, version 0>"
+    made.next(), made.next()
     made.increment_version()
-    assert repr(made) == "<Collector 1 worker: 1 idle; 3.0k frames, version 1>"
+    assert repr(made) == f"{idle}; 3.0k frames, version 1>"
+    made.collection.counters.frames = 1_234_567
+    assert repr(made) == f"{idle}; 1.2M frames, version 1>"
     made.shutdown()
-    assert repr(made) == "<Collector 1 worker: closed; 3.0k frames, version 1>"
-    with collector(CountingEnv) as made:
-        made.collection.counters.frames = 1_234_567
-        assert repr(made) == "<Collector 1 worker: 1 idle; 1.2M frames, version 0>"
+    assert repr(made) == f"<{who}: closed; 1.2M frames, version 1>"
 
 
 def test_properties_say_what_was_given_or_resolved():

@@ -12,7 +12,6 @@ from torch import nn
 
 from counting_vector import CountingVectorEnv
 from swath import Collector, ExplorationType
-from swath.errors import NoEffectWarning
 from swath.testing import Counting, CountingEnv
 
 ACTION = torch.zeros(2, dtype=torch.int64)
@@ -34,12 +33,6 @@ def test_the_exploration_type_is_passed_if_the_signature_has_it(name, spelling):
     policy = Mode()
     first_batch(policy=policy, exploration_type=spelling(name))
     assert policy.told is ExplorationType[name.upper()]
-
-
-@pytest.mark.parametrize("policy", [None, Always(), lambda observation: ACTION], ids=["none", "module", "function"])
-def test_a_type_that_the_policy_does_not_take_is_warned_of(policy):
-    with pytest.warns(NoEffectWarning, match="exploration_type=MODE has no effect here"):
-        collector(policy=policy, exploration_type="mode").shutdown()
 
 
 class Seeing(nn.Module):

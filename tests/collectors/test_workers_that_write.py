@@ -7,19 +7,11 @@ import threading
 import pytest
 import torch
 from collector_toys import Memory, counting
-from fleet_toys import (
-    IDS,
-    KINDS,
-    LONG,
-    Level,
-    Notebook,
-    fleet,
-    level,
-)
-from writing_toys import FileBuffer, Itself, Mishap, same_writes
+from fleet_toys import IDS, KINDS, LONG, Level, Notebook, fleet, level
+from writing_toys import FileBuffer, Mishap
 
 from plain import plain
-from swath.testing import CountingEnvs, check_lives
+from swath.testing import CountingEnvs, check_lives, same_data
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -55,15 +47,7 @@ def settled(collector):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"split_trajs": True, "postproc": doubled},
-        {"set_truncated": True, "storing_device": "cpu", "prefetch": 2},
-    ],
-    ids=plain,
-)
+@pytest.mark.parametrize("options", [{}, {"split_trajs": True, "postproc": doubled, "prefetch": 2}], ids=plain)
 def test_each_worker_writes_what_this_process_would_have_written_of_it(place, options, tmp_path):
     mine, other = FileBuffer(tmp_path), Memory()
     for buffer in (mine, other):
@@ -72,7 +56,9 @@ def test_each_worker_writes_what_this_process_would_have_written_of_it(place, op
             assert list(collector) == [None] * 4
             assert (collector.stats()["frames"], collector.stats()["batches"]) == (80, 4)
     for worker in range(2):
-        same_writes(of_worker(mine, worker), of_worker(other, worker))
+        for one, two in zip(of_worker(mine, worker), of_worker(other, worker), strict=True):
+            assert one.names == two.names
+            same_data(one, two)
 
 
 def of_worker(buffer, worker):
@@ -156,18 +142,20 @@ def test_each_life_writes_through_a_client_of_its_own(tmp_path):
     assert len({entry.pid for entry in buffer.entries}) == 3
 
 
+class Odd(Memory):
+    """Is its own client, as TorchRL's plain buffers are, or has one that is no buffer."""
+
+    def __init__(self, client):
+        super().__init__()
+        self.client = lambda: self if client is None else client
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_a_buffer_that_is_its_own_client_is_written_by_this_process(place):
-    buffer = Itself()
+    buffer = Odd(None)
     with fleet(replay_buffer=buffer, backend=place, total_frames=40) as collector:
         list(collector)
     assert len(buffer.written) == 4
-
-
-class Odd(Memory):
-    def __init__(self, client):
-        super().__init__()
-        self.client = lambda: client
 
 
 def test_a_client_that_cannot_write_is_refused():
@@ -206,39 +194,6 @@ def test_a_worker_that_dies_while_it_writes_is_replaced_and_asked_again(kind, mi
     check_lives(buffer.written, LONG)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_episodes_that_wait_in_a_worker_that_dies_are_counted(kind, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap("die", entries=3, client=1))
-    with fleet(kind, ending(), replay_buffer=buffer, total_frames=480, **PAIRS) as collector:
-        list(collector)
-    stats = settled(collector)
-    assert 480 <= stats["frames"] <= buffer.frames <= stats["frames"] + 10
-    assert (stats["restarts"], stats["frames_discarded"] > 0) == (1, True)
-    for td in buffer.written:
-        assert set(td[IDS].unique(return_counts=True)[1].tolist()) <= {3, 5, 2}
-
-
-# ---- after a reset
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("options", [{}, PAIRS], ids=["fragments", "episodes"])
-def test_what_is_written_after_a_reset_is_whole_and_counted(kind, options, tmp_path):
-    buffer = FileBuffer(tmp_path)
-    with fleet(kind, ending(), replay_buffer=buffer, prefetch=2, **options) as collector:
-        for _ in range(4):
-            for _ in range(3):
-                collector.next()
-            collector.reset()
-            collector.next()
-    for td in buffer.written:
-        if options:
-            assert set(td[IDS].unique(return_counts=True)[1].tolist()) <= {3, 5, 2}
-        else:
-            assert bool((td["observation"][..., 2].diff(dim=-1) <= 1).all())
-    assert settled(collector)["frames"] == buffer.frames
-
-
 # ---- in the background
 
 
@@ -263,8 +218,4 @@ def test_in_the_background_a_pause_lets_what_is_in_flight_be_written(kind, optio
 
 def until(condition):
     waiting = threading.Event()
-    for _ in range(3000):
-        if condition():
-            return
-        waiting.wait(0.01)
-    raise AssertionError("it does not happen")
+    assert any(condition() or waiting.wait(0.01) for _ in range(3000)), "it does not happen"

@@ -1,20 +1,15 @@
-"""Replay buffers whose clients write from other processes, for tests: every write is one entry of a file."""
+"""Replay buffers whose clients write from other processes, for tests: every write is one file."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import signal
-import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from tensordict import TensorDict
-
-from toys import Gate
-
-HEADER = struct.Struct("<I")
 
 
 @dataclass
@@ -31,7 +26,7 @@ class Mishap:
     """What goes wrong, once: at the first write that a client makes after so many entries are there.
 
     Attributes:
-        kind: "raise" before it is written, "die" before or "die after" it, or "wait" at a gate before it.
+        kind: "raise" before it is written, "die" before or "die after" it.
         entries: how many entries there are then.
         client: whose write it is; any by default.
     """
@@ -39,27 +34,25 @@ class Mishap:
     kind: str
     entries: int
     client: int | None = None
-    gate: Gate | None = None
 
 
 class FileBuffer:
-    """A buffer in a file; only its clients write."""
+    """A buffer in a folder; only its clients write."""
 
     def __init__(self, folder: Path, mishap: Mishap | None = None):
         folder.mkdir(exist_ok=True)
-        self.path, self.mishap, self.made = folder / "entries", mishap, 0
-        self.path.touch()
+        self.folder, self.mishap, self.made = folder, mishap, 0
 
     def client(self):
         self.made += 1
-        return FileClient(self.path, self.made - 1, self.mishap)
+        return FileClient(self.folder, self.made - 1, self.mishap)
 
     def extend(self, td):
         raise AssertionError("this process was to write nothing")
 
     @property
     def entries(self):
-        return entries(self.path)
+        return [pickle.loads(path.read_bytes()) for path in sorted(self.folder.glob("*.entry"))]
 
     @property
     def written(self):
@@ -71,10 +64,10 @@ class FileBuffer:
 
 
 class FileClient:
-    """Appends; whole entries, whoever else writes."""
+    """Writes whole entries, whoever else writes; their names are in order of time."""
 
-    def __init__(self, path, number, mishap=None):
-        self.path, self.number, self.mishap = path, number, mishap
+    def __init__(self, folder, number, mishap=None):
+        self.folder, self.number, self.mishap = folder, number, mishap
 
     def extend(self, td):
         kind = self._due()
@@ -82,62 +75,20 @@ class FileClient:
             raise OSError("disk full")
         if kind == "die":
             os.kill(os.getpid(), signal.SIGKILL)
-        if kind == "wait":
-            self.mishap.gate.go_through()
-        body = pickle.dumps(Entry(self.number, os.getpid(), td.clone()))
-        with self.path.open("ab", buffering=0) as file:
-            file.write(HEADER.pack(len(body)) + body)
+        path = self.folder / f"{time.monotonic_ns():020}-{self.number}"
+        path.write_bytes(pickle.dumps(Entry(self.number, os.getpid(), td.clone())))
+        path.rename(path.with_suffix(".entry"))
         if kind == "die after":
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _due(self):
         mishap = self.mishap
-        if mishap is None or mishap.client not in (None, self.number) or len(entries(self.path)) < mishap.entries:
+        if mishap is None or mishap.client not in (None, self.number):
+            return None
+        if len([*self.folder.glob("*.entry")]) < mishap.entries:
             return None
         try:
-            self.path.with_name("happened").touch(exist_ok=False)  # by one client, also where two write at once
+            (self.folder / "happened").touch(exist_ok=False)  # by one client, also where two write at once
         except FileExistsError:
             return None
         return mishap.kind
-
-
-class Itself:
-    """A buffer in memory that is its own client, as TorchRL's plain buffers are."""
-
-    def __init__(self):
-        self.written = []
-
-    def client(self):
-        return self
-
-    def extend(self, td):
-        self.written.append(td)
-
-
-def entries(path):
-    """Those that are complete: another process may be in the midst of writing one."""
-    data, at, found = path.read_bytes(), 0, []
-    while at + HEADER.size <= len(data):
-        (size,) = HEADER.unpack_from(data, at)
-        body = data[at + HEADER.size : at + HEADER.size + size]
-        if len(body) < size:
-            break
-        found.append(pickle.loads(body))
-        at += HEADER.size + size
-    return found
-
-
-def same_writes(mine, theirs):
-    assert len(mine) == len(theirs)
-    for one, other in zip(mine, theirs, strict=True):
-        assert one.names == other.names
-        assert_equal(one, other)
-
-
-def assert_equal(one, other):
-    keys = set(one.keys(include_nested=True, leaves_only=True))
-    assert keys == set(other.keys(include_nested=True, leaves_only=True))
-    assert one.batch_size == other.batch_size
-    for key in keys:
-        assert one[key].dtype == other[key].dtype, key
-        assert torch.equal(one[key], other[key]), key
