@@ -151,8 +151,9 @@ def test_a_policy_explores_sees_acts_and_is_paid_as_its_own_config_says():
 def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
     space = spaces.Dict({"a": spaces.Box(20.0, 30.0, (1,)), "b": spaces.Box(250, 255, (1,), np.uint8)})
     with made_of(lambda: Agents(1, 0, space), RandomPolicy, rollout_fragment_length=400, seed=1) as worker:
-        worker.sample()
+        batch = worker.sample()
         got = [actions[0] for actions in worker.env.got]
+    np.testing.assert_array_equal(batch["actions"]["a"], [action["a"] for action in got])
     a, b = (np.array([action[name] for action in got]) for name in "ab")
     assert all(space.contains(action) for action in got)
     assert np.histogram(a, bins=5, range=(20, 30))[0].min() > 40
