@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rw_toys import DEFAULT, mock
-from toy_rollout_worker import Play, ToySet, config
+from set_toys import toy_set
 
 from swath.rollout_workers import (
     ConcurrentMeanStdFilter,
@@ -207,17 +207,16 @@ def see_later(worker, values):
     worker.get_filters = instead
 
 
-def toys(n):
-    return ToySet(env_creator=Play(), config=config(), num_workers=n, backend="inline")
+FILTER = {"observation_filter": "MeanStdFilter"}
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_after_each_round_all_equal_one_filter_that_saw_everything_once(rounds):
     everything = []
-    with toys(2) as workers:
+    with toy_set(**FILTER) as workers:
         for number, sizes in enumerate(rounds):
-            seen = [drawn(n, (), seed=3 * number + i, centre=number) for i, n in enumerate(sizes)]
+            seen = [drawn(n, (3,), seed=3 * number + i, centre=number) for i, n in enumerate(sizes)]
             everything += seen
             workers.foreach_worker(see, kwargs=[{"values": values} for values in seen])
             FilterManager.synchronize(workers.local_worker().filters, workers)
@@ -227,8 +226,8 @@ def test_after_each_round_all_equal_one_filter_that_saw_everything_once(rounds):
 
 
 def test_what_is_seen_between_asking_and_telling_counts_for_its_worker_at_once_and_for_all_next_time():
-    early, later = drawn(5, (), seed=1), drawn(4, (), seed=2)
-    with toys(2) as workers:
+    early, later = drawn(5, (3,), seed=1), drawn(4, (3,), seed=2)
+    with toy_set(**FILTER) as workers:
         for func, values in ((see, early), (see_later, later)):
             workers.foreach_worker(func, kwargs={"values": values}, worker_ids=[1], local_worker=False)
         for others in ([early], [early, later]):
@@ -250,8 +249,8 @@ SETTINGS = [
 
 @pytest.mark.parametrize(("update_remote", "use", "local_n", "remote_n", "buffered"), SETTINGS)
 def test_each_direction_can_be_left_out(update_remote, use, local_n, remote_n, buffered):
-    with toys(1) as workers:
-        workers.foreach_worker(see, kwargs=[{"values": drawn(n, ())} for n in (3, 4)])
+    with toy_set(n=1, **FILTER) as workers:
+        workers.foreach_worker(see, kwargs=[{"values": drawn(n, (3,))} for n in (3, 4)])
         FilterManager.synchronize(workers.local_worker().filters, workers, update_remote, 7.0, use)
         local, remote = workers.foreach_worker(filter_of)
         assert (local.rs.n, remote.rs.n, remote.buffer.n) == (local_n, remote_n, buffered)
@@ -259,7 +258,7 @@ def test_each_direction_can_be_left_out(update_remote, use, local_n, remote_n, b
 
 @pytest.mark.parametrize("flush", [True, False])
 def test_filters_are_copied_before_their_buffers_are_emptied_and_statistics_stay(flush):
-    with mock(config={"observation_filter": "MeanStdFilter"}) as worker:
+    with mock(config=FILTER) as worker:
         see(worker, drawn(3, (1,)))
         copied = worker.get_filters(flush_after=flush)[DEFAULT]
         see(worker, drawn(2, (1,)))
@@ -269,7 +268,7 @@ def test_filters_are_copied_before_their_buffers_are_emptied_and_statistics_stay
 
 def test_new_statistics_are_taken_the_own_buffer_is_merged_and_stays_and_the_new_ones_buffer_is_not_used():
     own, others = drawn(3, (1,), seed=1), drawn(5, (1,), seed=2)
-    with mock(config={"observation_filter": "MeanStdFilter"}) as worker:
+    with mock(config=FILTER) as worker:
         see(worker, own)
         worker.sync_filters({DEFAULT: (new := one_that_saw(others))})
         assert_equal_statistics(filter_of(worker), one_that_saw(others, own))

@@ -11,24 +11,18 @@ from functools import partial
 from itertools import pairwise
 
 import cloudpickle
-import gymnasium as gym
 import numpy as np
 import pytest
-import toy_rollout_worker
-from rw_toys import LONG, counting_worker, made_of
-from toy_rollout_worker import Broken, act
+import set_toys
+from rw_toys import LONG, cartpole, counting_worker, made_of
+from set_toys import DEFAULT, STEPS, Broken, ToyPolicy, config, toy_set
 
 import ray_cluster
 import toys
 from swath.errors import WorkerLate
-from swath.rollout_workers import AlgorithmConfig, DefaultCallbacks, PPOTorchPolicy, RandomPolicy, WorkerSet
+from swath.rollout_workers import DefaultCallbacks, RandomPolicy
 from swath.testing.counting import Counting, Script
 from toys import Gate, exists
-
-DEFAULT = "default_policy"
-ENVS, LENGTH = 2, 5
-ROWS = ENVS * LENGTH
-"""Of a fragment."""
 
 GRACE_S = 60.0
 """Of a process that was ended, to be gone."""
@@ -38,30 +32,7 @@ on_ray = pytest.mark.parametrize("workers", ["process", "ray"], indirect=True)
 anywhere = pytest.mark.parametrize("workers", ["inline", "process", "ray"], indirect=True)
 
 
-class Armed(gym.Env):
-    """Episodes of seven steps from a start that is drawn; the next step does what it is armed with."""
-
-    def __init__(self, context):
-        self.observation_space, self.action_space = gym.spaces.Box(0, 9, (2,), np.float32), gym.spaces.Discrete(2)
-        self.arms = None
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.at = 0
-        self.start = self.np_random.random()
-        return self.seen(), {}
-
-    def step(self, action):
-        arms, self.arms = self.arms, None
-        act(arms)
-        self.at += 1
-        return self.seen(), 1.0, False, self.at == 7, {}
-
-    def seen(self):
-        return np.array([self.at, self.start], np.float32)
-
-
-class Fragile(PPOTorchPolicy):
+class Fragile(ToyPolicy):
     """Raises once when it is told to."""
 
     broken = False
@@ -84,16 +55,13 @@ class First(DefaultCallbacks):
 @pytest.fixture(scope="module")
 def workers(request):
     """Two workers in a place, and the local one; each test leaves them in working order."""
-    modules = [sys.modules[__name__], toy_rollout_worker, toys]
+    modules = [sys.modules[__name__], set_toys, toys]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     if request.param == "ray":
         ray_cluster.up()
-    own = AlgorithmConfig().env_runners(num_envs_per_env_runner=ENVS, rollout_fragment_length=LENGTH)
-    own.env_runners(observation_filter="MeanStdFilter").debugging(seed=7).callbacks(First)
-    own.training(model={"fcnet_hiddens": [4]}).fault_tolerance(delay_between_env_runner_restarts_s=0.0)
-    options = {"env_creator": Armed, "default_policy_class": Fragile, "config": own, "backend": request.param}
-    with WorkerSet(**options, num_workers=2) as made:
+    own = config([First], observation_filter="MeanStdFilter")
+    with toy_set(backend=request.param, options={"config": own, "default_policy_class": Fragile}) as made:
         yield made
     for module in modules:
         cloudpickle.unregister_pickle_by_value(module)
@@ -111,20 +79,16 @@ def only(workers, func, worker, **options):
 
 
 def arm(workers, worker, arms):
-    """Let the next step of a worker do this."""
+    """Let the next sample of a worker do this."""
     only(workers, partial(_arm, arms), worker)
 
 
 def _arm(arms, worker):
-    worker.env.arms = arms
+    worker.env.acts[worker.env.steps // STEPS + 1] = arms
 
 
 def pid(worker):
     return os.getpid()
-
-
-def kill(worker):
-    os.kill(os.getpid(), 9)
 
 
 def raise_in_2(worker):
@@ -138,8 +102,7 @@ def break_policy(worker):
 
 def require_acted_with(batch, version):
     """All rows but the first of an env, which may have waited since another env raised."""
-    versions = batch["policy_version"].reshape(-1, LENGTH)
-    assert set(versions[:, 1:].ravel().tolist()) == {version}
+    assert set(batch["policy_version"].reshape(-1, STEPS)[:, 1:].ravel().tolist()) == {version}
 
 
 @on_ray
@@ -150,12 +113,12 @@ def test_r1_r19_after_a_kill_a_batch_is_whole_and_the_next_life_knows_all(worker
     version = workers.sync_weights()
     arm(workers, 1, "kill")
     batch = workers.sample()
-    assert batch.count == 2 * ROWS
+    assert batch.count == 2 * STEPS
     require_acted_with(batch, version)
     only(workers, "sample", 1, healthy_only=False)
     again, (versions, pushed) = only(workers, lambda worker: (worker.recreated_worker, worker.first), 1)
     assert (again, versions) == (True, {version})
-    assert pushed >= seen + ROWS, "on top of the restored statistics"
+    assert pushed >= seen + STEPS, "on top of the restored statistics"
 
 
 @anywhere
@@ -169,7 +132,7 @@ def test_r2_r10_what_raises_comes_as_its_own_type_and_replaces_nobody(workers, w
     with pytest.raises(Broken, match=f"{what} raised"):
         workers.foreach_worker(raise_in_2) if what == "a function" else workers.sample()
     assert (workers.foreach_worker(pid), workers.num_remote_worker_restarts()) == before
-    assert workers.sample().count == 2 * ROWS
+    assert workers.sample().count == 2 * STEPS
 
 
 @apart
@@ -181,14 +144,14 @@ def test_r3_a_late_answer_is_kept_and_nothing_queues_behind_it(workers, gate):
     gate.await_arrival()
     assert raised.value.workers == (1,)
     (_, here), (_, there) = raised.value.results
-    assert (here.count, there.exception) == (ROWS, raised.value)
+    assert (here.count, there.exception) == (STEPS, raised.value)
     with pytest.raises(WorkerLate, match="was not asked"):
         only(workers, "ping", 1, timeout_seconds=0.01)
     assert workers.foreach_worker_async("ping", worker_ids=[1]) == 0
     assert only(workers, "ping", 2) == "pong"
     gate.open()
     (late,) = workers.fetch_ready_async_reqs(tags="late", timeout_seconds=None)
-    assert (late.worker, late.result.count, late.error) == (1, ROWS, None)
+    assert (late.worker, late.result.count, late.error) == (1, STEPS, None)
     assert only(workers, "ping", 1) == "pong"
     assert [event.kind for event in workers.events()] == ["late"]
 
@@ -221,9 +184,9 @@ def test_r4_the_end_does_not_wait_for_who_hangs(workers, gate):
 
 
 def test_r12_whole_episodes_begin_from_states_of_their_own():
-    with made_of(lambda: Armed(None), RandomPolicy, batch_mode="complete_episodes", seed=3) as worker:
+    with made_of(cartpole, RandomPolicy, batch_mode="complete_episodes", rollout_fragment_length=20) as worker:
         batches = [worker.sample() for _ in range(4)]
-    starts = [row[1] for batch in batches for row in batch["obs"][batch["t"] == 0].tolist()]
+    starts = [tuple(row) for batch in batches for row in batch["obs"][batch["t"] == 0].tolist()]
     assert len(set(starts)) == len(starts) >= 4
 
 
@@ -260,12 +223,12 @@ def test_r14_memory_stays_flat_while_an_episode_goes_on(settings):
     try:
         after = []
         with worker:
-            for _ in range(5):
-                for _ in range(8):
+            for _ in range(4):
+                for _ in range(6):
                     worker.sample()
                 after.append(held())
     finally:
         tracemalloc.stop()
-    # The least of four: the first calls fill stores, and other threads hold memory, too.
+    # The least of three: the first calls fill stores, and other threads hold memory, too.
     grown = min(later - earlier for earlier, later in pairwise(after))
-    assert grown < 8 * 3 * 64 * 8, "less than one number per step"
+    assert grown < 6 * 3 * 64 * 8, "less than one number per step"

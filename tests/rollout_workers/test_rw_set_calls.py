@@ -1,7 +1,7 @@
 """Functions called in the workers of a set: whom they reach, what comes back, what happens to exceptions."""
 
 import pytest
-from toy_rollout_worker import Broken, Play, ToySet, config
+from set_toys import Broken, toy_set
 
 from swath.errors import Closed
 from swath.workers.outcome import Error
@@ -9,8 +9,7 @@ from swath.workers.outcome import Error
 
 @pytest.fixture
 def workers():
-    own = config(max_requests_in_flight_per_env_runner=2)
-    with ToySet(env_creator=Play(), config=own, num_workers=3, backend="inline") as made:
+    with toy_set(n=3, max_requests_in_flight_per_env_runner=2) as made:
         yield made
 
 
@@ -37,12 +36,12 @@ REACHED = [
     (index, {}, [0, 1, 2, 3]),
     (index, {"local_worker": False}, [1, 2, 3]),
     (index, {"with_ids": True}, [(0, 0), (1, 1), (2, 2), (3, 3)]),
-    ("named", {}, ["hello 0", "hello 1", "hello 2", "hello 3"]),
+    ("ping", {}, ["pong"] * 4),
     (index, {"worker_ids": []}, [0]),
     (index, {"worker_ids": [3, 1]}, [0, 1, 3]),
     (add, {"kwargs": {"number": 10}}, [10, 11, 12, 13]),
     (add, {"kwargs": TEN_EACH}, [10, 21, 32, 43]),
-    (["named", index], {"local_worker": False, "worker_ids": [3, 1], "with_ids": True}, [(1, 1), (3, "hello 3")]),
+    (["ping", index], {"local_worker": False, "worker_ids": [3, 1], "with_ids": True}, [(1, 1), (3, "pong")]),
 ]
 
 
@@ -52,7 +51,7 @@ def test_answers_come_from_those_who_are_asked_the_local_worker_first_then_by_id
 
 
 def untouched(worker):
-    return worker.sampled, worker.policy_version
+    return worker.counters["env_steps_sampled"], worker.policy_version
 
 
 REFUSED = [
@@ -92,14 +91,14 @@ def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_o
 
 
 def test_no_time_sends_only(workers):
-    assert workers.foreach_worker(lambda worker: worker.calls.append("sent"), timeout_seconds=0) == []
-    assert workers.foreach_worker(lambda worker: worker.calls[-1]) == ["sent"] * 4
+    assert workers.foreach_worker(lambda worker: setattr(worker, "told", "sent"), timeout_seconds=0) == []
+    assert workers.foreach_worker(lambda worker: worker.told) == ["sent"] * 4
 
 
 def test_functions_are_called_with_sub_envs_and_where_they_are(workers):
-    assert workers.foreach_env(lambda env: env.number) == [[0, 1]] * 4
-    seen = workers.foreach_env_with_context(lambda env, where: (env.number, where))
-    assert seen == [[(0, worker), (1, worker)] for worker in range(4)]
+    assert workers.foreach_env(lambda env: env.who) == [[(worker, 0)] for worker in range(4)]
+    seen = workers.foreach_env_with_context(lambda env, where: (env.who[0], where.worker_index))
+    assert seen == [[(worker, worker)] for worker in range(4)]
 
 
 def test_asynchronous_answers_say_whose_they_are(workers):
@@ -157,4 +156,4 @@ def test_after_the_end_everything_is_closed(workers):
     ):
         with pytest.raises(Closed, match="build another WorkerSet"):
             call()
-    assert repr(workers) == "<ToySet: stopped>"
+    assert repr(workers) == "<WorkerSet: stopped>"

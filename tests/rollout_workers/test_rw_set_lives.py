@@ -6,19 +6,11 @@ import sys
 from itertools import product
 
 import pytest
-from toy_rollout_worker import STEPS, Broken, Play, ToySet, config, rows, workers_of
+from set_toys import SPACES, STEPS, Broken, Play, ToyPolicy, config, rows, toy_set, workers_of
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.rollout_workers import DefaultCallbacks
+from swath.rollout_workers import DefaultCallbacks, WorkerSet
 from toys import Gate
-
-
-def inline(play=None, n=2, own=None, **options):
-    return ToySet(env_creator=play or Play(), config=own or config(), num_workers=n, backend="inline", **options)
-
-
-def in_processes(play, n=2, **settings):
-    return ToySet(env_creator=play, config=config(**settings), num_workers=n, backend="process")
 
 
 def index(worker):
@@ -37,18 +29,21 @@ class Told(DefaultCallbacks):
 
 def test_workers_are_told_who_they_are_and_what_they_are_made_of(tmp_path):
     check = lambda env, context: None
-    with inline(validate_env=check, default_policy_class=int, logdir=str(tmp_path)) as workers:
-        facts = lambda worker: (worker.worker_index, worker.num_workers, worker.recreated_worker, worker.log_dir)
-        assert workers.foreach_worker(facts) == [(n, 2, False, str(tmp_path / f"worker_{n}")) for n in range(3)]
-        assert workers.local_worker().rest == {"validate_env": check, "default_policy_class": int}
-        assert repr(workers) == "<ToySet: a local worker; <Fleet 2 workers: 2 up>, version 1>"
-    assert sorted(path.parent.name for path in tmp_path.glob("*/stopped")) == ["worker_0", "worker_1", "worker_2"]
+    with toy_set(options={"validate_env": check, "logdir": str(tmp_path)}) as workers:
+        local, made_of = workers.local_worker(), workers.foreach_worker("creation_args")
+        names = ("worker_index", "num_workers", "recreated_worker", "log_dir")
+        facts = [tuple(own[name] for name in names) for own in made_of]
+        assert facts == [(n, 2, False, str(tmp_path / f"worker_{n}")) for n in range(3)]
+        assert (made_of[0]["validate_env"], made_of[0]["default_policy_class"]) == (check, ToyPolicy)
+        assert repr(workers) == "<WorkerSet: a local worker; <Fleet 2 workers: 2 up>, version 1>"
+    with pytest.raises(AssertionError, match="stopped"):
+        local.ping()
 
 
 def test_envs_and_the_number_of_workers_are_the_configs_unless_they_are_given():
     own = config(num_env_runners=2, env=Play())
     for options, n in (({}, 2), ({"num_workers": 1}, 1), ({"num_env_runners": 3}, 3), ({"num_workers": 0}, 0)):
-        with ToySet(config=own, backend="inline", **options) as workers:
+        with WorkerSet(config=own, default_policy_class=ToyPolicy, backend="inline", **options) as workers:
             assert workers.num_remote_workers() == workers.local_worker().config.num_env_runners == n
     assert own.num_env_runners == 2, "the caller's config is as it was"
 
@@ -65,24 +60,24 @@ REFUSED = [
 
 @pytest.mark.parametrize(("options", "words"), REFUSED)
 def test_what_cannot_be_is_refused(options, words):
-    given = {"env_creator": Play(), "config": config(), "num_workers": 1, "backend": "inline", **options}
     with pytest.raises(ValueError, match=words):
-        ToySet(**given)
+        toy_set(options={"num_workers": 1, **options})
 
 
 def test_a_place_that_is_not_installed_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RuntimeError, match="cannot be used: "):
-        ToySet(env_creator=Play(), config=config(), num_workers=1, backend="ray")
+        toy_set(backend="ray")
 
 
 def test_the_local_worker_is_wanted_or_not_but_there_is_one_and_without_env_its_spaces_are_worker_1s():
-    with inline(local_worker=False) as without, inline(n=0, local_env_runner=False) as alone:
+    without, alone = toy_set(options={"local_worker": False}), toy_set(n=0, options={"local_env_runner": False})
+    with without, alone:
         assert (without.local_worker(), without.num_healthy_workers()) == (None, 2)
         assert alone.local_worker() is alone.local_env_runner is not None
-        assert without.get_spaces()["default_policy"] == ("obs of 1", "act")
-    with inline(own=config(create_local_env_runner=False)) as workers:
-        assert workers.local_worker().spaces["default_policy"] == ("obs of 1", "act")
+        assert without.get_spaces()["default_policy"] == SPACES
+    with toy_set(create_local_env_runner=False) as workers:
+        assert (workers.local_worker().env, workers.local_worker().spaces["default_policy"]) == (None, SPACES)
 
 
 @pytest.mark.parametrize(
@@ -96,15 +91,14 @@ def test_the_local_worker_is_wanted_or_not_but_there_is_one_and_without_env_its_
 )
 def test_a_set_whose_worker_cannot_be_built_is_none(warm_processes, tmp_path, backend, what, error, words):
     act = Gate.at(tmp_path / "gate") if what == "wait" else what
-    own = config(env_runner_restore_timeout_s=0.5 if what == "wait" else 120.0)
     with pytest.raises(error, match=words):
-        ToySet(env_creator=Play(builds={(2, 0): act}), config=own, num_workers=2, backend=backend)
+        toy_set(Play({}, {(2, 0): act}), 2, backend, env_runner_restore_timeout_s=0.5 if what == "wait" else 120.0)
 
 
 def test_nobody_is_waited_for_if_so_asked(warm_processes, tmp_path):
     gate = Gate.at(tmp_path / "gate")
-    play = Play(builds={(2, 0): gate})
-    with in_processes(play, validate_env_runners_after_construction=False) as workers:
+    play = Play({}, {(2, 0): gate})
+    with toy_set(play, 2, "process", validate_env_runners_after_construction=False) as workers:
         gate.await_arrival()
         assert 2 not in workers.healthy_worker_ids()
         gate.open()
@@ -114,7 +108,7 @@ def test_nobody_is_waited_for_if_so_asked(warm_processes, tmp_path):
 
 
 def test_workers_are_added_and_taken_out():
-    with inline() as workers:
+    with toy_set() as workers:
         workers.add_workers(2, validate=True)
         assert workers.worker_ids() == workers.env_runner_ids() == [1, 2, 3, 4]
         assert workers_of(workers.sample()) == [1, 2, 3, 4]
@@ -136,16 +130,16 @@ def test_workers_are_added_and_taken_out():
 
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
 def test_workers_that_are_added_begin_with_what_all_have_seen(local_worker):
-    with inline(local_worker=local_worker) as workers:
+    with toy_set(options={"local_worker": local_worker}, observation_filter="MeanStdFilter") as workers:
         workers.sample()
         workers.sync_filters()
         workers.add_workers(1)
         known = workers.foreach_worker(lambda worker: worker.filters["default_policy"].rs.n)
-        assert set(known) == {2 * STEPS}
+        assert set(known) == {2 * (STEPS + 1)}
 
 
 def test_workers_that_cannot_be_added_leave_the_others_as_they_are():
-    with inline(Play(builds={(3, 0): "raise"}), n=2) as workers:
+    with toy_set(Play({}, {(3, 0): "raise"})) as workers:
         with pytest.raises(Broken):
             workers.add_workers(1)
         assert workers_of(workers.sample()) == [1, 2]
@@ -153,9 +147,8 @@ def test_workers_that_cannot_be_added_leave_the_others_as_they_are():
 
 def test_who_came_back_is_told_once_when_they_know_what_is_new(warm_processes):
     Told.heard.clear()
-    own = config(callbacks_class=Told).evaluation(in_evaluation=True)
-    play = Play({(1, 0, 1): "exit"})
-    with ToySet(env_creator=play, config=own, num_workers=2, backend="process") as workers:
+    play, own = Play({(1, 0, 1): "exit"}), config([Told], in_evaluation=True)
+    with toy_set(play, backend="process", options={"config": own}) as workers:
         version = workers.sync_weights()
         workers.sample()
         assert workers.probe_unhealthy_workers() == [1]
@@ -168,7 +161,7 @@ def test_who_came_back_is_told_once_when_they_know_what_is_new(warm_processes):
 
 def test_a_lost_worker_has_no_entry_but_in_what_is_asked_with_return(warm_processes):
     kill_1 = lambda worker: os.kill(os.getpid(), 9) if worker.worker_index == 1 else worker.worker_index
-    with in_processes(Play()) as workers:
+    with toy_set(backend="process") as workers:
         assert workers.foreach_worker(kill_1, with_ids=True, local_worker=False) == [(2, 2)]
         assert workers.foreach_worker(index, healthy_only=False) == [0, 1, 2]
         lost, two = workers.foreach_worker(kill_1, on_error="return", local_worker=False)
@@ -180,7 +173,7 @@ def test_a_lost_worker_has_no_entry_but_in_what_is_asked_with_return(warm_proces
 
 def test_a_loss_that_is_not_borne_is_raised_by_whoever_asks_next(warm_processes):
     kill = lambda worker: os.kill(os.getpid(), 9)
-    with in_processes(Play(), n=3, restart_failed_env_runners=False) as workers:
+    with toy_set(n=3, backend="process", restart_failed_env_runners=False) as workers:
         with pytest.raises(WorkerLost) as raised:
             workers.foreach_worker(kill, worker_ids=[2], local_worker=False)
         assert raised.value.worker == 2
@@ -196,8 +189,7 @@ def test_a_loss_that_is_not_borne_is_raised_by_whoever_asks_next(warm_processes)
 
 def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(warm_processes, tmp_path):
     play = Play({(1, 0, 1): Gate.at(tmp_path / "gate")})
-    own = config(env_runner_hang_timeout_s=2.0)
-    with ToySet(env_creator=play, config=own, num_workers=1, backend="process", logdir=str(tmp_path)) as workers:
+    with toy_set(play, 1, "process", {"logdir": str(tmp_path)}, env_runner_hang_timeout_s=2.0) as workers:
         with pytest.raises(WorkerLate, match=r"worker 1 \(life 0\).*env_runner_hang_timeout_s=2"):
             workers.foreach_worker("sample", local_worker=False)
         assert workers.probe_unhealthy_workers() == [1]
@@ -213,7 +205,7 @@ def test_whatever_dies_batches_have_their_size_and_the_newest_weights(warm_proce
     chance = random.Random(0)
     moments = product((1, 2, 3), range(40), range(1, 9))
     acts = {moment: "kill" for moment in moments if chance.random() < 0.35}
-    with in_processes(Play(acts), n=3, num_consecutive_env_runner_failures_tolerance=40) as workers:
+    with toy_set(Play(acts), 3, "process", num_consecutive_env_runner_failures_tolerance=40) as workers:
         seen = set()
         for _ in range(5):
             version = workers.sync_weights()

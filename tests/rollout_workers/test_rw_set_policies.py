@@ -3,17 +3,13 @@
 import threading
 
 import pytest
-from toy_rollout_worker import Broken, Play, Refusing, ToyPolicy, ToySet, ToyWorker, config
-
-
-def made(n=2, backend="inline", play=None, **options):
-    return ToySet(env_creator=play or Play(), config=config(), num_workers=n, backend=backend, **options)
+from set_toys import Broken, Play, ToyPolicy, toy_set, weighing
 
 
 @pytest.fixture(params=[True, False], ids=["with a local worker", "without"])
 def workers(request):
-    with made(local_worker=request.param) as made_:
-        yield made_
+    with toy_set(options={"local_worker": request.param}) as made:
+        yield made
 
 
 def told(workers):
@@ -24,12 +20,12 @@ def told(workers):
 
 
 def said(worker):
-    mapping = worker.policy_mapping_fn and worker.policy_mapping_fn(0, None)
+    mapping = worker.policy_mapping_fn(0, None)
     return sorted(worker.policy_map), mapping, sorted(worker.get_policies_to_train())
 
 
 def weights_of_a(workers):
-    return set(workers.foreach_worker(lambda worker: float(worker.policy_map["a"].weights["w"][0])))
+    return set(workers.foreach_worker(lambda worker: float(worker.policy_map["a"].w[0])))
 
 
 def to_a(agent_id, episode, **_):
@@ -37,7 +33,7 @@ def to_a(agent_id, episode, **_):
 
 
 BOTH = ["a", "default_policy"]
-NOTHING_SAID = (["default_policy"], None, ["default_policy"])
+NOTHING_SAID = (["default_policy"], "default_policy", ["default_policy"])
 
 
 def test_a_policy_is_added_in_all_workers_and_in_later_ones(workers):
@@ -51,7 +47,7 @@ def test_a_policy_is_removed_and_may_be_added_anew_and_an_object_is_copied_to_th
     workers.add_policy("a", ToyPolicy)
     workers.remove_policy(policy_id="default_policy", policy_mapping_fn=to_a)
     workers.remove_policy(policy_id="a")
-    policy = ToyPolicy(3.0)
+    policy = weighing(3.0)
     workers.add_policy("a", policy=policy)
     workers.add_workers(1)
     assert (told(workers), weights_of_a(workers)) == ((["a"], "a", ["a"]), {3.0})
@@ -63,7 +59,7 @@ def test_mapping_and_training_are_set_in_all_workers_and_what_cannot_be_sent_in_
     def mapping(agent_id, episode, lock=threading.Lock(), **_):  # noqa: B008
         return "a"
 
-    with made(backend="process") as workers:
+    with toy_set(backend="process") as workers:
         for refused in (
             lambda: workers.set_policy_mapping_fn(mapping),
             lambda: workers.add_policy("a", ToyPolicy, policy_mapping_fn=mapping),
@@ -83,7 +79,7 @@ def test_mapping_and_training_are_set_in_all_workers_and_what_cannot_be_sent_in_
     [
         (lambda s: s.add_policy("default_policy", ToyPolicy), KeyError, "is taken"),
         (lambda s: s.add_policy("a"), ValueError, "exactly one"),
-        (lambda s: s.add_policy("a", ToyPolicy, ToyPolicy()), ValueError, "exactly one"),
+        (lambda s: s.add_policy("a", ToyPolicy, weighing(1.0)), ValueError, "exactly one"),
         (lambda s: s.add_policy("a", ToyPolicy, module_spec=3), ValueError, "module_spec"),
         (lambda s: s.add_policy("a", ToyPolicy, policy_mapping_fn="a"), ValueError, "cannot be called"),
         (lambda s: s.remove_policy(policy_id="a"), ValueError, "is unknown"),
@@ -99,15 +95,16 @@ def test_what_cannot_be_is_refused_and_nothing_changes(workers, call, error, wor
     assert told(workers) == NOTHING_SAID
 
 
-def test_a_policy_that_one_worker_cannot_build_is_in_none_and_all_go_on(workers, monkeypatch):
-    def add(worker, policy_id, policy_cls, **how):
-        build(worker, policy_id, Refusing if worker.worker_index == 2 else policy_cls, **how)
+class Refusing(ToyPolicy):
+    def __init__(self, observation_space, action_space, config):
+        if config["worker_index"] == 2:
+            raise Broken("a policy raised")
+        super().__init__(observation_space, action_space, config)
 
-    build = ToyWorker.add_policy
-    with monkeypatch.context() as patch:
-        patch.setattr(ToyWorker, "add_policy", add)
-        with pytest.raises(Broken, match="a policy raised"):
-            workers.add_policy("a", ToyPolicy, policy_mapping_fn=to_a, policies_to_train=["a"])
+
+def test_a_policy_that_one_worker_cannot_build_is_in_none_and_all_go_on(workers):
+    with pytest.raises(Broken, match="a policy raised"):
+        workers.add_policy("a", Refusing, policy_mapping_fn=to_a, policies_to_train=["a"])
     assert told(workers) == NOTHING_SAID
     workers.sample()
     workers.add_workers(1)
@@ -116,13 +113,13 @@ def test_a_policy_that_one_worker_cannot_build_is_in_none_and_all_go_on(workers,
 
 
 def test_a_worker_that_comes_back_knows_what_was_said_and_nothing_of_a_policy_that_had_the_id_before(warm_processes):
-    with made(1, "process", Play({(1, 0, 1): "kill"})) as workers:
-        workers.add_policy("a", policy=ToyPolicy(3.0))
+    with toy_set(Play({(1, 0, 1): "kill"}), 1, "process") as workers:
+        workers.add_policy("a", policy=weighing(3.0))
         workers.sync_weights(timeout_seconds=60.0)
         workers.remove_policy(policy_id="a")
-        workers.add_policy("a", policy=ToyPolicy(4.0), policy_mapping_fn=to_a, policies_to_train=["a"])
+        workers.add_policy("a", policy=weighing(4.0), policy_mapping_fn=to_a, policies_to_train=["a"])
         workers.sync_weights("default_policy", global_vars={"timestep": 9})
         workers.sample()
-        assert workers.foreach_worker(lambda worker: worker.whoami, local_worker=False) == [(1, 1)]
+        assert workers.foreach_worker(lambda worker: worker.recreated_worker, local_worker=False) == [True]
         assert (told(workers), weights_of_a(workers)) == ((BOTH, "a", ["a"]), {4.0})
-        assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 9}] * 2
+        assert workers.foreach_worker(lambda worker: worker.get_global_vars()["timestep"]) == [9] * 2

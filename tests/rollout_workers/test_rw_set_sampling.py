@@ -2,23 +2,15 @@
 
 import numpy as np
 import pytest
-from toy_rollout_worker import STEPS, Broken, Play, ToySet, config, rows, workers_of
+from set_toys import STEPS, Broken, Play, rows, toy_set, workers_of
 
 from swath.errors import FleetFailed, WorkerLate
 from swath.rollout_workers import SampleBatch, synchronous_parallel_sample
 from toys import Gate
 
 
-def inline(play=None, n=2, **settings):
-    return ToySet(env_creator=play or Play(), config=config(**settings), num_workers=n, backend="inline")
-
-
-def in_processes(play, n=2, **settings):
-    return ToySet(env_creator=play, config=config(**settings), num_workers=n, backend="process")
-
-
 def test_one_fragment_of_each_worker_in_order_joined_or_apart():
-    with inline(n=3) as workers:
+    with toy_set(n=3) as workers:
         for begin in (0, STEPS):
             wanted = [(worker, 0, begin + t) for worker in (1, 2, 3) for t in range(STEPS)]
             assert rows(workers.sample()) == wanted
@@ -26,14 +18,14 @@ def test_one_fragment_of_each_worker_in_order_joined_or_apart():
 
 
 def test_without_remote_workers_the_local_one_collects():
-    with inline(n=0) as workers:
+    with toy_set(n=0) as workers:
         assert workers_of(workers.sample()) == [0]
         assert workers_of(workers.sample(min_env_steps=STEPS + 1)) == [0, 0]
         assert len(workers.sample(min_env_steps=STEPS + 1, concat=False)) == 2
 
 
 def test_collection_goes_on_until_there_are_enough_steps():
-    with inline() as workers:
+    with toy_set() as workers:
         batch = workers.sample(min_env_steps=4 * STEPS + 1)
         assert (sorted(workers_of(batch)), len(workers_of(batch))) == (workers_of(batch), 5)
         assert workers_of(workers.sample()) == [1, 2]
@@ -47,7 +39,7 @@ def test_collection_goes_on_until_there_are_enough_steps():
 @pytest.mark.parametrize("n", [0, 2])
 def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch(n):
     limit = "max_agent_steps"
-    with inline(Play({(0, 0, 2): "raise", (1, 0, 2): "raise"}), n=n) as workers:
+    with toy_set(Play({(0, 0, 2): "raise", (1, 0, 2): "raise"}), n=n) as workers:
         with pytest.raises(Broken, match="an env raised"):
             synchronous_parallel_sample(worker_set=workers, **{limit: 4 * STEPS})
         assert workers.stats()["frames"] == 0
@@ -64,7 +56,7 @@ def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, bac
         infos = np.array([{"seen": big + row} for row in range(STEPS)], dtype=object)
         worker.sample = lambda: sample().like({"obs": np.zeros(STEPS), "infos": infos})
 
-    with ToySet(env_creator=Play(), config=config(), num_workers=2, backend=backend) as workers:
+    with toy_set(backend=backend) as workers:
         workers.foreach_worker(add_infos)
         batches = [workers.sample(), *workers.sample(concat=False), workers.sample()]
     for batch in batches:
@@ -76,7 +68,7 @@ def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, bac
 
 
 def test_what_was_sampled_is_counted_by_all_and_by_worker():
-    with inline() as workers:
+    with toy_set() as workers:
         workers.sample()
         workers.sync_weights()
         facts = workers.stats("both")
@@ -89,17 +81,17 @@ def test_what_was_sampled_is_counted_by_all_and_by_worker():
 
 
 def test_what_an_env_raises_is_raised_and_the_other_fragments_stay():
-    with inline(Play({(1, 0, 2): "raise"})) as workers:
+    with toy_set(Play({(1, 0, 2): "raise"})) as workers:
         workers.sample()
         with pytest.raises(Broken, match="an env raised"):
             workers.sample()
-        assert rows(workers.sample())[::STEPS] == [(1, 0, 2 * STEPS), (2, 0, STEPS)], "the second of worker 2 was kept"
+        assert rows(workers.sample())[::STEPS] == [(1, 0, STEPS), (2, 0, STEPS)], "the second of worker 2 was kept"
         assert workers.num_remote_worker_restarts() == 0
 
 
 def test_a_lost_share_is_collected_by_others(warm_processes):
     ignored = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
-    with in_processes(Play({(1, 0, 2): "kill"}), **ignored) as workers:
+    with toy_set(Play({(1, 0, 2): "kill"}), backend="process", **ignored) as workers:
         workers.sample()
         batch = workers.sample()
         assert batch.count == 2 * STEPS
@@ -116,13 +108,13 @@ def test_a_lost_share_is_collected_by_others(warm_processes):
 )
 def test_with_nobody_left_or_too_many_deaths_in_a_row_the_set_has_failed(warm_processes, settings, words):
     play = Play({(1, life, 1): "kill" for life in range(9)})
-    with in_processes(play, n=1, **settings) as workers, pytest.raises(FleetFailed, match=words):
+    with toy_set(play, 1, "process", **settings) as workers, pytest.raises(FleetFailed, match=words):
         workers.sample()
 
 
 def test_late_fragments_are_part_of_the_next_batch(warm_processes, tmp_path):
     gate = Gate.at(tmp_path / "gate")
-    with in_processes(Play({(1, 0, 1): gate})) as workers:
+    with toy_set(Play({(1, 0, 1): gate}), backend="process") as workers:
         assert workers_of(workers.sample(timeout_seconds=3.0)) == [2]
         assert workers.healthy_worker_ids() == [1, 2], "late is not dead"
         gate.open()
@@ -132,7 +124,7 @@ def test_late_fragments_are_part_of_the_next_batch(warm_processes, tmp_path):
 
 def test_when_no_fragment_is_in_time_that_is_said(warm_processes, tmp_path):
     gate = Gate.at(tmp_path / "gate")
-    with in_processes(Play({(1, 0, 1): gate}), n=1, sample_timeout_s=0.01) as workers:
+    with toy_set(Play({(1, 0, 1): gate}), 1, "process", sample_timeout_s=0.01) as workers:
         with pytest.raises(WorkerLate, match="no fragment") as raised:
             workers.sample()
         assert raised.value.workers == (1,)

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from toy_rollout_worker import STEPS, Play, ToySet, config
+from set_toys import STEPS, Play, ToyPolicy, toy_set
 
 from swath.errors import NoEffectWarning, WorkerLate
 from swath.rollout_workers import FilterManager
@@ -13,15 +13,13 @@ from swath.rollout_workers.worker_set.actor import SharedWeights
 from swath.workers.local import InlineBackend
 from toys import Gate
 
-
-def inline(n=2, settings=(), **options):
-    own = config(**dict(settings))
-    return ToySet(env_creator=Play(), config=own, num_workers=n, backend="inline", **options)
+FILTER = {"observation_filter": "MeanStdFilter"}
+NO_LOCAL = {"local_worker": False}
 
 
 def weights(workers, **options):
     """The first weight of each policy, by worker."""
-    values = lambda worker: [float(policy.weights["w"][0]) for policy in worker.policy_map.values()]
+    values = lambda worker: [float(policy.w[0]) for policy in worker.policy_map.values()]
     return workers.foreach_worker(values, **options)
 
 
@@ -30,7 +28,7 @@ def counts(worker):
 
 
 def set_to(workers, value):
-    workers.local_worker().policy_map["default_policy"].weights = {"w": np.full(2, value, np.float32)}
+    workers.local_worker().get_policy().w = np.full(2, value, np.float32)
 
 
 class Learner:
@@ -45,25 +43,25 @@ class Learner:
 
 def test_all_begin_with_the_weights_of_the_local_worker_else_of_worker_1_as_version_1():
     for local_worker, wanted in ((True, [[0.0]] * 3), (False, [[1.0]] * 2)):
-        with inline(local_worker=local_worker) as workers:
+        with toy_set(options={"local_worker": local_worker}) as workers:
             assert (weights(workers), workers.applied_versions()) == (wanted, {1: 1, 2: 1})
 
 
 def test_new_weights_are_applied_before_the_next_fragment_or_waited_for():
-    with inline() as workers:
+    with toy_set() as workers:
         set_to(workers, 5.0)
         with pytest.warns(NoEffectWarning, match="inference_only"):
             assert workers.sync_weights(inference_only=True) == 2
         set_to(workers, 6.0)
         assert set(workers.sample()["policy_version"]) == {2}
         assert weights(workers, local_worker=False) == [[5.0]] * 2, "a copy of that moment"
-        workers.local_worker().policy_version = 41
+        workers.local_worker().set_weights({}, weights_seq_no=41)
         assert workers.sync_weights(timeout_seconds=None) == 42, "above the local worker's own"
         assert workers.applied_versions() == {1: 42, 2: 42}
 
 
 def test_some_workers_may_get_them_and_the_others_keep_theirs():
-    with inline() as workers:
+    with toy_set() as workers:
         set_to(workers, 5.0)
         workers.sync_weights(to_worker_indices=[2])
         assert weights(workers, local_worker=False) == [[0.0], [5.0]]
@@ -73,8 +71,8 @@ def test_some_workers_may_get_them_and_the_others_keep_theirs():
 
 
 def test_weights_of_some_policies_may_come_from_elsewhere_and_the_local_worker_gets_them_too():
-    with inline() as workers:
-        workers.foreach_worker(lambda worker: worker.add_policy("b", type(worker.policy_map["default_policy"])))
+    with toy_set() as workers:
+        workers.add_policy("b", ToyPolicy)
         learner = Learner(default_policy=8.0, b=9.0)
         version = workers.sync_weights(from_worker_or_learner_group=learner, policies=["b"])
         assert (weights(workers, worker_ids=[]), workers.local_worker().policy_version) == ([[0.0, 9.0]], version)
@@ -83,7 +81,7 @@ def test_weights_of_some_policies_may_come_from_elsewhere_and_the_local_worker_g
 
 
 def test_weights_without_a_source_are_refused():
-    with inline(local_worker=False) as workers:
+    with toy_set(options=NO_LOCAL) as workers:
         with pytest.raises(TypeError, match="no local worker"):
             workers.sync_weights()
         assert workers.sync_weights(from_worker=Learner(default_policy=3.0), timeout_seconds=60.0) == 2
@@ -91,7 +89,7 @@ def test_weights_without_a_source_are_refused():
 
 
 def test_weights_that_do_not_fit_are_raised_until_others_come():
-    with inline(local_worker=False) as workers:
+    with toy_set(options=NO_LOCAL) as workers:
         workers.sync_weights(from_worker=Learner(3, default_policy=1.0))
         for _ in range(2):
             with pytest.raises(ValueError, match=r"shape \(3,\)"):
@@ -101,11 +99,12 @@ def test_weights_that_do_not_fit_are_raised_until_others_come():
 
 
 def test_global_variables_are_told_with_the_weights_and_to_later_workers():
-    with inline() as workers:
+    with toy_set() as workers:
         workers.sync_weights(global_vars={"timestep": 7})
         workers.sync_weights(global_vars={"more": 1})
         workers.add_workers(1)
-        assert workers.foreach_worker(lambda worker: worker.global_vars) == [{"timestep": 7, "more": 1}] * 4
+        told = workers.foreach_worker(lambda worker: worker.get_global_vars())
+        assert [(each["timestep"], each["more"]) for each in told] == [(7, 1)] * 4
 
 
 class Counting(InlineBackend):
@@ -128,41 +127,41 @@ class Counting(InlineBackend):
 
 def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
     monkeypatch.setattr("swath.rollout_workers.worker_set.workers.backend", lambda name, **_: Counting())
-    with inline() as workers:
+    with toy_set() as workers:
         for timeout in [0.0] * 12 + [60.0] * 12:
             workers.sync_weights(timeout_seconds=timeout)
         assert (Counting.most, Counting.alive) == (2, 1)
 
 
 FILTERS = [
-    ({}, True, [2 * STEPS] * 3),
-    ({}, False, [2 * STEPS] * 2),
-    ({"use_worker_filter_stats": False}, True, [0, STEPS, STEPS]),
-    ({"update_worker_filter_stats": False}, True, [2 * STEPS, STEPS, STEPS]),
+    ({}, True, [2, 2, 2]),
+    ({}, False, [2, 2]),
+    ({"use_worker_filter_stats": False}, True, [0, 1, 1]),
+    ({"update_worker_filter_stats": False}, True, [2, 1, 1]),
 ]
 
 
 @pytest.mark.parametrize(("settings", "local_worker", "expected"), FILTERS)
 def test_what_filters_tell_each_other_is_up_to_the_config(settings, local_worker, expected):
-    with inline(settings=settings, local_worker=local_worker) as workers:
+    with toy_set(options={"local_worker": local_worker}, **FILTER, **settings) as workers:
         for round_ in (1, 2):
             workers.sample()
             workers.sync_filters()
-            assert workers.foreach_worker(counts) == [round_ * n for n in expected]
+            assert workers.foreach_worker(counts) == [(round_ * STEPS + 1) * shares for shares in expected]
 
 
 def test_what_some_workers_saw_is_taken_in_though_another_raises():
-    with inline() as workers:
+    with toy_set(**FILTER) as workers:
         workers.sample()
         workers.foreach_worker(lambda worker: setattr(worker, "get_filters", None), worker_ids=[2], local_worker=False)
         with pytest.raises(TypeError, match="not callable"):
             workers.sync_filters()
-        assert counts(workers.local_worker()) == STEPS
+        assert counts(workers.local_worker()) == STEPS + 1
 
 
 def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, warm_processes):
     gate = Gate.at(tmp_path / "gate")
-    with ToySet(env_creator=Play({(1, 0, 2): gate}), config=config(), num_workers=2, backend="process") as workers:
+    with toy_set(Play({(1, 0, 2): gate}), backend="process", **FILTER) as workers:
         workers.sample()
         workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])
         gate.await_arrival()
@@ -172,4 +171,4 @@ def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(tmp_path, 
         gate.open()
         for _ in range(2):
             workers.sync_filters()
-            assert workers.foreach_worker(counts) == [3 * STEPS] * 3, "and only once"
+            assert workers.foreach_worker(counts) == [3 * STEPS + 2] * 3, "and only once"

@@ -49,9 +49,6 @@ class Workers(Calls):
         kept_batches: that were collected when a later call of the same `sample` raised; part of the next.
     """
 
-    worker_class: Callable[..., Any] | None = None
-    """What workers are; None: `RolloutWorker`."""
-
     @checked
     def __init__(
         self,
@@ -77,7 +74,7 @@ class Workers(Calls):
         if creator is None and _setup:
             raise ValueError("nothing to make envs with: give env_creator, or a config with environment(env=…)")
         made_of: dict[str, Any] = {"env_creator": creator, "validate_env": validate_env, "config": own}
-        self._make = partial(self.worker_class or RolloutWorker, **made_of, default_policy_class=default_policy_class)
+        self._make = partial(RolloutWorker, **made_of, default_policy_class=default_policy_class)
         self._callbacks, self._logdir, self._place = callbacks_of(own), logdir, backend
         self._wants_local = (local_worker if local_env_runner is None else local_env_runner) or not own.num_env_runners
         self._shared = dict[str, Any]()  # what later workers are brought up to, besides weights
