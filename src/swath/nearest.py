@@ -8,7 +8,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,15 +20,14 @@ SAME = (("num_workers", "num_collectors"), ("num_envs", "envs_per_worker"))
 """Names that classes have for the same number."""
 
 
-def suggestion(name: str, names: Iterable[str]) -> str:
+def suggestion(name: str, names: Collection[str]) -> str:
     """The end of a message: `; did you mean 'envs'?` if one of the names is near, or means the same; else nothing."""
-    names = list(names)
     same = [other for group in SAME if name in group for other in group if other in names]
     near = same or get_close_matches(name, names, n=1, cutoff=0.7)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def unexpected(owner: str, name: str, names: Iterable[str]) -> TypeError:
+def unexpected(owner: str, name: str, names: Collection[str]) -> TypeError:
     """The error for a keyword that a class does not take; `names` are those that it takes."""
     return TypeError(f"{owner} got an unexpected keyword argument {name!r}{suggestion(name, names)}")
 
@@ -74,8 +73,7 @@ def require_fit(
     owner: object, method: Callable[..., Any], takes: inspect.Signature, args: Sequence[Any], keywords: Iterable[str]
 ) -> None:
     """Raise `TypeError` for an unknown keyword, one that is missing, or too many positional arguments."""
-    own = type(owner).__name__
-    name = own if method.__name__ == "__init__" else f"{own}.{method.__name__}"
+    name = type(owner).__name__ + ("" if method.__name__ == "__init__" else f".{method.__name__}")
     most = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in takes.parameters.values())
     if len(args) > most:
         raise TypeError(f"{name} takes at most {most} positional arguments, got {len(args)}")

@@ -210,8 +210,7 @@ def first_lost(values: Array, dtype: np.dtype[Any]) -> Any:
 
 
 def _misshapen(leaf: Leaf, shape: Any) -> ValueError:
-    says = f"its observation space says {leaf.shape}"
-    return ValueError(f"the env returned an observation of shape {shape} for {leaf.key!r}; {says}")
+    return ValueError(f"the env returned an observation of shape {shape} for {leaf.key!r}; its space says {leaf.shape}")
 
 
 def _rows_of(space: spaces.Space[Any], *, writable: bool) -> Callable[[Array], Sequence[Any]]:

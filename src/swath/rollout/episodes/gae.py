@@ -144,8 +144,7 @@ def _values(network: nn.Module, td: TensorDictBase, ends: Tensor, valid: Tensor)
     else:
         answer = network(*shown.values())
     if answer.numel() != n_states:
-        got = f"shape {[*answer.shape]} for {n_states} states"
-        raise RuntimeError(f"value_network gave {got}; give one number per state, {[n_states, 1]}")
+        raise RuntimeError(f"value_network gave the shape {[*answer.shape]}; it must be {[n_states, 1]}, one per state")
     answer = answer.reshape(-1)
     value = answer.new_zeros(ends.shape).masked_scatter_(valid, answer[:n_acted])
     return value, value.view(-1).roll(-1).view(ends.shape).masked_scatter_(own, answer[n_acted:])

@@ -35,8 +35,7 @@ def per_frame(td: TensorDictBase, key: Key) -> Tensor:
     """
     entry: Tensor = td[key]
     if entry.shape not in (td.batch_size, (*td.batch_size, 1)):
-        wanted = f"it must have one value per frame, {[*td.batch_size, 1]}"
-        raise RuntimeError(f"entry {key!r} has shape {[*entry.shape]}; {wanted}")
+        raise RuntimeError(f"entry {key!r} has shape {[*entry.shape]}; it must be {[*td.batch_size, 1]}, one per frame")
     return entry.reshape(td.batch_size)
 
 

@@ -20,8 +20,6 @@ from swath.keys import DONE, FLAGS, NEXT, TRUNCATED, Key, as_tuple
 from swath.rollout.hosts.base import NO_ENDS, Ends, EnvRaised, Host, Make, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
-_COLOURS = (1, 3, 4)
-
 Keys: TypeAlias = Sequence[Key]
 
 
@@ -227,6 +225,6 @@ def _pixels(following: TensorDictBase | None, env: int, batch_shape: tuple[int, 
     if pixels is None:
         return None
     seen: Array = pixels[np.unravel_index(env, batch_shape) if batch_shape else ...].detach().cpu().numpy()
-    if seen.ndim == 3 and seen.shape[2] not in _COLOURS and seen.shape[0] in _COLOURS:
+    if seen.ndim == 3 and seen.shape[2] not in (1, 3, 4) and seen.shape[0] in (1, 3, 4):
         seen = np.moveaxis(seen, 0, 2)
     return seen if seen.dtype == np.uint8 else (seen * 255).round().astype(np.uint8)

@@ -318,20 +318,15 @@ def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
     for name, value in (("compile_policy", compile_policy), ("cudagraph_policy", cudagraph_policy)):
         if not (value is None or isinstance(value, bool | Mapping)):
             raise ValueError(f"{name}={value!r} must be True, False or a dict of options")
-        if asked_for(value) and not callable(policy):
+        if value not in (None, False) and not callable(policy):
             raise ValueError(f"{name} needs a policy that is called, not a {type(policy).__name__}; leave it out")
-    if asked_for(compile_policy):
+    if compile_policy not in (None, False):  # `{}` asks for it, too
         policy = torch.compile(policy, **({} if compile_policy is True else compile_policy))
-    if asked_for(cudagraph_policy):
+    if cudagraph_policy not in (None, False):
         if (device := device_of(policy)) is None or device.type != "cuda":
             raise ValueError("cudagraph_policy needs a policy on CUDA; leave it out, or set policy_device='cuda'")
         policy = CudaGraphModule(policy, **({} if cudagraph_policy is True else cudagraph_policy))
     return policy
-
-
-def asked_for(value: Any) -> bool:
-    """Whether this is `True` or options, of which there may be none."""
-    return isinstance(value, Mapping) or bool(value)
 
 
 # ---- NaN and infinities
