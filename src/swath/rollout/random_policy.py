@@ -57,9 +57,7 @@ def _masked(space: spaces.Space[Any], mask: torch.Tensor) -> torch.Tensor:
     sizes, start = _choices(space)
     if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or mask.shape[1:] != (sizes.sum(),):
         refused = f"RandomPolicy cannot obey {ACTION_MASK!r} of shape {tuple(mask.shape[1:])} for {space}"
-        raise ValueError(
-            f"{refused}: it has one entry per discrete choice; give the collector a policy that knows this one"
-        )
+        raise ValueError(f"{refused}: it needs one entry per choice; give the collector a policy that knows this one")
     chosen = []
     for part in torch.split((mask != 0).double(), sizes.reshape(-1).tolist(), dim=1):
         none_allowed = part.sum(dim=1, keepdim=True) == 0  # after an end, where the action does not matter
