@@ -1,6 +1,8 @@
 """A hundred workers that were built, used and stopped leave nothing behind; and importing them imports no Ray."""
 
 import gc
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -52,3 +54,9 @@ def test_a_hundred_workers_of_sets_leave_no_process_thread_descriptor_or_memory(
             assert workers.sample().count == 160
             assert len(left()[0] - before[0]) == 20
     require_no_more_than(before)
+
+
+def test_to_import_the_package_loads_no_ray():
+    code = "import sys, swath.rollout_workers; print('ray' in sys.modules, 'torchrl' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"

@@ -85,14 +85,6 @@ def test_buffers_and_statistics_count_as_the_peer_has_it():
     assert (first.rs.n, first.buffer.n, second.buffer.n) == (15, 5, 6)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_batch_is_normalised_by_all_of_its_rows(shape):
-    values = drawn(8, shape)
-    exact = values.astype(np.float64)
-    expected = (exact - exact.mean(0)) / (exact.std(0, ddof=1) + 1e-6)
-    np.testing.assert_allclose(MeanStdFilter(shape, clip=None)(values), expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 def test_the_dtype_is_kept_the_input_not_written_and_another_shape_refused(dtype):
     values = np.array([[1, 2], [3, 9]], dtype=dtype)
@@ -219,7 +211,7 @@ def test_after_each_round_all_equal_one_filter_that_saw_everything_once(rounds):
             seen = [drawn(n, (3,), seed=3 * number + i, centre=number) for i, n in enumerate(sizes)]
             everything += seen
             workers.foreach_worker(see, kwargs=[{"values": values} for values in seen])
-            FilterManager.synchronize(workers.local_worker().filters, workers)
+            FilterManager.synchronize(workers.local_worker().filters, workers, True, 7.0, True)
             for worker, filt in workers.foreach_worker(filter_of, with_ids=True):
                 assert_equal_statistics(filt, one_that_saw(*everything))
                 assert worker == 0 or filt.buffer.n == 0
@@ -237,23 +229,6 @@ def test_what_is_seen_between_asking_and_telling_counts_for_its_worker_at_once_a
             for filt in (local, two):
                 assert_equal_statistics(filt, one_that_saw(*others))
             assert one.buffer.n == (4 if others == [early] else 0)
-
-
-SETTINGS = [
-    # update_remote, use_remote_data: local n, remote n, remote buffer
-    (True, False, 3, 3, 0),
-    (False, True, 7, 4, 0),
-    (False, False, 3, 4, 4),
-]
-
-
-@pytest.mark.parametrize(("update_remote", "use", "local_n", "remote_n", "buffered"), SETTINGS)
-def test_each_direction_can_be_left_out(update_remote, use, local_n, remote_n, buffered):
-    with toy_set(n=1, **FILTER) as workers:
-        workers.foreach_worker(see, kwargs=[{"values": drawn(n, (3,))} for n in (3, 4)])
-        FilterManager.synchronize(workers.local_worker().filters, workers, update_remote, 7.0, use)
-        local, remote = workers.foreach_worker(filter_of)
-        assert (local.rs.n, remote.rs.n, remote.buffer.n) == (local_n, remote_n, buffered)
 
 
 @pytest.mark.parametrize("flush", [True, False])

@@ -10,7 +10,6 @@ from rw_toys import LONG, Foreseen, counting_worker, made_of
 from mock_envs import MockEnv, MockEnv2, MockEnv3, VectorizedMockEnv
 from swath.rollout_workers import (
     PPOTorchPolicy,
-    RolloutWorker,
     SampleBatch,
 )
 from swath.rollout_workers.batches.names import views
@@ -107,19 +106,11 @@ class Asking(Foreseen):
         return super().compute_actions(obs_batch, state_batches, **kwargs)
 
 
-def vector_worker(mode: Any, policy: Any, of: Any = CountingEnv, **settings: Any) -> RolloutWorker:
-    """A worker with one of gymnasium's vector envs."""
-    numbers = iter(range(B))
-
-    def make() -> Any:
-        return gym.vector.SyncVectorEnv([lambda: of(next(numbers), SHORT)] * B, autoreset_mode=mode)
-
-    return made_of(make, policy, num_envs_per_env_runner=B, rollout_fragment_length=F, **settings)
-
-
 @pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
 def test_vector_envs_of_all_modes_give_the_same_rows(mode: Any):
-    with vector_worker(mode, Asking) as worker:
+    numbers = iter(range(B))
+    make = lambda: gym.vector.SyncVectorEnv([lambda: CountingEnv(next(numbers), SHORT)] * B, autoreset_mode=mode)
+    with made_of(make, Asking, num_envs_per_env_runner=B, rollout_fragment_length=F) as worker:
         batches = [worker.sample() for _ in range(4)]
     other, _ = counting_worker(SHORT, policy=Asking)
     with other:
@@ -129,42 +120,6 @@ def test_vector_envs_of_all_modes_give_the_same_rows(mode: Any):
         for env in range(B):
             rows = [row for batch in batches for row in batch[name][batch["env_id"] == env].tolist()]
             assert rows == [row for batch in wanted for row in batch[name][batch["env_id"] == env].tolist()]
-
-
-class Telling(gym.Wrapper[Any, Any, Any, Any]):
-    """Its infos say of which observation they are."""
-
-    def __init__(self, number: int, counting: Counting) -> None:
-        super().__init__(CountingEnv(number, counting))
-
-    def reset(self, **kwargs: Any) -> Any:
-        observation, _ = self.env.reset(**kwargs)
-        return observation, {"mark": observation.tolist()}
-
-    def step(self, action: Any) -> Any:
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        return observation, reward, terminated, truncated, {"mark": observation.tolist()}
-
-
-@pytest.mark.parametrize("envs", ["list", *gym.vector.AutoresetMode], ids=str)
-def test_a_policy_is_shown_the_info_of_the_reset_with_the_first_observation(envs: Any):
-    seen: list[Any] = []
-
-    class Reading(Asking):
-        def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-            marks = [info.get("mark") for info in kwargs["info_batch"]]  # none where the next step resets the env
-            seen.extend(zip(np.array(obs_batch).tolist(), marks, strict=True))
-            return super().compute_actions(obs_batch, state_batches, **kwargs)
-
-    if isinstance(envs, gym.vector.AutoresetMode):
-        worker = vector_worker(envs, Reading, Telling)
-    else:
-        numbers = iter(range(B))
-        worker = made_of(lambda: Telling(next(numbers), SHORT), Reading, num_envs_per_env_runner=B)
-    with worker:
-        worker.sample()
-    waits = envs is gym.vector.AutoresetMode.NEXT_STEP
-    assert all(mark == observed or (waits and mark is None and observed[2] > 0) for observed, mark in seen)
 
 
 def test_rows_carry_the_version_that_acted_and_its_values_and_chunks_end_where_it_changes():
@@ -226,9 +181,8 @@ def test_optional_columns_are_there_on_request_and_shifted_by_one():
     assert all(info == {} for info in batches[0]["infos"])
 
 
-@pytest.mark.parametrize("mode", ["MeanStdFilter", "ConcurrentMeanStdFilter"])
-def test_each_observation_is_pushed_into_the_filter_once(mode: str):
-    worker, factory = counting_worker(SHORT, observation_filter=mode)
+def test_each_observation_is_pushed_into_the_filter_once():
+    worker, factory = counting_worker(SHORT, observation_filter="ConcurrentMeanStdFilter")
     with worker:
         for _ in range(3):
             worker.sample()

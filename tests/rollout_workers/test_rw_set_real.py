@@ -4,7 +4,6 @@ import os
 import sys
 
 import cloudpickle
-import gymnasium as gym
 import numpy as np
 import pytest
 from rw_toys import SMALL, alike, cartpole, same
@@ -18,7 +17,6 @@ from swath.rollout_workers import (
     RolloutWorker,
     WorkerSet,
     collect_metrics,
-    make_multi_agent,
 )
 
 
@@ -27,23 +25,6 @@ def made(n=2, backend="inline", policy=PPOTorchPolicy, creator=cartpole, local_w
     own.fault_tolerance(delay_between_env_runner_restarts_s=0.0).update_from_dict(others)
     options = {"env_creator": creator, "default_policy_class": policy, "config": own}
     return WorkerSet(**options, num_workers=n, backend=backend, local_worker=local_worker)
-
-
-@pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
-def test_a_policy_object_acts_in_all_workers_on_observations_that_are_preprocessed(local_worker):
-    lakes = lambda _: make_multi_agent(lambda _: gym.make("FrozenLake-v1"))({"num_agents": 2})
-    with made(1, creator=lakes, local_worker=local_worker) as workers:
-        one = RolloutWorker(env_creator=lakes, default_policy_class=PPOTorchPolicy).get_policy()
-        state = one.get_state()
-        state["weights"] = {name: np.full_like(weight, 0.25) for name, weight in state["weights"].items()}
-        told = {"policy_state": state, "config": {"gamma": 0.5}, "policy_mapping_fn": lambda *_, **__: "twin"}
-        workers.add_policy("twin", policy=one, **told)
-        assert workers.sample()["twin"]["obs"].shape[1:] == (16,)
-        weights = workers.foreach_worker(lambda worker: worker.get_weights("twin")["twin"])
-        assert all((weight == 0.25).all() for each in weights for weight in each.values())
-        config = lambda worker: worker.get_policy("twin").config
-        (own,) = workers.foreach_worker(config, local_worker=False)
-        assert (own["gamma"], own["worker_index"], own["__policy_id"]) == (0.5, 1, "twin")
 
 
 def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processes):

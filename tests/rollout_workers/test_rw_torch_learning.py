@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from rw_toys import batch_for, ppo, recurrent, same
+from rw_toys import batch_for, made_of, ppo, recurrent, same
 from torch import distributions as td
 
+from mock_envs import MockEnv3
 from swath.rollout_workers import (
     DefaultCallbacks,
     PGTorchPolicy,
-    Policy,
     PPOTorchPolicy,
+    RandomPolicy,
     SampleBatch,
     TorchPolicy,
     get_learner_stats,
@@ -120,15 +121,12 @@ def test_padding_is_left_out_of_losses_and_gradients():
         assert info["learner_stats"][name] == pytest.approx(sum(parts) / 10, rel=1e-4, abs=1e-6)
 
 
-class Noting(Policy):
+class Noting(RandomPolicy):
     """Notes what it is to learn from."""
 
-    def __init__(self):
-        super().__init__(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {})
+    def __init__(self, *args):
+        super().__init__(*args)
         self.seen = []
-
-    def compute_actions(self, obs_batch, *args, **kwargs):
-        raise NotImplementedError
 
     def learn_on_batch(self, samples):
         self.seen.append(samples)
@@ -136,43 +134,33 @@ class Noting(Policy):
         return {"learner_stats": {"n": n, "rows": np.array([len(samples), n])}, "model": {}, "words": f"{n}"}
 
 
-def rows(n=50):
-    return SampleBatch(
-        {"a": np.arange(n), "b": np.arange(n, dtype=np.float32) * 2, "infos": [{"i": i} for i in range(n)]}
-    )
-
-
-def test_each_epoch_has_each_row_once_in_another_order():
-    policy, batch = Noting(), rows()
-    info = learn_in_passes(policy, batch, 3, 20, generator=np.random.default_rng(0))
-    assert [len(part) for part in policy.seen] == [20, 20, 10] * 3
-    orders = [np.concatenate([part["a"] for part in policy.seen[i : i + 3]]).tolist() for i in (0, 3, 6)]
+def test_each_epoch_has_each_row_once_in_another_order_with_fields_standardised_on_a_copy():
+    with made_of(lambda: MockEnv3(50), Noting, rollout_fragment_length=50, seed=0) as worker:
+        made = worker.sample
+        worker.sample = lambda: worker.__dict__.setdefault("made", made())
+        info, count = worker.sample_and_learn(50, 3, 20, ["rewards", "t"])
+        with pytest.raises(KeyError, match="no column 'nope'"):
+            worker.sample_and_learn(50, 1, None, ["nope"])
+        seen, batch = worker.get_policy().seen, worker.made
+    info = info["default_policy"]
+    assert [len(part) for part in seen] == [20, 20, 10] * 3
+    orders = [np.concatenate([part["obs"].argmax(axis=1) for part in seen[i : i + 3]]).tolist() for i in (0, 3, 6)]
     assert all(sorted(order) == list(range(50)) for order in orders)
     assert len({*map(tuple, orders), tuple(range(50))}) == 4
-    for part in policy.seen:
-        assert (part["b"] == 2 * part["a"]).all()
-        assert [info_["i"] for info_ in part["infos"]] == part["a"].tolist()
-    assert batch["a"].tolist() == list(range(50))
+    for name in ("rewards", "t"):
+        column = np.concatenate([part[name] for part in seen[:3]])
+        assert (column.mean(), column.std(), column.dtype) == (pytest.approx(0, abs=1e-6), pytest.approx(1), np.float32)
+        assert np.argsort(column).tolist() == np.argsort(orders[0]).tolist(), "rows are moved whole"
+    assert batch["t"].tolist() == list(range(50))
+    assert standardized(np.array([1.0, 1.0, 1.0 + 3e-5])) == pytest.approx([-0.1, -0.1, 0.2])
     assert info["learner_stats"]["n"] == 8
     assert info["learner_stats"]["rows"].tolist() == [pytest.approx(50 / 3), 8]
-    assert (info["model"], info["words"]) == ({}, "9")
-
-
-def test_fields_are_standardised_on_a_copy():
-    policy, batch = Noting(), rows()
-    learn_in_passes(policy, batch, 1, None, ("a", "b"))
-    for name in ("a", "b"):
-        column = policy.seen[0][name]
-        assert column.dtype == np.float32
-        assert (column.mean(), column.std()) == pytest.approx((0, 1), abs=1e-6)
-    assert batch["b"].tolist() == rows()["b"].tolist()
-    assert standardized(np.array([1.0, 1.0, 1.0 + 3e-5])) == pytest.approx([-0.1, -0.1, 0.2])
-    with pytest.raises(KeyError, match="no column 'nope'"):
-        learn_in_passes(policy, batch, 1, None, ("nope",))
+    assert (info["model"], info["words"], count) == ({}, "9", 50)
 
 
 def test_sequences_stay_together():
-    policy, batch = Noting(), rows(10)
+    policy = Noting(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {})
+    batch = SampleBatch({"a": np.arange(10), "b": np.arange(10.0)})
     batch["seq_lens"], batch["state_in_0"] = np.array([2, 3, 1, 4], np.int32), np.array([0.0, 2, 5, 6])
     learn_in_passes(policy, batch, 4, 4, ("b",), np.random.default_rng(0))
     seen = []
