@@ -1,19 +1,20 @@
 """Whatever raises while a worker samples: who is told of it, which rows there are, and that the next call works."""
 
+import random
 from collections.abc import Callable
 from functools import partial
-from itertools import count
+from itertools import count, pairwise
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from rw_toys import Foreseen, counting_worker, made_of
+from rw_toys import Foreseen, counting_worker, made_of, waiting_steps
 
 from mock_envs import VectorizedMockEnv
 from swath.rollout_workers import PPOTorchPolicy, VectorEnv
 from swath.rollout_workers.policy import RandomPolicy
-from swath.testing.counting import Counting, CountingEnv, Script
+from swath.testing.counting import Counting, CountingEnv, RandomScript, Script
 from swath.testing.faults import EnvBroke, Fault
 
 B, F, LENGTH, CALLS = 3, 4, 6, 4
@@ -206,35 +207,6 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 
-class Wrong(Foreseen):
-    """Answers something else the second time."""
-
-    answer: Any = None
-
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        actions, states, extra = super().compute_actions(obs_batch, state_batches, **kwargs)
-        return Wrong.answer(actions, states, extra) if len(self.asked) == 2 else (actions, states, extra)
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (lambda a, s, e: (a[:2], s, e), r"actions of shape \(2,\); wanted"),
-        (lambda a, s, e: (a, s, {}), "before they were"),
-        (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), "other lengths to 3 observations"),
-        (lambda a, s, e: (a, [a], e), "answered 1 states"),
-    ],
-)
-def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer: Any, said: str):
-    Wrong.answer = answer
-    worker, factory = counting_worker(policy=Wrong)
-    with worker:
-        with pytest.raises(ValueError, match=said):
-            worker.sample()
-        assert [env.mark.step for env in factory.made] == [1] * B
-        assert worker.sample()["obs"].tolist() == [[env, 0, t] for env in range(B) for t in range(F)]
-
-
 def test_an_episode_that_is_handed_out_whole_and_does_not_end_is_warned_of_once():
     counting = Counting(script=Script((5_003,)))
     settings = {"batch_mode": "complete_episodes", "num_envs_per_env_runner": 1, "rollout_fragment_length": 1}
@@ -283,13 +255,6 @@ def test_with_restart_it_is_built_anew_and_one_that_cannot_be_reset_is_restarted
     assert [(env.closed, env.restarted) for env in made] == [(True, []), (True, [1])]
 
 
-def test_without_it_is_reset_by_the_next_call():
-    with made_of(lambda: Breaking(0, 2), RandomPolicy, **SETTINGS) as worker:
-        with pytest.raises(LookupError, match="sub-env 1 cannot be reset"):
-            worker.sample()
-        assert worker.sample()["t"].tolist() == [0, 1, 2, 0] * B
-
-
 class Closing:
     closed = 0
 
@@ -311,3 +276,60 @@ def test_the_base_class_names_what_is_left_out_and_closes_each_sub_env_once():
     env.get_sub_environments = lambda: [one, one]
     env.close()
     assert one.closed == 1
+
+
+LOOKING = {"on_episode_step": lambda **_: None, "on_postprocess_trajectory": lambda **_: None}
+"""Callbacks with which the worker takes the general path."""
+
+
+def planned(draw):
+    """Faults by sub-env, those made anew too, and settings."""
+
+    def fault():
+        kind = draw.choice(("raise", "shape", "raise_at_reset"))
+        return Fault(kind, episode=draw.randint(0, 4), step=1 if kind == "raise_at_reset" else draw.randint(1, 5))
+
+    return {env: [fault() for _ in range(draw.randint(0, 4))] for env in range(10)}, {
+        "batch_mode": draw.choice(["truncate_episodes", "complete_episodes"]),
+        "restart_failed_sub_environments": draw.random() < 0.5,
+        "max_num_sub_environment_restarts": 9,
+        "num_envs_per_env_runner": draw.randint(1, 4),
+        "rollout_fragment_length": draw.randint(1, 7),
+        "callback_functions": draw.choice([{}, LOOKING]),
+        "seed": draw.randint(0, 99),
+    }
+
+
+@pytest.mark.parametrize("trial", range(20))
+def test_whatever_fails_sizes_are_exact_no_row_is_lost_or_given_twice_and_all_is_counted(trial):
+    faults, settings = planned(random.Random(trial))
+    size = settings["num_envs_per_env_runner"] * settings["rollout_fragment_length"]
+    worker, _ = counting_worker(Counting(script=RandomScript(1, 6)), faults, **settings)
+    with worker:
+        batches, raised = [], 0
+        while len(batches) < 10:
+            try:
+                batches.append(worker.sample())
+            except (EnvBroke, ValueError):
+                raised += 1
+        assert not (raised and settings["restart_failed_sub_environments"])
+        counters, told, asked = worker.counters, worker.get_metrics(), sum(worker.get_policy().asked)
+        waiting = waiting_steps(worker)
+    whole = settings["batch_mode"] == "complete_episodes"
+    assert all(len(batch) >= size if whole else len(batch) == size for batch in batches)
+    rows = {}
+    for batch in batches:
+        assert batch["new_obs"].tolist() == [[env, episode, step + 1] for env, episode, step in batch["obs"].tolist()]
+        for mark, trajectory, done in zip(batch["obs"].tolist(), batch["eps_id"], batch["dones"], strict=True):
+            rows.setdefault(mark[0], []).append((*mark[1:], trajectory, done))
+    for own in rows.values():
+        for (episode, step, trajectory, done), (next_episode, next_step, next_trajectory, _) in pairwise(own):
+            if episode == next_episode:
+                assert (next_step, next_trajectory, done) == (step + 1, trajectory, False)
+            else:
+                assert (next_episode > episode, next_step, next_trajectory == trajectory) == (True, 0, False)
+    faulty = [metrics.error for metrics in told if metrics.episode_faulty]
+    assert (len(faulty), len(told) - len(faulty)) == (counters["episodes_faulty"], counters["episodes"])
+    assert counters["env_steps_sampled"] == sum(map(len, batches))
+    failed_steps = sum("reset" not in error for error in faulty)
+    assert asked == counters["env_steps_sampled"] + counters["env_steps_discarded"] + waiting + failed_steps

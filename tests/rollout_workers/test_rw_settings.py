@@ -9,9 +9,7 @@ from math import inf, nan
 import gymnasium as gym
 import pytest
 
-from mock_envs import MockEnv
 from swath.errors import NoEffectWarning
-from swath.rollout_workers import PPOTorchPolicy, RolloutWorker
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.config.policy_spec import PolicySpec, everything_to_default
@@ -222,14 +220,6 @@ def test_dicts_are_added_to():
     assert config.evaluation_config == {"explore": False, "lr": 0.5}
     config.env_config = {"z": 1}
     assert config.env_config == {"z": 1}
-
-
-@pytest.mark.parametrize(("given", "kept"), [("swish", "silu"), (None, "linear"), ("elu", "elu")])
-def test_activations_have_the_names_that_they_have_in_rllib(given, kept):
-    config = AlgorithmConfig().training(model={"fcnet_activation": given, "fcnet_hiddens": [4]})
-    assert config.model["fcnet_activation"] == kept
-    with RolloutWorker(env_creator=lambda _: MockEnv(3), default_policy_class=PPOTorchPolicy, config=config) as worker:
-        assert worker.sample().count == 200
 
 
 REFUSED_CALLS = [

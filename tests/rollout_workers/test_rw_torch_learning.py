@@ -230,13 +230,6 @@ def test_ppo_minimises_the_formula(space, use_kl_loss):
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
 
 
-def test_gae_needs_a_critic_and_ppo_needs_values():
-    with pytest.raises(AssertionError, match="use_gae=True needs values"):
-        ppo(use_critic=False)
-    with pytest.raises(ValueError, match="has no values"):
-        ppo(model={"custom_model": lambda obs, act, outputs, model: torch.nn.Linear(3, outputs)})
-
-
 def test_the_weight_of_the_divergence_follows_what_is_measured():
     policy = ppo(kl_coeff=0.2, kl_target=0.01)
     assert [policy.update_kl(kl) for kl in (0.0201, 0.02, 0.005, 0.0049)] == pytest.approx([0.3, 0.3, 0.3, 0.15])
