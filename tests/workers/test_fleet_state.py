@@ -1,7 +1,5 @@
 """Who lives, who comes back and when, and when too few are left: what has happened goes in, what is due comes out."""
 
-from math import inf
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +20,7 @@ def state(n=1, *, min_workers=None, placement_timeout_s=None, **restarts):
 
 def begin(fleet, at=0.0):
     """Begin what is to be begun."""
-    names = fleet.to_begin(at)
+    names = fleet.due("waiting", at)
     for name in names:
         fleet.begun(name, at)
     return names
@@ -57,11 +55,9 @@ def test_the_time_of_a_replacement_to_be_ready_counts_from_when_it_was_placed():
     fleet = FleetState(1, survival)
     begin(fleet)
     die(fleet)
-    fleet.placed(Name(0, 0), 5.0)
-    assert not fleet.workers[0].placed, "the life that was placed is over"
     fleet.placed(Name(0, 1), 9.0)
     assert fleet.due_at == 109.0
-    assert fleet.overdue(109.0) == [Name(0, 1)]
+    assert fleet.due("starting", 109.0) == [Name(0, 1)]
     die(fleet, at=109.0)
     assert not fleet.workers[0].placed, "the next life is to be placed first"
 
@@ -133,7 +129,7 @@ def test_causes_are_those_of_workers_that_are_gone_in_the_order_of_their_deaths(
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["placed", "ready", "died", "stale", "added", "gone", "nothing", "nothing"]),
+        st.sampled_from(["placed", "ready", "died", "added", "gone", "nothing", "nothing"]),
         st.integers(0, 3),
         st.sampled_from([0.0, 0.3, 1.0, 20.0, 70.0]),
     ),
@@ -157,42 +153,37 @@ SURVIVALS = st.builds(
 @given(SURVIVALS, EVENTS)
 def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, events):
     fleet, now, causes = FleetState(3, survival), 0.0, None
-    begun, placed, reported = {}, {}, -inf
+    begun, placed = {}, {}
     for kind, number, passing in [("nothing", 0, 0.0), *events]:
         now += passing
         worker = number % len(fleet.workers)
         name = Name(worker, fleet.workers[worker].life)
-        if kind == "placed" and fleet.lives(name):
+        if kind in ("placed", "ready") and fleet.workers[worker].phase == "starting":
+            getattr(fleet, kind)(name, now)
             placed.setdefault(name, now)
-        happenings = {
-            "placed": lambda: fleet.placed(name, now),  # noqa: B023  called at once
-            "ready": lambda: fleet.ready(name, now),  # noqa: B023
-            "died": lambda: fleet.died(name, BOOM, now),  # noqa: B023
-            "stale": lambda: fleet.died(Name(worker, name.life - 1), BOOM, now),  # noqa: B023
-            "added": lambda: fleet.added(now),  # noqa: B023
-            "gone": lambda: fleet.place_gone(BOOM, now),  # noqa: B023
-            "nothing": lambda: None,
-        }
-        happenings[kind]()
-        begun.update(
-            (Name(index, 0), now) for index in fleet.workers if kind == "added" and Name(index, 0) not in begun
-        )
-        assert kind != "gone" or fleet.left == 0
-        for life in fleet.overdue(now):
-            assert life.life > 0
-            assert life in placed or not survival.waits_for_room, "it was to be killed while it waited for room"
-            assert now >= placed.get(life, begun[life]) + survival.placement_timeout_s
-            fleet.died(life, BOOM, now)
+        elif kind == "died" and fleet.lives(name):
+            fleet.died(name, BOOM, now)
+        elif kind == "added":
+            fleet.added(now)
+            begun[Name(len(fleet.workers) - 1, 0)] = now
+        elif kind == "gone":
+            fleet.place_gone(BOOM, now)
+            assert fleet.left == 0
+        for life in fleet.due("starting", now):
+            if fleet.waits_for_room(life):
+                assert survival.waits_for_room
+                assert life not in placed
+                assert now >= begun[life] + REPORT_S
+                fleet.begun(life, now)
+            else:
+                assert life.life > 0
+                assert now >= placed.get(life, begun[life]) + survival.placement_timeout_s
+                fleet.died(life, BOOM, now)
         for life in begin(fleet, now):
             assert causes is None
             assert life not in begun, "begun twice"
             assert life.life == 0 or Name(life.worker, life.life - 1) in begun, "a life was left out"
             begun[life] = now
-        if names := fleet.to_report(now):
-            assert not placed.keys() & set(names)
-            assert all(fleet.lives(life) for life in names)
-            assert now >= max(reported, min(begun[life] for life in names)) + REPORT_S
-            reported = now
         assert causes in (None, fleet.causes), "the run has ended once"
         assert causes or not fleet.causes or fleet.left < fleet.required
         causes = fleet.causes

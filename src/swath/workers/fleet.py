@@ -458,15 +458,19 @@ class Fleet:
         state, now = self._state, self._clock
         if state.due_at > now():
             return
-        for name in state.overdue(now()):
-            self._note_death(name, self._not_ready([self._handles[name.worker]], len(state.workers)))
-        while names := state.to_begin(now()):
-            for name in names:
-                self._begin(name)
-        if waiting := state.to_report(now()):
+        late = state.due("starting", now())
+        if waiting := [name for name in late if state.waits_for_room(name)]:
             asked, free = self._backend.room(self._handles[waiting[0].worker])
             workers = ", ".join(str(name.worker) for name in waiting)
             _log.warning("workers %s wait for room: each asks for %s; there is %s", workers, asked, free)
+        for name in late:
+            if name in waiting:
+                state.begun(name, now())
+            else:
+                self._note_death(name, self._not_ready([self._handles[name.worker]], len(state.workers)))
+        while names := state.due("waiting", now()):
+            for name in names:
+                self._begin(name)
 
     def _begin(self, name: Name) -> None:
         try:

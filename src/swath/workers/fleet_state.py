@@ -8,7 +8,7 @@ A death counts against `Restarts`, whatever its cause. The time that a life wait
 until somebody makes some. That is only reported, once a minute.
 
 Pure: it is reported what has happened, and asked what is due, with time as an argument; no process, no clock, no
-thread. One thread at a time. News of lives that are over change nothing.
+thread. One thread at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Standing:
     Attributes:
         life: which of its lives; of one that waits, the next.
         phase: where it is.
-        since: when the phase began; of one that waits, when it ends.
+        since: when the phase began, or was reported; of one that waits, when it ends.
         restarts: that count against it.
         placed: whether one that is starting has begun.
     """
@@ -73,7 +73,6 @@ class FleetState:
         self._first = first
         self._deaths: list[tuple[int, BaseException]] = []
         self._spent = 0  # of the restarts that count against all
-        self._reported = -inf  # when lives that wait for a place were
         self._due_at: float | None = None  # None: to be computed
 
     @property
@@ -107,44 +106,34 @@ class FleetState:
     def due_at(self) -> float:
         """When there is something to be begun, ended or reported, unless something happens before; perhaps never."""
         if self._due_at is None:
-            self._due_at = min([self._report_at(), *map(self._deadline, self.workers.values())])
+            self._due_at = min(map(self._deadline, self.workers.values()), default=inf)
         return self._due_at
 
-    def to_begin(self, now: float) -> list[Name]:
-        """Lives whose time has come."""
-        return self._due("waiting", now)
+    def due(self, phase: Phase, now: float) -> list[Name]:
+        """Lives in this phase whose time is over: one that waits is to be begun, one that is starting is late."""
+        workers = self.workers.items()
+        return [Name(worker, one.life) for worker, one in workers if one.phase == phase and self._deadline(one) <= now]
 
-    def overdue(self, now: float) -> list[Name]:
-        """Lives, each of which replaces another, that were not ready in time: each is to be ended."""
-        return self._due("starting", now)
-
-    def to_report(self, now: float) -> list[Name]:
-        """Lives that wait for a place, some for a minute or longer; once a minute."""
-        if self._report_at() > now:
-            return []
-        self._reported, self._due_at = now, None
-        return self._unplaced()
+    def waits_for_room(self, name: Name) -> bool:
+        """Whether a life that is late may wait for its place; else it is to be ended."""
+        return self._survival.waits_for_room and not self.workers[name.worker].placed
 
     # What has happened
 
     def begun(self, name: Name, now: float) -> None:
-        """A life is on its way to a place."""
+        """A life is on its way to a place, or it has been reported that it is."""
         self._set(name.worker, replace(self.workers[name.worker], phase="starting", since=now, placed=False))
 
     def placed(self, name: Name, now: float) -> None:
-        """A life has found its place; its time to be ready counts from now on."""
-        if self._is_starting(name):
-            self._set(name.worker, replace(self.workers[name.worker], placed=True, since=now))
+        """A life that is starting has found its place; its time to be ready counts from now on."""
+        self._set(name.worker, replace(self.workers[name.worker], placed=True, since=now))
 
     def ready(self, name: Name, now: float) -> None:
-        """A life can be called from now on."""
-        if self._is_starting(name):
-            self._set(name.worker, replace(self.workers[name.worker], phase="up", since=now))
+        """A life that was starting can be called from now on."""
+        self._set(name.worker, replace(self.workers[name.worker], phase="up", since=now))
 
     def died(self, name: Name, cause: BaseException, now: float) -> None:
-        """A life is over."""
-        if not self.lives(name):
-            return
+        """A life that was begun is over."""
         worker, standing, most = name.worker, self.workers[name.worker], self._survival.restarts
         enough, restarts = most.forgive_after_s, standing.restarts
         if enough is not None and standing.phase == "up" and now - standing.since >= enough:
@@ -186,36 +175,20 @@ class FleetState:
     def _set(self, worker: int, standing: Standing) -> None:
         self.workers[worker], self._due_at = standing, None
 
-    def _is_starting(self, name: Name) -> bool:
-        standing = self.workers[name.worker]
-        return (standing.life, standing.phase) == (name.life, "starting")
-
     def _count_left(self) -> None:
         if self.causes is None and self.left < self.required:
             self.causes = tuple(cause for worker, cause in self._deaths if self.workers[worker].phase == "gone")
             self._due_at = None
 
-    def _unplaced(self) -> list[Name]:
-        workers = self.workers.items()
-        return [Name(worker, one.life) for worker, one in workers if one.phase == "starting" and not one.placed]
-
-    def _report_at(self) -> float:
-        oldest = min((self.workers[name.worker].since for name in self._unplaced()), default=inf)
-        return max(oldest, self._reported) + REPORT_S
-
-    def _due(self, phase: Phase, now: float) -> list[Name]:
-        workers = self.workers.items()
-        return [Name(worker, one.life) for worker, one in workers if one.phase == phase and self._deadline(one) <= now]
-
     def _deadline(self, standing: Standing) -> float:
         """When something is to be done about a worker if nothing happens to it before."""
         if standing.phase == "waiting" and self.causes is None:
             return standing.since
-        survival, patience = self._survival, None
+        survival = self._survival
+        if standing.phase == "starting" and survival.waits_for_room and not standing.placed:
+            return standing.since + REPORT_S
         if standing.phase != "starting" or standing.life == 0:
             return inf
-        if standing.placed and survival.start_timeout_s is not None:
-            patience = survival.start_timeout_s
-        elif standing.placed or not survival.waits_for_room:
-            patience = survival.placement_timeout_s
+        patience = survival.start_timeout_s if standing.placed else None
+        patience = survival.placement_timeout_s if patience is None else patience
         return inf if patience is None else standing.since + patience

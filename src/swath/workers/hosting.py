@@ -37,14 +37,13 @@ class Hosted:
 
     def __init__(self, name: Name) -> None:
         self.name = name
-        self._built = False
         self._object: Any = None
 
     def build(self, before: Outcome, load: Callable[[], Callable[[], Any]]) -> Outcome:
         """Make the object with what `load` gives, if what comes before it went well; the value is `None`."""
 
         def make() -> None:
-            self._object, self._built = load()(), True
+            self._object = load()()
 
         return before if isinstance(before, Error) else attempted(make)
 
@@ -58,7 +57,7 @@ class Hosted:
         Raises:
             SwathError: there is no object.
         """
-        if not self._built:
+        if self._object is None:
             raise SwathError(f"{described(self.name)} was not built, so {name}() cannot be called; spawn another")
         method: Callable[..., Any] = getattr(self._object, name)
         return method

@@ -75,7 +75,32 @@ class Lease:
         self._free.append(self.block)
 
 
-class Arena:
+class Mapped:
+    """A file as this process sees it; mapped anew when it has grown.
+
+    Args:
+        fd: of the file.
+        access: whether it may be written here, as `mmap` names it.
+    """
+
+    def __init__(self, fd: int, access: int) -> None:
+        self.fd, self._access = fd, access
+        self._map: Any = None
+        self._whole = _NOTHING
+
+    def bytes(self, start: int, size: int) -> Bytes:
+        """A part of it."""
+        if start + size > len(self._whole):
+            self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size, access=self._access)
+            self._whole = np.frombuffer(self._map, dtype=np.uint8)
+        return self._whole[start : start + size]
+
+    def close(self) -> None:
+        """Let go of what is mapped, but for what is still needed."""
+        self._map, self._whole = None, _NOTHING  # what is mapped has a descriptor of its own
+
+
+class Arena(Mapped):
     """The blocks that a process writes; they are used again when nobody needs them any more. Used by any thread.
 
     Args:
@@ -83,11 +108,10 @@ class Arena:
     """
 
     def __init__(self, fd: int | None = None) -> None:
-        self.fd = os.memfd_create("swath") if fd is None else fd
+        super().__init__(os.memfd_create("swath") if fd is None else fd, mmap.ACCESS_WRITE)
         self._lock = threading.Lock()
         self._free: deque[Block] = deque()
-        self._map: Any = None
-        self._whole = _NOTHING
+        self._end = 0
 
     def lend(self, packed: Packed) -> tuple[Payload, Lease]:
         """Write a value into a block."""
@@ -96,7 +120,7 @@ class Arena:
         *starts, end = _starts(sizes)
         with self._lock:
             block = self._free_block(end)
-        view = self.view(block)
+            view = self.bytes(*block)
         for part, start in zip([sizes.data, *parts], [0, *starts], strict=True):
             np.copyto(view[start : start + part.nbytes], np.frombuffer(part, dtype=np.uint8))
         return Payload(b"", [], block.start, block.size, len(parts)), Lease(block, self._free)
@@ -107,14 +131,9 @@ class Arena:
             return Payload(packed.head, packed.copies()), None
         return self.lend(packed)
 
-    def view(self, block: Block) -> Bytes:
-        """The memory of a block; `Closed` after the end."""
-        self.require_open()
-        return self._whole[block.start : block.start + block.size]
-
     def close(self) -> None:
         """Let go of the file; its memory goes with the last that has it."""
-        self._map, self._whole = None, _NOTHING  # what is mapped has a descriptor of its own
+        super().close()
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -133,60 +152,42 @@ class Arena:
             self._map.madvise(mmap.MADV_REMOVE, *block)
         self._free.extend(left[-_SPARE_BLOCKS:])
         if found is None:
-            found = Block(len(self._whole), -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-            os.ftruncate(self.fd, sum(found))
-            self._map = mmap.mmap(self.fd, sum(found))
-            self._whole = np.frombuffer(self._map, dtype=np.uint8)
+            found = Block(self._end, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+            self._end += found.size
+            os.ftruncate(self.fd, self._end)
         return found
 
 
-class Window:
+class Window(Mapped):
     """The blocks that another process writes, as they are read here.
-
-    Args:
-        fd: the file that they are in.
-        access: whether they may be written here, as `mmap` names it.
 
     Attributes:
         returned: where blocks begin that are not needed any more.
     """
 
     def __init__(self, fd: int, access: int) -> None:
+        super().__init__(fd, access)
         self.returned: deque[int] = deque()
-        self._fd, self._access = fd, access
-        self._whole = _NOTHING
 
     def own(self, payload: Payload) -> Any:
         """A value, whose block is not needed any more; its arrays are nobody else's, and writable."""
         if not payload.size:
             return unpack(payload.head, payload.buffers)
-        head, *buffers = owned(_split(payload, self._view(payload)))
+        head, *buffers = owned(_split(payload, self.bytes(payload.start, payload.size)))
         self.returned.append(payload.start)
         return unpack(head, buffers)
 
     def view(self, payload: Payload) -> Any:
         """A value in a block; its arrays are views, good while the sender holds the block."""
-        return viewed(payload, self._view(payload))
+        return viewed(payload, self.bytes(payload.start, payload.size))
 
     def leased(self, payload: Payload) -> Callable[[], Any]:
         """Gives a value; its block is needed until the result and all views of it are gone."""
         if not payload.size:
             return partial(unpack, payload.head, payload.buffers)
-        lease = self._view(payload)
+        lease = self.bytes(payload.start, payload.size)
         weakref.finalize(lease, self.returned.append, payload.start).atexit = False
         return partial(viewed, payload, lease)
-
-    def close(self) -> None:
-        """Let go of what is mapped, but for what is still needed."""
-        self._whole = _NOTHING  # what is mapped has a descriptor of its own
-
-    def _view(self, payload: Payload) -> Bytes:
-        """The block; the file is mapped anew when it has grown."""
-        end = payload.start + payload.size
-        if end > len(self._whole):
-            whole = mmap.mmap(self._fd, os.fstat(self._fd).st_size, access=self._access)
-            self._whole = np.frombuffer(whole, dtype=np.uint8)
-        return self._whole[payload.start : end]
 
 
 def viewed(payload: Payload, view: Bytes) -> Any:
@@ -228,7 +229,8 @@ class ProcessShared:
 
     def open(self) -> Any:
         """The value; its arrays are views."""
-        view = self._arena.view(self._lease.block)
+        self._arena.require_open()
+        view = self._arena.bytes(*self._lease.block)
         view.flags.writeable = self._writable
         return viewed(self._payload, view)
 

@@ -26,7 +26,7 @@ from swath.workers.hosting import THREAD_SETTINGS, sending, travelling
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import outcome_of
 from swath.workers.ray.cluster import Cluster, asked, cause_in_words
-from swath.workers.ray.values import ELSEWHERE, ActorServer, RayShared, fetched, packed, shared, unpacked
+from swath.workers.ray.values import ELSEWHERE, RayShared, fetched, packed, shared, unpacked
 from swath.workers.ray.worker import RayWorker, Setup, public
 from swath.workers.tickets import Board, Interrupted, Ticket
 
@@ -252,4 +252,4 @@ def _setup(job: Job) -> Setup:
     with sending(f"build={job.build!r}", "Ray"):
         build = packed(job.build)
     path = [entry or str(Path.cwd()) for entry in sys.path]
-    return Setup(job.name, path, variables, job.threads, before, build, pickle.dumps(ActorServer))
+    return Setup(job.name, path, variables, job.threads, before, build)

@@ -45,10 +45,7 @@ class RayShared:
 
     def open(self) -> Any:
         """The value; its arrays are views that must not be written."""
-        if not isinstance(self.sent, bytes):
-            return unpacked(_ray().get(self.sent, timeout=_FETCH_S))
-        head, buffers, _ = pickle.loads(self.sent)  # noqa: S301  our own driver wrote it
-        return unpacked(Large(head, [memoryview(buffer).toreadonly() for buffer in buffers], []))
+        return unpacked(self.sent if isinstance(self.sent, bytes) else _ray().get(self.sent, timeout=_FETCH_S))
 
 
 def shared(value: Any) -> RayShared:
@@ -91,12 +88,12 @@ def unpacked(wire: Wire, *, own: bool = False) -> Any:
 
     Args:
         wire: what came.
-        own: its arrays are writable and nobody else's; otherwise large ones may be views that are neither.
+        own: its arrays are writable and nobody else's; otherwise they are views that cannot be written.
     """
-    large = Large(*pickle.loads(wire)) if isinstance(wire, bytes) else wire  # noqa: S301  our own wrote it
-    outer = _beside.set(large.beside)
+    head, buffers, beside = pickle.loads(wire) if isinstance(wire, bytes) else wire  # noqa: S301  our own wrote it
+    outer = _beside.set(beside)
     try:
-        return unpack(large.head, owned(large.buffers) if own and large is wire else large.buffers)
+        return unpack(head, owned(buffers) if own else [memoryview(buffer).toreadonly() for buffer in buffers])
     finally:
         _beside.reset(outer)
 

@@ -6,7 +6,6 @@ This module imports nothing heavy: numpy and torch read how many threads they ma
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -53,7 +52,6 @@ class Setup(NamedTuple):
         threads: torch's.
         before: as `travelling`.
         build: how to make the object.
-        server: the class that hosts it, pickled, since its module imports torch.
     """
 
     name: Name
@@ -62,7 +60,6 @@ class Setup(NamedTuple):
     threads: int
     before: bytes
     build: Wire
-    server: bytes
 
 
 class RayWorker:
@@ -130,4 +127,6 @@ def _served(setup: Setup) -> Any:
     os.environ.update(setup.variables)
     sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
     before = ran(setup.before)
-    return pickle.loads(setup.server)(setup, before)  # noqa: S301  our own driver wrote it
+    from swath.workers.ray.values import ActorServer  # noqa: PLC0415  imports torch, which `before` comes before
+
+    return ActorServer(setup, before)
