@@ -136,7 +136,7 @@ class Handle:
             self._open.clear()
         self._board.settle(self.ended, self._lost())
         self._tell()
-        self.let_go(busy=bool(left))
+        self.let_go()
         for ticket in left:
             self._board.settle(ticket, self._lost())
 
@@ -171,8 +171,8 @@ class Handle:
         elif self.thread is not threading.current_thread():
             self.thread.join(timeout)
 
-    def let_go(self, *, busy: bool) -> None:
-        """The worker has ended; whether something was open. To be overridden by places that hold something of it."""
+    def let_go(self) -> None:
+        """The worker has ended. To be overridden by places that hold something of it."""
 
     def _lost(self) -> Error:
         """The answer to one call; each has an exception of its own, since tracebacks gather on those."""

@@ -112,10 +112,10 @@ class Fleet:
 
     # ---- who lives
 
-    def bring_up(self) -> tuple[int, ...]:
-        """Begin all workers and wait until they can be called; those that join later.
+    def bring_up(self) -> None:
+        """Begin all workers and wait until they can be called.
 
-        Some do when they are not ready after `placement_timeout_s` and `min_workers` are; then there is a warning.
+        Some join later if they are not ready after `placement_timeout_s` and `min_workers` are, with a warning.
 
         Raises:
             PlacementFailed, WorkerLate: too few were ready in time.
@@ -146,7 +146,6 @@ class Fleet:
                     raise late
                 warn(f"{late}; the others begin without them")
             undo.pop_all()
-        return tuple(handle.name.worker for handle in missing)
 
     def add(self, n: int, accept: Callable[[Sequence[Handle]], None] | None = None) -> tuple[int, ...]:
         """Bring up more workers and wait until they can be called; their indices, which go on counting.

@@ -50,7 +50,7 @@ class LocalHandle(Handle):
         if self.opened(ticket):
             self._queue(partial(self._carry_out, ticket, partial(self._answer, ticket.method, given)))
 
-    def let_go(self, *, busy: bool) -> None:  # noqa: ARG002  all are alike
+    def let_go(self) -> None:
         """Let go of the object."""
         self._hosted = Hosted(self.job.name)
 
@@ -171,14 +171,12 @@ class ThreadHandle(LocalHandle):
         self._calls: SimpleQueue[Queued | None] = SimpleQueue()
         super().__init__(job, board, self._calls.put)
         self.thread = threading.Thread(target=self._serve, name=f"swath {described(job.name)}", daemon=True)
-        self.abandoned = False
         self.thread.start()
 
-    def let_go(self, *, busy: bool) -> None:
+    def let_go(self) -> None:
         """Have the thread end once it is idle: it cannot be ended from outside."""
-        super().let_go(busy=busy)
-        self.abandoned = busy
-        self.thread.name += ", abandoned" if busy else ""
+        super().let_go()
+        self.thread.name += ", abandoned"
         self._calls.put(None)
 
     def _serve(self) -> None:
@@ -197,7 +195,7 @@ class ThreadBackend(LocalBackend):
     @property
     def left_behind(self) -> tuple[str, ...]:
         """The names of threads that were to end and are busy still."""
-        return tuple(one.thread.name for one in self._handles if one.abandoned and one.there)
+        return tuple(one.thread.name for one in self._handles if one.ended.done and one.there)
 
     def _begin(self, job: Job) -> ThreadHandle:
         return ThreadHandle(job, self)

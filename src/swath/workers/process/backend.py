@@ -96,7 +96,7 @@ class ProcessHandle(Handle):
         if self.pid is not None:
             fork_server.kill_group(self.pid)
 
-    def let_go(self, *, busy: bool) -> None:  # noqa: ARG002  all are alike
+    def let_go(self) -> None:
         """Close what is open."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # nobody waits for room in it any more

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -32,6 +33,9 @@ _INLINE_BYTES = 1 << 14
 _ALIGNMENT = 64
 _SPARE_BLOCKS = 2
 _NOTHING: Bytes = np.empty(0, dtype=np.uint8)
+
+Block: TypeAlias = tuple[int, int]
+"""Where a part of an arena begins, where no other ever does, and its size."""
 
 
 class Payload(NamedTuple):
@@ -50,13 +54,6 @@ class Payload(NamedTuple):
     start: int = 0
     size: int = 0
     parts: int = 0
-
-
-class Block(NamedTuple):
-    """A part of an arena; no other ever begins there."""
-
-    start: int
-    size: int
 
 
 class Lease:
@@ -123,7 +120,7 @@ class Arena(Mapped):
             view = self.bytes(*block)
         for part, start in zip([sizes.data, *parts], [0, *starts], strict=True):
             np.copyto(view[start : start + part.nbytes], np.frombuffer(part, dtype=np.uint8))
-        return Payload(b"", [], block.start, block.size, len(parts)), Lease(block, self._free)
+        return Payload(b"", [], *block, len(parts)), Lease(block, self._free)
 
     def sent(self, packed: Packed) -> tuple[Payload, Lease | None]:
         """A value as it travels, and the block that it lies in, if it is large."""
@@ -145,15 +142,15 @@ class Arena(Mapped):
 
     def _free_block(self, size: int) -> Block:
         self.require_open()
-        free = sorted((self._free.popleft() for _ in range(len(self._free))), key=lambda block: block.size)
-        found = next((block for block in free if block.size >= size), None)
+        free = sorted((self._free.popleft() for _ in range(len(self._free))), key=itemgetter(1))
+        found = next((block for block in free if block[1] >= size), None)
         left = [block for block in free if block is not found]
         for block in left[:-_SPARE_BLOCKS]:
             self._map.madvise(mmap.MADV_REMOVE, *block)
         self._free.extend(left[-_SPARE_BLOCKS:])
         if found is None:
-            found = Block(self._end, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-            self._end += found.size
+            found = self._end, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+            self._end = sum(found)
             os.ftruncate(self.fd, self._end)
         return found
 

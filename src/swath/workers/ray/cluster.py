@@ -17,10 +17,6 @@ _joining = threading.Lock()
 _MEMORY = 2 * 2**30
 _ANSWER_S = 10.0
 _TRIES = 6
-CLIENT = (
-    "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
-    "run it on a machine of the cluster, as `ray job submit` does"
-)
 
 
 class Cluster:
@@ -42,7 +38,10 @@ class Cluster:
             elif init_config is not None:
                 warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
         if need("ray.util.client", extra="ray", why="for workers on Ray").ray.is_connected():
-            raise ValueError(CLIENT)
+            raise ValueError(
+                "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
+                "run it on a machine of the cluster, as `ray job submit` does"
+            )
         self._session = self._present()
 
     def gone(self) -> str | None:
@@ -57,9 +56,8 @@ class Cluster:
         """Why nothing can be placed any more, if so."""
         if gone := self.gone():
             return gone
-        return (
-            None if any(node["Alive"] for node in answer_of(self._ray.nodes)) else "no node of the Ray cluster is alive"
-        )
+        alive = any(node["Alive"] for node in answer_of(self._ray.nodes))
+        return None if alive else "no node of the Ray cluster is alive"
 
     def default_for(self, workers: int) -> dict[str, Any]:
         """What each of so many workers asks for if nothing else is said: not the machine's last memory."""
@@ -77,9 +75,7 @@ class Cluster:
             return f"nothing: {empty}"
         free, total = answer_of(self._ray.available_resources), answer_of(self._ray.cluster_resources)
         names = [name for name in sorted(total) if not name.startswith("node:") and name != "object_store_memory"]
-        return ", ".join(
-            f"{_amount(name, free.get(name, 0.0))} of {_amount(name, total[name])} {name}" for name in names
-        )
+        return ", ".join(f"{_amount(name, free.get(name, 0))} of {_amount(name, total[name])} {name}" for name in names)
 
     def _present(self) -> tuple[str, str]:
         context = self._ray.get_runtime_context()
