@@ -19,12 +19,6 @@ def test_help_names_the_defaults_that_hold(name, swath, monkeypatch):
     assert f"[default: {getattr(RunConfig('X'), name)}]" in line
 
 
-def test_help_without_a_command_shows_what_to_type(swath):
-    code, out, _ = swath()
-    assert code == 0
-    assert any("swath train CartPole-v1" in line for line in out)
-
-
 def test_an_unknown_command_is_one_line(swath):
     code, _, err = swath("trian")
     assert (code, len(err)) == (2, 1)

@@ -32,18 +32,10 @@ def test_an_env_that_is_batched_already_is_measured_as_it_is(swath):
     assert places(out) == [("inline", "1", "-"), ("thread", "1", "-")]
 
 
-def test_a_setting_that_fails_ends_the_command_with_the_reason(swath):
-    settings = ("--backends=inline", "--envs=1", "--policy", "named_things:acts_twice")
-    code, _, err = swath("bench", "CartPole-v1", *TINY[2:], *settings)
-    assert code == 1
-    assert err[0].startswith("swath: ValueError: the policy's 'action' has shape ")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--envs=1,x"], "Invalid value for --envs: "),
-        (["--envs=0"], "Invalid value for --envs: numbers must be at least 1"),
         (["--backends=moon"], "--backends moon must be of inline, process, thread, ray, with commas between"),
         (["--out=nowhere/x.csv"], "[Errno 2] No such file or directory"),
     ],

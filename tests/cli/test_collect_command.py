@@ -8,7 +8,7 @@ from cli_toys import TINY
 from told_env import ID, STEP, Told, require_whole
 
 from swath.cli.naming import held
-from swath.report.datasets import Memmap, open_dataset
+from swath.report.datasets import open_dataset
 
 OUT = Path("data")
 
@@ -100,33 +100,6 @@ def test_ctrl_c_stops_after_the_running_batch_and_the_same_command_goes_on(colle
     require_whole(OUT, 120)
 
 
-@pytest.fixture
-def disk(monkeypatch):
-    """Have no room for the part of this name; `None` for room enough."""
-    write = Memmap.write
-
-    def full_at(name):
-        def full(self, rows, draft):
-            if name is not None and name in draft.name:
-                raise OSError("No space left on device")
-            write(self, rows, draft)
-
-        monkeypatch.setattr(Memmap, "write", full)
-
-    return full_at
-
-
-def test_a_full_disk_ends_it_in_one_line_and_what_was_written_is_whole(collect, disk):
-    disk("part-000002")
-    code, _, err = collect(200)
-    assert code == 1
-    assert err == ["swath: No space left on device; the same command goes on"]
-    require_whole(OUT, 80)
-    disk(None)
-    assert collect(200)[0] == 0
-    require_whole(OUT, 200)
-
-
 def test_two_processes_never_write_to_one_place(collect):
     collect(40)
     with held(OUT, "swath collect"):
@@ -162,7 +135,6 @@ def test_data_of_other_settings_are_never_mixed(options, said, swath, collect):
     ("arguments", "message"),
     [
         (["CartPole-v1", "--out=data", "--frames=0"], 'Invalid value "0" for --frames. Must be >= 1.'),
-        (["CartPole-v1", "--out=data", "--max-episode-steps=0"], 'Invalid value "0" for --max-episode-steps.'),
         (["CartPole-v1", "--out=data", "--backend=moon"], 'Invalid value "moon" for --backend. Choose from: "inline"'),
         (["CartPole-v1", "--out=data", "--backend=inline", "--workers=2"], "--backend inline is one worker in this"),
         (["CartPole-v1", "--out=data", "--greedy"], "--greedy is about the actions of a policy; name one with"),

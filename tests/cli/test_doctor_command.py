@@ -133,16 +133,3 @@ def test_a_token_that_is_refused_is_told_with_its_place(cluster, tmp_path):
     assert only(at_ray({}), "error") == f"the one in {tmp_path}/.ray/auth_token {wrong} not set"
     given = {"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "token"}
     assert only(at_ray(given), "error") == f"the one in RAY_AUTH_TOKEN {wrong} token"
-
-
-def test_without_ray_only_who_wants_it_is_told(cluster, monkeypatch):
-    monkeypatch.setattr(machine, "find_spec", lambda name: None)
-    assert only(at_ray({}), "error") == "not installed"
-    assert at_ray({}, wanted=False) == []
-
-
-@pytest.mark.parametrize("policy", ["named_things:nowhere", "nowhere"])
-def test_what_the_user_can_put_right_is_one_line(policy, swath):
-    code, out, err = swath("doctor", "CartPole-v1", "--policy", policy)
-    assert (code, out, len(err)) == (2, [], 1)
-    assert "named_things has no 'nowhere'" in err[0] or "no checkpoint at nowhere" in err[0]

@@ -1,6 +1,5 @@
 """`swath train` evaluates beside the training, which is the same without."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -54,19 +53,6 @@ def test_a_process_evaluates_what_a_thread_does_and_eval_repeats_it(swath):
     assert all(map(all, evaluations("thread").values()))
     for out in ("thread", "process"):
         assert swath("eval", out)[1][-1] == "every episode as stored"
-
-
-def test_without_evaluations_there_are_checkpoints_and_no_best_one(swath):
-    code, out, _ = swath(*RUN, "--eval-backend", "none", "--out", "run")
-    assert code == 0
-    assert not any("evaluation" in line for line in out)
-    assert evaluations("run") == {"128": [], "256": [], "384": []}
-    names = {path.name for path in Path("run").iterdir()}
-    assert "checkpoint.safetensors" in names
-    assert "best.safetensors" not in names
-    assert json.loads(Path("run/summary.json").read_text())["evaluation"] is None
-    assert swath("train", "--resume", "run", "--frames", "512", "--eval-backend", "thread", "--no-video")[0] == 0
-    assert list(evaluations("run")) == ["128", "256", "384", "512"]
 
 
 def test_an_error_in_an_evaluation_costs_nothing_that_was_measured(swath, scripted):

@@ -1,9 +1,6 @@
-"""Envs whose observations tell episodes and steps apart, that die or raise; and what a dataset of them is like."""
+"""Envs whose observations tell episodes and steps apart, that raise; and what a dataset of them is like."""
 
-import os
-import signal
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -48,24 +45,8 @@ def require_whole(path, frames):
     assert torch.equal(ends, rows["next", "observation"][:, STEP] == LENGTH)
 
 
-DEADLY = "told_env:Deadly-v0"
-MARK = Path("somebody-died")
 AT = 5
 """The step at which mistaken envs raise."""
-
-
-class Deadly(Told):
-    """The first of these to reach the third step takes its process with it."""
-
-    def step(self, action):
-        if self._at[STEP] == 2 and not MARK.exists():
-            MARK.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-
-if "Deadly-v0" not in gym.registry:
-    gym.register("Deadly-v0", Deadly)
 
 
 class Mistaken(Told):

@@ -273,11 +273,6 @@ def test_nothing_is_asked_for_while_the_group_is_held():
 # ---- calls between requests
 
 
-def test_a_call_for_all_comes_back_by_worker():
-    group = group_of(Scripted())
-    assert group.call("state") == {worker: (Name(worker, 0), "state", 0) for worker in range(N)}
-
-
 def test_workers_that_die_give_no_answer_and_those_that_come_back_are_waited_for():
     stage = Scripted()
     group = group_of(stage)
@@ -296,12 +291,6 @@ def test_the_first_that_is_left_answers():
         group.replace(Name(worker, 0), WorkerLost("it is gone"))
     with pytest.raises(FleetFailed):
         group.call_first("state")
-
-
-def test_each_is_called_with_its_own():
-    group = group_of(Scripted())
-    tickets = group.send({0: ("reset",), 2: ("seed", 3)})
-    assert {worker: answer[1] for worker, answer in group.answers(tickets).items()} == {0: "reset", 2: "seed"}
 
 
 class Toy(Member):

@@ -3,8 +3,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from swath.learn import LearnerConfig, NetworkConfig, default_config, make_policy
-from swath.learn.encoders import ImageEncoder
+from swath.learn import NetworkConfig, make_policy
 from swath.learn.heads import Categorical, Gaussian, MultiCategorical
 
 BOX = spaces.Box(-1, 1, (3,))
@@ -43,14 +42,6 @@ def test_entries_of_a_dict_are_read_in_the_order_of_the_space():
     assert action.shape == (6,)
 
 
-def test_images_go_through_convolutions_that_value_and_policy_share():
-    policy = make_policy(PIXELS, spaces.Discrete(6), NetworkConfig(image_features=32))
-    assert isinstance(policy.encoder, ImageEncoder)
-    frames = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
-    log_prob, _, value = policy.evaluate((frames,), torch.tensor([0, 5]))
-    assert log_prob.shape == value.shape == (2,)
-
-
 def test_an_image_beside_other_entries_is_refused_by_name():
     with pytest.raises(ValueError, match=r"\['camera'\] are images beside others"):
         make_policy(spaces.Dict(camera=PIXELS, speed=BOX), spaces.Discrete(2))
@@ -61,10 +52,3 @@ def test_floats_are_standardised_and_nothing_else_is(space, learns):
     policy = make_policy(space, spaces.Discrete(2))
     assert (policy.encoder.standardise is not None) is learns
     assert make_policy(space, spaces.Discrete(2), NetworkConfig(standardise=False)).encoder.standardise is None
-
-
-def test_settings_follow_from_the_spaces():
-    continuous, discrete = default_config(BOX, BOX), default_config(BOX, spaces.Discrete(2))
-    assert continuous == LearnerConfig()
-    assert discrete.entropy_coef > 0 == continuous.entropy_coef
-    assert default_config(PIXELS, spaces.Discrete(2)).learning_rate < discrete.learning_rate

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from learn_toys import BOX, TWO, small_policy
+from learn_toys import TWO, small_policy
 
 from swath import ExplorationType
 
@@ -45,13 +45,3 @@ def test_only_random_exploration_draws():
         assert torch.equal(action, policy.network(policy.encoder(observation)).argmax(-1))
     drawn = [policy(observation, exploration_type=ExplorationType.RANDOM)[0] for _ in range(2)]
     assert not torch.equal(*drawn)
-
-
-def test_observations_are_learnt_by_update_encoder_alone():
-    policy, observation = small_policy(observation_space=BOX), 100 + torch.randn(50, 3)
-    before = policy.value((observation,))
-    policy(observation)
-    policy.evaluate((observation,), torch.zeros(50, dtype=torch.int64))
-    assert torch.equal(policy.value((observation,)), before)
-    policy.update_encoder((observation,))
-    assert not torch.equal(policy.value((observation,)), before)

@@ -119,21 +119,6 @@ def test_the_learning_rate_falls_with_the_frames_learnt_from():
     assert rates == pytest.approx([1e-3, 5e-4, 0])
 
 
-def test_with_a_rate_of_zero_the_policy_stays_as_it_is_though_the_running_figures_move():
-    policy = small_policy()
-    learner = PPO(policy, dataclasses.replace(WHOLE, total_frames=1))
-    learner.update(batch_of(policy))
-    batch = batch_of(policy, seed=1)
-    with torch.no_grad():
-        before = policy.evaluate((batch["observation"],), batch["action"])
-        count = policy.encoder.standardise.count.item()
-    learner.update(batch)
-    with torch.no_grad():
-        after = policy.evaluate((batch["observation"],), batch["action"])
-    assert policy.encoder.standardise.count == count + 100
-    torch.testing.assert_close(after, before, atol=1e-5, rtol=1e-4)
-
-
 def test_gradients_are_shortened_to_the_norm_allowed():
     policy = small_policy()
     learner = PPO(policy, dataclasses.replace(WHOLE, max_grad_norm=1e-3))

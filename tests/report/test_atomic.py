@@ -28,14 +28,6 @@ def test_an_exception_keeps_the_old_one_and_leaves_no_draft(folder, tmp_path):
     assert names(tmp_path) == ["a"]
 
 
-def test_a_folder_never_takes_the_place_of_another(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "old").touch()
-    with pytest.raises(OSError, match="not empty"), replacing(tmp_path / "a", folder=True) as draft:
-        (draft / "new").touch()
-    assert names(tmp_path) == ["a", "a/old"]
-
-
 def test_drafts_of_killed_writers_are_swept_files_and_folders_alike(tmp_path):
     (tmp_path / ".a.77.tmp.txt").touch()
     (tmp_path / ".b.77.tmp" / "c").mkdir(parents=True)

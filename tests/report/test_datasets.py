@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict import MemoryMappedTensor, TensorDict
 
-from swath.report.datasets import NAME, UNSERVED, DatasetManifest, DatasetWriter, open_dataset
+from swath.report.datasets import NAME, DatasetManifest, DatasetWriter, open_dataset
 
 NAMES = ("poles", "poles.parquet")
 
@@ -99,13 +99,6 @@ def test_the_parts_of_a_parquet_dataset_are_one_table_to_others(tmp_path):
     assert table.column("next.reward").to_pylist() == [0.0, 1, 2, 3, 4, 5, 6]
     assert table.column("pixels").to_pylist()[2] == [2] * 5
     assert table.column("observation").to_pylist()[6] == [6.0] * 6
-
-
-@pytest.mark.parametrize("suffix", UNSERVED[:2])
-def test_a_name_that_asks_for_another_format_is_refused(suffix, tmp_path):
-    with pytest.raises(ValueError, match=rf"data cannot be written as \{suffix}; end it in \.parquet"):
-        DatasetWriter.begin(tmp_path / f"poles{suffix}", {})
-    assert written(tmp_path / f"poles{suffix}.5", 2).manifest.format == "memmap"
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(path):

@@ -1,11 +1,10 @@
 import io
-import math
 
 import pytest
 from rich.console import Console
 from seen_toys import ALONE, of_fleet, of_worker
 
-from swath.report.display import Display, duration, fact_lines, number
+from swath.report.display import Display, fact_lines
 
 HINT = "Ctrl-C stops"
 RESULT = {"eval/reward": 475.3, "eval/reward_ci_low": 451.2, "eval/reward_ci_high": 498.0}
@@ -41,22 +40,6 @@ def lines():
 
 def frames_of(text):
     return [int(line.split()[1].replace(",", "")) for line in text if " frames" in line]
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (number(12345.6), "12,346"),
-        (number(475.345), "475.3"),
-        (number(0.012345), "0.0123"),
-        (number(math.nan), "-"),
-        (duration(725), "12:05"),
-        (duration(3723), "1:02:03"),
-        (duration(math.inf), "-"),
-    ],
-)
-def test_numbers_are_short_and_durations_read_as_a_clock(words, text):
-    assert words == text
 
 
 def test_the_facts_are_a_few_lines():

@@ -122,20 +122,6 @@ def test_a_run_of_mlflow_holds_metrics_at_their_frames_and_goes_on_under_its_id(
     assert mlflow.runs["run1"].experiment == "swath"
 
 
-@pytest.mark.parametrize(
-    ("make", "module", "extra"),
-    [
-        (WandbSink, "wandb", "wandb"),
-        (MlflowSink, "mlflow", "mlflow"),
-        (lambda _: PrometheusSink(), "prometheus_client", "prometheus"),
-    ],
-)
-def test_a_missing_package_is_named_with_the_command_that_installs_it(make, module, extra, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf'pip install "swath\[{extra}\]"'):
-        make(tmp_path)
-
-
 @pytest.fixture
 def prometheus():
     pytest.importorskip("prometheus_client")

@@ -1,7 +1,6 @@
 """What weights keep on their way to workers, in every place; what is the newest for whom is tested with the channel."""
 
 import threading
-import weakref
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -74,48 +73,12 @@ class Reader:
         return Seen(self.version, self.model.values())
 
 
-class CountedShare:
-    """A backend's `share` that counts what may still be sent."""
-
-    def __init__(self, share):
-        self._share = share
-        self.open = 0
-
-    def __call__(self, value):
-        held = Held(self._share(value))
-        self.open += 1
-        weakref.finalize(held, self._let_go)
-        return held
-
-    def _let_go(self):
-        self.open -= 1
-
-
-class Held:
-    """A shared value whose end is noticed here; as such it does not travel."""
-
-    def __init__(self, shared):
-        self.shared = shared
-        self.open = shared.open
-
-    def __reduce__(self):
-        return itself, (self.shared,)
-
-    def __deepcopy__(self, memo):
-        return self.shared
-
-
-def itself(value):
-    return value
-
-
 class Readers:
     """Workers 0 and 1 of a backend, and a channel to them."""
 
     def __init__(self, backend):
         self.backend = backend
-        self.share = CountedShare(backend.share)
-        self.channel = Channel(self.share)
+        self.channel = Channel(backend.share)
         self.handles = {}
         self.manifest = Manifest.of(Filled())
         self.begin(0)
@@ -168,26 +131,6 @@ class ChannelContract:
             tickets.append(readers.ask(0))
         assert [readers.answer(ticket) for ticket in tickets] == [Seen(value, {float(value)}) for value in range(1, 9)]
 
-    def test_a_new_life_and_a_new_worker_get_the_newest_with_their_first_request(self, readers):
-        readers.publish(1.0)
-        readers.publish(2.0, [0])
-        assert readers.read(0) == Seen(2, {2.0})
-        readers.backend.kill(readers.handles[0])
-        readers.begin(0, life=1)
-        readers.begin(2)
-        assert (readers.read(0), readers.read(2)) == (Seen(2, {2.0}), Seen(1, {1.0}))
-
-    def test_nothing_piles_up(self, readers):
-        for value in range(20):
-            readers.publish(float(value))
-            assert readers.share.open == 1
-        readers.publish(20.0, [0])
-        readers.publish(21.0, [0])
-        assert readers.share.open == 2
-        assert (readers.read(0), readers.read(1)) == (Seen(22, {21.0}), Seen(20, {19.0}))
-        readers.publish(22.0)
-        assert readers.share.open == 1
-
     def test_publishers_in_several_threads_come_one_after_the_other(self, readers):
         published: dict[int, float] = {0: 0.0}
 
@@ -208,7 +151,6 @@ class ChannelContract:
         assert all(one.version <= other.version for one, other in pairwise(seen))
         assert seen[-1].version == 15
         assert [one.values for one in seen] == [{published[one.version]} for one in seen]
-        assert readers.share.open == 1
 
 
 class TestInline(ChannelContract):

@@ -1,9 +1,6 @@
 """A fleet over a play: each row of the fault table, on a clock that nobody waits for."""
 
-import gc
 import logging
-from threading import Event
-from weakref import ref
 
 import pytest
 
@@ -55,15 +52,6 @@ def wait_for(fleet, worker):
     while worker not in fleet.up:
         fleet.wait([])
     return fleet.up[worker]
-
-
-def test_workers_are_begun_together_and_waited_for(stage, fleet):
-    stage.starts = {0: 3.0, 1: 5.0}
-    made = fleet(2)
-    assert stage.spawned == [(Name(0, 0), 0.0), (Name(1, 0), 0.0)]
-    assert stage.now == 5.0
-    assert list(made.up) == [0, 1]
-    assert repr(made) == "<Fleet 2 workers: 2 up>"
 
 
 def test_what_a_builder_raises_leaves_as_itself_and_nothing_is_left(stage, fleet):
@@ -203,15 +191,6 @@ def test_a_call_that_keeps_one_with_a_deadline_waiting_is_held_to_the_same(stage
     made.wait([control])
     assert isinstance(timed.error, WorkerLost)
     assert (stage.now, made.late) == (120.0, {Name(0, 0)})
-
-
-def test_a_fleet_that_nobody_holds_is_closed(stage, fleet):
-    closed = Event()
-    stage.close = closed.set
-    made = ref(Fleet(stage, job, 1, Survival(), stage.clock))
-    gc.collect()
-    assert made() is None
-    assert closed.wait(60.0)
 
 
 def test_a_consumer_that_is_away_for_long_makes_nobody_late(stage, fleet):

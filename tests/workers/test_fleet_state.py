@@ -62,19 +62,6 @@ def test_the_time_of_a_replacement_to_be_ready_counts_from_when_it_was_placed():
     assert not fleet.workers[0].placed, "the next life is to be placed first"
 
 
-@pytest.mark.parametrize(
-    ("min_workers", "losses_until_the_end"), [(None, 1), (4, 1), (3, 2), (1, 4)], ids=["all", "4", "3", "1"]
-)
-def test_the_run_ends_with_fewer_than_it_needs(min_workers, losses_until_the_end):
-    fleet = up(4, min_workers=min_workers, max_per_worker=0)
-    causes = [RuntimeError(str(number)) for number in range(losses_until_the_end)]
-    for number, cause in enumerate(causes):
-        assert fleet.causes is None
-        die(fleet, number, cause=cause)
-        assert gone(fleet) == list(range(number + 1))
-    assert fleet.causes == tuple(causes)
-
-
 def test_replacements_of_all_together_are_limited_too():
     fleet = up(3, min_workers=1, max_per_worker=5, max_total=2)
     assert die(fleet, 0) == [Name(0, 1)]
@@ -116,15 +103,6 @@ def test_what_is_forgiven_counts_neither_for_a_worker_nor_for_all_nor_as_a_cause
     assert die(fleet, 0, at=5.0) == [Name(0, 3)]
     assert die(fleet, 0, at=6.0) == []
     assert fleet.causes == (BOOM, BOOM, BOOM)
-
-
-def test_causes_are_those_of_workers_that_are_gone_in_the_order_of_their_deaths():
-    fleet = up(3, min_workers=2, max_per_worker=1)
-    causes = [RuntimeError(str(number)) for number in range(5)]
-    for worker, cause in zip((2, 0, 1, 2, 0), causes, strict=True):
-        assert fleet.causes is None
-        die(fleet, worker, cause=cause)
-    assert fleet.causes == (causes[0], causes[1], causes[3], causes[4])
 
 
 EVENTS = st.lists(

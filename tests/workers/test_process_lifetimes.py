@@ -99,31 +99,6 @@ say(ask(backend, workers[0], "add", 1))
     assert answer == "1"
 
 
-def test_interrupting_the_driver_from_the_keyboard_leaves_the_workers_alone(drive):
-    driver = drive(
-        """
-from pathlib import Path
-from toys import Gate
-gate = Gate.at(Path(sys.argv[0]).parent / "gate")
-call = backend.call(workers[0], "wait_at", gate)
-gate.await_arrival()
-try:
-    say("waiting")
-    backend.wait([call])
-except KeyboardInterrupt:
-    gate.open()
-    say(result(backend, call), ask(backend, workers[0], "add", 1))
-backend.close()
-""",
-        start_new_session=True,
-    )
-    driver.stdout.readline()
-    assert driver.stdout.readline() == "waiting\n"
-    os.killpg(driver.pid, signal.SIGINT)
-    output, errors = driver.communicate(timeout=PATIENCE_S)
-    assert (output, errors) == ("None 1\n", "")
-
-
 def test_everything_ends_with_a_driver_that_is_killed_although_a_fork_of_it_lives_on(drive):
     driver = drive(
         BUSY

@@ -199,16 +199,6 @@ def test_others_call_public_methods_of_the_actor(ray, backend, worker):
     assert bool(actor)
 
 
-def test_workers_find_modules_where_the_driver_finds_them(backend, tmp_path, monkeypatch):
-    (tmp_path / "swath_test_elsewhere.py").write_text("class Worker:\n    def where(self):\n        return __file__\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    from swath_test_elsewhere import Worker
-
-    worker = backend.spawn(job(Worker))
-    assert ask(backend, worker, "where") == str(tmp_path / "swath_test_elsewhere.py")
-    backend.kill(worker)
-
-
 # Ray itself
 
 
