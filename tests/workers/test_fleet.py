@@ -263,7 +263,7 @@ def test_when_the_whole_place_is_gone_the_run_ends_at_once(stage, fleet, caplog)
     assert isinstance(ticket.outcome.exception, WorkerLost)
     with pytest.raises(FleetFailed, match=r"0 of 3 workers are left.*no node of the cluster is alive") as failed:
         made.wait([])
-    assert [type(cause) for cause in failed.value.causes] == [WorkerLost] * 2
+    assert [type(cause) for cause in failed.value.causes] == [WorkerLost] * 3
     assert (stage.now, len(stage.spawned), made.place_gone) == (0.0, 3, stage.gone)
     assert {name for name, _ in stage.killed} == {Name(1, 0), Name(2, 0)}
     assert [standing.phase for standing in made.standings().values()] == ["gone"] * 3

@@ -107,7 +107,7 @@ def test_what_is_forgiven_counts_neither_for_a_worker_nor_for_all_nor_as_a_cause
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["placed", "ready", "died", "added", "gone", "nothing", "nothing"]),
+        st.sampled_from(["placed", "ready", "died", "last", "added", "nothing", "nothing"]),
         st.integers(0, 3),
         st.sampled_from([0.0, 0.3, 1.0, 20.0, 70.0]),
     ),
@@ -139,14 +139,12 @@ def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, even
         if kind in ("placed", "ready") and fleet.workers[worker].phase == "starting":
             getattr(fleet, kind)(name, now)
             placed.setdefault(name, now)
-        elif kind == "died" and fleet.lives(name):
-            fleet.died(name, BOOM, now)
+        elif kind in ("died", "last") and fleet.lives(name):
+            fleet.died(name, BOOM, now, last=kind == "last")
+            assert kind == "died" or fleet.workers[worker].phase == "gone"
         elif kind == "added":
             fleet.added(now)
             begun[Name(len(fleet.workers) - 1, 0)] = now
-        elif kind == "gone":
-            fleet.place_gone(BOOM, now)
-            assert fleet.left == 0
         for life in fleet.due("starting", now):
             if fleet.waits_for_room(life):
                 assert survival.waits_for_room

@@ -426,17 +426,15 @@ class Fleet:
         handle = self._handles.get(name.worker)
         if handle is not None and handle.name == name:
             self._backend.kill(handle)
-        state.died(name, cause, self._clock())
-        self._changed("died", name, cause)
-        ends = [name] if state.workers[name.worker].phase == "gone" else []
         if (gone := self._backend.gone) is not None:
             self.place_gone = gone
-            for handle in [one for one in self._handles.values() if state.lives(one.name)]:
-                self._backend.kill(handle)
-            ends += [Name(worker, one.life) for worker, one in state.workers.items() if one.phase != "gone"]
-            state.place_gone(WorkerLost(f"the workers are lost: {gone}"), self._clock())
-        for end in ends:
-            self._changed("given up", end)
+            cause = WorkerLost(f"{cause}; {gone}", worker=name.worker, life=name.life)
+            for each in self._handles.values():
+                self._backend.kill(each)
+        state.died(name, cause, self._clock(), last=gone is not None)
+        self._changed("died", name, cause)
+        if state.workers[name.worker].phase == "gone":
+            self._changed("given up", name)
         failed = f"{described(name)} failed: {type(cause).__name__}: {cause}"
         _log.warning("%s; %s", cause if isinstance(cause, SwathError) else failed, self._what_next(name.worker))
 

@@ -132,29 +132,21 @@ class FleetState:
         """A life that was starting can be called from now on."""
         self._set(name.worker, replace(self.workers[name.worker], phase="up", since=now))
 
-    def died(self, name: Name, cause: BaseException, now: float) -> None:
-        """A life that was begun is over."""
+    def died(self, name: Name, cause: BaseException, now: float, *, last: bool = False) -> None:
+        """A life that was begun is over; whether it is to be the last of its worker, however many there may be."""
         worker, standing, most = name.worker, self.workers[name.worker], self._survival.restarts
         enough, restarts = most.forgive_after_s, standing.restarts
         if enough is not None and standing.phase == "up" and now - standing.since >= enough:
             self._deaths, restarts = [death for death in self._deaths if death[0] != worker], 0
         self._deaths.append((worker, cause))
         within_total = most.max_total is None or self._spent < most.max_total
-        if self.causes is None and within_total and restarts < most.max_per_worker:
+        if self.causes is None and within_total and restarts < most.max_per_worker and not last:
             self.restarts += 1
             self._spent += 1
             self._set(worker, Standing(name.life + 1, "waiting", now + most.delay(restarts + 1), restarts + 1))
         else:
             self._set(worker, replace(standing, phase="gone", since=now, restarts=restarts))
             self._count_left()
-
-    def place_gone(self, cause: BaseException, now: float) -> None:
-        """Nothing lives any more where the workers did, and nothing can."""
-        left = [worker for worker, standing in self.workers.items() if standing.phase != "gone"]
-        self._deaths += [(worker, cause) for worker in left[:1]]  # one cause for all
-        for worker in left:
-            self.retired(worker, now)
-        self._count_left()
 
     def added(self, now: float) -> None:
         """One worker more, with the next index, is up."""
