@@ -6,11 +6,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
-from torchrl.envs import (
-    EnvBase,
-    SerialEnv,
-)
-from torchrl_toys import Agents, Answer, gru, lstm
+from torchrl.envs import EnvBase, SerialEnv
+from torchrl_toys import Agents, Answer, lstm
 
 from swath.evaluators import Evaluator
 
@@ -186,8 +183,7 @@ def test_rewards_of_agents_are_averaged_and_a_group_is_read_by_its_key():
     assert result.returns.tolist() == [sum(1.0 + step for step in range(1, n + 1)) for n in lengths]
 
 
-@pytest.mark.parametrize("cell", [lstm, gru])
-def test_a_recurrent_policy_begins_each_episode_anew(cell):
-    _, policy = cell(2)
+def test_a_recurrent_policy_begins_each_episode_anew():
+    _, policy = lstm(2)
     alone, several = (evaluated(Coin, policy, num_envs=n) for n in (None, 3))
     assert several.returns.tolist() == alone.returns.tolist()

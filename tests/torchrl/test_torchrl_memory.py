@@ -12,7 +12,7 @@ from swath import Collector
 
 
 def policy():
-    return toys.gru(1)[1]
+    return toys.lstm(1)[1]
 
 
 def first(env, *args, frames=12, **options):
@@ -31,7 +31,7 @@ def test_what_an_env_lacks_is_supplied_beside_it(asked):
         assert collector.env is env
         batch = next(iter(collector))
     by_transforms = first(primed(), policy())
-    for key in ("action", "features", "is_init", "recurrent_state", ("next", "recurrent_state")):
+    for key in ("action", "features", "is_init", "recurrent_state_h", ("next", "recurrent_state_c")):
         assert torch.equal(batch[key], by_transforms[key]), key
 
 
@@ -40,14 +40,14 @@ def tracked():
 
 
 def primed():
-    return TransformedEnv(tracked(), toys.gru(1)[0].make_tensordict_primer())
+    return TransformedEnv(tracked(), toys.lstm(1)[0].make_tensordict_primer())
 
 
 @pytest.mark.parametrize("make", [tracked, primed, lambda: SerialEnv(2, tracked)], ids=["tracked", "primed", "serial"])
 def test_what_the_env_writes_already_is_not_supplied_again(make):
     with Collector(make, policy(), frames_per_batch=4, auto_register_policy_transforms=True) as collector:
         assert [key for key in written(collector.env) if key[-1] == "is_init" or key == "is_init"] == ["is_init"]
-        assert next(iter(collector))["recurrent_state"].shape[-1] == 5
+        assert next(iter(collector))["recurrent_state_h"].shape[-1] == 5
 
 
 def test_nothing_is_supplied_where_that_is_refused():

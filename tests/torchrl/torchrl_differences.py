@@ -1,7 +1,7 @@
 """What differs between two batches: keys, shapes, dtypes and values; also where entries cannot be one tensor."""
 
 import torch
-from tensordict import TensorDictBase, is_tensor_collection
+from tensordict import TensorDictBase
 
 
 def differences(left, right, ignore=()):
@@ -20,15 +20,12 @@ def differences(left, right, ignore=()):
 
 def _compare(left, right, path, ignore):
     lines = []
-    mine, theirs = set(left.keys()), set(right.keys())
-    for key in sorted(mine | theirs):
+    for key in sorted({*left.keys(), *right.keys()}):
         here = (*path, key)
         if here in ignore:
             continue
-        if key not in theirs:
-            lines.append(f"{here} is too much")
-        elif key not in mine:
-            lines.append(f"{here} is missing")
+        if key not in left.keys() or key not in right.keys():  # noqa: SIM118  keys of a TensorDict
+            lines.append(f"{here} is there on one side only")
         else:
             lines += _entry(left, right, key, here, ignore)
     return lines
@@ -38,26 +35,12 @@ def _entry(left, right, key, here, ignore):
     try:
         a, b = left[key], right[key]
     except RuntimeError:  # rows that cannot be stacked
-        return [
-            line
-            for a, b in zip(left.unbind(-1), right.unbind(-1), strict=True)
-            for line in _compare(a, b, here[:-1], ignore)
-        ]
-    if isinstance(a, TensorDictBase) and isinstance(b, TensorDictBase):
-        return _container(a, b, here, ignore)
-    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
-        return [] if a == b else [f"{here} is {a!r} instead of {b!r}"]
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return [f"{here} is {a.dtype} {tuple(a.shape)} instead of {b.dtype} {tuple(b.shape)}"]
-    return [] if torch.equal(a, b) else [f"{here} is {a.tolist()} instead of {b.tolist()}"]
-
-
-def _container(a, b, here, ignore):
-    if a.shape != b.shape:
-        return [f"{here} has batch size {tuple(a.shape)} instead of {tuple(b.shape)}"]
-    return _compare(a, b, here, ignore)
-
-
-def entries(batch):
-    """Every path in a batch, with dtype and shape where it is a tensor."""
-    return {key for key in batch.keys(True, True) if not is_tensor_collection(batch.get(key))}
+        rows = zip(left.unbind(-1), right.unbind(-1), strict=True)
+        return [line for a, b in rows for line in _compare(a, b, here[:-1], ignore)]
+    kind, other = ((getattr(one, "dtype", None), getattr(one, "shape", None)) for one in (a, b))
+    if kind != other:
+        return [f"{here} is {kind} instead of {other}"]
+    if isinstance(a, TensorDictBase):
+        return _compare(a, b, here, ignore)
+    same = torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+    return [] if same else [f"{here} is {a} instead of {b}"]

@@ -4,22 +4,18 @@ An observation tells the step and, where there are several, which agent; an epis
 follows from the number of the episode, so that rows in the wrong place show themselves.
 """
 
-import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
+from tensordict import LazyStackedTensorDict, NonTensorStack, TensorDict
 from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torch import nn
-from torchrl.data import Binary, Bounded, Categorical, Composite, NonTensor, Unbounded
+from torchrl.data import Bounded, Categorical, Composite, NonTensor, Unbounded
 from torchrl.envs import EnvBase
 from torchrl.modules import (
     MLP,
-    ActorValueOperator,
-    GRUModule,
     LSTMModule,
     NormalParamExtractor,
     ProbabilisticActor,
     TanhNormal,
-    ValueOperator,
 )
 
 FLAGS = ("done", "terminated")
@@ -41,10 +37,18 @@ class _Scripted(EnvBase):
         self._make_specs()
 
     def _make_specs(self):
-        raise NotImplementedError
+        b = self.batch_size
+        self.observation_spec = Composite(self._sees(b), shape=b)
+        self.action_spec = Bounded(-1, 1, (*b, 1))
+        self.reward_spec = Unbounded((*b, 1))
+        self.done_spec = _flags(*b, names=FLAGS)
+
+    def _sees(self, b):
+        """Specs of what `_seen` gives."""
+        return {"observation": Unbounded((*b, 1))}
 
     def _seen(self):
-        raise NotImplementedError
+        return {"observation": self._step_nr.float()}
 
     def _set_seed(self, seed):
         """There is no randomness."""
@@ -78,30 +82,17 @@ class _Scripted(EnvBase):
 class Counting(_Scripted):
     """Sees its step number; the action is not looked at."""
 
-    def _make_specs(self):
-        b = self.batch_size
-        self.observation_spec = Composite(observation=Unbounded((*b, 1)), shape=b)
-        self.action_spec = Bounded(-1, 1, (*b, 1))
-        self.reward_spec = Unbounded((*b, 1))
-        self.done_spec = _flags(*b, names=FLAGS)
-
-    def _seen(self):
-        return {"observation": self._step_nr.float()}
-
 
 class NestedKeys(_Scripted):
     """Every entry is deep; two rewards of different shapes; flags at the root and below."""
 
+    def _sees(self, b):
+        camera = Composite(left=Bounded(0, 255, (*b, 2, 3), dtype=torch.uint8), shape=b)
+        return {"sensors": Composite(camera=camera, clock=Unbounded((*b, 1), dtype=torch.float64), shape=b)}
+
     def _make_specs(self):
+        super()._make_specs()
         b = self.batch_size
-        self.observation_spec = Composite(
-            sensors=Composite(
-                camera=Composite(left=Bounded(0, 255, (*b, 2, 3), dtype=torch.uint8), shape=b),
-                clock=Unbounded((*b, 1), dtype=torch.float64),
-                shape=b,
-            ),
-            shape=b,
-        )
         self.action_spec = Composite(control=Composite(motor=Bounded(-1, 1, (*b, 2)), shape=b), shape=b)
         self.reward_spec = Composite(
             scores=Composite(main=Unbounded((*b, 1)), parts=Unbounded((*b, 3)), shape=b), shape=b
@@ -193,14 +184,15 @@ class Agents(_Scripted):
 class Heterogeneous(_Scripted):
     """Two agents that see different things, in a lazy stack."""
 
-    def _make_specs(self):
-        b = self.batch_size
+    def _sees(self, b):
         each = [Composite(observation=Unbounded((*b, n)), shape=b) for n in (2, 3)]
-        acts = [Composite(action=Bounded(-1, 1, (*b, n)), shape=b) for n in (1, 1)]
-        self.observation_spec = Composite(agents=torch.stack(each, len(b)), shape=b)
+        return {"agents": torch.stack(each, len(b))}
+
+    def _make_specs(self):
+        super()._make_specs()
+        b = self.batch_size
+        acts = [Composite(action=Bounded(-1, 1, (*b, 1)), shape=b) for _ in range(2)]
         self.action_spec = Composite(agents=torch.stack(acts, len(b)), shape=b)
-        self.reward_spec = Unbounded((*b, 1))
-        self.done_spec = _flags(*b, names=FLAGS)
 
     def _seen(self):
         each = [self._td({"observation": self._step_nr.float().expand(*self.batch_size, n) + n}) for n in (2, 3)]
@@ -210,14 +202,8 @@ class Heterogeneous(_Scripted):
 class Growing(_Scripted):
     """Sees as many rows as it made steps, and one more."""
 
-    def _make_specs(self):
-        b = self.batch_size
-        self.observation_spec = Composite(
-            observation=Unbounded((*b, -1, 2)), count=Unbounded((*b, 1), dtype=torch.int64), shape=b
-        )
-        self.action_spec = Bounded(-1, 1, (*b, 1))
-        self.reward_spec = Unbounded((*b, 1))
-        self.done_spec = _flags(*b, names=FLAGS)
+    def _sees(self, b):
+        return {"observation": Unbounded((*b, -1, 2)), "count": Unbounded((*b, 1), dtype=torch.int64)}
 
     def _seen(self):
         n_rows = int(self._step_nr.max()) + 1
@@ -228,83 +214,12 @@ class Growing(_Scripted):
 class Talking(_Scripted):
     """Says what no tensor can hold."""
 
-    def _make_specs(self):
-        b = self.batch_size
-        self.observation_spec = Composite(observation=Unbounded((*b, 1)), text=NonTensor(b, example_data="a"), shape=b)
-        self.action_spec = Bounded(-1, 1, (*b, 1))
-        self.reward_spec = Unbounded((*b, 1))
-        self.done_spec = _flags(*b, names=FLAGS)
+    def _sees(self, b):
+        return {**super()._sees(b), "text": NonTensor(b, example_data="a")}
 
     def _seen(self):
-        if self.batch_size:
-            text = NonTensorStack(*[f"step {n}" for n in self._step_nr.flatten().tolist()])
-        else:
-            text = NonTensorData(f"step {int(self._step_nr)}")
-        return {"observation": self._step_nr.float(), "text": text}
-
-
-class Images(_Scripted):
-    """Sees pixels of one byte each beside a vector."""
-
-    def _make_specs(self):
-        b = self.batch_size
-        self.observation_spec = Composite(
-            pixels=Bounded(0, 255, (*b, 3, 16, 16), dtype=torch.uint8), observation=Unbounded((*b, 2)), shape=b
-        )
-        self.action_spec = Binary(4, (*b, 4), dtype=torch.int8)
-        self.reward_spec = Unbounded((*b, 1))
-        self.done_spec = _flags(*b)
-
-    def _seen(self):
-        pixels = (self._step_nr.reshape(*self.batch_size, 1, 1, 1) + torch.arange(768).reshape(3, 16, 16)) % 256
-        return {"pixels": pixels.to(torch.uint8), "observation": self._step_nr.float().expand(*self.batch_size, 2)}
-
-    def _ends(self):
-        ended = super()._ends()["done"]
-        cut = ended & (self._episode % 2 == 0)
-        return {"done": ended, "terminated": ended & ~cut, "truncated": cut}
-
-
-class Pendulum(EnvBase):
-    """The classic swing-up, written without a state of its own: what it knows is in the TensorDict, in any batch size.
-
-    The equations are those of gymnasium's `Pendulum-v1`.
-    """
-
-    batch_locked = False
-    max_speed, max_torque, dt, gravity = 8.0, 2.0, 0.05, 10.0
-
-    def __init__(self, batch_size=(), seed=0):
-        super().__init__(batch_size=torch.Size(batch_size))
-        b = self.batch_size
-        self.observation_spec = Composite(
-            th=Bounded(-np.pi, np.pi, b), thdot=Bounded(-self.max_speed, self.max_speed, b), shape=b
-        )
-        self.state_spec = self.observation_spec.clone()
-        self.action_spec = Bounded(-self.max_torque, self.max_torque, (*b, 1))
-        self.reward_spec = Unbounded((*b, 1))
-        self.done_spec = _flags(*b)
-        self.set_seed(seed)
-
-    def _set_seed(self, seed):
-        self._rng = torch.Generator().manual_seed(seed)
-
-    def _reset(self, tensordict=None, **kwargs):
-        shape = self.batch_size if tensordict is None else tensordict.shape
-        draw = torch.rand((*shape, 2), generator=self._rng) * 2 - 1
-        return TensorDict({"th": draw[..., 0] * np.pi, "thdot": draw[..., 1]}, shape)
-
-    def _step(self, tensordict):
-        th, thdot = tensordict["th"], tensordict["thdot"]
-        torque = tensordict["action"].squeeze(-1).clamp(-self.max_torque, self.max_torque)
-        angle = (th + np.pi) % (2 * np.pi) - np.pi
-        cost = angle**2 + 0.1 * thdot**2 + 0.001 * torque**2
-        thdot = thdot + (1.5 * self.gravity * th.sin() + 3.0 * torque) * self.dt
-        thdot = thdot.clamp(-self.max_speed, self.max_speed)
-        reward = -cost.unsqueeze(-1)
-        no = torch.zeros_like(reward, dtype=torch.bool)
-        entries = {"th": th + thdot * self.dt, "thdot": thdot, "reward": reward}
-        return TensorDict({**entries, "done": no, "terminated": no, "truncated": no}, tensordict.shape)
+        text = NonTensorStack(*[f"step {n}" for n in self._step_nr.flatten().tolist()])
+        return {**super()._seen(), "text": text}
 
 
 class Answer(TensorDictModuleBase):
@@ -345,12 +260,6 @@ class PushBoth(TensorDictModuleBase):
         return tensordict
 
 
-def linear(n_in=1, n_out=1, out_key="action", seed=0):
-    """A network in a `TensorDictModule`."""
-    torch.manual_seed(seed)
-    return TensorDictModule(nn.Linear(n_in, n_out), ["observation"], [out_key])
-
-
 def gaussian(n_in, n_out):
     """An actor with a log-probability."""
     torch.manual_seed(0)
@@ -363,26 +272,8 @@ def gaussian(n_in, n_out):
     )
 
 
-def actor_value(n_in, n_out):
-    """Actor and value over a common network."""
-    torch.manual_seed(0)
-    common = TensorDictModule(nn.Linear(n_in, 8), ["observation"], ["hidden"])
-    head = TensorDictModule(
-        nn.Sequential(nn.Linear(8, 2 * n_out), NormalParamExtractor()), ["hidden"], ["loc", "scale"]
-    )
-    actor = ProbabilisticActor(head, ["loc", "scale"], distribution_class=TanhNormal, return_log_prob=True)
-    return ActorValueOperator(common, actor, ValueOperator(nn.Linear(8, 1), in_keys=["hidden"]))
-
-
 def lstm(n_in):
     """A recurrent actor; its module, for the primer, and the policy."""
     torch.manual_seed(0)
     module = LSTMModule(input_size=n_in, hidden_size=5, in_key="observation", out_key="features")
-    return module, TensorDictSequential(module, TensorDictModule(nn.Linear(5, 1), ["features"], ["action"]))
-
-
-def gru(n_in):
-    """Another."""
-    torch.manual_seed(0)
-    module = GRUModule(input_size=n_in, hidden_size=5, in_key="observation", out_key="features")
     return module, TensorDictSequential(module, TensorDictModule(nn.Linear(5, 1), ["features"], ["action"]))
