@@ -1,4 +1,4 @@
-"""Running statistics of TorchRL's envs in evaluations: they stand still, and those that are sent are used."""
+"""Running statistics of TorchRL's envs in evaluations: they stand still, or are those that are sent."""
 
 from functools import partial
 
@@ -9,12 +9,23 @@ from torchrl.envs import Compose, EnvCreator, GymEnv, StepCounter, TransformedEn
 from torchrl.envs.transforms import VecNorm, VecNormV2
 from torchrl_toys import Counting, push
 
-from swath.evaluators import Evaluator
+import ray_cluster
+from swath import Collector, Evaluator, MultiSyncCollector
+from toys import Gate
 
 KEYS = ["observation"]
+PATH = "env.transform[1]"
+FRAMES = 10
 
 
-def counting(kind=VecNormV2):
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate.at(tmp_path / "gate")
+    yield gate
+    gate.open()
+
+
+def normal(kind=VecNormV2):
     return TransformedEnv(Counting(), Compose(StepCounter(), kind(in_keys=KEYS, decay=0.9)))
 
 
@@ -22,30 +33,42 @@ def alone(kind=VecNormV2):
     return TransformedEnv(Counting(), kind(in_keys=KEYS, decay=0.9))
 
 
-def trained(make=counting, steps=12):
+def trained(make=normal):
     env = make()
-    env.rollout(steps, lambda td: td.set("action", torch.zeros(1)), break_when_any_done=False)
+    env.rollout(12, lambda td: td.set("action", torch.zeros(1)), break_when_any_done=False)
     return env
 
 
-def pushing(env=None):
+def pushing():
     return TensorDictModule(push, KEYS, ["action"])
 
 
-def watching():
-    """What the policy saw first, in each evaluation; and the `metrics_fn` that notes it."""
-    seen = []
+def held_up(gate):
+    gate.go_through()
+    return pushing()
+
+
+def evaluator(env, seen=None, factory=pushing, **options):
+    """What the policy saw first in each evaluation goes to `seen`: what the env makes of an observation of 0."""
+    if options.get("backend") == "ray":
+        ray_cluster.up()
+        options = {"num_gpus": 0, "ray_kwargs": {"num_cpus": 0}, **options}
 
     def measure(batch):
         seen.append(float(batch["observation"][0, 0, 0]))
         return {}
 
-    return seen, measure
+    options = {"num_trajectories": 2, "metrics_fn": None if seen is None else measure, **options}
+    return Evaluator(env, policy_factory=factory, **options)
 
 
-def normalised(env):
-    """What the env's own transform makes of an observation of 0."""
-    return float(env.transform[1].loc["observation"].neg() / env.transform[1].scale["observation"])
+def of_zero(transform):
+    """What a transform makes of an observation of 0."""
+    if isinstance(transform, VecNormV2):
+        return float(-transform.loc["observation"] / transform.scale["observation"])
+    td = transform._td
+    mean = td["observation_sum"] / td["observation_count"]
+    return float(-mean / (td["observation_ssq"] / td["observation_count"] - mean**2).clamp_min(1e-4).sqrt())
 
 
 @pytest.mark.parametrize("kind", [VecNorm, VecNormV2])
@@ -53,58 +76,90 @@ def test_an_instance_is_frozen_from_the_constructor_on_and_given_back_as_it_was(
     env = trained(partial(alone, kind))
     before = {name: value.clone() for name, value in env.transform.get_extra_state().items()}
     assert not env.transform.frozen
-    evaluator = Evaluator(env, pushing(), num_trajectories=2)
-    try:
+    with Evaluator(env, pushing(), num_trajectories=2) as judge:
         assert env.transform.frozen
-        evaluator.evaluate()
-    finally:
-        evaluator.shutdown()
+        judge.evaluate()
     assert not env.transform.frozen
-    assert {name: value.tolist() for name, value in env.transform.get_extra_state().items()} == {
+    after = env.transform.get_extra_state()
+    assert {name: value.tolist() for name, value in after.items()} == {
         name: value.tolist() for name, value in before.items()
     }
 
 
 def test_statistics_of_an_env_creator_are_shared_with_training_and_not_sent():
     creator, other = EnvCreator(partial(alone, VecNorm)), trained(partial(alone, VecNorm))
-    with Evaluator(creator, policy_factory=pushing, num_trajectories=1) as evaluator:
+    with evaluator(creator) as judge:
         with pytest.raises(ValueError, match=r"EnvCreator.*shared with training.*env\.transform"):
-            evaluator.evaluate(weights_dict={"env.transform": other.transform})
-        assert evaluator.evaluate()["eval/num_episodes"] == 1
+            judge.evaluate(weights_dict={"env.transform": other.transform})
+        assert judge.evaluate()["eval/num_episodes"] == 2
 
 
-@pytest.mark.parametrize("place", ["thread", "process"])
-@pytest.mark.parametrize("layout", [{}, {"num_envs": 3}], ids=str)
-def test_statistics_that_are_sent_arrive_on_every_copy_and_are_used_as_they_are(place, layout):
-    env = trained()
-    weights = {"env.transform[1]": env.transform[1]}
-    seen, measure = watching()
-    options = {"num_trajectories": 3, "metrics_fn": measure, "backend": place}
-    with Evaluator(counting, policy_factory=pushing, **options, **layout) as evaluator:
+@pytest.mark.parametrize("layout", [{"backend": "thread"}, {"backend": "process", "num_envs": 3}], ids=str)
+def test_statistics_that_are_sent_arrive_on_every_copy_and_are_used_as_they_are(layout):
+    transform, seen = trained().transform[1], []
+    with evaluator(normal, seen, num_trajectories=3, **layout) as judge:
         for _ in range(2):
-            evaluator.evaluate(weights_dict=weights)
-    assert seen == [pytest.approx(normalised(env), rel=1e-5)] * 2
+            judge.evaluate(weights_dict={PATH: transform})
+    assert seen == [pytest.approx(of_zero(transform), rel=1e-5)] * 2
 
 
 def test_an_id_that_leads_nowhere_is_a_key_error_with_those_there_are_and_nothing_is_applied():
-    env, policy = trained(), pushing()
-    good = {"env.transform[1]": env.transform[1]}
-    with Evaluator(counting, policy, num_trajectories=1) as evaluator:
+    good, seen = {PATH: trained().transform[1]}, []
+    with evaluator(normal, seen) as judge:
         for wrong in ("env.transform[7]", "env.nothing", "env", "value", "env.transform[0"):
             with pytest.raises(KeyError, match=r"env\.transform\[0\].*env\.transform\[1\]"):
-                evaluator.evaluate(weights_dict={**good, wrong: env.transform[1]})
-        assert evaluator.evaluate()["eval/policy_version"] > 0
+                judge.evaluate(weights_dict={**good, wrong: good[PATH]})
+        judge.evaluate()
+    assert seen[0] != pytest.approx(of_zero(good[PATH]), rel=0.01)
 
 
 def test_statistics_of_another_shape_are_refused_and_leave_the_old_ones():
-    def cartpole():
-        return TransformedEnv(GymEnv("CartPole-v1"), VecNormV2(in_keys=KEYS))
-
-    env, other = trained(alone), cartpole()
-    seen, measure = watching()
-    with Evaluator(alone, policy_factory=pushing, num_trajectories=1, metrics_fn=measure) as evaluator:
-        evaluator.evaluate(weights_dict={"env.transform": env.transform})
+    other, seen = TransformedEnv(GymEnv("CartPole-v1"), VecNormV2(in_keys=KEYS)), []
+    with evaluator(alone, seen) as judge:
+        judge.evaluate(weights_dict={"env.transform": trained(alone).transform})
         with pytest.raises(ValueError, match=r"env\.transform.*shape"):
-            evaluator.evaluate(weights_dict={"env.transform": other.transform})
-        evaluator.evaluate()
+            judge.evaluate(weights_dict={"env.transform": other.transform})
+        judge.evaluate()
     assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"), [("thread", VecNorm), ("thread", VecNormV2), ("process", VecNormV2), ("ray", VecNormV2)]
+)
+def test_an_evaluation_has_the_statistics_of_its_request_and_neither_side_moves_the_others(place, kind, gate):
+    make, seen = partial(normal, kind), []
+    with (
+        Collector(make, pushing(), frames_per_batch=FRAMES) as collector,
+        evaluator(make, seen, partial(held_up, gate), backend=place) as judge,
+    ):
+        collector.next()
+        training = collector.env.transform[1]
+        judge.trigger_eval(weights_dict={PATH: training})
+        asked = of_zero(training)
+        gate.await_arrival()
+        collector.next()
+        later = of_zero(training)
+        gate.open()
+        judge.wait()
+        judge.evaluate()
+        assert of_zero(training) == later
+        assert not training.frozen
+        judge.evaluate(weights_dict={PATH: training})
+        collector.next()
+        assert of_zero(training) != later
+    assert later != pytest.approx(asked, rel=0.01)
+    assert seen == pytest.approx([asked, asked, later], rel=1e-4)
+
+
+def test_statistics_of_a_worker_are_fetched_and_sent_like_those_of_an_env_here():
+    options = {"sync": True, "frames_per_batch": 2 * FRAMES}
+    seen = []
+    with Collector(normal, pushing(), frames_per_batch=FRAMES) as here:
+        here.next()
+        expected = of_zero(here.env.transform[1])
+    two = MultiSyncCollector([normal] * 2, pushing(), **options)
+    with two as collector, evaluator(normal, seen) as judge:
+        collector.next()
+        judge.evaluate(weights_dict={PATH: collector.getattr_env("transform")[1]})
+        judge.evaluate(weights_dict={PATH: collector.get_distant_attr(PATH)[0]})
+    assert seen == pytest.approx([expected] * 2, rel=1e-4)

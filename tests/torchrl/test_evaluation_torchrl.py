@@ -68,14 +68,7 @@ def reference():
 
 
 @pytest.mark.parametrize(
-    "layout",
-    [
-        {"num_envs": 1},
-        {"num_envs": 3},
-        {"num_envs": 9},
-        {"backend": "process", "num_envs": 2, "num_workers": 2},
-    ],
-    ids=str,
+    "layout", [{"num_envs": 3}, {"num_envs": 9}, {"backend": "process", "num_envs": 2, "num_workers": 2}], ids=str
 )
 def test_numbers_of_single_envs_do_not_depend_on_how_many_are_stepped_together(layout, reference):
     with Evaluator(Coin, policy_factory=still, num_trajectories=7, **layout) as evaluator:

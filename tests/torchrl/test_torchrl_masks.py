@@ -15,20 +15,18 @@ FLAG = Categorical(2, dtype=torch.bool, shape=(1,))
 class Rules(EnvBase):
     """Allows one choice of each part, another one after each step; `allows` says which, given the step."""
 
-    def __init__(self, action, width=CHOICES, group=None, allows=lambda step: step % CHOICES, shape=()):
+    def __init__(self, action, allows=lambda step: step % CHOICES):
         super().__init__()
-        self.group, self.width, self.allows, self.shape_of_mask = group, width, allows, (*shape, width)
-        mask = Composite(action_mask=Categorical(2, dtype=torch.bool, shape=self.shape_of_mask))
-        self.action_spec = Composite(action=action) if group is None else Composite({group: Composite(action=action)})
-        self.observation_spec = Composite(step=Unbounded((1,)), **(mask if group is None else {group: mask}))
+        self.allows, self.step_nr = allows, 0
+        mask = Categorical(2, dtype=torch.bool, shape=(CHOICES,))
+        self.action_spec = Composite(action=action)
+        self.observation_spec = Composite(step=Unbounded((1,)), action_mask=mask)
         self.reward_spec, self.done_spec = Unbounded((1,)), Composite(done=FLAG, terminated=FLAG.clone())
-        self.step_nr = 0
 
     def _seen(self):
-        allowed = torch.zeros(self.width, dtype=torch.bool)
+        allowed = torch.zeros(CHOICES, dtype=torch.bool)
         allowed[self.allows(self.step_nr)] = True
-        mask = {"action_mask": allowed.expand(self.shape_of_mask).clone()}
-        return {"step": torch.tensor([float(self.step_nr)]), **(mask if self.group is None else {self.group: mask})}
+        return {"step": torch.tensor([float(self.step_nr)]), "action_mask": allowed}
 
     def _reset(self, tensordict=None, **kwargs):
         self.step_nr = 0
