@@ -20,86 +20,6 @@ class Written:
         """Keep nothing."""
 
 
-def evaluator_of_creator(**options):
-    """An evaluator in envs of TorchRL that share their state."""
-    envs = pytest.importorskip("torchrl.envs")
-    creator = envs.EnvCreator(lambda: envs.GymEnv("CartPole-v1"))
-    return Evaluator(creator, policy_factory=dict, **options)
-
-
-COLLECTORS: list = [
-    pytest.param(lambda: swath.RayReplayBuffer, AttributeError, "torchrl.data.RayReplayBuffer", id="RayReplayBuffer"),
-    pytest.param(
-        lambda: swath.RayCollector("CartPole-v1", frames_per_batch=2, collector_class="sync", trajs_per_batch=1),
-        TypeError,
-        "trajs_per_batch does not pass through .* leave collector_class out",
-        id="trajs_per_batch with collector_class",
-    ),
-    pytest.param(
-        lambda: swath.MultiAsyncCollector(
-            ["CartPole-v1"], frames_per_batch=2, max_staleness=1, replay_buffer=Written(), backend="thread"
-        ),
-        ValueError,
-        r"max_staleness drops fragments .* give a buffer without client\(\)",
-        id="max_staleness where workers write",
-    ),
-]
-UPDATE = r"call update_policy_weights_\(\) of the collector that is to have the weights"
-WEIGHTS: list = [
-    pytest.param(lambda: swath.WeightSyncScheme().send({}), RuntimeError, UPDATE, id="send by hand"),
-    pytest.param(lambda: swath.WeightSyncScheme().receive(), RuntimeError, UPDATE, id="receive by hand"),
-    pytest.param(lambda: swath.WeightSyncScheme().connect(), RuntimeError, UPDATE, id="connect by hand"),
-    pytest.param(
-        lambda: swath.Collector(
-            "CartPole-v1", frames_per_batch=1, weight_recv_schemes={"policy": swath.RayWeightSyncScheme()}
-        ),
-        RuntimeError,
-        UPDATE,
-        id="a scheme that no collector of this process sends with",
-    ),
-]
-EVALUATION: list = [
-    pytest.param(
-        lambda: evaluator_of_creator().trigger_eval(weights_dict={"env.transform": {}}),
-        ValueError,
-        "EnvCreator are shared with training; leave env.transform out",
-        id="statistics of an EnvCreator",
-    ),
-]
-GONE_NAMES = {
-    "RepeatedValues": "padded values and their lengths as two columns",
-    **dict.fromkeys(("compress", "pack", "pack_if_needed", "unpack", "is_compressed"), "savez_compressed"),
-}
-GONE_OF_BATCHES = ["compress", "pack_if_needed", "decompress_if_needed", "set_get_interceptor", "accessed_keys"]
-GONE_SETTINGS = {
-    "compress_observations": "store batches with numpy.savez_compressed",
-    "sampler_perf_stats_ema_coef": "means over all steps",
-    "horizon": "TimeLimit",
-}
-BATCHES: list = [
-    *(
-        pytest.param(lambda name=name: getattr(rollout_workers, name), AttributeError, way_out, id=name)
-        for name, way_out in GONE_NAMES.items()
-    ),
-    *(
-        pytest.param(lambda made=made, name=name: getattr(made, name), AttributeError, "savez_compressed", id=name)
-        for made in (SampleBatch(), MultiAgentBatch({}, 0))
-        for name in GONE_OF_BATCHES
-    ),
-    *(
-        pytest.param(
-            lambda name=name: SampleBatch(a=[1]).to_device("cpu", **{name: 1}), ValueError, "torch.cuda.stream", id=name
-        )
-        for name in ("use_stream", "stream")
-    ),
-    *(
-        pytest.param(lambda name=name: AlgorithmConfig().env_runners(**{name: 0.5}), ValueError, way_out, id=name)
-        for name, way_out in GONE_SETTINGS.items()
-    ),
-]
-BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-
-
 class EmptyState(RandomPolicy):
     """Its first state is empty."""
 
@@ -107,69 +27,113 @@ class EmptyState(RandomPolicy):
         return [{}]
 
 
-def worker_of(policy_class):
-    return RolloutWorker(env_creator=lambda _: gym.make("CartPole-v1"), default_policy_class=policy_class)
+BOX = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+FRAMES = {"frames_per_batch": 2}
+UPDATE = r"call update_policy_weights_\(\) of the collector that is to have the weights"
+VECTORS, COMPRESS = "take more workers, or gymnasium's AsyncVectorEnv", "savez_compressed"
 
 
-SAMPLING: list = [
-    pytest.param(
-        lambda: AlgorithmConfig().env_runners(remote_worker_envs=True),
-        ValueError,
-        "take more workers, or gymnasium's AsyncVectorEnv",
-        id="remote_worker_envs",
-    ),
-    pytest.param(
-        lambda: AlgorithmConfig().env_runners(gym_env_vectorize_mode="async"),
-        ValueError,
-        "take more workers, or gymnasium's AsyncVectorEnv",
-        id="gym_env_vectorize_mode",
-    ),
-    pytest.param(
-        lambda: AlgorithmConfig().environment(render_env=True),
-        ValueError,
-        "swath.Evaluator records video",
-        id="render_env",
-    ),
-    pytest.param(
-        lambda: RolloutWorker(env_creator=lambda _: object(), default_policy_class=RandomPolicy),
-        TypeError,
-        "a TorchRL EnvBase goes to a swath.Collector",
-        id="EnvBase from env_creator",
-    ),
-    pytest.param(
-        lambda: WorkerSet(_setup=False).reset([None]),
-        NotImplementedError,
-        "give WorkerSet an env_creator and num_workers",
-        id="WorkerSet.reset",
-    ),
-    pytest.param(
-        lambda: WorkerSet(_setup=False).foreach_worker("ping", return_obj_refs=True),
-        ValueError,
-        "call `ray.put` in the function",
-        id="return_obj_refs",
-    ),
-    pytest.param(
-        lambda: WorkerSet(_setup=False).fetch_ready_async_reqs(mark_healthy=True),
-        ValueError,
-        "the set sees itself which workers live; leave it out",
-        id="mark_healthy",
-    ),
-    pytest.param(
-        lambda: RandomPolicy(BOX, BOX, {}).get_connector_metrics(),
-        NotImplementedError,
-        "worker.get_metrics",
-        id="connector metrics",
-    ),
-    pytest.param(
-        lambda: worker_of(EmptyState).sample(), ValueError, "begin with arrays of the shapes", id="empty initial state"
-    ),
+def evaluator_of_creator(**options):
+    """An evaluator in envs of TorchRL that share their state."""
+    envs = pytest.importorskip("torchrl.envs")
+    creator = envs.EnvCreator(lambda: envs.GymEnv("CartPole-v1"))
+    return Evaluator(creator, policy_factory=dict, **options)
+
+
+def writing(**options):
+    return swath.MultiAsyncCollector(["CartPole-v1"], replay_buffer=Written(), backend="thread", **FRAMES, **options)
+
+
+def nested(**options):
+    return swath.RayCollector("CartPole-v1", collector_class="sync", **FRAMES, **options)
+
+
+def receiving(scheme):
+    return swath.Collector("CartPole-v1", weight_recv_schemes={"policy": scheme}, **FRAMES)
+
+
+def settings(**options):
+    return AlgorithmConfig().env_runners(**options)
+
+
+def workers():
+    return WorkerSet(_setup=False)
+
+
+def worker_of(policy_class, env_creator=lambda _: gym.make("CartPole-v1")):
+    return RolloutWorker(env_creator=env_creator, default_policy_class=policy_class)
+
+
+OF_PACKAGE = "compress pack pack_if_needed unpack is_compressed"
+OF_BATCHES = "compress pack_if_needed decompress_if_needed set_get_interceptor accessed_keys"
+ATTRIBUTES = [
+    (swath, "RayReplayBuffer", "torchrl.data.RayReplayBuffer"),
+    (rollout_workers, "RepeatedValues", "padded values and their lengths as two columns"),
+    *((rollout_workers, name, COMPRESS) for name in OF_PACKAGE.split()),
+    *((made, name, COMPRESS) for made in (SampleBatch(), MultiAgentBatch({}, 0)) for name in OF_BATCHES.split()),
 ]
 
 
+@pytest.mark.parametrize(("of", "name", "way_out"), ATTRIBUTES, ids=lambda value: str(value)[:20])
+def test_a_name_that_was_taken_out_is_refused_with_the_way_out(of, name, way_out):
+    with pytest.raises(AttributeError, match=way_out):
+        getattr(of, name)
+
+
+VALUE = {
+    "max_staleness where workers write": (
+        lambda: writing(max_staleness=1),
+        r"max_staleness drops fragments .* give a buffer without client\(\)",
+    ),
+    "statistics of an EnvCreator": (
+        lambda: evaluator_of_creator().trigger_eval(weights_dict={"env.transform": {}}),
+        "EnvCreator are shared with training; leave env.transform out",
+    ),
+    "use_stream": (lambda: SampleBatch(a=[1]).to_device("cpu", use_stream=1), "torch.cuda.stream"),
+    "stream": (lambda: SampleBatch(a=[1]).to_device("cpu", stream=1), "torch.cuda.stream"),
+    "compress_observations": (lambda: settings(compress_observations=0.5), COMPRESS),
+    "sampler_perf_stats": (lambda: settings(sampler_perf_stats_ema_coef=0.5), "means over all steps"),
+    "horizon": (lambda: settings(horizon=0.5), "TimeLimit"),
+    "remote_worker_envs": (lambda: settings(remote_worker_envs=True), VECTORS),
+    "gym_env_vectorize_mode": (lambda: settings(gym_env_vectorize_mode="async"), VECTORS),
+    "render_env": (lambda: AlgorithmConfig().environment(render_env=True), "swath.Evaluator records video"),
+    "return_obj_refs": (
+        lambda: workers().foreach_worker("ping", return_obj_refs=True),
+        "call `ray.put` in the function",
+    ),
+    "mark_healthy": (
+        lambda: workers().fetch_ready_async_reqs(mark_healthy=True),
+        "the set sees itself which workers live; leave it out",
+    ),
+    "empty initial state": (lambda: worker_of(EmptyState).sample(), "begin with arrays of the shapes"),
+}
+RUNTIME = {
+    "send by hand": (lambda: swath.WeightSyncScheme().send({}), UPDATE),
+    "receive by hand": (lambda: swath.WeightSyncScheme().receive(), UPDATE),
+    "connect by hand": (lambda: swath.WeightSyncScheme().connect(), UPDATE),
+    "a scheme that no collector of this process sends with": (lambda: receiving(swath.RayWeightSyncScheme()), UPDATE),
+}
+TYPE = {
+    "trajs_per_batch with collector_class": (
+        lambda: nested(trajs_per_batch=1),
+        "trajs_per_batch does not pass through .* leave collector_class out",
+    ),
+    "EnvBase from env_creator": (
+        lambda: worker_of(RandomPolicy, lambda _: object()),
+        "a TorchRL EnvBase goes to a swath.Collector",
+    ),
+}
+MISSING = {
+    "WorkerSet.reset": (lambda: workers().reset([None]), "give WorkerSet an env_creator and num_workers"),
+    "connector metrics": (lambda: RandomPolicy(BOX, BOX, {}).get_connector_metrics(), "worker.get_metrics"),
+}
+KINDS = {ValueError: VALUE, RuntimeError: RUNTIME, TypeError: TYPE, NotImplementedError: MISSING}
+
+
 @pytest.mark.parametrize(
-    ("attempt", "error", "way_out"),
-    [*COLLECTORS, *WEIGHTS, *EVALUATION, *BATCHES, *SAMPLING],
+    ("error", "attempt", "way_out"),
+    [pytest.param(error, *row, id=name) for error, rows in KINDS.items() for name, row in rows.items()],
 )
-def test_what_was_taken_out_is_refused_with_the_way_out(attempt, error, way_out):
+def test_what_was_taken_out_is_refused_with_the_way_out(error, attempt, way_out):
     with pytest.raises(error, match=way_out):
         attempt()
