@@ -12,6 +12,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 import ray_cluster
 from ray_cluster import is_on_ray
 from swath.workers.process.backend import ProcessBackend
+from toys import Gate
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -49,6 +50,14 @@ def lent_actors():
     """Workers on Ray begin in actors that earlier tests have left alive: a fresh one takes seconds to import torch."""
     with ray_cluster.lending():
         yield
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Holds up who goes through it until the test opens it, or ends."""
+    gate = Gate.at(tmp_path / "gate")
+    yield gate
+    gate.open()
 
 
 @pytest.fixture(autouse=True)

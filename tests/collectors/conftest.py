@@ -15,7 +15,7 @@ from swath.collectors import assembly
 from swath.collectors.assembly import PRELOADED
 from swath.workers.create import backend
 from swath.workers.process.backend import PRELOAD, ProcessBackend
-from toys import Gate, job, result
+from toys import job, result
 
 
 @pytest.fixture(scope="session")
@@ -27,14 +27,6 @@ def fork_server():
     backend.kill(first)
     yield backend
     backend.close()
-
-
-@pytest.fixture
-def gate(tmp_path):
-    """Holds up who goes through it until the test opens it, or ends."""
-    gate = Gate.at(tmp_path / "gate")
-    yield gate
-    gate.open()
 
 
 @pytest.fixture

@@ -6,12 +6,7 @@ from collector_toys import Always, Signalling
 from tensordict import TensorDict
 from weight_toys import VERSION, Recording, acted, counting_env, multi, multi_async, weights
 
-from swath import (
-    RayCollector,
-    RemoteModuleWeightUpdater,
-    SharedMemWeightSyncScheme,
-    VanillaWeightUpdater,
-)
+from swath import RayCollector, RemoteModuleWeightUpdater, SharedMemWeightSyncScheme, VanillaWeightUpdater
 
 
 def learn(policy):

@@ -89,12 +89,7 @@ NUMBERS = [
     ("env_device", "meta", ValueError, "envs run on the CPU"),
     ("device", "nowhere", RuntimeError, "nowhere"),
     ("device", True, TypeError, "device=True is of type bool; it must be a device"),
-    (
-        "compile_policy",
-        True,
-        ValueError,
-        "compile_policy needs a policy that is called, not a RandomPolicy",
-    ),
+    ("compile_policy", True, ValueError, "compile_policy needs a policy that is called, not a RandomPolicy"),
     ("compile_policy", 3, ValueError, "compile_policy=3 must be True, False or a dict of options"),
     ("policy_factory", 3, TypeError, "policy_factory is of type int; it must be a callable"),
     ("policy_factory", [Always, Always], ValueError, "policy_factory has 2 entries for 1 worker"),

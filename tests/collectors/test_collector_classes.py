@@ -7,23 +7,9 @@ from fleet_toys import AT_ONCE, IDS, VERSION, Level, drawn, level, made_by
 from gymnasium import spaces
 
 import ray_cluster
-from swath import (
-    Collector,
-    MultiSyncCollector,
-    RayCollector,
-    Restarts,
-)
+from swath import Collector, MultiSyncCollector, RayCollector, Restarts
 from swath.seeds import derive
-from swath.testing import (
-    ENDLESS,
-    Counting,
-    CountingEnvs,
-    Fault,
-    Lives,
-    Script,
-    check_lives,
-    same_data,
-)
+from swath.testing import ENDLESS, Counting, CountingEnvs, Fault, Lives, Script, check_lives, same_data
 
 
 class Plain(Collector):
@@ -119,11 +105,7 @@ def test_a_share_is_the_inner_batch(build):
         inside: (build(inside).next().shape, build(inside, sync=False).next().shape)
         for inside in ("one", "sync", "async")
     }
-    assert shapes == {
-        "one": ((2, 2, 10), (2, 10)),
-        "sync": ((2, 2, 2, 5), (2, 2, 5)),
-        "async": ((2, 2, 10), (2, 10)),
-    }
+    assert shapes == {"one": ((2, 2, 10), (2, 10)), "sync": ((2, 2, 2, 5), (2, 2, 5)), "async": ((2, 2, 10), (2, 10))}
 
 
 @pytest.mark.parametrize("inside", INSIDE)

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import torch
-from collector_toys import LONG, Counts, collector, counting, raising
+from collector_toys import LONG, Counts, collector, raising
 
 from counting_vector import CountingVectorEnv
 from swath import Collector, MultiSyncCollector
@@ -114,14 +114,6 @@ def test_an_episode_whose_last_good_row_was_delivered_ends_without_a_mark():
     assert stats["episodes"] == 0
 
 
-def test_whole_episodes_leave_out_what_was_broken():
-    envs = CountingEnvs(counting(6), {0: [Fault("raise", step=5)]})
-    with collector(envs, frames_per_batch=4, on_env_error="reset", trajs_per_batch=1) as made:
-        batch = made.next()
-        assert made.stats()["frames_discarded"] == 4
-    assert batch["observation"][0].tolist() == [[0, 1, i] for i in range(6)]
-
-
 def test_three_failures_in_a_row_are_raised():
     faults = {1: [Fault("raise", episode=episode, step=1) for episode in (0, 1, 2)]}
     with collector(CountingEnvs(LONG, faults), envs_per_worker=2, on_env_error="reset") as made:
@@ -149,16 +141,3 @@ def test_with_restart_the_source_is_built_anew_in_another_life(caplog):
     (record,) = caplog.records
     assert "EnvBroke" in record.getMessage()
     assert record.name.startswith("swath")
-
-
-def test_three_restarts_in_a_row_are_raised_and_the_next_draw_tries_again():
-    faults = {env: [Fault("raise", step=4)] for env in (1, 3, 5)}
-    envs = CountingEnvs(LONG, faults)
-    with collector(envs, envs_per_worker=2, on_env_error="restart") as made:
-        with pytest.raises(EnvBroke, match="env 5 raised") as caught:
-            made.next()
-        assert len(caught.value.__notes__) == 1
-        assert made.stats()["env_errors"] == 3
-        assert made.next()["observation"][:, 0, 0].tolist() == [6, 7]
-        assert made.stats()["restarts"] == 3
-    assert all(env.closed == 1 for env in envs.made)

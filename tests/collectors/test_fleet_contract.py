@@ -8,7 +8,6 @@ from counted_contract import CountedCollectionContract
 from fleet_toys import EVERYWHERE
 
 import ray_cluster
-from swath.testing import Counting, RandomScript
 
 
 def steady(observation):
@@ -36,12 +35,3 @@ class TestAsync(CountedCollectionContract):
     n_envs = 2
     n_workers = 2
     sync = False
-
-
-class TestThreeBareEnvsWithSeededEpisodes(CountedCollectionContract):
-    n_envs = None
-    n_workers = 3
-
-    @pytest.fixture
-    def counting(self):
-        return Counting(script=RandomScript())

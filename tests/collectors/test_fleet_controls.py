@@ -5,20 +5,7 @@ from collections import OrderedDict
 import pytest
 import torch
 from collector_toys import Memory, Signalling
-from fleet_toys import (
-    IDS,
-    KINDS,
-    LONG,
-    PLACES,
-    VERSION,
-    Level,
-    Notebook,
-    drawn,
-    drawn_until,
-    fleet,
-    level,
-    made_by,
-)
+from fleet_toys import IDS, KINDS, LONG, PLACES, VERSION, Level, Notebook, drawn, drawn_until, fleet, level, made_by
 
 from swath.rollout.episodes.statistics import life_of
 from swath.testing import CountingEnv, check_lives

@@ -7,30 +7,11 @@ import signal
 import pytest
 import torch
 from collector_toys import Memory
-from fleet_toys import (
-    KINDS,
-    LONG,
-    PLACES,
-    InThread,
-    Level,
-    drawn,
-    drawn_until,
-    fleet,
-    level,
-    made_by,
-)
+from fleet_toys import KINDS, LONG, PLACES, InThread, Level, drawn, drawn_until, fleet, level, made_by
 
 from swath import Restarts
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLost
-from swath.testing import (
-    Counting,
-    CountingEnv,
-    CountingEnvs,
-    Fault,
-    Lives,
-    by_life,
-    check_lives,
-)
+from swath.testing import Counting, CountingEnv, CountingEnvs, Fault, Lives, by_life, check_lives
 from swath.workers.tickets import Received
 
 pytestmark = pytest.mark.usefixtures("fork_server")

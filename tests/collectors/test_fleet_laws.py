@@ -313,8 +313,7 @@ def test_law_8_shutdown_kills_who_does_not_answer(gate):
 
 
 @pytest.mark.parametrize(
-    ("kind", "ahead", "place"),
-    [*product(KINDS, (0, 1, 3), ["inline"]), ("sync", 2, "process"), ("async", 3, "thread")],
+    ("kind", "ahead", "place"), [*product(KINDS, (0, 1, 3), ["inline"]), ("sync", 2, "process"), ("async", 3, "thread")]
 )
 def test_law_9_workers_stand_still_when_nobody_draws(kind, ahead, place, tmp_path):
     book = Notebook(tmp_path / "fragments")

@@ -1,20 +1,7 @@
 """In which order workers are asked and served, and with which weights."""
 
 import pytest
-from fleet_toys import (
-    KINDS,
-    LONG,
-    VERSION,
-    Held,
-    InThread,
-    Level,
-    drawn,
-    drawn_until,
-    fleet,
-    level,
-    made_by,
-    numbered,
-)
+from fleet_toys import KINDS, LONG, VERSION, Held, InThread, Level, drawn, drawn_until, fleet, level, made_by, numbered
 
 from swath.testing import CountingEnvs, check_lives
 

@@ -7,22 +7,14 @@ import torch
 from collector_toys import Always
 from weight_toys import EVERYWHERE, PATH, TwoNets, acted, counting_env, multi, weights
 
-from swath import (
-    Collector,
-    NoWeightSyncScheme,
-    SharedMemWeightSyncScheme,
-)
+from swath import Collector, NoWeightSyncScheme, SharedMemWeightSyncScheme
 from swath.errors import Closed
 
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 
 
 BAD = {
-    "no dict": (
-        {"weight_sync_schemes": [SharedMemWeightSyncScheme()]},
-        TypeError,
-        "give a dict of schemes",
-    ),
+    "no dict": ({"weight_sync_schemes": [SharedMemWeightSyncScheme()]}, TypeError, "give a dict of schemes"),
     "no scheme": ({"weight_sync_schemes": {"policy": "shared"}}, TypeError, "schemes by model id"),
     "no id": ({"weight_recv_schemes": {0: SharedMemWeightSyncScheme()}}, TypeError, "schemes by model id"),
     "an updater too": (

@@ -147,10 +147,7 @@ OF_RAY = {
 
 
 def test_the_defaults_are_those_of_the_contract():
-    for kinds, own, column in (
-        ((MultiSyncCollector, MultiAsyncCollector), OF_MULTI, 0),
-        ((RayCollector,), OF_RAY, 1),
-    ):
+    for kinds, own, column in (((MultiSyncCollector, MultiAsyncCollector), OF_MULTI, 0), ((RayCollector,), OF_RAY, 1)):
         for kind in kinds:
             defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
             wanted = {name: both[column] for name, both in DEFAULTS.items()} | own

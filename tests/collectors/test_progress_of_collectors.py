@@ -1,6 +1,5 @@
 """Collectors that are shown while they work."""
 
-import gc
 import io
 import threading
 
@@ -55,15 +54,6 @@ def test_workers_are_shown_with_what_became_of_them(kind, backend, tmp_path):
     assert " 200 of 200 frames (100 %), " in last
     assert " of 2 workers" in last
     assert ("restarts 1, fragments lost 1" in last) == (backend == "process")
-
-
-def test_a_collector_that_is_forgotten_ends_its_view():
-    made = collector(progress=lines()[0])
-    (thread,) = views()
-    del made
-    gc.collect()
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("make", [collector, fleet])

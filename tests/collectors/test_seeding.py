@@ -117,19 +117,10 @@ def test_copies_of_one_instance_do_not_share_a_random_state():
     assert env.closed == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning")
 def test_an_env_that_takes_no_seeds_is_warned_of():
-    class Pool(CountingVectorEnv):
-        __module__ = "envpool.fake"
-        config = {"batch_size": 2}
-
-        def reset(self, env_id=None, **options):
-            if env_id is None:
-                return super().reset()
-            rows, info = super().reset(options={"reset_mask": np.isin([0, 1], env_id)})
-            return rows[env_id], info
-
-    pool = Pool(2, DRAWN, autoreset_mode=AutoresetMode.DISABLED)
-    with collector(pool) as made:
+    envpool = pytest.importorskip("envpool")
+    with collector(lambda: envpool.make_gymnasium("CartPole-v1", num_envs=2, seed=5)) as made:
         with pytest.warns(NoEffectWarning, match="takes seeds only where it is made"):
             made.set_seed(1)
         one = made.next()["action"]
@@ -137,23 +128,23 @@ def test_an_env_that_takes_no_seeds_is_warned_of():
         assert torch.equal(one, made.next()["action"]), "actions are seeded all the same"
 
 
+class Watched(nn.Linear):
+    """Notes the mode it is called in."""
+
+    def __init__(self):
+        super().__init__(3, 3)
+        self.seen = []
+
+    def forward(self, observation):
+        self.seen.append(self.training)
+        return super().forward(observation).argmax(-1)
+
+
 def test_the_policys_mode_is_the_users():
-    policy = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 3))
-    seen = []
-
-    class Watched(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = policy
-
-        def forward(self, observation):
-            seen.append(self.training)
-            return self.inner(observation).argmax(-1)
-
-    watched = Watched()
-    with collector(policy=watched) as made:
+    policy = Watched()
+    with collector(policy=policy) as made:
         made.next()
-        watched.eval()
+        policy.eval()
         made.next()
-        assert not watched.training
-    assert seen == [True] * 6 + [False] * 5
+    assert policy.seen == [True] * 6 + [False] * 5
+    assert not policy.training

@@ -134,10 +134,7 @@ def test_ctrl_c_leaves_the_draw_and_the_collector_is_usable(where):
                 press()
             return super().step(action)
 
-    options = {
-        "postproc": {"postproc": lambda td: press() or td},
-        "hook": {"post_collect_hook": press},
-    }.get(where, {})
+    options = {"postproc": {"postproc": lambda td: press() or td}, "hook": {"post_collect_hook": press}}.get(where, {})
 
     def policy(observation):
         if where == "policy" and observation[2] == 2:

@@ -87,10 +87,7 @@ def test_a_receiver_is_initialised_for_this_collector_and_its_index(make):
 
 @EITHER
 def test_registering_a_model_again_replaces_and_shuts_down_the_old(make, sender):
-    with (
-        sending() as other,
-        make(policy=Always(1), weight_recv_schemes={"policy": (old := copy.copy(sender))}) as made,
-    ):
+    with sending() as other, make(policy=Always(1), weight_recv_schemes={"policy": (old := copy.copy(sender))}) as made:
         made.register_scheme_receiver({"policy": copy.copy(other)})
         assert not old.initialized_on_receiver
         sender.send(weights(2))

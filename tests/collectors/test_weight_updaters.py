@@ -10,12 +10,7 @@ from tensordict import TensorDict
 from torch import nn
 from weight_toys import EITHER, Recording, acted, multi, weights
 
-from swath import (
-    MultiProcessedWeightUpdater,
-    RemoteModuleWeightUpdater,
-    VanillaWeightUpdater,
-    WeightUpdaterBase,
-)
+from swath import MultiProcessedWeightUpdater, RemoteModuleWeightUpdater, VanillaWeightUpdater, WeightUpdaterBase
 from swath.errors import Closed
 
 STEPS = ["get", "map", ("skip", 0), ("sync", 0), ("skip", 1), ("sync", 1), "hook"]

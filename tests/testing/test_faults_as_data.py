@@ -102,9 +102,7 @@ def fork_server():
 
 @pytest.mark.parametrize("make_env", [None, lambda: gym.make("CartPole-v1")], ids=["counting", "CartPole"])
 def test_lives_are_told_apart_across_processes(tmp_path, fork_server, make_env):
-    script = {
-        1: [[Fault("exit", step=3)], [Fault("kill", episode=0, step=1)], [Fault("raise_at_build")], []],
-    }
+    script = {1: [[Fault("exit", step=3)], [Fault("kill", episode=0, step=1)], [Fault("raise_at_build")], []]}
     lives = Lives(tmp_path, script, make_env=make_env, counting=None if make_env else LONG)
     with MultiAsyncCollector(lives.sources(2), frames_per_batch=5, restarts=Restarts(3, backoff_s=0.0)) as collector:
         while "worker_1/frames" not in (facts := collector.stats("both")) or facts["worker_1/frames"] == 0:

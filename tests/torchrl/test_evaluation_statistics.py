@@ -11,18 +11,10 @@ from torchrl_toys import Counting, push
 
 import ray_cluster
 from swath import Collector, Evaluator, MultiSyncCollector
-from toys import Gate
 
 KEYS = ["observation"]
 PATH = "env.transform[1]"
 FRAMES = 10
-
-
-@pytest.fixture
-def gate(tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    yield gate
-    gate.open()
 
 
 def normal(kind=VecNormV2):

@@ -10,13 +10,7 @@ from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequ
 from torch import nn
 from torchrl.data import Bounded, Categorical, Composite, NonTensor, Unbounded
 from torchrl.envs import EnvBase
-from torchrl.modules import (
-    MLP,
-    LSTMModule,
-    NormalParamExtractor,
-    ProbabilisticActor,
-    TanhNormal,
-)
+from torchrl.modules import MLP, LSTMModule, NormalParamExtractor, ProbabilisticActor, TanhNormal
 
 FLAGS = ("done", "terminated")
 
