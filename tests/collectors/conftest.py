@@ -10,7 +10,9 @@ Here is what tests with worker processes share.
 """
 
 import pytest
+from fleet_toys import AT_ONCE, WIDE, numbered
 
+from swath import RayCollector
 from swath.collectors import assembly
 from swath.collectors.assembly import PRELOADED
 from swath.workers.create import backend
@@ -46,3 +48,20 @@ def off_ray(monkeypatch):
         monkeypatch.setattr(assembly, "backend", there)
 
     return place
+
+
+@pytest.fixture
+def build(off_ray):
+    """Builds collectors of two actors, which are no actors, with two envs each; they are shut down in the end."""
+    made = []
+
+    def build(place="inline", *, sources=None, policy=None, **options):
+        off_ray(place)
+        options = {"sync": True, "envs_per_worker": 2, "restarts": AT_ONCE, **options}
+        options.setdefault("frames_per_batch", 24 if options["sync"] else 12)
+        made.append(RayCollector(numbered(counting=WIDE) if sources is None else sources, policy, **options))
+        return made[-1]
+
+    yield build
+    for collector in made:
+        collector.shutdown()

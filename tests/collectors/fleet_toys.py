@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from collector_toys import InThread  # noqa: F401  handed on
+from gymnasium import spaces
 from torch import nn
 
 import ray_cluster
@@ -17,6 +18,9 @@ PLACES = ["inline", "thread", "process"]
 EVERYWHERE = [*PLACES, "ray"]
 KINDS = {"sync": MultiSyncCollector, "async": MultiAsyncCollector}
 LONG = Counting(script=Script(lengths=(ENDLESS,)))
+WIDE = Counting(action_space=spaces.Discrete(1000), script=Script(lengths=(ENDLESS,)))
+"""Every level is an action."""
+
 AT_ONCE = Restarts(5, backoff_s=0.0)
 """Workers are replaced without delay."""
 

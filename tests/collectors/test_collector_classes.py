@@ -3,13 +3,12 @@ code runs there, and is up at once."""
 
 import pytest
 import torch
-from fleet_toys import AT_ONCE, IDS, VERSION, Level, drawn, level, made_by
-from gymnasium import spaces
+from fleet_toys import IDS, VERSION, WIDE, Level, drawn, level, made_by
 
 import ray_cluster
 from swath import Collector, MultiSyncCollector, RayCollector, Restarts
 from swath.seeds import derive
-from swath.testing import ENDLESS, Counting, CountingEnvs, Fault, Lives, Script, check_lives, same_data
+from swath.testing import Counting, CountingEnvs, Fault, Lives, Script, check_lives, same_data
 
 
 class Plain(Collector):
@@ -38,38 +37,24 @@ class MarkedPair(MultiSyncCollector):
         return batch
 
 
-WIDE = Counting(action_space=spaces.Discrete(1000), script=Script(lengths=(ENDLESS,)))
-"""Endless episodes, in which every level is an action."""
-
 INSIDE = {"one": Plain, "sync": "sync", "async": "async"}
 MANY = ["sync", "async"]
 ORDERS = {"sync": True, "async": False}
-HERE = {"backend": "inline"}
 
 
 @pytest.fixture
-def build(off_ray):
+def build(build):
     """Builds a collector of two actors, which are no actors, with two workers each where the class has some."""
-    made = []
 
-    def build(inside="sync", *, place="inline", sources=None, policy=None, **options):
-        off_ray(place)
+    def nested(inside="sync", *, sources=None, sync=True, **options):
         kind = INSIDE.get(inside, inside)
-        many = kind in MANY or (isinstance(kind, type) and not issubclass(kind, Collector))
-        if many:
-            options.setdefault("num_workers_per_collector", 2)
-            options["collector_kwargs"] = {**HERE, **options.get("collector_kwargs", {})}
-        options.setdefault("sync", True)
-        options.setdefault("frames_per_batch", 40 if options["sync"] else 20)
-        options.setdefault("envs_per_worker", 2)
-        options.setdefault("restarts", AT_ONCE)
-        sources = envs() if sources is None else sources
-        made.append(RayCollector(sources, policy, collector_class=kind, **options))
-        return made[-1]
+        if kind in MANY or (isinstance(kind, type) and not issubclass(kind, Collector)):
+            options = {"num_workers_per_collector": 2, **options}
+            options["collector_kwargs"] = {"backend": "inline", **options.get("collector_kwargs", {})}
+        options.setdefault("frames_per_batch", 40 if sync else 20)
+        return build(sources=envs() if sources is None else sources, collector_class=kind, sync=sync, **options)
 
-    yield build
-    for collector in made:
-        collector.shutdown()
+    return nested
 
 
 def envs(counting=WIDE):

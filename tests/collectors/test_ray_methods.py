@@ -5,36 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fleet_toys import AT_ONCE, IDS, VERSION, Level, drawn, level, made_by, numbered
-from gymnasium import spaces
+from fleet_toys import IDS, VERSION, WIDE, Level, drawn, level, made_by
 
-from swath import RayCollector
 from swath.collectors import ray_collector as face
 from swath.errors import Closed, PlacementFailed
-from swath.testing import ENDLESS, Counting, CountingEnvs, EnvBroke, Fault, Script, check_lives
+from swath.testing import Counting, CountingEnvs, EnvBroke, Fault, check_lives
 from toys import Gate
-
-WIDE = Counting(action_space=spaces.Discrete(1000), script=Script(lengths=(ENDLESS,)))
-
-
-@pytest.fixture
-def build(off_ray):
-    made = []
-
-    def build(place="inline", **options):
-        off_ray(place)
-        options.setdefault("sync", True)
-        options.setdefault("frames_per_batch", 24 if options["sync"] else 12)
-        options.setdefault("envs_per_worker", 2)
-        options.setdefault("restarts", AT_ONCE)
-        sources = options.pop("sources", None)
-        made.append(RayCollector(numbered(counting=WIDE) if sources is None else sources, **options))
-        return made[-1]
-
-    yield build
-    for collector in made:
-        collector.shutdown()
-
 
 # ---- add_collectors
 
