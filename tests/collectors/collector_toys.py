@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 
 import torch
-from tensordict.nn import TensorDictModule
 from torch import nn
 
 from swath import Collector
@@ -82,15 +81,6 @@ class Counts(nn.Module):
         if hidden is None:
             hidden = torch.zeros(*observation.shape[:-1], 1)
         return torch.zeros(observation.shape[:-1], dtype=torch.int64), hidden + 1
-
-
-def probabilistic():
-    """A tensordict policy with two outputs."""
-    return TensorDictModule(
-        lambda observation: (torch.zeros(observation.shape[:-1], dtype=torch.int64), observation * 2),
-        in_keys=["observation"],
-        out_keys=["action", "doubled"],
-    )
 
 
 class Memory:

@@ -34,25 +34,6 @@ def test_an_error_leaves_as_its_own_type_with_one_note():
     assert stats["frames"] == 0
 
 
-def test_a_policys_error_is_noted_and_loses_that_fragment_only():
-    calls = []
-
-    def policy(observation):
-        calls.append(1)
-        if len(calls) == 4:
-            raise ArithmeticError("diverged")
-        return torch.zeros(observation.shape[:-1], dtype=torch.int64)
-
-    with collector(CountingEnvs(LONG), policy, envs_per_worker=2) as made:
-        with pytest.raises(ArithmeticError, match="diverged") as caught:
-            made.next()
-        assert caught.value.__notes__ == ["raised while worker 0 (life 0, policy version 0) collected"]
-        assert made.next()[IDS].unique().tolist() == [0, 1]
-        assert made.stats()["env_errors"] == 0
-        assert made.stats()["fragments_lost"] == 1
-        assert made.stats()["frames_discarded"] == 4
-
-
 def stop(*_):
     raise StopIteration
 

@@ -17,19 +17,9 @@ from swath.testing import CountingEnv
 def test_names_are_where_users_look_for_them():
     import swath.collectors as collectors
 
-    for name in (
-        "Collector",
-        "BaseCollector",
-        "RandomPolicy",
-        "ExplorationType",
-        "split_trajectories",
-        "MultiStep",
-        "GAE",
-        "VanillaWeightUpdater",
-        "MultiProcessedWeightUpdater",
-        "RayWeightUpdater",
-        "RemoteModuleWeightUpdater",
-    ):
+    updaters = "VanillaWeightUpdater MultiProcessedWeightUpdater RayWeightUpdater RemoteModuleWeightUpdater"
+    names = f"Collector BaseCollector RandomPolicy ExplorationType split_trajectories MultiStep GAE {updaters}"
+    for name in names.split():
         assert getattr(swath, name) is getattr(collectors, name)
     assert collectors.DataCollectorBase is swath.DataCollectorBase is BaseCollector
     assert swath.LocalWeightsUpdaterBase is swath.RemoteWeightsUpdaterBase is collectors.WeightUpdaterBase

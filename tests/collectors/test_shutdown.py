@@ -98,16 +98,6 @@ def test_a_second_thread_that_draws_is_refused():
         assert made.next().shape == (10,)
 
 
-def test_a_control_call_from_within_a_fragment_is_refused():
-    class Asks(CountingEnv):
-        def step(self, action):
-            made.state_dict()
-            return super().step(action)
-
-    with collector(Asks) as made, pytest.raises(RuntimeError, match="cannot run inside its own fragment"):
-        made.next()
-
-
 def test_a_control_call_waits_for_the_running_fragment():
     env = Stepping(at=3)
     with collector(env) as made:

@@ -4,10 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from swath import MultiAsyncCollector, Restarts
-from swath.collectors.assembly import PRELOADED
-from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, EnvBroke, Fault, FaultyEnv, Lives, Script
-from swath.workers.process.backend import PRELOAD, ProcessBackend
+from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, EnvBroke, Fault, FaultyEnv, Script
 
 LONG = Counting(script=Script(lengths=(ENDLESS,)))
 
@@ -87,25 +84,3 @@ def test_a_factory_numbers_its_envs_and_fails_as_planned():
         envs()
     assert envs().mark.env == 3
     assert [env.mark.env for env in envs.made] == [0, 3]
-
-
-# ---- lives
-
-
-@pytest.fixture(scope="module")
-def fork_server():
-    """Keeps the process alive that forks workers: collectors are up at once."""
-    backend = ProcessBackend((*PRELOAD, *PRELOADED))
-    yield
-    backend.close()
-
-
-@pytest.mark.parametrize("make_env", [None, lambda: gym.make("CartPole-v1")], ids=["counting", "CartPole"])
-def test_lives_are_told_apart_across_processes(tmp_path, fork_server, make_env):
-    script = {1: [[Fault("exit", step=3)], [Fault("kill", episode=0, step=1)], [Fault("raise_at_build")], []]}
-    lives = Lives(tmp_path, script, make_env=make_env, counting=None if make_env else LONG)
-    with MultiAsyncCollector(lives.sources(2), frames_per_batch=5, restarts=Restarts(3, backoff_s=0.0)) as collector:
-        while "worker_1/frames" not in (facts := collector.stats("both")) or facts["worker_1/frames"] == 0:
-            assert collector.next().shape == (5,)
-    assert [lives.begun(0), lives.begun(1)] == [1, 4]
-    assert facts["restarts"] == 3

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torchrl.collectors
 import torchrl_toys as toys
 from tensordict.nn import TensorDictModule
 from torchrl.envs import (
@@ -15,7 +14,6 @@ from torchrl.envs import (
     SerialEnv,
     TransformedEnv,
 )
-from torchrl_differences import differences
 from torchrl_toys import Answer, Counting, push
 
 from swath import Collector
@@ -37,18 +35,6 @@ class Impatient(Counting):
     def __init__(self, patience=3):
         self.lengths = (patience,)
         super().__init__()
-
-
-def test_random_draws_are_those_of_torchrls_collector_after_the_same_manual_seed():
-    batches = []
-    for kind in (Collector, torchrl.collectors.Collector):
-        policy = toys.gaussian(1, 1)
-        collector = kind(Counting(), policy, frames_per_batch=12, total_frames=12)
-        torch.manual_seed(5)
-        batches += [batch.clone() for batch in collector]
-        collector.shutdown()
-    assert differences(*batches, ignore={("collector", "policy_version")}) == []
-    assert batches[0]["action"].unique().numel() == 12
 
 
 def test_set_truncated_for_an_env_without_such_a_flag_is_refused():

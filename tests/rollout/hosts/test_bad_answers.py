@@ -9,15 +9,7 @@ from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
 
-ROW = np.zeros(2, np.float32)
-
-
-NO_OBSERVATIONS = [
-    (None, "the env returned None for 'observation'; its observation space is Box(-1.0, 1.0, (2,), float32)"),
-    ("abc", "the env returned 'abc' for 'observation'; its observation space is Box(-1.0, 1.0, (2,), float32)"),
-    (ROW + 1j, "the env returned 1j for 'observation'; its observation space is Box(-1.0, 1.0, (2,), float32)"),
-    (np.full(2, -1e300), "the env returned 1e+300 for 'observation', which float32 cannot hold"),
-]
+ROW, ITS_SPACE = np.zeros(2, np.float32), "its observation space is Box(-1.0, 1.0, (2,), float32)"
 
 
 class Answering(gym.Env):
@@ -32,16 +24,6 @@ class Answering(gym.Env):
 
     def step(self, action):
         return self.stepped
-
-
-class Unseeded(Answering):
-    def reset(self):
-        return self.begun
-
-
-class Raising(Answering):
-    def step(self, action):
-        raise ValueError("no such move")
 
 
 def answering(**answers):
@@ -67,7 +49,13 @@ def failure_of(env):
         ((ROW, 0.0, "no", False, {}), "the env returned terminated='no'; it must be True or False"),
         ((np.zeros(3), 0.0, False, False, {}), "the env returned an observation of shape (3,) for 'observation'; its"),
         (([[1.0], [1.0, 2.0]], 0.0, False, False, {}), "the env returned an observation of shape (rows of different"),
-        *(((row, 0.0, False, False, {}), said) for row, said in NO_OBSERVATIONS),
+        ((None, 0.0, False, False, {}), f"the env returned None for 'observation'; {ITS_SPACE}"),
+        (("abc", 0.0, False, False, {}), f"the env returned 'abc' for 'observation'; {ITS_SPACE}"),
+        ((ROW + 1j, 0.0, False, False, {}), f"the env returned 1j for 'observation'; {ITS_SPACE}"),
+        (
+            (np.full(2, -1e300), 0.0, False, False, {}),
+            "the env returned 1e+300 for 'observation', which float32",
+        ),
     ],
 )
 def test_a_step_of_the_wrong_form(stepped, said):
@@ -85,11 +73,13 @@ def test_a_reset_of_the_wrong_form(begun):
     assert str(error).endswith(f"; {EnvListHost.reset_form}")
 
 
-@pytest.mark.parametrize(("env", "said"), [(Raising(), "no such move"), (Unseeded(), "unexpected keyword argument")])
-def test_what_a_call_of_the_env_raises_stays_what_it_is(env, said):
-    error = failure_of(env)
-    assert not isinstance(error, BadAnswer)
-    assert said in str(error)
+def test_what_a_call_of_the_env_raises_stays_what_it_is():
+    class Raising(Answering):
+        def step(self, action):
+            raise ValueError("no such move")
+
+    error = failure_of(Raising())
+    assert (type(error), str(error)) == (ValueError, "no such move")
 
 
 WHOLE = gym.spaces.Dict({"at": gym.spaces.Discrete(3), "seen": gym.spaces.Box(0, 255, (2,), np.uint8)})

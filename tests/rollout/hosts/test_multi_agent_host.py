@@ -3,7 +3,6 @@
 import pytest
 
 from swath.errors import BadAnswer
-from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import MultiAgentHost
 from swath.rollout_workers import MultiAgentEnv
 
@@ -89,12 +88,3 @@ def test_what_breaks_in_one_env_or_in_what_it_returns_is_told_of_that_env_and_th
     assert ("step(actions) ->" in str(raised)) == (error is BadAnswer)
     assert step.observation[0] == [{"a": 0}, {"a": 4}]
     assert step.reward.tolist() == [0.0, 1.5]
-
-
-@pytest.mark.parametrize("returned", [RuntimeError("broke"), ({"a": 0}, {"b": {}}), {}])
-def test_a_reset_that_breaks_names_the_env(returned):
-    host = MultiAgentHost([Told(), Told(begins=[returned])])
-    with pytest.raises(EnvRaised) as raised:
-        host.reset_all()
-    assert raised.value.env == 1
-    assert isinstance(raised.value.cause, RuntimeError | ValueError)
