@@ -6,19 +6,6 @@ from swath.group.stats import Counters
 from swath.rollout.episodes.statistics import EPISODE
 
 
-def test_frames_a_second_are_those_since_the_first_draw(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr("swath.group.stats.time.monotonic", lambda: now[0])
-    counters = Counters(frames=50)
-    assert counters.fps == 0
-    counters.start_clock()
-    counters.frames += 30
-    now[0] += 2
-    assert counters.fps == 15
-    counters.start_clock()
-    assert counters.fps == 15
-
-
 def test_frames_that_are_restored_were_not_delivered_since_the_first_draw(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("swath.group.stats.time.monotonic", lambda: now[0])

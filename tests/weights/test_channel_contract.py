@@ -124,13 +124,6 @@ class ChannelContract:
         assert readers.channel.publish({"policy": snapshot}) == 1
         assert readers.read(0) == readers.read(1) == Seen(1, {3.0})
 
-    def test_what_a_request_in_flight_names_is_not_overwritten(self, readers):
-        tickets = []
-        for value in range(1, 9):
-            readers.publish(float(value))
-            tickets.append(readers.ask(0))
-        assert [readers.answer(ticket) for ticket in tickets] == [Seen(value, {float(value)}) for value in range(1, 9)]
-
     def test_publishers_in_several_threads_come_one_after_the_other(self, readers):
         published: dict[int, float] = {0: 0.0}
 

@@ -25,26 +25,6 @@ def test_what_is_collected_is_closed_in_another_thread_and_errors_are_logged(cap
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_owner_that_has_been_closed_is_watched_no_more_and_no_thread_is_left():
-    before, closed, owner = threading.active_count(), [], Owner()
-    watch = GarbageWatch(owner, lambda: closed.append(True))
-    watch.end()
-    watch.end()
-    del owner
-    assert threading.active_count() <= before
-    assert not closed
-
-
-def test_what_is_left_when_the_interpreter_exits_is_closed():
-    script = """
-from swath.workers.garbage import GarbageWatch
-class Owner: pass
-left = Owner()
-GarbageWatch(left, lambda: print("closed"))
-"""
-    assert _run(script) == "closed\n"
-
-
 def test_garbage_that_is_collected_while_a_random_state_is_read_stops_no_thread():
     """torch has a lock then; a thread that waits for it has Python's."""
     script = """
