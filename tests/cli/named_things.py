@@ -2,7 +2,6 @@
 
 import gymnasium as gym
 import numpy as np
-import torch
 
 LENGTH = 5
 
@@ -65,10 +64,6 @@ def several():
 
 def acts(observation):
     return (observation[..., 0] > 2).long()
-
-
-def acts_twice(observation):
-    return torch.stack([acts(observation)] * 2, -1)
 
 
 gym.register("NamedPlain-v0", Plain)
