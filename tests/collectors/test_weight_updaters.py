@@ -195,7 +195,7 @@ def test_a_push_is_one_version_for_however_many_workers():
         assert acted(made) == [(2, 1), (0, 2)]
         updater.push_weights(weights(1))
         assert acted(made) == [(1, 3), (1, 3)], "also when it is called directly"
-        with pytest.raises(ValueError, match="not within a push of an updater"):
+        with pytest.raises(ValueError, match="publish it without worker_ids"):
             made.update_policy_weights_({0: weights(0), 1: weights(1)})
 
 

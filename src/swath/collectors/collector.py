@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -12,8 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath import collectors
-from swath.collectors.background import Background
-from swath.collectors.base import LocalCollector, end_quietly
+from swath.collectors.base import LocalCollector
 from swath.collectors.options import (
     AnyOptions,
     CollectorOptions,
@@ -23,10 +21,8 @@ from swath.collectors.options import (
     whole_number,
     with_method,
 )
-from swath.collectors.remote import RemoteWorker
 from swath.collectors.state import load_fleet
 from swath.collectors.worker_request import rows_of, worker_requests
-from swath.group.local import LocalFleet
 from swath.nearest import with_options
 
 BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")
@@ -107,8 +103,6 @@ class Collector(InThisProcess):
         KeyError: the policy reads an entry that is not there, or gives no action.
     """
 
-    _member: RemoteWorker
-
     @with_options(AnyOptions, own=CollectorOptions)
     def __init__(self, options: AnyOptions) -> None:
         _require_direct(options)
@@ -121,20 +115,13 @@ class Collector(InThisProcess):
         rows, shares = rows_of(vars(options), 1), [options.frames_per_batch]
         self._begin(options, worker_requests(options, envs, options.policy, rows, shares, stopped=stopped))
 
-    def _watched(self) -> Background:
-        fleet = self.collection.group.fleet
-        assert isinstance(fleet, LocalFleet)
-        self._member = fleet.member
-        self._member.outside = weakref.ref(self)
-        background = Background(self.collection)
-        weakref.finalize(self, end_quietly, self.collection, background)
-        return background
-
     def fake_tensordict(self) -> TensorDictBase:
         """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
         self.collection.gate.require_open()
         device = self.collection.jobs.requests[0].options.devices.storing
-        zeros: TensorDictBase = self.collection.delivery.without_ids(self._member.zero_batch()).apply(torch.zeros_like)
+        zeros: TensorDictBase = self.collection.delivery.without_ids(self.collection.member.zero_batch()).apply(
+            torch.zeros_like
+        )
         return zeros if device is None else zeros.to(device)
 
     def state_dict(self) -> OrderedDict[str, Any]:
@@ -169,7 +156,7 @@ class Collector(InThisProcess):
         Raises:
             ValueError: `index` names no envs, or names some of a vector env that cannot reset single envs.
         """
-        spec = self._member.host.spec
+        spec = self.collection.member.host.spec
         if index is not None and not spec.resettable:
             raise ValueError(f"index={index!r}: this vector env cannot reset single envs; reset all of them")
         envs = None if index is None else _chosen(index, spec.num_envs)
@@ -178,7 +165,7 @@ class Collector(InThisProcess):
 
     def get_distant_attr(self, path: str) -> Any:
         """The attribute at the end of a path."""
-        return self._first("get_distant_attr", path)
+        return self.collection.open_group.call_first("get_distant_attr", path)
 
     def map_fn(
         self,
@@ -191,18 +178,18 @@ class Collector(InThisProcess):
         Raises:
             ValueError: the lists are not of the same length.
         """
-        called: list[Any] = self._first("map_fn", method_name, list_of_args, list_of_kwargs)
+        called: list[Any] = self.collection.open_group.call_first("map_fn", method_name, list_of_args, list_of_kwargs)
         return called
 
     @property
     def env(self) -> Any:
         """The live env, vector env, or list of envs."""
-        return self._member.host.env
+        return self.collection.member.host.env
 
     @property
     def policy(self) -> Any:
         """The policy that acts within draws."""
-        return self._member.policy
+        return self.collection.member.policy
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
         """Frames asked of one worker.
@@ -210,13 +197,10 @@ class Collector(InThisProcess):
         Raises:
             ValueError: no such worker.
         """
-        mine = self._member.worker_idx
+        mine = self.collection.member.worker_idx
         if worker_idx not in (None, 0, mine):
             raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
         return self.collection.batch_frames
-
-    def _first(self, method: str, *args: Any) -> Any:
-        return self.collection.open_group.call_first(method, *args)
 
 
 def _chosen(index: Any, num_envs: int) -> list[int]:

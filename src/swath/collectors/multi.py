@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from swath.collectors.background import Background
-from swath.collectors.base import BaseCollector, LocalCollector, end_quietly
+from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
 from swath.collectors.options import AnyOptions, MultiOptions
 from swath.collectors.paths import paired
@@ -21,8 +19,6 @@ from swath.collectors.worker_request import rows_of, sources_of, worker_requests
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
 from swath.options import count
-from swath.weights.schemes import SharedMemWeightSyncScheme
-from swath.workers.garbage import GarbageWatch
 
 
 class ManyWorkers(BaseCollector):
@@ -105,15 +101,6 @@ class ManyWorkers(BaseCollector):
             raise ValueError(f"reset_idx={reset_idx!r} must be one bool per worker ({n_workers})")
         return [int(worker) for worker in np.flatnonzero(asked)]
 
-    def _first(self, method: str, *args: Any) -> Any:
-        return self.collection.open_group.call_first("cascade_execute", method, *args)
-
-    def _watched(self) -> Background:
-        background = Background(self.collection)
-        watch = GarbageWatch(self, partial(end_quietly, self.collection, background))
-        self._at_end.callback(watch.end)
-        return background
-
 
 class LocalMultiCollector(ManyWorkers, LocalCollector):
     """What `MultiSyncCollector` and `MultiAsyncCollector` have in common: they differ in the order of batches alone.
@@ -191,7 +178,6 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
     """
 
     _sync: ClassVar[bool]
-    _scheme = SharedMemWeightSyncScheme
 
     @with_options(MultiOptions)
     def __init__(self, options: MultiOptions) -> None:

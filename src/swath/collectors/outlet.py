@@ -7,22 +7,18 @@ weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ published, as 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from swath.collectors.service import CollectorService
-from swath.group.local import LocalFleet
 from swath.rollout.policies.calling import as_device
 from swath.weights.manifest import Manifest, take
 from swath.weights.schemes import WeightSyncScheme
 from swath.weights.snapshot import POLICY, Snapshot
-
-Items: TypeAlias = dict[str, Any]
-"""By model, weights that were checked and copied; `None` for a model without weights."""
 
 
 @dataclass
@@ -30,12 +26,14 @@ class Publication:
     """What becomes one version.
 
     Attributes:
-        models: by worker; under `None` for all workers, also those to come.
+        version: the number that it has, or will have.
+        models: checked copies by worker and model, `None` for a model without weights; under `None` for all workers.
         also: changes of tensors of this process, which may be those of the policy that acts.
         newest: the last snapshot of each model, which workers share that get the same values.
     """
 
-    models: dict[int | None, Items] = field(default_factory=dict)
+    version: int
+    models: dict[int | None, dict[str, Snapshot | None]] = field(default_factory=dict)
     also: list[Callable[[], None]] = field(default_factory=list)
     newest: dict[str, Snapshot] = field(default_factory=dict)
 
@@ -62,37 +60,30 @@ class WeightOutlet:
         updater: the collector's weight updater, if it has one.
         schemes: that send, by model.
         receivers: schemes that weights are taken from, by model.
-        key: names the collector for those who read its weights; empty where nobody can.
     """
 
     def __init__(self, collection: CollectorService, policy: Any) -> None:
-        group = self._group = collection.group
         self.policy = policy
         self.updater: Any = None
         self.schemes: dict[str, WeightSyncScheme] = {}
         self.receivers: dict[str, WeightSyncScheme] = {}
-        self._here = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
-        self.key = collection.jobs.key if self._here is None else ""
-        self._gate, self._described = collection.gate, collection.jobs.described
+        self._group = collection.group
+        self._gate, self._jobs = collection.gate, collection.jobs
+        self._here = collection.member
         self._manifests: dict[str, Manifest] = {}
         self._receiving, self._mine = threading.RLock(), threading.local()
 
-    def close(self) -> None:
-        """Nobody reads here any more, and nothing is received."""
-        self.key = ""
-        with self._receiving:
-            for scheme in self.receivers.values():
-                scheme.shutdown()
-            self.receivers.clear()
+    @property
+    def key(self) -> str:
+        """Names the collector for those who read its weights; empty when nobody can any more."""
+        return "" if self._gate.halted else self._jobs.key
 
-    def begin(self, *, built_there: bool) -> None:
+    def begin(self) -> None:
         """Let workers begin with what the schemes have; the first request brings it.
 
         It is version 0, the state at construction. Weights of a policy that is built in this process are there already.
-
-        Args:
-            built_there: whether the workers build the policy.
         """
+        built_there = self._jobs.requests[0].options.policy_factory is not None
         first = {
             model_id: self._item(model_id, source)
             for model_id, scheme in self.schemes.items()
@@ -108,10 +99,7 @@ class WeightOutlet:
             RuntimeError: another one does, or the policy itself acts.
         """
         if self._here is not None:
-            raise RuntimeError(
-                f"{scheme} cannot send {model_id!r} of a Collector in this process, where the policy itself acts; call "
-                "update_policy_weights_()"
-            )
+            raise RuntimeError("in this process the policy itself acts; no scheme sends: call update_policy_weights_()")
         if self.schemes.setdefault(model_id, scheme) is not scheme:
             raise RuntimeError(f"another scheme serves {model_id!r} of this collector already; use that one")
         if scheme.sends:
@@ -119,16 +107,15 @@ class WeightOutlet:
 
     def require_models(self, *model_ids: str) -> None:
         """Raise `KeyError` for models that cannot be updated."""
-        known = sorted({POLICY, *self.schemes})
-        unknown = sorted(set(model_ids) - set(known))
-        if unknown:
-            raise KeyError(f"no model {unknown}; known are {known}")
+        known = {POLICY, *self.schemes}
+        if unknown := sorted({*model_ids} - known):
+            raise KeyError(f"no model {unknown}; known are {sorted(known)}")
 
     def publish(self, given: Mapping[str, Any], worker_ids: Any = None, also: Callable[[], None] | None = None) -> int:
         """Weights by model as one version, all or nothing.
 
         Args:
-            given: modules, TensorDicts, dicts; `None` for what is to be fetched; `{worker: weights}` for one model.
+            given: modules, TensorDicts, dicts; `None` for what is to be fetched; `{worker: weights}` for some workers.
             worker_ids: whom it is for; the others keep what they have.
             also: changes tensors of this process, between two fragments.
 
@@ -140,7 +127,7 @@ class WeightOutlet:
             TypeError, KeyError, ValueError: weights do not fit, or there is no such worker.
         """
         self._gate.require_open()
-        workers, kept = self.addressed(worker_ids), getattr(self._mine, "kept", None)
+        workers: Sequence[int | None] = self.addressed(worker_ids) or [None]
         sources = {model_id: given[model_id] for model_id in given if self._sends(model_id)}
         if given and not sources:
             return self._group.channel.version
@@ -148,41 +135,40 @@ class WeightOutlet:
         for model_id, source in sources.items():
             if not _by_worker(source):
                 item = self._item(model_id, source)
-                items += [(model_id, worker, item) for worker in workers or (None,)]
-            elif len(given) > 1 or worker_ids is not None or kept is not None:
-                raise ValueError(
-                    "{worker: weights} is one version of one model: publish it without worker_ids, without other "
-                    "models, and not within a push of an updater"
-                )
+                items += [(model_id, worker, item) for worker in workers]
+            elif worker_ids is not None:
+                raise ValueError("{worker: weights} names the workers: publish it without worker_ids")
             elif unknown := sorted(set(source) - set(self._workers)):
                 raise ValueError(f"weights are for the workers {unknown}; this collector has {self._workers} only")
             else:
                 items += [(model_id, worker, self._item(model_id, own)) for worker, own in source.items()]
-        publication = Publication() if kept is None else kept
-        if not items:  # another version of the same weights
-            publication.models.setdefault(None, {})
-        for one in items:
-            publication.add(*one)
-        if also is not None:
-            publication.also.append(also)
-        return self._put(publication) if kept is None else self._group.channel.version + 1
+        kept = getattr(self._mine, "kept", None)
+        with self.one_version() if kept is None else nullcontext(kept) as publication:
+            if not items:  # another version of the same weights
+                publication.models.setdefault(None, {})
+            for one in items:
+                publication.add(*one)
+            publication.also += [] if also is None else [also]
+        return publication.version
 
     @contextmanager
-    def one_version(self) -> Iterator[None]:
+    def one_version(self) -> Iterator[Publication]:
         """What this thread publishes within becomes one version at the end; nothing does after an exception.
 
         Raises:
             Closed: the collector was shut down.
         """
         self._gate.require_open()
-        outer, mine = getattr(self._mine, "kept", None), Publication()
-        self._mine.kept = mine
+        outer, made = getattr(self._mine, "kept", None), Publication(self._group.channel.version + 1)
+        self._mine.kept = made
         try:
-            yield
+            yield made
         finally:
             self._mine.kept = outer
-        if mine.models:
-            self._put(mine)
+        if made.models:
+            made.version = self._group.channel.publish_each(made.models)
+            for change in made.also:
+                self._gate.soon(change)
 
     def addressed(self, worker_ids: Any) -> list[int] | None:
         """Workers by index or by the device of their policies; `None` for all.
@@ -206,16 +192,14 @@ class WeightOutlet:
             with self._gate.control(timeout_s):
                 return
         self._gate.require_open()
-        addressed = self.addressed(worker_ids)
-        tickets = self._group.send(dict.fromkeys(self._workers if addressed is None else addressed, ("touch",)))
+        tickets = self._group.send(dict.fromkeys(self.addressed(worker_ids) or self._workers, ("touch",)))
         for worker, version in self._group.answers(tickets, timeout_s).items():
             self._group.workers[worker].version = version
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
-        known, standings = self._group.workers, self._group.fleet.standings()
-        there = (worker for worker, one in sorted(standings.items()) if one.phase != "gone")
-        return {worker: (standings[worker].life, known[worker].fragments) for worker in there}
+        known, standings = self._group.workers, sorted(self._group.fleet.standings().items())
+        return {worker: (one.life, known[worker].fragments) for worker, one in standings if one.phase != "gone"}
 
     def has_source(self) -> bool:
         """Whether there are weights of the policy to publish where none are given, or none are needed."""
@@ -230,9 +214,7 @@ class WeightOutlet:
         Raises:
             RuntimeError: there are none.
         """
-        if self._manifest(model_id).empty:
-            return {}
-        source = self._source(model_id)
+        source = {} if self._manifest(model_id).empty else self._source(model_id)
         if source is None:
             raise RuntimeError(f"no weights of {model_id!r} to publish: pass weights, or give the collector a policy")
         return source
@@ -282,12 +264,6 @@ class WeightOutlet:
     def _workers(self) -> list[int]:
         return sorted(self._group.fleet.standings())
 
-    def _put(self, publication: Publication) -> int:
-        version = self._group.channel.publish_each(publication.models)
-        for change in publication.also:
-            self._gate.soon(change)
-        return version
-
     def _sends(self, model_id: str) -> bool:
         scheme = self.schemes.get(model_id)
         return scheme is None or scheme.sends
@@ -312,11 +288,10 @@ class WeightOutlet:
                 return [who]
             raise ValueError(f"worker_ids={who}: there is no such worker; workers are {self._workers}")
         device = as_device("worker_ids", who)
-        places = {worker: one.policy_device or torch.device("cpu") for worker, one in self._described.items()}
-        found = [worker for worker, place in places.items() if place == device]
-        if not found:
-            raise ValueError(f"worker_ids={who!r}: no policy runs there; workers and devices are {places}")
-        return found
+        places = {worker: one.policy_device or torch.device("cpu") for worker, one in self._jobs.described.items()}
+        if found := [worker for worker, place in places.items() if place == device]:
+            return found
+        raise ValueError(f"worker_ids={who!r}: no policy runs there; workers and devices are {places}")
 
     def _learn(self, model_id: str) -> None:
         """Ask what the weights of a model must look like, so that updates need not wait for the answer."""
@@ -326,7 +301,7 @@ class WeightOutlet:
     def _manifest(self, model_id: str) -> Manifest:
         """What the weights of a model must look like, as the first worker that answers says."""
         if model_id == POLICY:
-            return next(iter(self._described.values())).manifest
+            return next(iter(self._jobs.described.values())).manifest
         if model_id not in self._manifests:
             self._manifests[model_id] = self._group.call_first("manifest_of", model_id)
         return self._manifests[model_id]
@@ -338,8 +313,7 @@ def _by_worker(weights: Any) -> bool:
     Raises:
         ValueError: numbers of workers and names are mixed as keys.
     """
-    if not isinstance(weights, dict) or not any(isinstance(key, int) for key in weights):
-        return False
-    if not all(isinstance(key, int) for key in weights):
+    kinds = {isinstance(key, int) for key in weights} if isinstance(weights, dict) else set()
+    if len(kinds) > 1:
         raise ValueError(f"weights mix worker numbers and names as keys: {list(weights)}; use one kind")
-    return True
+    return kinds == {True}

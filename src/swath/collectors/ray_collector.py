@@ -19,7 +19,6 @@ from swath.collectors.worker_request import SETTINGS, WorkerRequest, rows_of, so
 from swath.extras import need
 from swath.nearest import with_options
 from swath.options import count, seconds
-from swath.weights.schemes import RayWeightSyncScheme
 
 OWN = {one.name for one in fields(LocalOptions)}
 DECIDED = {
@@ -99,8 +98,6 @@ class RayCollector(ManyWorkers):
         PlacementFailed: the cluster has no room, or workers were not ready in time.
         Exception: what building an env or a policy raised, as its own type.
     """
-
-    _scheme = RayWeightSyncScheme
 
     @with_options(RayOptions)
     def __init__(self, options: RayOptions) -> None:

@@ -20,7 +20,7 @@ from swath.collectors.messages import Head
 from swath.collectors.options import AnyOptions, Hooks
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
-from swath.group.local import Gate
+from swath.group.local import Gate, LocalFleet
 from swath.rollout.episodes.statistics import joined
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class CollectorService:
         gate: who may draw; whether it is open.
 
     Attributes:
+        member: the one worker in this process; `None` where workers live elsewhere.
         batch_frames: frames of a batch.
         gather: decides who is asked next.
         delivery: what happens to batches on their way out.
@@ -46,6 +47,7 @@ class CollectorService:
 
     def __init__(self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, gate: Gate) -> None:
         self.options, self.group, self.jobs, self.gate = options, group, jobs, gate
+        self.member: Any = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
         self.counters, self.buffer, described = group.counters, options.replay_buffer, jobs.described
         self.changing = threading.RLock()  # held by who adds workers, which takes long
         group.frames = {worker: one.frames for worker, one in described.items()}

@@ -15,7 +15,6 @@ from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, requ
 from swath.collectors.service import CollectorService
 from swath.collectors.worker_request import thawed
 from swath.errors import Closed
-from swath.group.local import LocalFleet
 from swath.weights.manifest import take
 from swath.weights.snapshot import POLICY
 from swath.workers.fleet_state import Standing
@@ -101,7 +100,7 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
 def facts_of(collection: CollectorService, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers, bools and short strings of a collector: of all workers together, and by worker."""
     fleet, tracker, counters = collection.group.fleet, collection.group, collection.counters
-    here = fleet.member if isinstance(fleet, LocalFleet) else None
+    here = collection.member
     if here is not None:
         known = tracker.workers[0]
         known.version, known.life, known.lag = here.version, here.life, collection.version - here.version
