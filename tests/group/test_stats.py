@@ -19,10 +19,10 @@ def test_frames_that_are_restored_were_not_delivered_since_the_first_draw(monkey
     assert counters.fps == 20
 
 
-def test_episodes_count_with_the_frames_in_which_they_end():
+def test_a_part_of_a_batch_has_frames_alone_and_means_are_over_episodes():
     counters = Counters()
-    first, second = np.array([(0, 3.0, 5)], EPISODE), np.array([(1, 1.0, 1)], EPISODE)
-    counters.deliver(8, first)
-    counters.deliver(2, second, batches=0)
+    counters.deliver(8)
+    counters.deliver(2, batches=0)
+    counters.episodes.add(np.array([(0, 3.0, 5), (1, 1.0, 1)], EPISODE))
     assert (counters.frames, counters.batches, counters.episodes.finished) == (10, 1, 2)
     assert counters.episodes.means == (2, 3)

@@ -7,7 +7,7 @@ fragments, views into foreign memory ─▶ one copy: a batch that the user owns
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,20 +21,13 @@ from swath.errors import noted, warn
 from swath.group.group import Request
 from swath.group.stats import Counters
 from swath.keys import MASK, TIME, TRAJ_IDS, drop_private, is_private
+from swath.options import TrajFormat
 from swath.rollout.buffer import Rows
 from swath.rollout.episodes.assemble import EpisodeAssembler
 from swath.rollout.episodes.reshape import split_trajectories
-from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, joined
 from swath.rollout.fragment import Fragment, Layout
 
 CPU = torch.device("cpu")
-
-
-class Part(NamedTuple):
-    """A batch, or what is written of one at a time, and the episodes that end in it."""
-
-    batch: Any
-    episodes: EpisodeArray
 
 
 class Drawn(NamedTuple):
@@ -78,26 +71,25 @@ class Delivery:
         written_freely = self.hooks.postproc is not None or self.layout.open
         self._may_have_private = written_freely or any(map(is_private, self.layout.observation))
 
-    def deliver(self, parts: Sequence[Part]) -> Drawn:
+    def deliver(self, parts: Sequence[Any]) -> Drawn:
         """Hand out one batch, or write its parts one after another; together they are one batch.
 
         Raises:
             Closed: shut down meanwhile.
             Exception: what a function of the user's or the buffer raised; what was not written is discarded.
         """
-        frames, written = [valid_frames(part.batch) for part in parts], 0
+        frames, written = [valid_frames(part) for part in parts], 0
         try:
             for part in parts:
-                finished = self._finished(part.batch)
+                finished = self._finished(part)
                 self.require_open()
                 if self.buffer is not None:
                     with noted(f"extend() of the replay buffer{self.where}"):
                         self.buffer.extend(fitted_to(self.buffer, finished, by_frame=not self.trajectories.split))
                 written += 1
         finally:
-            ended = joined(part.episodes for part in parts[:written])
             self.counters.discard(sum(frames[written:]))
-            self.counters.deliver(sum(frames[:written]), ended, batches=written == len(parts))
+            self.counters.deliver(sum(frames[:written]), batches=written == len(parts))
         return Drawn(None if self.buffer is not None else finished)
 
     def without_ids(self, batch: TensorDictBase) -> TensorDictBase:
@@ -152,62 +144,41 @@ def fitted_to(buffer: Any, batch: Any, *, by_frame: bool) -> Any:
     return batch if device in (None, "auto") else batch.to(device)
 
 
-@dataclass
 class WholeEpisodes:
     """Collects the episodes of one collection; for one thread at a time.
 
-    Attributes:
+    Args:
         wanted: how many to a batch, and how they are laid out.
         counters: count what is dropped.
         writing: whether batches are written to a replay buffer.
     """
 
-    wanted: Trajectories
-    counters: Counters
-    writing: bool
-    _assembler: EpisodeAssembler = field(default_factory=EpisodeAssembler)
-    _ended: EpisodeArray = field(default_factory=NO_EPISODES.copy)
-    _last: dict[int, tuple[int, int]] = field(default_factory=dict)
+    def __init__(self, wanted: Trajectories, counters: Counters, *, writing: bool) -> None:
+        self._counters, self._assembler = counters, EpisodeAssembler()
+        self._number = wanted.per_write if writing else wanted.per_batch  # `None` for all that are complete
+        self._layout: TrajFormat = "cat" if writing else wanted.layout or "padded"
+        self._last: dict[int, tuple[int, int]] = {}  # by worker, the fragment that came last: its life and number
 
-    @property
-    def frames(self) -> int:
-        """How many frames wait."""
-        return self._assembler.frames
-
-    def add(self, fragments: Iterable[tuple[int, Head, Part]]) -> None:
-        """Take in fragments `[*B, T]` that were collected side by side, with their workers.
+    def add(self, fragments: Iterable[tuple[int, Head, Any]]) -> None:
+        """Take in fragments, as batches `[*B, T]`, that were collected side by side, with their workers.
 
         Where a fragment of a worker was not delivered before one of these, its episodes that lack frames are dropped.
         """
         made = sorted(fragments, key=lambda one: (one[1].life, one[1].number))
         while made:  # of each worker one, the one that it made first
-            first = {worker: (head, part) for worker, head, part in reversed(made)}
+            first = {worker: (head, batch) for worker, head, batch in reversed(made)}
             made = [one for one in made if one[1] is not first[one[0]][0]]
-            self._add(first)
+            for worker, (head, _) in first.items():
+                life, number = self._last.get(worker, (head.life, 0))
+                if head.number != (number + 1 if life == head.life else 1):
+                    self._counters.discard(self._assembler.skip(worker, head.since))
+                self._last[worker] = head.life, head.number
+            self._counters.discard(self._assembler.add({worker: batch for worker, (_, batch) in first.items()}))
 
-    def _add(self, fragments: Mapping[int, tuple[Head, Part]]) -> None:
-        for worker, (head, _) in fragments.items():
-            life, number = self._last.get(worker, (head.life, 0))
-            if head.number != (number + 1 if life == head.life else 1):
-                self.counters.discard(self._assembler.skip(worker, head.since))
-            self._last[worker] = head.life, head.number
-        self.counters.discard(self._assembler.add({worker: part.batch for worker, (_, part) in fragments.items()}))
-        known = joined([self._ended, *(part.episodes for _, part in fragments.values())])
-        at = {trajectory: index for index, trajectory in enumerate(known["trajectory"].tolist())}
-        kept = [at[trajectory] for trajectory in self._assembler.trajectories if trajectory in at]
-        self._ended = known[np.array(kept, dtype=np.int64)]
-
-    def take(self) -> Part | None:
+    def take(self) -> Any:
         """A batch; `None` if too few episodes are complete."""
-        wanted, ready, layout = self.wanted, self._assembler.ready, self.wanted.layout or "padded"
-        if ready < wanted.least(writing=self.writing):
-            return None
-        number = wanted.per_batch or 1
-        if self.writing:
-            number, layout = wanted.per_write or ready, "cat"
-        taken = np.isin(self._ended["trajectory"], self._assembler.trajectories[:number])
-        episodes, self._ended = self._ended[taken], self._ended[~taken]
-        return Part(self._assembler.take(number, layout), episodes)
+        number = self._assembler.ready if self._number is None else self._number
+        return self._assembler.take(number, self._layout) if number else None
 
     def drop(
         self, workers: Iterable[int | None] = (None,), envs: list[int] | None = None, *, complete: bool = True
@@ -220,7 +191,7 @@ class WholeEpisodes:
             complete: also episodes that have an end.
         """
         for worker in workers:
-            self.counters.discard(self._assembler.drop(worker, envs, complete=complete))
+            self._counters.discard(self._assembler.drop(worker, envs, complete=complete))
 
 
 @dataclass
@@ -349,9 +320,7 @@ class ReplayWriter:
         of_its_own = request.keep_ids, request.client, f" in {where}"
         # Whoever asks a worker sees to it that nobody does after shutdown.
         self.delivery = Delivery(layout, wanted, hooks, self.counters, lambda: None, *of_its_own)
-        whole = wanted.per_batch is not None
-        self._whole = WholeEpisodes(wanted, self.counters, writing=True) if whole else None
-        self._ended = NO_EPISODES
+        self._whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing=True)
 
     def write(self, head: Head, body: Any) -> None:
         """Write a fragment, or a batch that was made of one; or add it to the episodes and write what is complete.
@@ -363,26 +332,24 @@ class ReplayWriter:
         for part in self._parts(head, body):
             self.delivery.deliver([part])
             head.writes += 1
-            self._ended = joined([self._ended, part.episodes])
         head.frames_written = self.counters.frames - before
-        head.written, self._ended = self._ended.tobytes(), NO_EPISODES
 
     def drop(self) -> None:
         """Forget what waits for the end of its episode or for the next write."""
         if self._whole is not None:
             self._whole.drop()
 
-    def _parts(self, head: Head, body: Any) -> Iterator[Part]:
+    def _parts(self, head: Head, body: Any) -> Iterator[Any]:
         """What is written at a time."""
         layout = self.delivery.layout
         batch = body.to_tensordict(layout) if isinstance(body, Fragment) else body
         if head.steps < batch.shape[-1] and not layout.masked:
             return  # a shutdown has ended the fragment
         batch = batch if self._device is None else batch.to(self._device)
-        made = Part(batch[..., : head.steps] if self._asked.cut else batch, head.episodes)
+        batch = batch[..., : head.steps] if self._asked.cut else batch
         if self._whole is None:
-            yield made
+            yield batch
             return
-        self._whole.add([(0, head, made)])
-        while (part := self._whole.take()) is not None:
-            yield part
+        self._whole.add([(0, head, batch)])
+        while (episodes := self._whole.take()) is not None:
+            yield episodes

@@ -20,7 +20,6 @@ from swath.errors import Closed
 from swath.group.group import Request, WorkerGroup
 from swath.group.local import LocalFleet
 from swath.group.stats import Counters
-from swath.rollout.episodes.statistics import unpacked
 from swath.weights.channel import Channel, Life
 from swath.workers.base import Shared
 from swath.workers.fleet import Fleet
@@ -205,6 +204,7 @@ class Fragments(WorkerGroup):
         self._note(request.name, head.tally, head)
         record.next_id, record.version, record.life = head.next_id, head.version, max(record.life, head.life)
         record.fragments += 1
+        self.counters.episodes.add(head.episodes)
         record.lag = max(0, self.channel.version_for(request.worker) - max(0, head.version))
         return True
 
@@ -217,7 +217,7 @@ class Fragments(WorkerGroup):
         """Good frames that nobody will get, or that their worker has written by now."""
         head = head_of(request)
         if self.writing:
-            self.counters.deliver(head.frames_written, unpacked(head.written), batches=0)
+            self.counters.deliver(head.frames_written, batches=0)
         else:
             self.counters.discard(head.frames)
 

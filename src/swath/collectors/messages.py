@@ -141,7 +141,6 @@ class Head:
         tally: counts of this life, this fragment included.
         writes: how often the worker has called `extend` with what it made of it.
         frames_written: how many frames it has written then.
-        written: the episodes that ended in what was written since the last fragment, as bytes.
     """
 
     life: int
@@ -155,7 +154,6 @@ class Head:
     tally: Tally = field(default_factory=Tally)
     writes: int = 0
     frames_written: int = 0
-    written: bytes = b""
 
     @property
     def episodes(self) -> EpisodeArray:

@@ -69,10 +69,6 @@ class Trajectories:
             if self.per_batch is None and given is not None:
                 raise ValueError(f"{name}={given!r} needs trajs_per_batch; set it, or leave {name} out")
 
-    def least(self, *, writing: bool) -> int:
-        """How many complete episodes a batch, or a write to a replay buffer, waits for."""
-        return (self.per_write if writing else self.per_batch) or 1
-
 
 @dataclass(frozen=True)
 class Hooks:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from swath.collectors.delivery import Delivery, Drawn, Joiner, Part, WholeEpisodes
+from swath.collectors.delivery import Delivery, Drawn, Joiner, WholeEpisodes
 from swath.collectors.fragments import Fragments, head_of
 from swath.collectors.gather import AsReady, InOrder
 from swath.collectors.messages import Head
@@ -21,7 +21,6 @@ from swath.collectors.options import AnyOptions, Hooks
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
 from swath.group.local import Gate, LocalFleet
-from swath.rollout.episodes.statistics import joined
 
 if TYPE_CHECKING:
     from swath.collectors.assembly import WorkerJobs
@@ -232,7 +231,7 @@ class CollectorService:
             finally:
                 self._done(shares)
 
-    def _made(self, shares: list[Request]) -> tuple[list[Request], list[Part]] | None:
+    def _made(self, shares: list[Request]) -> tuple[list[Request], list[Any]] | None:
         """What is made of these shares, in memory of the user's own; their workers are asked for more before that.
 
         No parts where they were written, or are kept for whole episodes; `None` if some are lost. Under the lock.
@@ -256,7 +255,7 @@ class CollectorService:
             raise
         return shares, parts
 
-    def _note_written(self, shares: Sequence[Request]) -> list[Part]:
+    def _note_written(self, shares: Sequence[Request]) -> list[Any]:
         """Count what was written, also if nobody can be asked any more."""
         whole = self.delivery.trajectories.per_batch is not None
         self._further_writes = sum(head_of(share).writes for share in shares) if whole else 1
@@ -282,12 +281,11 @@ class CollectorService:
             self.group.close(share)
             return None
 
-    def _parts(self, shares: Sequence[Request], bodies: Sequence[Any]) -> list[Part]:
+    def _parts(self, shares: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:
         """One batch; of each share one, where these are written to a buffer; none, where they wait for more."""
         if self.whole is None and self.buffer is None:
-            return [Part(self._joiner.batch(shares, bodies), joined(head_of(share).episodes for share in shares))]
-        rows = zip(shares, bodies, strict=True)
-        parts = [Part(self._joiner.part(share, body), head_of(share).episodes) for share, body in rows]
+            return [self._joiner.batch(shares, bodies)]
+        parts = [self._joiner.part(share, body) for share, body in zip(shares, bodies, strict=True)]
         if self.whole is None:
             return parts
         self.whole.add((share.worker, head_of(share), part) for share, part in zip(shares, parts, strict=True))

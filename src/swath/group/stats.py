@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from swath.errors import warn
-from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, EpisodeLog
+from swath.rollout.episodes.statistics import EpisodeLog
 
 VIEWS = ("aggregate", "per_worker", "both")
 
@@ -20,7 +20,7 @@ class Counters:
     Attributes:
         frames: valid frames delivered to the user or written to a buffer.
         batches: batches delivered or written.
-        episodes: those that ended in these frames.
+        episodes: those that have ended.
         frames_discarded: good frames that were never delivered.
         frames_dropped: good frames that were too old to be delivered.
         batches_dropped: fragments that were too old.
@@ -40,12 +40,11 @@ class Counters:
     _began: float | None = field(default=None, repr=False)
     _frames_before: int = field(default=0, repr=False)
 
-    def deliver(self, frames: int, episodes: EpisodeArray = NO_EPISODES, *, batches: int = 1) -> None:
-        """A batch was handed out or written, or with 0 `batches` a part of one, in which these have ended."""
+    def deliver(self, frames: int, *, batches: int = 1) -> None:
+        """A batch was handed out or written, or with 0 `batches` a part of one."""
         with self._lock:
             self.batches += batches
             self.frames += frames
-            self.episodes.add(episodes)
 
     def discard(self, frames: int) -> None:
         """Good frames will never be delivered."""

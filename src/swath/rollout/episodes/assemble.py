@@ -57,11 +57,6 @@ class EpisodeAssembler:
         return len(self._complete)
 
     @property
-    def trajectories(self) -> list[int]:
-        """Trajectory ids of the complete episodes, in the order in which they are taken."""
-        return [episode.trajectory for episode in self._complete]
-
-    @property
     def frames(self) -> int:
         """How many frames it holds."""
         return sum(episode.length for episode in (*self._open.values(), *self._complete))
