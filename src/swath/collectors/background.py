@@ -28,10 +28,10 @@ class Background:
     def __init__(self, collection: CollectorService) -> None:
         self.running = False
         self.error: BaseException | None = None
-        self._collection = collection
+        self._collection, self._group = collection, collection.group
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._stopped, self._idle, self._pauses = False, True, 0
+        self._stopped = self._drawing = False
 
     def raise_kept(self) -> None:
         """Raise what stopped the thread, once."""
@@ -46,8 +46,7 @@ class Background:
             if self.running:
                 return
             self._act_in(background=True)
-            self._stopped = self._idle = False
-            self.running, self._pauses = True, 0
+            self.running, self._stopped = True, False
             self._thread = threading.Thread(target=self._run, name="swath-collect", daemon=True)
             self._thread.start()
 
@@ -61,15 +60,14 @@ class Background:
             Exception: what stopped the thread meanwhile.
         """
         with self._change:
-            self._pauses += 1
-            self._collection.group.held = self.running
-            late = True  # after Ctrl-C, too
+            self._group.held += self.running
+            still = False  # after Ctrl-C, too
             try:
-                late = not self._change.wait_for(lambda: self._idle or not self.running, timeout)
+                still = self._change.wait_for(lambda: not (self.running and self._has_work()), timeout)
             finally:
-                if late:
+                if not still:
                     self.resume()
-        if late:
+        if not still:
             why = f"the batch in progress was not written within {timeout} s; collection goes on, pause again later"
             raise WorkerLate(why, workers=(0,), deadline=timeout)
         self.raise_kept()
@@ -77,9 +75,8 @@ class Background:
     def resume(self) -> None:
         """Go on, unless another pause lasts."""
         with self._change:
-            self._pauses = max(self._pauses - 1, 0)
-            if not self._pauses:
-                self._release()
+            self._group.held = max(self._group.held - 1, 0)
+            self._group.fleet.wake()
             self._change.notify_all()
 
     def stop(self, timeout: float) -> None:
@@ -93,19 +90,14 @@ class Background:
 
     def _act_in(self, *, background: bool) -> None:
         """In this process the policy itself acts only while the user draws."""
-        if self._collection.options.here:
-            self._collection.group.call("act_in_background", background)
-
-    def _release(self) -> None:
-        self._collection.group.held = False
-        self._collection.group.fleet.wake()
+        if self._collection.member is not None:
+            self._group.call("act_in_background", background)
 
     def _run(self) -> None:
         error: BaseException | None = None
         try:
             while self._may_go_on():
-                drawn = self._collection.draw()
-                if drawn.ended and self._collection.completed:
+                if self._collection.draw().ended and self._collection.completed:
                     break
         except Closed:
             pass
@@ -114,24 +106,22 @@ class Background:
         with suppress(Closed), self._collection.gate.control():
             self._act_in(background=False)
         with self._change:
-            self.running, self._idle, self.error = False, True, error
-            self._release()
+            self.running, self.error, self._group.held = False, error, 0
             self._change.notify_all()
 
     def _may_go_on(self) -> bool:
         """Whether to draw again; when it is paused, as long as there is something in flight."""
         with self._change:
-            while self._pauses and not self._over() and not self._in_flight():
-                self._idle = True
-                self._change.notify_all()
-                self._change.wait_for(lambda: not self._pauses or self._over())
-                self._idle = False
-            return not self._over()
+            self._drawing = False
+            self._change.notify_all()
+            self._change.wait_for(lambda: self._over() or not self._group.held or self._has_work())
+            self._drawing = not self._over()
+            return self._drawing
 
-    def _in_flight(self) -> bool:
-        """Whether there is something that was asked for and is not delivered."""
-        with self._collection.group.lock:
-            return bool(self._collection.group.wanted())
+    def _has_work(self) -> bool:
+        """Whether it draws, or there is something that was asked for and is not delivered."""
+        with self._group.lock:
+            return self._drawing or bool(self._group.wanted())
 
     def _over(self) -> bool:
         return self._stopped or self._collection.gate.halted

@@ -76,7 +76,7 @@ class Fragments(WorkerGroup):
         workers: what is known of them, by index.
         lives: what each life has counted.
         writing: workers write to the replay buffer themselves.
-        held: no further fragments are to be asked for now.
+        held: by how many pauses: no further fragments are to be asked for then.
         fragments_lost: with workers that died, or by their stores.
     """
 
@@ -91,7 +91,8 @@ class Fragments(WorkerGroup):
         self.counters, self.random_batches, self.fragments_lost = Counters(), 0, 0
         self.workers: Mapping[int, WorkerRecord] = defaultdict(WorkerRecord)
         self.lives, self._over = defaultdict[Name, Tally](Tally), set[Name]()
-        self.writing = self.held = self._drawn = False
+        self.writing = self._drawn = False
+        self.held = 0
 
     # ---- what is asked for
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,7 +17,6 @@ from swath.collectors.worker_request import thawed
 from swath.errors import Closed
 from swath.weights.manifest import take
 from swath.weights.snapshot import POLICY
-from swath.workers.fleet_state import Standing
 
 LONGEST_ERROR = 300
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")
@@ -32,11 +31,10 @@ def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str
         saved[worker] = answers[worker] if worker in answers else stand_in_for(collection, worker)
         saved[worker] |= {"frames": known[worker].frames, "iter": known[worker].fragments - 1}
     seeding = collection.jobs.seeding
-    next_ids = [*(one.next_id for one in known.values()), *(int(part[TRAJ_POOL]["traj_id"]) for part in saved.values())]
     return saved, {
         "frames": collection.counters.frames,
         "iter": collection.counters.batches - 1,
-        TRAJ_POOL: {"traj_id": torch.tensor(max(next_ids), dtype=torch.int64)},
+        TRAJ_POOL: {"traj_id": max(part[TRAJ_POOL]["traj_id"] for part in saved.values())},
         "policy_version": collection.version,
         "seed": None if seeding is None else seeding.root,
     }
@@ -159,21 +157,19 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
 
 def status_line(name: str, collection: CollectorService, background: Background) -> str:
     """One line: who is up, how many frames, which version."""
-    fleet, busy, said = collection.group.fleet, _busy(collection), dict[str, list[Standing]]()
-    standings, late = fleet.standings(), len(fleet.left_behind)
-    for worker, standing in standings.items():
-        state = standing.words if standing.phase != "up" else "busy" if worker in busy else "idle"
-        said.setdefault("closed" if collection.gate.halted else state, []).append(standing)
-    parts = [state if state == "closed" else f"{len(those)} {state}" for state, those in said.items()]
-    if len(said.get("restarting", ())) == 1:
-        number, most = said["restarting"][0].restarts, collection.options.restarts.max_per_worker
-        parts = [f"{part} (life {number} of {most})" if part == "1 restarting" else part for part in parts]
+    fleet, busy, most = collection.group.fleet, _busy(collection), collection.options.restarts.max_per_worker
+    said, late = Counter[str](), len(fleet.left_behind)
+    for worker, one in fleet.standings().items():
+        life = f" (life {one.restarts} of {most})" if one.words == "restarting" else ""
+        said[one.words + life if one.phase != "up" else "busy" if worker in busy else "idle"] += 1
+    parts = [f"{number} {state}" for state, number in said.items()]
+    parts = ["closed"] if collection.gate.halted else parts
     parts += [f"{late} abandoned, but busy"] if late else []
     parts += ["collecting in the background"] if background.running else []
     frames, version = collection.counters.frames, collection.version
     size, unit = (1_000_000, "M") if frames >= 1_000_000 else (1_000, "k")
     short = f"{frames / size:.1f}{unit}" if frames >= size else frames
-    workers = f"{len(standings)} worker{'' if len(standings) == 1 else 's'}"
+    workers = f"{said.total()} worker{'' if said.total() == 1 else 's'}"
     return f"<{name} {workers}: {', '.join(parts)}; {short} frames, version {version}>"
 
 
