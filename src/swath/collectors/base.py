@@ -83,7 +83,6 @@ class BaseCollector(TakesWeights, ABC):
         self._background, self._at_end = Background(self.collection), ExitStack()
         end = partial(end_quietly, self.collection, self._background)
         if self.collection.member is not None:
-            self.collection.member.outside = mine
             weakref.finalize(self, end)
         else:
             self._at_end.callback(GarbageWatch(self, end).end)
@@ -216,11 +215,11 @@ class BaseCollector(TakesWeights, ABC):
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first worker's env; of the first of several copies."""
-        return self.collection.open_group.call_first("getattr_env", name)
+        return self.collection.open_group.call_first("cascade_execute", "getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the first worker's policy."""
-        return self.collection.open_group.call_first("getattr_policy", name)
+        return self.collection.open_group.call_first("cascade_execute", "getattr_policy", name)
 
     def getattr_rb(self, name: str) -> Any:
         """An attribute of the replay buffer."""

@@ -21,6 +21,7 @@ from swath.collectors.options import (
     whole_number,
     with_method,
 )
+from swath.collectors.paths import call_at, follow, paired
 from swath.collectors.state import load_fleet
 from swath.collectors.worker_request import rows_of, worker_requests
 from swath.nearest import with_options
@@ -165,7 +166,8 @@ class Collector(InThisProcess):
 
     def get_distant_attr(self, path: str) -> Any:
         """The attribute at the end of a path."""
-        return self.collection.open_group.call_first("get_distant_attr", path)
+        with self.collection.gate.control():
+            return follow(self, path)
 
     def map_fn(
         self,
@@ -178,8 +180,8 @@ class Collector(InThisProcess):
         Raises:
             ValueError: the lists are not of the same length.
         """
-        called: list[Any] = self.collection.open_group.call_first("map_fn", method_name, list_of_args, list_of_kwargs)
-        return called
+        with self.collection.gate.control():
+            return [call_at(self, method_name, *call) for call in paired(list_of_args, list_of_kwargs, 1)]
 
     @property
     def env(self) -> Any:

@@ -43,10 +43,7 @@ class RemoteWorker(Worker, Responder):
 
     Attributes:
         hooks: called around fragments: before each, and with each as a batch `[*B, T]`.
-        outside: gives the collector in whose process it lives; paths begin there.
     """
-
-    outside: Callable[[], Any] | None = None
 
     def __init__(self, request: WorkerRequest) -> None:
         Responder.__init__(self, request)
@@ -54,10 +51,6 @@ class RemoteWorker(Worker, Responder):
         self._bell: Any = None
         Worker.__init__(self, request)
         self._begin_writing(request, self.layout, self.hooks)
-
-    @property
-    def _root(self) -> Any:
-        return self if self.outside is None else self.outside()
 
     def describe(self) -> Description:
         """What it is like; where nobody compares it with others, without its entries."""
@@ -93,7 +86,7 @@ class RemoteWorker(Worker, Responder):
 
     def get_model(self, model_id: str) -> Any:
         """The model of an id: the policy, or what a path leads to."""
-        return self.policy if model_id == POLICY else follow(self._root, model_id)
+        return self.policy if model_id == POLICY else follow(self, model_id)
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first env."""

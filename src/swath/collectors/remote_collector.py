@@ -139,14 +139,6 @@ class RemoteCollector(Responder):
         """What `stats()` of its collector gives."""
         return self._collector.stats()
 
-    def getattr_env(self, name: str) -> Any:
-        """An attribute of its first env."""
-        return self._collector.getattr_env(name)
-
-    def getattr_policy(self, name: str) -> Any:
-        """An attribute of its first policy."""
-        return self._collector.getattr_policy(name)
-
     def get_model(self, model_id: str) -> Any:
         """The model of an id; of a collector of several a copy of it."""
         return self._collector.get_model(model_id)
