@@ -15,7 +15,7 @@ from swath.collectors.options import AnyOptions, MultiOptions
 from swath.collectors.paths import paired
 from swath.collectors.remote import TRAJ_POOL
 from swath.collectors.state import OWN, load_fleet
-from swath.collectors.worker_request import rows_of, sources_of, worker_requests
+from swath.collectors.worker_request import rows_of, sources_of, spread, worker_requests
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
 from swath.options import count
@@ -278,12 +278,8 @@ def _shares(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]:
     Raises:
         ValueError: no positive integers, or a sequence of another length.
     """
-    if isinstance(frames_per_batch, Sequence) and not isinstance(frames_per_batch, str):
-        if len(frames_per_batch) != n_workers:
-            raise ValueError(
-                f"frames_per_batch has {len(frames_per_batch)} entries for {n_workers} workers; give one per worker"
-            )
-        shares = [count("frames_per_batch", frames) for frames in frames_per_batch]
+    if isinstance(frames_per_batch, list | tuple):
+        shares = [count("frames_per_batch", share) for share in spread("frames_per_batch", frames_per_batch, n_workers)]
         return shares if sync else [sum(shares)] * n_workers
     frames = count("frames_per_batch", frames_per_batch)
     return [-(-frames // n_workers) if sync else frames] * n_workers
