@@ -6,7 +6,7 @@ from collector_toys import Always, Signalling
 from tensordict import TensorDict
 from weight_toys import VERSION, Recording, acted, counting_env, multi, multi_async, weights
 
-from swath import RayCollector, RemoteModuleWeightUpdater, SharedMemWeightSyncScheme, VanillaWeightUpdater
+from swath import RemoteModuleWeightUpdater, SharedMemWeightSyncScheme, VanillaWeightUpdater
 
 
 def learn(policy):
@@ -16,20 +16,12 @@ def learn(policy):
 
 
 @pytest.fixture
-def interval(off_ray):
+def interval(build):
     """A collector of two workers with RayCollector's argument, on a place that needs no cluster."""
 
-    def make(policy, k, *, workers=2, sync=False, place="inline", **options):
-        off_ray(place)
-        frames = 4 if sync else 2
-        return RayCollector(
-            [counting_env] * workers,
-            policy,
-            sync=sync,
-            frames_per_batch=frames,
-            max_weight_update_interval=k,
-            **options,
-        )
+    def make(policy, k, *, workers=2, sync=False, **options):
+        options = {"envs_per_worker": None, "frames_per_batch": 4 if sync else 2, "sync": sync, **options}
+        return build(sources=[counting_env] * workers, policy=policy, max_weight_update_interval=k, **options)
 
     return make
 

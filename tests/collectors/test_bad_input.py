@@ -18,24 +18,19 @@ class Registry:
     def __init__(self):
         self.built = []
 
-    def envs(self, counting=None, faults=None):
-        make = CountingEnvs(counting, faults)
-
+    def noting(self, make):
         def env():
             made = make()
-            if made is not None:
-                self.built.append(made)
+            self.built += [] if made is None else getattr(made, "envs", [made])
             return made
 
         return env
+
+    def envs(self, *like):
+        return self.noting(CountingEnvs(*like))
 
     def vector(self, **options):
-        def env():
-            made = CountingVectorEnv(2, **options)
-            self.built += made.envs
-            return made
-
-        return env
+        return self.noting(lambda: CountingVectorEnv(2, **options))
 
     @property
     def open(self):

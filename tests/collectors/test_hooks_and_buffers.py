@@ -8,44 +8,24 @@ from torch import nn
 from swath.testing import CountingEnvs
 
 
-class Log:
-    """What was called with what, in order."""
+def test_the_order_is_split_postproc_private_entries_hook_and_hand_out():
+    calls = []
 
-    def __init__(self):
-        self.calls = []
-
-    @property
-    def names(self):
-        return [call if isinstance(call, str) else call[0] for call in self.calls]
-
-    def postproc(self, td):
-        self.calls.append(("postproc", td.shape, ("collector", "mask") in td.keys(include_nested=True)))
-        td["added"] = torch.ones(td.shape)
-        td["_secret"] = torch.ones(td.shape)
-        td["deep", "_secret"] = torch.ones(td.shape)
+    def postproc(td):
+        calls.append(("postproc", td.shape, ("collector", "mask") in td.keys(include_nested=True)))
+        for key in ("added", "_secret", ("deep", "_secret")):
+            td[key] = torch.ones(td.shape)
         return td
 
-    def before(self):
-        self.calls.append("before")
-
-    def after(self, td):
-        self.calls.append(("after", sorted(key for key in td.keys() if "e" in key)))  # noqa: SIM118
-        self.td = td
-
-    def extend(self, td):
-        self.calls.append("extend")
-
-
-def test_the_order_is_split_postproc_private_entries_hook_and_hand_out():
-    log = Log()
     with collector(
-        split_trajs=True, postproc=log.postproc, pre_collect_hook=log.before, post_collect_hook=log.after
+        split_trajs=True,
+        postproc=postproc,
+        pre_collect_hook=lambda: calls.append("before"),
+        post_collect_hook=calls.append,
     ) as made:
         batch = made.next()
-    assert log.calls[0] == "before"
-    assert log.calls[1] == ("postproc", (3, 5), True)
-    assert log.calls[2][0] == "after"
-    assert log.td is batch
+    assert calls[:2] == ["before", ("postproc", (3, 5), True)]
+    assert calls[2] is batch
     assert "added" in batch.keys()  # noqa: SIM118
     assert not [key for key in batch.keys(include_nested=True) if "_secret" in key]
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from swath import Collector, MultiSyncCollector
 from swath.rollout.hosts.pettingzoo import agent_groups
+from swath.testing import same_data
 
 pytest.importorskip("pettingzoo")
 
@@ -26,11 +27,6 @@ def collected(env=Herd, policy=None, *, frames=LENGTH, seed=None, **options):
         return collector.next()
     finally:
         collector.shutdown()
-
-
-def alike(one, other):
-    keys = set(one.keys(True, True))
-    return keys == set(other.keys(True, True)) and all(torch.equal(one[key], other[key]) for key in keys)
 
 
 def test_agents_with_a_number_and_equal_spaces_are_a_group_and_every_other_is_one():
@@ -106,7 +102,7 @@ def test_a_tensordict_policy_with_nested_keys_acts():
 def test_equal_seeds_give_equal_data_here_and_in_processes(copies):
     frames = 2 * LENGTH * (copies or 1)
     here = collected(frames=frames, seed=7, envs_per_worker=copies)
-    assert alike(collected(frames=frames, seed=7, envs_per_worker=copies), here)
+    same_data(collected(frames=frames, seed=7, envs_per_worker=copies), here)
     fleet = MultiSyncCollector([Herd], None, frames_per_batch=frames, total_frames=frames, envs_per_worker=copies)
     try:
         fleet.set_seed(7)

@@ -85,7 +85,7 @@ sys.exit(status)
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("suite")
     (folder / "conftest.py").write_text(dedent(CONFTEST))
@@ -96,9 +96,6 @@ def report(tmp_path_factory):
     return child.stdout
 
 
-def test_tests_and_conftests_that_import_from_torchrl_get_ours(report):
+def test_tests_and_conftests_that_import_from_torchrl_get_ours_until_the_run_is_over(report):
     assert "score: 4 passed, 0 failed, 0 left out" in report
-
-
-def test_names_are_put_back_when_the_run_is_over(report):
     assert "put back: True" in report
