@@ -11,7 +11,6 @@ import pytest
 
 from swath.workers import create
 from swath.workers.tickets import Name
-from toys import Visit
 
 CLOSE_S = 1.0
 _begun = []
@@ -60,9 +59,9 @@ def backend():
 @contextmanager
 def visiting():
     """A backend as one test sees it; an actor that one test leaves alive is the same worker's for the next."""
-    visit = Revisit(*_kept())
-    yield visit
-    visit.over()
+    loan = Loan(*_kept(), builds=type)
+    yield loan
+    loan.close()
 
 
 @cache
@@ -106,51 +105,23 @@ class Changeling:
         return getattr(self._object, name)
 
 
-class Revisit(Visit):
-    """Builds plain workers anew in actors that it finds: a fresh one takes seconds to import torch.
-
-    Args:
-        backend: others use it too, one after another.
-        idle: workers that have nothing to do, by their names.
-    """
-
-    def __init__(self, backend, idle):
-        super().__init__(backend)
-        self._idle = idle
-
-    def spawn(self, job):
-        if not isinstance(job.build, type) or job.before or job.threads != 1 or job.name not in self._idle:
-            return super().spawn(replace(job, build=partial(Changeling, job.build)))
-        worker = self._idle.pop(job.name)
-        self._workers.append(worker)
-        self.call(worker, "become", job.build)
-        return worker
-
-    def over(self):
-        alive = [worker for worker in self._workers if not (worker.killed or worker.ended.done)]
-        for worker in [worker for worker in alive if worker.job.threads == 1]:
-            if worker.name.life == 0 and worker.name not in self._idle:
-                self._idle[worker.name] = worker
-                self._workers.remove(worker)
-        super().over()
-
-
 class Loan:
     """A backend whose workers begin their first lives in actors that earlier ones have left alive, if there are such.
 
     Args:
         backend: others use it too, one after another.
         idle: workers that have nothing to do, by name, public methods and what Ray was asked for.
+        builds: what is built anew in actors that are alive; what is no class may fail, and is built in a fresh one.
     """
 
-    def __init__(self, backend, idle):
-        self._backend, self._idle, self._workers = backend, idle, []
+    def __init__(self, backend, idle, builds=object):
+        self._backend, self._idle, self._builds, self._workers = backend, idle, builds, []
 
     def __getattr__(self, name):
         return getattr(self._backend, name)
 
     def spawn(self, job):
-        worker = self._idle.pop(_kind(job), None)
+        worker = self._idle.pop(_kind(job), None) if isinstance(job.build, self._builds) else None
         if worker is None or worker.ended.done:
             worker = self._backend.spawn(replace(job, build=partial(Changeling, job.build)))
         else:
