@@ -52,25 +52,6 @@ def torchrl_batch(mishaps):
     return lambda: envs.SerialEnv(2, [make] * 2), {}
 
 
-def pettingzoo_env(mishaps):
-    mpe = pytest.importorskip("mpe2.simple_spread_v3")
-    utils, make = pytest.importorskip("pettingzoo.utils"), maker(mishaps)
-
-    class Failing(utils.BaseParallelWrapper):
-        """Counts as the counting env does."""
-
-        def reset(self, seed=None, options=None):
-            self.counted = getattr(self, "counted", None) or make()
-            self.counted.reset()
-            return super().reset(seed, options)
-
-        def step(self, actions):
-            self.counted.step(self.counted.action_space.sample())
-            return super().step(actions)
-
-    return lambda: Failing(mpe.parallel_env(max_cycles=6)), {}
-
-
 SOURCES = {
     "one env": one_env,
     "list": env_list,
@@ -78,7 +59,6 @@ SOURCES = {
     "TorchRL env": torchrl_env,
     "TorchRL envs": torchrl_list,
     "TorchRL batch": torchrl_batch,
-    "PettingZoo": pettingzoo_env,
 }
 
 
@@ -93,7 +73,7 @@ def made(request, mishaps):
 
     def make(on_env_error):
         source, options = SOURCES[request.param](mishaps)
-        n_envs = 1 if request.param in ("one env", "TorchRL env", "PettingZoo") else 2
+        n_envs = 1 if request.param in ("one env", "TorchRL env") else 2
         return collector(source, frames_per_batch=T * n_envs, on_env_error=on_env_error, **options)
 
     return make
@@ -102,8 +82,7 @@ def made(request, mishaps):
 def require_whole(drawing, batches, **options):
     """All rows are there, and no frame is twice, or left out."""
     assert {batch.numel() for batch in batches} == {drawing.frames_per_batch}
-    if "observation" in batches[0]:  # PettingZoo's have their own
-        check_lives(batches, COUNTING, **options)
+    check_lives(batches, COUNTING, **options)
 
 
 def test_raise_loses_the_fragment_and_the_next_one_is_whole(made):

@@ -258,22 +258,18 @@ def flawed_policy(at):
 
 
 FLAWS = {
-    "policy_factory": ([lambda: flawed_policy(9), lambda: flawed_policy(10**6)], 1, 4),
-    "pre_collect_hook": (flaw(2), 2, 0),
-    "post_collect_hook": (flaw(2), 2, 20),
-    "postproc": (flaw(2), 1, 20),
-}
-SAID = {
-    "policy_factory": "raised while worker 0 (life 0, policy version 0) collected\nremote traceback:\n",
-    "pre_collect_hook": "raised by pre_collect_hook in worker 0 (life 0, policy version 0)\nremote traceback:\n",
-    "post_collect_hook": "raised by post_collect_hook in worker 0 (life 0, policy version 0)\nremote traceback:\n",
-    "postproc": "raised by postproc",
+    # keyword: (what raises, how often, frames that are lost, what is said)
+    "policy_factory": ([lambda: flawed_policy(9), lambda: flawed_policy(10**6)], 1, 4, "raised while {} collected"),
+    "pre_collect_hook": (flaw(2), 2, 0, "raised by pre_collect_hook in {}"),
+    "post_collect_hook": (flaw(2), 2, 20, "raised by post_collect_hook in {}"),
+    "postproc": (flaw(2), 1, 20, "raised by postproc"),
 }
 
 
 @pytest.mark.parametrize("name", FLAWS)
 def test_what_functions_of_the_user_raise_leaves_as_itself_and_loses_that_fragment(name):
-    function, times, discarded = FLAWS[name]
+    function, times, discarded, said = FLAWS[name]
+    said = said.format("worker 0 (life 0, policy version 0)") + "\nremote traceback:\n" * (name != "postproc")
     with fleet(**{name: function}) as collector:
         batches, notes = [collector.next()], []
         for _ in range(times):
@@ -283,7 +279,7 @@ def test_what_functions_of_the_user_raise_leaves_as_itself_and_loses_that_fragme
         batches += drawn(collector, 3)
         stats = collector.stats()
     assert len(notes) == times
-    assert [note for note in notes if note.startswith(SAID[name])]
+    assert [note for note in notes if note.startswith(said)]
     check_lives(batches, LONG, gaps=True)
     assert stats["frames_discarded"] == discarded
     assert stats["worker_frames"] == stats["frames"] + discarded, "frames that were lost were collected"

@@ -4,7 +4,7 @@ from functools import cache, partial
 from math import prod
 
 import pytest
-from torchrl_differences import differences
+from torchrl_differences import require_equal
 from torchrl_table import table
 
 import ray_cluster
@@ -40,11 +40,6 @@ def made_by(worker, case):
     for batch in batches:
         batch[IDS] += worker << 47
     return batches
-
-
-def require_equal(batches, others):
-    found = [line for one, other in zip(batches, others, strict=True) for line in differences(one, other)]
-    assert not found, "\n".join(found[:20])
 
 
 @pytest.mark.usefixtures("fork_server")

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torchrl.collectors
 from tensordict.nn import set_interaction_type
-from torchrl_differences import differences
+from torchrl_differences import require_equal
 from torchrl_table import table
 
 from swath import Collector, ExplorationType
@@ -42,12 +42,6 @@ def collected(case, kind):
     batches = [batch.clone() for batch in collector]
     collector.shutdown()
     return batches
-
-
-def require_equal(batches, others, ignore):
-    assert len(batches) == len(others) == N_BATCHES
-    found = [line for mine, other in zip(batches, others, strict=True) for line in differences(mine, other, ignore)]
-    assert not found, "\n".join(found[:20])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -18,6 +18,12 @@ def differences(left, right, ignore=()):
     return found
 
 
+def require_equal(batches, others, ignore=()):
+    """As many batches, without a difference."""
+    found = [line for one, other in zip(batches, others, strict=True) for line in differences(one, other, ignore)]
+    assert not found, "\n".join(found[:20])
+
+
 def _compare(left, right, path, ignore):
     lines = []
     for key in sorted({*left.keys(), *right.keys()}):

@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers.vector import DictInfoToList
 from host_contract import play
 
 from counting_vector import CountingVectorEnv
@@ -29,30 +27,6 @@ def sync(mode=SAME_STEP, counting=SHORT, faults=None):
 
 def marks(leaf):
     return [tuple(map(int, row[1:])) for row in leaf]
-
-
-# ---- what each kind can do
-
-
-@pytest.mark.parametrize(
-    ("make", "skips", "resettable", "seeding"),
-    [
-        (lambda: sync(NEXT_STEP), True, True, "episode"),
-        (lambda: sync(SAME_STEP), False, True, "episode"),
-        (lambda: sync(DISABLED), False, True, "episode"),
-        (lambda: own(NEXT_STEP), True, False, "layout"),
-        (lambda: own(SAME_STEP), False, False, "layout"),
-        (lambda: own(DISABLED), False, True, "layout"),
-        (lambda: VectorHost(CartPoleVectorEnv(2)), True, False, "layout"),
-        (lambda: VectorHost(DictInfoToList(CartPoleVectorEnv(2))), True, False, "layout"),
-    ],
-)
-def test_mode_and_kind_decide_what_it_can_do(make, skips, resettable, seeding):
-    host = make()
-    assert (host.spec.resettable, host.spec.seeding, host.spec.alone) == (resettable, seeding, False)
-    assert host.spec.skips == skips
-    assert host.spec.batch_shape == (2,)
-    host.close()
 
 
 @pytest.mark.filterwarnings(CAST)
@@ -100,18 +74,6 @@ def test_a_list_of_seeds_goes_to_the_envs_of_gymnasium():
 
 
 # ---- episodes
-
-
-def test_in_same_step_mode_a_reset_asks_only_envs_that_have_not_begun_by_themselves():
-    host = sync(SAME_STEP, Counting(script=Script((2, 5), ("terminated",))))
-    host.reset_all()
-    host.step(ZERO)
-    moved = host.step(ZERO)
-    assert list(moved.ended) == [(0, True, False)]
-    fresh = host.reset([0, 1], moved.observation)
-    assert marks(moved.observation[0]) == [(0, 2), (0, 2)]
-    assert marks(fresh[0]) == [(1, 0), (1, 0)]
-    assert [len(env.seeds) for env in host.env.envs] == [2, 2]
 
 
 def test_in_next_step_mode_a_seed_makes_the_reset_come_at_once():
