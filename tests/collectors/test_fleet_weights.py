@@ -21,29 +21,6 @@ def test_workers_are_named_by_index_or_device(arguments):
         assert acted(made) == [(2, 1), (2, 1)]
 
 
-REFUSED = {
-    "a worker that is not there": ({"weights": weights(2), "worker_ids": 2}, ValueError, r"workers are \[0, 1\]"),
-    "nobody": ({"weights": weights(2), "worker_ids": []}, ValueError, "names nobody"),
-    "yes": ({"weights": weights(2), "worker_ids": True}, TypeError, "worker_ids=True is"),
-    "a device without workers": ({"weights": weights(2), "worker_ids": "meta"}, ValueError, "no policy runs there"),
-    "workers twice": ({"weights": {0: weights(2)}, "worker_ids": 0}, ValueError, "publish it without worker_ids"),
-    "one of two wrong": (
-        {"weights": {0: weights(2), 1: {"weight": torch.zeros(2)}}},
-        ValueError,
-        "nothing was changed",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "error", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_publishes_nothing(arguments, error, message):
-    with multi(Always(1)) as made:
-        with pytest.raises(error, match=message):
-            made.update_policy_weights_(**arguments)
-        assert made.policy_version == 0
-        assert acted(made) == [(1, 0), (1, 0)]
-
-
 def test_each_worker_can_have_its_own_and_the_others_keep_theirs():
     with multi(Always(1), workers=3, frames_per_batch=6) as made:
         made.update_policy_weights_({0: weights(0), 2: weights(2)})

@@ -1,6 +1,7 @@
 """How weights come into a collector, which version is stamped, and when they act; in this process and with workers."""
 
 import copy
+from itertools import product
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from collector_toys import Always, InThread, Stepping, WithValue, collector
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
-from weight_toys import EITHER, VERSION, acted, shown, weights
+from weight_toys import EITHER, VERSION, acted, multi, shown, weights
 
 from swath.errors import WorkerLate
 
@@ -51,11 +52,19 @@ REFUSED = {
     "a wrong name": ({"weights": {"wait": torch.tensor(2.0)}}, KeyError, "nothing was changed"),
     "no time": ({"weights": two(), "timeout_s": 0}, ValueError, "timeout_s=0 must be more than 0"),
 }
+BY_MANY = {
+    "an id that is not there": ({"weights": two(), "worker_ids": 2}, ValueError, r"workers are \[0, 1\]"),
+    "nobody": ({"weights": two(), "worker_ids": []}, ValueError, "names nobody"),
+    "yes": ({"weights": two(), "worker_ids": True}, TypeError, "worker_ids=True is"),
+    "a device without workers": ({"weights": two(), "worker_ids": "meta"}, ValueError, "no policy runs there"),
+    "workers twice": ({"weights": {0: two()}, "worker_ids": 0}, ValueError, "publish it without worker_ids"),
+    "one of two wrong": ({"weights": {0: two(), 1: {"weight": torch.zeros(2)}}}, ValueError, "nothing was changed"),
+}
 
 
-@pytest.mark.parametrize(("arguments", "error", "message"), REFUSED.values(), ids=REFUSED)
-@EITHER
-def test_what_is_refused_changes_nothing(make, arguments, error, message):
+@pytest.mark.parametrize(("make", "name"), [*product((collector, multi), REFUSED), *product([multi], BY_MANY)])
+def test_what_is_refused_changes_nothing(make, name):
+    arguments, error, message = (REFUSED | BY_MANY)[name]
     with make(policy=Always(1)) as made:
         with pytest.raises(error, match=message):
             made.update_policy_weights_(**arguments)

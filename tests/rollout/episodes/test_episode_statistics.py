@@ -1,17 +1,9 @@
-"""Sums of running episodes step by step, and means over those that ended."""
+"""Means over the episodes that ended last."""
 
 import numpy as np
 import pytest
 
-from swath.rollout.episodes.statistics import EPISODE, REMEMBERED, EpisodeLog, EpisodeSums
-
-
-def test_rows_that_are_no_transitions_do_not_count_and_episodes_begin_at_zero():
-    sums = EpisodeSums(3)
-    sums.count_step(np.array([1.0, 2.0, 3.0]))
-    sums.begin([1])
-    sums.count_step(np.array([np.nan, 20.0, 30.0]), void=[0])
-    assert (sums.returns.tolist(), sums.lengths.tolist()) == ([1, 20, 33], [1, 1, 2])
+from swath.rollout.episodes.statistics import EPISODE, REMEMBERED, EpisodeLog
 
 
 def test_means_are_over_the_last_hundred():
