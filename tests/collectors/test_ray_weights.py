@@ -48,6 +48,10 @@ class Kept:
         self.sent.append(policy_weights)
         return ray_cluster.up().put(None)
 
+    @property
+    def values(self):
+        return [ray_cluster.up().get(one).weights()["weight"].item() for one in self.sent]
+
 
 def test_the_ids_are_the_actors_and_an_interval_below_0_is_0():
     updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept(), Kept()], max_interval=-3)
@@ -64,8 +68,7 @@ def test_one_snapshot_is_stored_per_push_and_sent_to_every_actor(ray):
     updater.push_weights()
     assert [len(actor.sent) for actor in actors] == [2, 2]
     assert actors[0].sent == actors[1].sent
-    values = [ray.get(reference).weights()["weight"].item() for reference in actors[0].sent]
-    assert values == [1, 2], "the weights are read at each push"
+    assert actors[0].values == [1, 2], "the weights are read at each push"
 
 
 def test_a_handle_is_passed_through_unchanged(ray):
@@ -74,8 +77,7 @@ def test_a_handle_is_passed_through_unchanged(ray):
     assert updater._maybe_map_weights(handle) is handle
     updater._sync_weights_with_worker(0, handle)
     updater._sync_weights_with_worker(worker_id=0, server_weights=weights(2))
-    stored = [ray.get(reference).weights()["weight"].item() for reference in updater.remote_collectors[0].sent]
-    assert stored == [1, 2]
+    assert updater.remote_collectors[0].values == [1, 2]
 
 
 FORMS = {"a module": Always, "a dict": weights, "a TensorDict": lambda value: TensorDict(weights(value))}
@@ -86,8 +88,7 @@ def test_weights_of_any_form_are_sent(ray, form):
     updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept()])
     updater.push_weights(form(2), worker_ids=[1])
     updater.push_weights(form(0), worker_ids=0)
-    sent = [[ray.get(one).weights()["weight"].item() for one in actor.sent] for actor in updater.remote_collectors]
-    assert sent == [[0], [2]]
+    assert [actor.values for actor in updater.remote_collectors] == [[0], [2]]
     with pytest.raises(ValueError, match=r"worker_ids=2: there is no such actor; there are \[0, 1\]"):
         updater.push_weights(worker_ids=2)
 
@@ -151,13 +152,9 @@ def test_handles_answer_what_is_public_and_nothing_else(collector, ray):
     batch = ray.get(second.next.remote())
     assert batch.shape == (N_FRAMES,)
     assert collector.stats()["frames"] == before, "it is not delivered here"
-    assert ray.get(first.cascade_execute.remote("policy.weight.item")) == ray.get(
-        first.get_distant_attr.remote("policy.weight")
-    )
-    assert (
-        ray.get(first.map_fn.remote("getattr_policy", [("weight",)] * 2))
-        == [ray.get(first.get_distant_attr.remote("policy.weight"))] * 2
-    )
+    weight = ray.get(first.get_distant_attr.remote("policy.weight"))
+    assert ray.get(first.cascade_execute.remote("policy.weight.item")) == weight
+    assert ray.get(first.map_fn.remote("getattr_policy", [("weight",)] * 2)) == [weight] * 2
     saved = ray.get(second.state_dict.remote())
     assert list(saved)[:3] == ["policy_state_dict", "env_state_dict", "frames"]
     assert ray.get(second.load_state_dict.remote(saved)) is None
