@@ -56,6 +56,10 @@ def test_a_bad_env_source_is_refused(source, error, message):
         Collector(source, **FRAMES)
 
 
+def three():
+    return 3
+
+
 NUMBERS = [
     ("frames_per_batch", 0, ValueError, "frames_per_batch=0 must be at least 1"),
     ("frames_per_batch", 2.0, ValueError, "frames_per_batch=2.0 is of type float; it must be an integer"),
@@ -89,7 +93,7 @@ NUMBERS = [
     ("policy_factory", 3, TypeError, "policy_factory is of type int; it must be a callable"),
     ("policy_factory", [Always, Always], ValueError, "policy_factory has 2 entries for 1 worker"),
     ("policy_factory", lambda: None, TypeError, "returned None; it must return the policy"),
-    ("policy_factory", lambda: 3, TypeError, "policy is of type int"),
+    ("policy_factory", three, TypeError, "policy is of type int"),
     ("backend", "cluster", ValueError, "backend='cluster' is unknown; backends are 'direct', 'thread', 'process'"),
     (
         "backend_options",
@@ -111,15 +115,6 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "error", "message"), NUMBERS, ids=[plain(f"{row[0]}={row[1]!r}") for row in NUMBERS]
-)
-def test_a_bad_option_is_refused_and_nothing_is_left_open(name, value, error, message, registry):
-    with pytest.raises(error, match=message):
-        Collector(registry.envs(), **{"frames_per_batch": 10, "envs_per_worker": 2, name: value})
-    assert registry.open == []
-
-
 COMBINATIONS = {
     "policy and factory": ({"policy": Always(), "policy_factory": Always}, TypeError, "give one or the other"),
     "split without ids": ({"split_trajs": True, "track_traj_ids": False}, ValueError, "needs trajectory ids"),
@@ -135,8 +130,12 @@ COMBINATIONS = {
 }
 
 
-@pytest.mark.parametrize(("options", "error", "message"), COMBINATIONS.values(), ids=COMBINATIONS)
-def test_options_that_contradict_each_other_are_refused(options, error, message, registry):
+ALONE = {plain(f"{name}={value!r}"): ({name: value}, error, message) for name, value, error, message in NUMBERS}
+
+
+@pytest.mark.parametrize("case", ALONE | COMBINATIONS)
+def test_a_bad_option_or_combination_is_refused_and_nothing_is_left_open(case, registry):
+    options, error, message = (ALONE | COMBINATIONS)[case]
     with pytest.raises(error, match=message):
         Collector(registry.envs(), **{"frames_per_batch": 10, "envs_per_worker": 2, **options})
     assert registry.open == []
