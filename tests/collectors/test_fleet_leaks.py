@@ -14,12 +14,10 @@ LARGE = 4_000
 
 
 @pytest.mark.usefixtures("fork_server")
-@pytest.mark.parametrize("place", ["thread", "process"])
-def test_cycles_leave_no_process_thread_descriptor_or_memory(place):
-    kinds = [*KINDS] * 2
+def test_cycles_leave_no_process_thread_descriptor_or_memory():
     before = left()
-    for kind in kinds:
-        with fleet(kind, policy=Level(), backend=place, frames_per_batch=LARGE) as collector:
+    for kind in [*KINDS] * 2:
+        with fleet(kind, policy=Level(), frames_per_batch=LARGE) as collector:
             drawn(collector, 1)
             collector.update_policy_weights_()
             drawn(collector, 1)

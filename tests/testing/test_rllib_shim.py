@@ -137,9 +137,9 @@ def write(file, text):
     file.write_text(dedent(text))
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkout") / "rllib"
+@pytest.fixture
+def report(tmp_path):
+    folder = tmp_path / "rllib"
     write(folder / "evaluation/tests/test_written_for_rllib.py", TESTS)
     write(folder / "evaluation/tests/test_episode_v2.py", LISTED)
     write(folder / "env/tests/toys.py", TOYS)
@@ -151,10 +151,7 @@ def report(tmp_path_factory):
     return child.stdout
 
 
-def test_tests_that_import_from_rllib_get_ours_from_old_places_and_new(report):
+def test_tests_that_import_from_rllib_get_ours_and_what_is_left_out_is_told_with_its_reason(report):
     assert "score: 16 passed, 0 failed, 1 left out" in report
-
-
-def test_what_is_left_out_is_told_with_its_reason(report):
     (line,) = [line for line in report.splitlines() if line.startswith("left out: ")]
     assert "evaluation/tests/test_episode_v2.py::test_single_agent_env: wants a MultiAgentBatch" in line
