@@ -66,7 +66,7 @@ def test_shutdown_during_a_draw_in_another_thread_ends_it_with_closed():
     assert isinstance(drawing.join().error, Closed)
     assert closing.join().error is None
     assert env.closed == 1
-    assert env.made < 10
+    assert env.made < 10**4, "the fragment of a million steps went on"
     assert made.stats()["frames_discarded"] >= 3
 
 
