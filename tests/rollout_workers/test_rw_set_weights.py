@@ -136,7 +136,8 @@ def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
 FILTERS = [
     ({}, True, [2, 2, 2]),
     ({}, False, [2, 2]),
-    ({"use_worker_filter_stats": False}, True, [0, 1, 1]),
+    ({"use_worker_filter_stats": False}, True, [0, 0, 0]),
+    ({"use_worker_filter_stats": False}, False, [0, 0]),
     ({"update_worker_filter_stats": False}, True, [2, 1, 1]),
 ]
 

@@ -340,7 +340,7 @@ class FilterManager:
             update_remote: send.
             timeout_seconds: of each of the two rounds; None: 10.
             use_remote_data_for_update: collect; otherwise what they saw is thrown away when they are sent to, as RLlib
-                does. `WorkerSet.sync_filters` lets each keep its own then.
+                does.
 
         Raises:
             WorkerLate: workers have not answered in time. What the others saw is taken in and sent, and what they
@@ -350,10 +350,13 @@ class FilterManager:
         if not update_remote and not use_remote_data_for_update:
             return
         theirs, failures = worker_set.collect_filters(timeout_seconds)
-        for filters in theirs if use_remote_data_for_update else ():
-            for policy_id, local in local_filters.items():
-                local.apply_changes(filters[policy_id])
+        known = dict(local_filters)  # and those of policies that are in remote workers only
+        for policy_id, seen in [item for filters in theirs if use_remote_data_for_update for item in filters.items()]:
+            if policy_id in known:
+                known[policy_id].apply_changes(seen)
+            else:
+                known[policy_id] = seen
         if update_remote:
-            worker_set.send_filters(copies_of(local_filters), timeout_seconds)
+            worker_set.send_filters(copies_of(known), timeout_seconds)
         for failure in failures:
             raise failure

@@ -25,7 +25,7 @@ from swath.options import count
 from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch, concat_samples
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.filters import copies_of
+from swath.rollout_workers.filters import FilterManager
 from swath.rollout_workers.nests import holds_objects, leaves
 from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
 from swath.rollout_workers.worker_set import actor
@@ -180,9 +180,8 @@ class WorkerSet(Workers):
     def sync_filters(self, timeout_seconds: float | None = None) -> None:
         """Have all filters equal one that has seen what all workers saw.
 
-        Whether workers' observations count, and whether workers get the result, is up to `use_worker_filter_stats` and
-        `update_worker_filter_stats` of the config. Where they do not count, each worker keeps its own on top of what it
-        gets; RLlib's `FilterManager.synchronize(use_remote_data_for_update=False)` throws them away.
+        Whether workers' observations count, or are thrown away, and whether workers get the result, is up to
+        `use_worker_filter_stats` and `update_worker_filter_stats` of the config.
 
         Args:
             timeout_seconds: of each of the two rounds; None: 10.
@@ -191,18 +190,9 @@ class WorkerSet(Workers):
             WorkerLate: workers have not answered in time; what the others saw is taken in.
             Exception: what a worker raised, likewise.
         """
-        timeout, failures = seconds_to_wait(timeout_seconds, FILTERS_S), list[BaseException]()
-        own = self._seen if self._local_env_runner is None else self._local_env_runner.filters
-        if self.config.use_worker_filter_stats:
-            theirs, failures = self.collect_filters(timeout)
-            for policy_id, seen in [item for filters in theirs for item in filters.items()]:
-                if policy_id in own:
-                    own[policy_id].apply_changes(seen)
-                elif self._local_env_runner is None:
-                    own[policy_id] = seen
-        self.send_filters(copies_of(own), timeout)
-        for failure in failures:
-            raise failure
+        local, counts = self._local_env_runner, self.config.use_worker_filter_stats
+        own = actor.by_policy(self._shared, actor.FILTER) if local is None else local.filters
+        FilterManager.synchronize(own, self, True, timeout_seconds, counts)
 
     def collect_filters(
         self, timeout_seconds: float | None = None
@@ -341,7 +331,6 @@ class WorkerSet(Workers):
         group, local = self._open(), self._local_env_runner
         self._share(changes)
         for policy_id in [each for each, how in actor.by_policy(changes, actor.POLICY).items() if not how]:
-            self._seen.pop(policy_id, None)
             self._shared.pop(f"{actor.FILTER}{policy_id}", None)
             group.channel.withdraw([f"{actor.WEIGHTS}{policy_id}", f"{actor.FILTER}{policy_id}"])
         if here and local is not None:

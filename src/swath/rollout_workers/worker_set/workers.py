@@ -20,7 +20,6 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.envs import creator_of
-from swath.rollout_workers.filters import Filter
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set import actor
 from swath.rollout_workers.worker_set.calls import Calls
@@ -78,7 +77,6 @@ class Workers(Calls):
         self._callbacks, self._logdir, self._place = callbacks_of(own), logdir, backend
         self._wants_local = (local_worker if local_env_runner is None else local_env_runner) or not own.num_env_runners
         self._shared = dict[str, Any]()  # what later workers are brought up to, besides weights
-        self._seen = dict[str, Filter]()  # filters of what all workers have seen, where there is no local worker
         self.kept_batches = list[SampleBatch | MultiAgentBatch]()
         self._version, self._counters, self._returned = 0, Counters(), []
         self._group = self._group_in(InlineBackend(), 0)
@@ -298,9 +296,8 @@ class Workers(Calls):
         if are_first:
             if self._wants_local and self._local_env_runner is None:
                 self._local_env_runner = self._recipe(FIRST, n, self._ask_first("get_spaces"))()
-            filters = {} if self._local_env_runner is None else self._local_env_runner.get_filters()
-            known = {**self._shared, **{f"{actor.FILTER}{policy_id}": one for policy_id, one in filters.items()}}
-            self._publish(self._ask_first("get_weights"), known)
+            filters = {f"{actor.FILTER}{pid}": one for pid, one in self._ask_first("get_filters").items()}
+            self._publish(self._ask_first("get_weights"), {**self._shared, **filters})
             if waits:
                 self._group.update(self._group.fleet.up, self.config.env_runner_restore_timeout_s)
         self._share_number()
