@@ -53,9 +53,8 @@ class RolloutActor:
         self._dump_after_s = (hang_timeout_s or 0.0) * EARLIER
         self._stacks: IO[Any] | None = sys.__stderr__
         if hang_timeout_s and log_dir is not None:
-            path = Path(log_dir, f"stacks_of_life_{name.life}.txt")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._stacks = path.open("a")
+            Path(log_dir).mkdir(parents=True, exist_ok=True)
+            self._stacks = Path(log_dir, "stacks.txt").open("a")
 
     def answer(self, update: Update | None, method: str, *args: Any) -> Any:
         """Take what is new, and what could not be taken before; then call a method."""
@@ -86,11 +85,8 @@ class RolloutActor:
         return Parcel(self._version, self._worker.sample())
 
     def close(self) -> None:
-        """Close the envs and the policies, and remove the file of stacks if there are none."""
+        """Close the envs and the policies."""
         self._worker.stop()
-        path = Path(getattr(self._stacks, "name", ""))
-        if path.is_file() and not path.stat().st_size:
-            path.unlink()
 
     def _take(self, new: dict[str, Any]) -> None:
         """Bring the worker up to these; what an exception leaves undone stays in them."""
