@@ -10,7 +10,7 @@ from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.callbacks import EVENTS
 from swath.rollout_workers.config.envs import Spaces, policy_space
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train, mapper, specs
-from swath.rollout_workers.config.settings import NAMES, REFUSED, UNCHANGED, WITHOUT_EFFECT, Settings
+from swath.rollout_workers.config.settings import NAMES, UNCHANGED, Settings
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
 API_STACK = ("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
@@ -143,7 +143,7 @@ class AlgorithmConfig(Settings):
         """
         given = {name: value for name, value in settings.items() if value is not UNCHANGED}
         for name, value in given.items():
-            if not any(name in known for known in (NAMES, WITHOUT_EFFECT, REFUSED)):
+            if name not in NAMES:
                 raise TypeError(f"{name}={value!r} is no setting of {type(self).__name__}{suggestion(name, NAMES)}")
         return self.set_all(given, merge=True)
 

@@ -36,7 +36,7 @@ class Option(Generic[T]):
         self.check, self.default, self.also, self.merged = check, default, also, merged
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.name = "lambda" if name == "lambda_" else name
 
     def __get__(self, config: Settings | None, owner: type) -> T:
         value: Any = self if config is None else config[self.name]
@@ -148,7 +148,7 @@ class Settings(Mapping[str, Any]):
     shuffle_batch_per_epoch = Option(checks.must_be("True: minibatches are always shuffled", bool, bool), default=True)
     model = Option(checks.model, default=MODEL_DEFAULTS, merged=True)
     optimizer = Option(checks.table, default={}, merged=True)
-    lambda_ = Option(checks.number(0, 1), default=1.0, also="lambda")
+    lambda_ = Option(checks.number(0, 1), default=1.0, also="lambda_")
     use_gae = Option(checks.flag, default=True)
     use_critic = Option(checks.flag, default=True)
     clip_param = Option(checks.number(), default=0.3)
@@ -250,7 +250,7 @@ class Settings(Mapping[str, Any]):
 
     def to_dict(self) -> dict[str, Any]:
         """Settings that act, by attribute's name (`lambda_` is `"lambda"`), and own keys: copies."""
-        return {_KEYS.get(name, name): copied(value) for name, value in self._values.items()}
+        return copied(self._values)
 
     @classmethod
     def overrides(cls, **settings: Any) -> dict[str, Any]:
@@ -261,10 +261,10 @@ class Settings(Mapping[str, Any]):
             ValueError: a value out of range, or a setting that is refused.
         """
         for name in settings:
-            if name not in NAMES and name not in REFUSED:
+            if name not in NAMES:
                 raise KeyError(f"{name!r} is no setting of {cls.__name__}{suggestion(name, NAMES)}")
         cls().set_all(settings)
-        return {_KEYS.get(NAMES[name], NAMES[name]): value for name, value in settings.items() if name in NAMES}
+        return {NAMES[name]: value for name, value in settings.items()}
 
     def pop(self, key: str, *default: Any) -> Any:
         """The value; an own key is removed, a setting stays, since every config has it.
@@ -279,17 +279,15 @@ class Settings(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         name = NAMES.get(key, key)
-        if name in self._values:
-            return self._values[name]
-        if key in WITHOUT_EFFECT or key in REFUSED:
-            return None
+        if name in self._values or key in NAMES:
+            return self._values.get(name)
         raise KeyError(f"{key!r} is no setting of {type(self).__name__}{suggestion(key, NAMES)}")
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.update_from_dict({key: value})
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.to_dict())
+        return iter(self._values)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -306,10 +304,8 @@ class Settings(Mapping[str, Any]):
         checked: dict[str, Any] = {}
         for name, value in given.items():
             self._require_thawed(name)
-            if name in REFUSED:
-                if value not in (None, False, "sync"):
-                    raise ValueError(f"{name}={value!r} is not served: {REFUSED[name]}")
-                continue
+            if name in REFUSED and value not in (None, False, "sync"):
+                raise ValueError(f"{name}={value!r} is not served: {REFUSED[name]}")
             key, kept = NAMES.get(name, name), value
             if (option := SETTINGS.get(key)) is not None:
                 kept = option.check(key, merged(self._values[key], value) if merge and option.merged else value)
@@ -318,14 +314,10 @@ class Settings(Mapping[str, Any]):
             checked[key] = kept
         self._values.update(checked)
         for name in checked.keys() - SETTINGS.keys():
-            self._warn_of_own(name)
+            unknown = f"it is no setting{suggestion(name, NAMES)}; kept for policies as config[{name!r}]"
+            if name not in NAMES or (name in WITHOUT_EFFECT and checked[name]):
+                warn_of_no_effect(name, WITHOUT_EFFECT.get(name, unknown))
         return self
-
-    def _warn_of_own(self, name: str) -> None:
-        """Say once of a key that is no setting that it does nothing but for policies."""
-        unknown = f"it is no setting{suggestion(name, NAMES)}; kept for policies as config[{name!r}]"
-        if name not in WITHOUT_EFFECT or self._values[name]:
-            warn_of_no_effect(name, WITHOUT_EFFECT.get(name, unknown))
 
     def _require_thawed(self, name: str) -> None:
         if self._frozen:
@@ -333,18 +325,13 @@ class Settings(Mapping[str, Any]):
             raise AttributeError(f"{why}: change a copy(copy_frozen=False) of it")
 
 
-SETTINGS: Mapping[str, Option[Any]] = {
-    name: setting for name, setting in vars(Settings).items() if isinstance(setting, Option)
-}
-"""The settings that act, by their attribute's name."""
+SETTINGS: Mapping[str, Option[Any]] = {one.name: one for one in vars(Settings).values() if isinstance(one, Option)}
+"""The settings that act, by what they are called in dicts: the attribute's name, but for `lambda_`."""
 
-NAMES: Mapping[str, str] = {
+NAMES: Mapping[str, str] = {name: name for name in (*WITHOUT_EFFECT, *REFUSED)} | {
     each.replace("env_runner", part): name
     for name, one in SETTINGS.items()
     for each in (name, one.also or name)
     for part in ("env_runner", "worker")
 }
-"""The attribute's name by every name that stands for it: older ones have `worker` where it has `env_runner`."""
-
-_KEYS = {"lambda_": "lambda"}
-"""What settings are called in dicts, where that is not the attribute's name."""
+"""The setting by every name that stands for it: older ones have `worker` where it has `env_runner`."""
