@@ -250,7 +250,8 @@ class Settings(Mapping[str, Any]):
 
     def to_dict(self) -> dict[str, Any]:
         """Settings that act, by attribute's name (`lambda_` is `"lambda"`), and own keys: copies."""
-        return copied(self._values)
+        values: dict[str, Any] = copied(self._values)
+        return values
 
     @classmethod
     def overrides(cls, **settings: Any) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class RolloutActor:
         self._stacks: IO[Any] | None = sys.__stderr__
         if hang_timeout_s and log_dir is not None:
             Path(log_dir).mkdir(parents=True, exist_ok=True)
-            self._stacks = Path(log_dir, "stacks.txt").open("a")
+            self._stacks = Path(log_dir, "stacks.txt").open("a")  # noqa: SIM115  as long as the worker
 
     def answer(self, update: Update | None, method: str, *args: Any) -> Any:
         """Take what is new, and what could not be taken before; then call a method."""

@@ -192,7 +192,7 @@ class WorkerSet(Workers):
         """
         local, counts = self._local_env_runner, self.config.use_worker_filter_stats
         own = actor.by_policy(self._shared, actor.FILTER) if local is None else local.filters
-        FilterManager.synchronize(own, self, True, timeout_seconds, counts)
+        FilterManager.synchronize(own, self, timeout_seconds=timeout_seconds, use_remote_data_for_update=counts)
 
     def collect_filters(
         self, timeout_seconds: float | None = None
