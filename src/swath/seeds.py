@@ -54,7 +54,7 @@ def _pack(role: Role, env: int, number: int) -> int:
 
 
 def _permute(value: int, root: int) -> int:
-    """Walk along the cipher's cycle until the result is a legal seed, which keeps the map one to one."""
+    """Encipher until the result is a legal seed, which keeps the map one to one."""
     while True:
         value = _encipher(value, root)
         if 1 <= value <= LARGEST:

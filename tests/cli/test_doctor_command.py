@@ -48,7 +48,7 @@ def test_everything_is_looked_at_and_an_error_fails(swath, monkeypatch):
     assert "note: interface: observations are float64, their space says float32" in out
     assert any(line.startswith("error: interface: Deterministic ") for line in out)
     assert any(line.startswith("error: seeds: two envs of one seed differ: ") for line in out)
-    assert any(line.startswith("  do: mend it in the env; ") for line in out)
+    assert any(line.startswith("  do: fix it in the env; ") for line in out)
     assert any(line.endswith(" frames/s") for line in out)
 
 

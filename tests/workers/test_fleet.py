@@ -147,7 +147,7 @@ def test_with_too_few_left_what_is_answered_comes_first_then_the_failure_again_a
 def test_a_fragment_that_takes_too_long_is_a_death(stage, fleet, caplog):
     made = fleet(2, fragment_timeout_s=20.0)
     stage.takes[Name(0, 0), "collect"] = NEVER
-    hung, fine = ask(made, 0, late=True), ask(made, 1, late=True)
+    hung, fine = ask(made, 0, timed=True), ask(made, 1, timed=True)
     assert made.wait([hung, fine]) == [fine]
     with caplog.at_level(logging.WARNING, "swath"):
         assert made.wait([hung]) == [hung]
@@ -164,7 +164,7 @@ def test_a_fragment_that_takes_too_long_is_a_death(stage, fleet, caplog):
 def test_a_late_worker_is_replaced_though_its_end_takes_time_and_is_late_once(stage, fleet):
     made = fleet(1, fragment_timeout_s=20.0)
     stage.takes[Name(0, 0), "collect"], stage.linger = NEVER, 50.0
-    hung = ask(made, 0, late=True)
+    hung = ask(made, 0, timed=True)
     assert made.wait([hung]) == []
     assert wait_for(made, 0).name == Name(0, 1)
     assert stage.now == 20.0
@@ -175,10 +175,10 @@ def test_a_late_worker_is_replaced_though_its_end_takes_time_and_is_late_once(st
 def test_the_time_of_a_call_begins_when_its_worker_has_nothing_older_to_do(stage, fleet):
     made = fleet(1, fragment_timeout_s=20.0)
     stage.takes["collect"] = 15.0
-    tickets = [ask(made, 0, late=True) for _ in range(3)]
+    tickets = [ask(made, 0, timed=True) for _ in range(3)]
     made.answers(tickets, 100.0)
     stage.now += 1000.0
-    made.answers([ask(made, 0, late=True)])
+    made.answers([ask(made, 0, timed=True)])
     assert (stage.now, made.late, made.restarts) == (1060.0, set(), 0)
 
 
@@ -187,7 +187,7 @@ def test_a_call_that_keeps_one_with_a_deadline_waiting_is_held_to_the_same(stage
     stage.takes["state"] = 100.0
     made.answers([ask(made, 0, "state")], 200.0)
     assert made.restarts == 0, "nobody waits for it"
-    control, timed = ask(made, 0, "state"), ask(made, 0, late=True)
+    control, timed = ask(made, 0, "state"), ask(made, 0, timed=True)
     made.wait([control])
     assert isinstance(timed.error, WorkerLost)
     assert (stage.now, made.late) == (120.0, {Name(0, 0)})
@@ -195,7 +195,7 @@ def test_a_call_that_keeps_one_with_a_deadline_waiting_is_held_to_the_same(stage
 
 def test_a_consumer_that_is_away_for_long_makes_nobody_late(stage, fleet):
     made = fleet(1, fragment_timeout_s=20.0)
-    ticket = ask(made, 0, late=True)
+    ticket = ask(made, 0, timed=True)
     stage.wait([ticket])
     stage.now = 500.0
     assert made.wait([ticket]) == [ticket]

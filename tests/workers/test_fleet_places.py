@@ -120,6 +120,6 @@ def test_news_reach_a_thread_that_waits(make_fleet, wake):
 def test_a_deadline_is_kept_by_a_thread_that_began_to_wait_before_it_was_set(make_fleet, gate):
     fleet = make_fleet(fragment_timeout_s=0.5)
     sleeper = Sleeper(fleet)
-    fleet.call(fleet.up[0], "wait_at", gate, late=True)
+    fleet.call(fleet.up[0], "wait_at", gate, timed=True)
     assert sleeper.result() == []
     assert (len(fleet.late), fleet.restarts) == (1, 1)

@@ -104,7 +104,7 @@ def doctor(
             except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code raises what it likes
                 trace = "".join(format_exception(error, limit=-3)).rstrip()
                 said = f"{type(error).__name__}: {one_line(error)}"
-                findings.append(Finding(ERROR, name, said, f"mend what raised it:\n{trace}"))
+                findings.append(Finding(ERROR, name, said, f"fix what raised it:\n{trace}"))
     code = FAILED if any(one.level == ERROR for one in findings) else OK
     if as_json:
         found = [one._asdict() for one in findings]
@@ -162,7 +162,7 @@ def _check(env: Any) -> Iterator[Finding]:
     try:
         check_env(checked, skip_render_check=True)
     except AssertionError as error:
-        move = f"mend it in the env; if answers differ with one seed, {RANDOM}"
+        move = f"fix it in the env; if answers differ with one seed, {RANDOM}"
         yield Finding(ERROR, "interface", str(error), move)
 
 

@@ -110,7 +110,8 @@ class Collector(InThisProcess):
         source = options.create_env_fn
         envs = source if isinstance(source, list | tuple) else [source]
         if len(envs) != 1:
-            raise ValueError(f"backend 'direct' takes exactly one env source, got {len(envs)}")
+            hint = "envs_per_worker builds it several times; MultiSyncCollector takes one for each worker"
+            raise ValueError(f"a Collector takes exactly one env source, got {len(envs)}; {hint}")
         stopping = with_method("interruptor", options.interruptor, "collection_stopped")
         stopped = None if stopping is None else stopping.collection_stopped
         rows, shares = rows_of(vars(options), 1), [options.frames_per_batch]

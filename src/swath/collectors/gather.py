@@ -71,7 +71,7 @@ class Gather(ABC):
                 raise Closed("this collector was shut down during a draw; build another one")
 
     def done(self) -> None:  # noqa: B027  there may be nothing to do
-        """What came last was made use of."""
+        """What came last has been used."""
 
     def put_back(self, lost: Collection[Request]) -> None:  # noqa: B027  likewise
         """These are lost, and closed."""

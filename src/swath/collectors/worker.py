@@ -157,7 +157,7 @@ class Worker:
         failures = 0
         while True:
             try:
-                self._mend()
+                self._rebuild()
                 return self._collect(randomly=randomly)
             except EnvRaised as raised:
                 self.tally.env_errors += 1
@@ -350,7 +350,7 @@ class Worker:
         self._ids.begin()
         self._stale = False
 
-    def _mend(self) -> None:
+    def _rebuild(self) -> None:
         """Build the env source anew if it has failed, and go on in a new life."""
         if self._broken is None:
             return
@@ -369,7 +369,7 @@ class Worker:
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
 
-    def _count(self, env: int, error: Exception) -> None:  # noqa: ARG002  it is borne
+    def _count(self, env: int, error: Exception) -> None:  # noqa: ARG002  only counted, not raised
         self.tally.env_errors += 1
 
     def _noted(self, raised: EnvRaised) -> Exception:

@@ -49,7 +49,7 @@ _ALWAYS: Mapping[str, tuple[Any, ...]] = {
 
 
 class SettingError(ValueError, TypeError):
-    """A keyword of collectors that evaluation has no use for, or that nobody knows."""
+    """A keyword that only collectors take, or that does not exist."""
 
 
 @dataclass(frozen=True)

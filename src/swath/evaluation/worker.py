@@ -197,7 +197,7 @@ class EvalWorker(Member):
                 raise
 
     def dump(self, step: int, write: bool) -> list[str]:
-        """Have the recorders of this worker's envs let go of what they have seen; what went wrong, in words.
+        """Have the recorders of this worker's envs write what they have recorded; what went wrong, in words.
 
         Args:
             step: the training step it is written under.

@@ -211,7 +211,7 @@ class EvalWorkers:
             self.retries += min(self._losses, self._options.retries)
             if (group := self._group) is not None:
                 group.drop()
-                with suppress(WorkerLate):  # those are seen to below
+                with suppress(WorkerLate):  # those are killed below
                     if asked := [request.ticket for request in group.out]:  # else the fleet may be closed
                         group.fleet.answers(asked, GRACE_S)
                 for name in [request.name for request in group.out if not request.ticket.done]:

@@ -160,7 +160,7 @@ class WorkerGroup:
             asked: what for, as the caller puts it.
         """
         self.last_number += 1
-        request = Request(self._ask(worker, method, *args, late=True), self.last_number, asked)
+        request = Request(self._ask(worker, method, *args, timed=True), self.last_number, asked)
         self.out[request] = None
         return request
 
@@ -318,20 +318,20 @@ class WorkerGroup:
             if answers := self.call_each({worker: call}):
                 return answers[worker]
         self.require_enough()
-        raise WorkerLost(f"no worker is left to answer {call}; build another collector")
+        raise WorkerLost(f"no worker is left to answer {call[0]}(); all were given up")
 
-    def _ask(self, worker: int, method: str, *args: Any, late: bool = False) -> Ticket:
+    def _ask(self, worker: int, method: str, *args: Any, timed: bool = False) -> Ticket:
         """Call a method of a worker, with the newest weights meant for it.
 
         Args:
             worker: its index.
             method: of the member.
             *args: its arguments.
-            late: whether the worker is replaced when this takes longer than `fragment_timeout_s`.
+            timed: whether the worker is replaced when this takes longer than `fragment_timeout_s`.
         """
         handle = self.fleet.handle(worker)
         with self.channel.update_for(handle.name) as update:
-            ticket = self.fleet.call(handle, "answer", update, method, *args, late=late)
+            ticket = self.fleet.call(handle, "answer", update, method, *args, timed=timed)
         ticket.method = method
         return ticket
 

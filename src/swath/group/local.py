@@ -190,10 +190,10 @@ class LocalFleet:
         """Its handle."""
         return self.up[worker]
 
-    def call(self, handle: Handle, method: str, *args: Any, late: bool = False) -> Ticket:
-        """Call the member between two requests; a request (`late`) is left for `wait`."""
+    def call(self, handle: Handle, method: str, *args: Any, timed: bool = False) -> Ticket:
+        """Call the member between two requests; a request (`timed`) is left for `wait`."""
         ticket = Ticket(handle.name, method)
-        if late:
+        if timed:
             self._open[ticket] = method, *args
         else:
             with self._gate.control():

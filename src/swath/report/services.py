@@ -78,8 +78,8 @@ class WandbSink:
         try:
             self._run = wandb.init(settings=quiet, reinit="create_new", dir=str(file.parent), **about)
         except wandb.Error as error:
-            way_out = "Or write offline with mode='offline' or WANDB_MODE=offline"
-            raise OSError(f"W&B begins no run: {error} {way_out}") from error
+            hint = "Or write offline with mode='offline' or WANDB_MODE=offline"
+            raise OSError(f"W&B begins no run: {error} {hint}") from error
         file.write_text(f"{self._run.id}\n", encoding="utf-8")
         self._run.define_metric("*", step_metric=FRAMES)
         self.place = str(Path(self._run.dir).parent if self._run.offline else self._run.url)

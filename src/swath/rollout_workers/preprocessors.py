@@ -102,7 +102,7 @@ class VectorPreprocessor(Preprocessor):
                 stray = ((index < 0) | (index >= sizes)).any(axis=1)
                 if stray.any():
                     space = self.leaves[i].space
-                    raise ValueError(f"the observation {values[stray][0]} is not in {space}; mend the env or its space")
+                    raise ValueError(f"the observation {values[stray][0]} is not in {space}; fix the env or its space")
                 np.put_along_axis(part, index + np.cumsum(sizes) - sizes, 1, axis=1)
             else:
                 part[...] = values.reshape(part.shape)

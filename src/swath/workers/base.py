@@ -122,10 +122,10 @@ class Handle:
             self._tell()
 
     def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
-        """The worker has ended: answer what is open; whoever is answered so finds it ended. Twice is fine.
+        """Settle `ended`, then all open tickets, since the worker has ended. Twice is fine.
 
         Args:
-            how: it has, unless it was killed.
+            how: in words; ignored if it was killed.
             exit: an exit code, minus a signal's number, or words.
         """
         with self._lock:
@@ -194,7 +194,7 @@ class Shared(Protocol):
 
 
 class Backend(Board, ABC):
-    """Where workers live, and where their tickets are settled. Four verbs, a place for what many read, and an end."""
+    """Where workers live and tickets are settled: spawn, call, wait, kill, and a place for what many read."""
 
     close_s = 10.0
     """How long closing waits for lives to be over."""

@@ -6,7 +6,7 @@
 
     a look: news of lives, answers, clock ─▶ FleetState ─▶ what is due ─▶ spawn, kill, log
 
-Nobody polls: a pause ends with an answer, with news of workers, or when something is due.
+A pause ends with an answer, with news of workers, or when something is due; a Ctrl-C is looked for once a second.
 """
 
 from __future__ import annotations
@@ -243,19 +243,19 @@ class Fleet:
 
     # ---- what they are asked
 
-    def call(self, handle: Handle, method: str, *args: Any, late: bool = False) -> Ticket:
+    def call(self, handle: Handle, method: str, *args: Any, timed: bool = False) -> Ticket:
         """Send a call to one life of a worker and return at once; it answers one call after another.
 
         Args:
             handle: of `up`. If that life is over the answer is `WorkerLost`.
             method: of the worker.
             *args: its arguments; `TypeError` if one cannot travel.
-            late: whether the worker is killed when this takes longer than `fragment_timeout_s`, from when it has
+            timed: whether the worker is killed when this takes longer than `fragment_timeout_s`, from when it has
                 nothing older to do.
         """
         self._require_open()
         ticket = self._backend.call(handle, method, *args)
-        if late:
+        if timed:
             with self._lock:
                 ticket.timed, due_at = True, ticket.sent + (self.survival.fragment_timeout_s or inf)
                 if due_at < self._late_at:
@@ -305,7 +305,7 @@ class Fleet:
             patience = self.survival.fragment_timeout_s if timeout is None else timeout
             missing = [ticket for ticket in tickets if not ticket.done]
             workers = tuple(sorted({ticket.name.worker for ticket in missing}))
-            why = f"have not answered {missing[0].method}() within {patience} s; they are left at it"
+            why = f"have not answered {missing[0].method}() within {patience} s; they go on with it"
             raise WorkerLate(f"workers {list(workers)} {why}", workers=workers, deadline=patience)
 
     def settle(self, workers: Sequence[int]) -> None:
@@ -317,7 +317,7 @@ class Fleet:
         until, comes_back = self._until("fragment_timeout_s"), self._state.comes_back
         if self._reached(lambda _: not any(map(comes_back, workers)), (), lambda: until) is None:
             late, patience = tuple(filter(comes_back, workers)), self.survival.fragment_timeout_s
-            why = f"did not come back within {patience} s; they are waited for no longer"
+            why = f"did not restart within {patience} s; set fragment_timeout_s to wait longer"
             raise WorkerLate(f"workers {list(late)} {why}", workers=late, deadline=patience)
 
     def __repr__(self) -> str:
@@ -373,7 +373,7 @@ class Fleet:
 
     def _require_open(self) -> None:
         if self._closed:
-            raise Closed("the workers were shut down; build another collector or evaluator")
+            raise Closed("the workers were shut down; build new ones")
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -397,7 +397,7 @@ class Fleet:
         self.up = {worker: handle for worker, handle in self._handles.items() if workers[worker].phase == "up"}
 
     def _follow(self, handle: Handle) -> None:
-        """Hear from now on what becomes of a life; something may have already."""
+        """Take note from now on of what becomes of a life; something may have happened already."""
         handle.news = self._news
         self._news.append(handle)
 

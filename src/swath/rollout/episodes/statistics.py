@@ -126,14 +126,14 @@ class TrajectoryIds:
 
 
 class EpisodeSums:
-    """The running episodes of B envs, by array functions; fed either step by step or fragment by fragment.
+    """Returns and lengths of the running episodes of B envs, added up step by step.
 
     Args:
         num_envs: B.
 
     Attributes:
         returns: float64 `[B]`, the rewards so far.
-        lengths: int64 `[B]`, the steps so far; fragments bring counts of their own.
+        lengths: int64 `[B]`, the steps so far.
     """
 
     def __init__(self, num_envs: int) -> None:

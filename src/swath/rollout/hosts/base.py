@@ -139,7 +139,7 @@ def fps_of(env: Any) -> float | None:
 
 
 class EnvRaised(Exception):  # noqa: N818
-    """An env raised while it was reset. Stays inside the library: the service raises `cause` with a note.
+    """An env raised in a step or a reset. Internal: whoever drives the loop raises `cause`, with a note.
 
     Attributes:
         env: which env.

@@ -87,12 +87,12 @@ def agent_groups(env: Any) -> tuple[Group, ...]:
     """The groups of an env's agents: those called `name_<int>` with equal spaces are `name`, any other is its own.
 
     Raises:
-        TypeError: the env does not say beforehand who its agents may be, or a space that is not served.
+        TypeError: the env has no `possible_agents`, or a space that is not served.
         ValueError: a group whose name, or an entry of which, has another meaning in a batch.
     """
     agents = getattr(env, "possible_agents", None)
     if not agents:
-        raise TypeError(f"{env} has no possible_agents; a collector must know beforehand whom there is room for")
+        raise TypeError(f"{env} has no possible_agents; a collector must know all that may appear")
     named: dict[str, list[Any]] = {}
     for agent in agents:
         numbered = _NUMBERED.fullmatch(str(agent))

@@ -1,7 +1,7 @@
 """The settings of workers and policies: one table, and a container of their values that is used as object and as dict.
 
 A setting of the table acts. Those of `WITHOUT_EFFECT` do nothing here and are warned of once, those of `REFUSED` raise
-unless their value asks for nothing. Any other name is unknown: no setting is ignored silently.
+unless their value asks for nothing. Any other name is kept for policies, with one warning: nothing is ignored silently.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Columns:
         for column, leaf in zip(self._columns, leaves, strict=True):
             if leaf.dtype != column.dtype or leaf.shape[1:] != column.shape[1:]:
                 now, then = (f"{each.dtype} of shape {each.shape[1:]} per row" for each in (leaf, column))
-                raise ValueError(f"{now}; before they were {then}")
+                raise ValueError(f"values are {now}; they were {then} before, and may not change")
             column[rows] = leaf
 
     def take(self, rows: Array) -> Leaves:

@@ -189,7 +189,7 @@ class Sampler:
             self._envs.log.add([RolloutMetrics.of(episode, self._laps.get()) for episode in ended])
 
     def _warn_of_long(self) -> None:
-        """Warn, once per sub-env, of episodes that are waited for in vain."""
+        """Warn, once per sub-env, of episodes that do not seem to end."""
         lengths = self._slots.lengths
         for env in np.flatnonzero(lengths > max(LONG, 10 * self.quota.length)).tolist():
             if env not in self._warned:

@@ -129,7 +129,7 @@ class RolloutGroup(WorkerGroup):
         return [worker for worker, standing in self.fleet.standings().items() if standing.phase != "gone"]
 
     def free(self) -> list[int]:
-        """Workers that can be called, and for whose answers nobody has waited in vain that have not come since."""
+        """Workers that can be called, without those whose answer is overdue and has not come since."""
         late = {one.worker for one in self.out if one.asked.overdue and not one.ticket.done}
         return [worker for worker in self.fleet.up if worker not in late]
 
@@ -346,8 +346,8 @@ class RolloutGroup(WorkerGroup):
         if is_lost:
             self.fragments_lost += 1
             self.fleet.look()  # it may have died since the last look, and is not to be asked again
-        is_borne = self.tolerates if is_lost else request.number <= self._forgiven
-        if not (is_borne or isinstance(error, PayloadLost)):
+        is_ignored = self.tolerates if is_lost else request.number <= self._forgiven
+        if not (is_ignored or isinstance(error, PayloadLost)):
             self._forgiven = self._forgiven if is_lost else self.last_number
             raise error
         self._note(request.name, "discarded", f"a fragment: {error}")

@@ -75,7 +75,7 @@ class ProcessHandle(Handle):
         self.thread.start()
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
-        """Send a call, soon if not now."""
+        """Send a call; a worker that reads none for `_PATIENCE_S` is killed."""
         if self.ended.done:  # there may be no arena any more
             self.opened(ticket)
             return

@@ -90,7 +90,7 @@ class RayWorker:
         return answer
 
     def swath_end(self) -> None:
-        """Wait to be killed: whoever asked for both learns of the end."""
+        """Wait to be killed, then end: the call fails with the actor, which is how its end is noticed."""
         threading.Event().wait(_KILL_S)
         os._exit(1)
 
@@ -117,7 +117,7 @@ def _or_die(answer: Callable[..., _T], *args: Any) -> _T:
         return answer(*args)
     except Exception:
         raise
-    except BaseException as error:  # noqa: BLE001  there is nobody above to tell
+    except BaseException as error:  # noqa: BLE001  Ray would go on
         traceback.print_exc()
         code = error.code if isinstance(error, SystemExit) else 1
         os._exit(code if isinstance(code, int) else code is not None)
