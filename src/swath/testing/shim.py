@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tomllib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -50,8 +50,8 @@ class Shim:
         tables = tomllib.loads(Path(homes[0].__file__).with_name("tables.toml").read_text())
         self.left_out: Mapping[str, Mapping[str, str]] = tables.get("left_out", {})
         self.table: Table = {
-            module: {name: next(getattr(home, name) for home in homes if hasattr(home, name)) for name in names.split()}
-            for module, names in tables["names"].items()
+            module: {entry.partition("=")[0]: _named(entry.rpartition("=")[2], homes) for entry in entries.split()}
+            for module, entries in tables["names"].items()
         }
 
     def is_installed(self) -> bool:
@@ -99,6 +99,11 @@ class Shim:
         for report in skipped:
             reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
             terminalreporter.write_line(f"left out: {report.nodeid}: {str(reason).removeprefix('Skipped: ')}")
+
+
+def _named(name: str, homes: Sequence[Any]) -> Any:
+    """What has this name in the first of the homes that has it."""
+    return next(getattr(home, name) for home in homes if hasattr(home, name))
 
 
 def pickle_by_value(module: ModuleType) -> None:

@@ -24,7 +24,6 @@ from swath.rollout_workers import (
     collect_metrics,
     synchronous_parallel_sample,
 )
-from swath.rollout_workers import Episode as EpisodeV2  # noqa: F401  its old name
 
 T = TypeVar("T")
 
@@ -69,7 +68,7 @@ class Algorithm:
         self.env_runner_group.stop()
 
 
-class PPO(Algorithm):
+class PPOAlgorithm(Algorithm):
     """With the policy of PPO."""
 
     policy_class = PPOTorchPolicy
@@ -81,12 +80,12 @@ class PG(Algorithm):
     policy_class = PGTorchPolicy
 
 
-class PPOConfig(rollout_workers.PPOConfig):
+class PPOAlgorithmConfig(rollout_workers.PPOConfig):
     """Settings that RLlib's PPO has by default."""
 
-    def build(self, *_: Any, **__: Any) -> PPO:  # type: ignore[override]  # ours builds none
+    def build(self, *_: Any, **__: Any) -> PPOAlgorithm:  # type: ignore[override]  # ours builds none
         """The algorithm."""
-        return PPO(self)
+        return PPOAlgorithm(self)
 
 
 class PGConfig(AlgorithmConfig):
@@ -165,7 +164,7 @@ def _as_it_is(thing: T) -> T:
 
 
 def override(*_: Any, **__: Any) -> Callable[[T], T]:
-    """Mark a method that overrides one of a class; or, as `Deprecated`, what is old."""
+    """Mark a method that overrides one of a class; in the place of `Deprecated`, what is old."""
     return _as_it_is
 
 
@@ -183,7 +182,6 @@ class EnvError(Exception):
     """What RLlib raises for what is wrong with an env."""
 
 
-Deprecated = override
 make_multi_callbacks = _as_it_is  # `AlgorithmConfig.callbacks` takes a list
 DeveloperAPI = OldAPIStack = OverrideToImplementCustomLogic = PublicAPI = _as_it_is
 ENV_RUNNER_RESULTS = "env_runners"
