@@ -207,6 +207,35 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 
 
+class Wrong(Foreseen):
+    """Answers something else the second time."""
+
+    answer: Any = None
+
+    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+        actions, states, extra = super().compute_actions(obs_batch, state_batches, **kwargs)
+        return Wrong.answer(actions, states, extra) if len(self.asked) == 2 else (actions, states, extra)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda a, s, e: (a[:2], s, e), r"actions of shape \(2,\); wanted"),
+        (lambda a, s, e: (a, s, {}), "before they were"),
+        (lambda a, s, e: (a, s, {"twice": e["twice"][:1]}), "before they were"),
+        (lambda a, s, e: (a, [a], e), "answered 1 states"),
+    ],
+)
+def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer: Any, said: str):
+    Wrong.answer = answer
+    worker, factory = counting_worker(policy=Wrong)
+    with worker:
+        with pytest.raises(ValueError, match=said):
+            worker.sample()
+        assert [env.mark.step for env in factory.made] == [1] * B
+        assert worker.sample()["obs"].tolist() == [[env, 0, t] for env in range(B) for t in range(F)]
+
+
 def test_an_episode_that_is_handed_out_whole_and_does_not_end_is_warned_of_once():
     counting = Counting(script=Script((5_003,)))
     settings = {"batch_mode": "complete_episodes", "num_envs_per_env_runner": 1, "rollout_fragment_length": 1}

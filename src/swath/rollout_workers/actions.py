@@ -60,11 +60,13 @@ def answered_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int
         wanted = (n_rows, *leaf.shape)
         if action.shape != wanted:
             raise ValueError(f"{name} answered actions of shape {action.shape}; wanted {wanted}, for {leaf.space}")
-        lost = first_lost(action, leaf.dtype) if action.dtype.kind in "biuf" else action.dtype
-        if lost is not None:
-            said = f"{name} answered actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
-            raise TypeError(f"{said}, which cannot hold {lost}")
-        made.append(action.astype(leaf.dtype, copy=False))
+        if action.dtype != leaf.dtype:
+            lost = first_lost(action, leaf.dtype) if action.dtype.kind in "biuf" else action.dtype
+            if lost is not None:
+                said = f"{name} answered actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
+                raise TypeError(f"{said}, which cannot hold {lost}")
+            action = action.astype(leaf.dtype)
+        made.append(action)
     return made
 
 

@@ -14,6 +14,12 @@ import numpy as np
 if TYPE_CHECKING:
     from swath.rollout_workers.sampling.slots import Slots
 
+# In the place of a row or a policy: there is none.
+NONE = -1
+
+# What is kept of the slots of its agents when an episode is over.
+_SUMS = "before", "total", "clipped", "terminated", "truncated"
+
 # The agent of an env that knows of none.
 LONE_AGENT = "agent0"
 
@@ -51,7 +57,8 @@ class Episode:
     slots: dict[Any, int] = field(default_factory=dict)
     _policies: dict[Any, str] = field(default_factory=dict)
     _infos: dict[Any, Any] = field(default_factory=dict)
-    _kept: Any = None
+    _kept: dict[str, list[Any]] | None = None
+    _handed_out: int = 0
 
     @property
     def length(self) -> int:
@@ -61,12 +68,12 @@ class Episode:
     @property
     def total_env_steps(self) -> int:
         """Env steps made."""
-        return int(self._slots.lengths[self.env_id]) if self._kept is None else self._steps
+        return self._slots.length(self.env_id) if self._kept is None else self._steps
 
     @property
     def total_agent_steps(self) -> int:
         """Transitions of all agents."""
-        return sum(self._each("count"))
+        return self._handed_out + self.active_agent_steps
 
     @property
     def active_env_steps(self) -> int:
@@ -91,8 +98,8 @@ class Episode:
     @property
     def agent_rewards(self) -> dict[tuple[Any, str], float]:
         """The sum of rewards by (agent, policy), of agents that have made a transition."""
-        sums = zip(self.slots, self._each("count"), self._each("total"), strict=True)
-        return {(agent, self.policy_for(agent)): total for agent, count, total in sums if count}
+        sums = zip(self.slots, self._each("before"), self._each("total"), strict=True)
+        return {(agent, self.policy_for(agent)): total for agent, before, total in sums if before != NONE}
 
     def policy_for(self, agent_id: Any = LONE_AGENT) -> str:
         """The id of the policy that acts for this agent in this episode, also if it was removed meanwhile.
@@ -139,21 +146,23 @@ class Episode:
         """Hold on to what is counted by now: it is over, and others will have its slots."""
         if self._kept is None:
             self._steps, self._infos = self.total_env_steps, {agent: self.last_info_for(agent) for agent in self.slots}
-            self._kept = self._records()
+            self._kept = {name: self._each(name) for name in _SUMS}
+
+    def hand_out(self, agent_steps: int) -> None:
+        """Count transitions that are handed out."""
+        self._handed_out += agent_steps
 
     def __repr__(self) -> str:
         n_agents, reward = len(self.slots), self.total_reward
         where = f"{self.episode_id} of env {self.env_id}"
         return f"<Episode {where}: {self.length} steps, {n_agents} agents, reward {reward:.6g}>"
 
-    def _records(self) -> Any:
-        """The record of each agent."""
-        return self._slots.table[[*self.slots.values()]] if self._kept is None else self._kept
-
     def _each(self, name: str) -> list[Any]:
         """A field of each agent's record."""
-        values: list[Any] = self._records()[name].tolist()
-        return values
+        if self._kept is not None:
+            return self._kept[name]
+        column = self._slots.fields[name]
+        return [column.item(slot) for slot in self.slots.values()]
 
     def _ended(self, agent_id: Any, how: str) -> bool:
         return agent_id in self.slots and self._each(how)[self.agent_index(agent_id)]

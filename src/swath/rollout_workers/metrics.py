@@ -106,7 +106,8 @@ class PerfStats:
     def get(self) -> dict[str, float]:
         """Mean milliseconds per step by part, `mean_…_ms`; 0 for one that never was."""
         n_timed = (self._steps - 1) // EVERY + 1
-        return {f"mean_{part}_ms": spent * 1e3 / max(1, n_timed) for part, spent in self._seconds.items()}
+        scale = 1e3 / max(1, n_timed)
+        return {f"mean_{part}_ms": spent * scale for part, spent in self._seconds.items()}
 
 
 class MetricsLog:

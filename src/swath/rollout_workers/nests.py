@@ -61,7 +61,7 @@ def leaves_of(nest: Any, template: Any = None) -> list[Any]:
 def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
     """The leaves in a nest of the template's structure."""
     left = iter(leaves)
-    return map_nest(lambda _: next(left), template)
+    return map_nest(lambda _: next(left), template) if isinstance(template, dict | tuple) else next(left)
 
 
 def template_of(space: Space[Any]) -> Any:
@@ -103,6 +103,8 @@ def tensor_on(device: torch.device, value: Any, *, pin: bool = False) -> torch.T
 
 def as_array(leaf: Leaf) -> Array:
     """The leaf as a NumPy array in the host's memory; of a dtype that NumPy has not (bfloat16), as float32."""
+    if type(leaf) is np.ndarray:
+        return leaf
     if not isinstance(leaf, torch.Tensor):
         return np.asarray(leaf)
     try:

@@ -282,7 +282,7 @@ class Policy(ABC):
 
 def states_in(columns: Mapping[str, Any]) -> list[Any]:
     """The states among columns, in their order."""
-    found = list[Any]()
+    found: list[Any] = []
     while (name := f"{STATE_IN}{len(found)}") in columns:
         found.append(columns[name])
     return found

@@ -22,7 +22,7 @@ from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.episode import LONE_AGENT, Episode
 from swath.rollout_workers.metrics import PerfStats
 from swath.rollout_workers.sampling.policy_rows import PolicyRows, Said
-from swath.rollout_workers.sampling.slots import Slots, Which
+from swath.rollout_workers.sampling.slots import Slots
 
 
 class Agents(ABC):
@@ -91,11 +91,11 @@ class Agents(ABC):
             read: observations of some of these, by their places, as the filter takes them; raises if they do not fit.
             said: what the envs said to all of them; nothing if empty.
         """
-        of = self.slots.fields
-        envs, failed = of["env"][ids], dict[int, Exception]()
+        of, failed = self.slots.fields, dict[int, Exception]()
         try:
             observations = read(slice(None))
         except Exception:
+            envs = of["env"][ids]
             for place, env in enumerate(envs.tolist()):
                 try:
                     read([place])
@@ -109,7 +109,7 @@ class Agents(ABC):
         try:
             of["row"][ids] = rows.observe(observations, said)
         except Exception as error:  # noqa: BLE001  likewise
-            return dict.fromkeys(envs.tolist(), error)
+            return dict.fromkeys(of["env"][ids].tolist(), error)
         return failed
 
     def _ask(self, rows: PolicyRows, ids: Array) -> Leaves:
@@ -137,7 +137,7 @@ class LoneAgents(Agents):
     def settle(self, step: Step) -> None:
         """Each env that made a transition has paid its agent."""
         of, ended = self.slots.fields, step.ended
-        moved: Which = slice(None)
+        moved = self._everyone
         if step.void:
             ended, moved = ended.without(step.void), np.delete(self._everyone, step.void)
         if ended.envs.size:
@@ -148,7 +148,7 @@ class LoneAgents(Agents):
         ids, places = self._everyone, envs
         if len(envs) < len(ids):
             ids = np.array(envs, np.int64)
-            leaves = [leaf[ids] for leaf in leaves]
+            leaves = [leaf.take(ids, axis=0) for leaf in leaves]
         if infos is None:
             infos, places = [self._host.info_of(env) for env in envs], range(len(envs))
         said = [*zip(repeat(infos), places)] if any(infos) else ()

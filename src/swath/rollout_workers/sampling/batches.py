@@ -22,7 +22,7 @@ from swath.rollout_workers.episode import Episode
 from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.postprocessing import Estimator, estimate, values_after
-from swath.rollout_workers.sampling.policy_rows import IF_WANTED, PolicyRows
+from swath.rollout_workers.sampling.policy_rows import IF_WANTED, PolicyRows, as_column
 from swath.rollout_workers.sampling.slots import Slots, records_at
 
 # By agent: policy id, policy, and its rows of an episode before they are post-processed.
@@ -121,10 +121,10 @@ class BatchMaker:
         columns = {
             ColumnNames.OBS: policy.observed(records["acted"]),
             ColumnNames.NEXT_OBS: policy.observed(records["row"]),
-            **policy.answered(records["acted"]),
+            **policy.answered(records["answer"]),
             **policy.states(before),
             ColumnNames.T: records["clock"] - records["start"],
-            **{name: np.ascontiguousarray(records[field]) for name, field in plain.items()},
+            **{name: as_column(records[field]) for name, field in plain.items()},
         }
         if ColumnNames.PREV_ACTIONS in wanted:
             columns[ColumnNames.PREV_ACTIONS] = policy.after(before, ColumnNames.ACTIONS)

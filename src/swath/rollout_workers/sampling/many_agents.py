@@ -13,10 +13,10 @@ from swath.rollout.hosts.base import ArrayHost
 from swath.rollout.hosts.gymnasium import ALL, INFOS, REWARDS, TERMINATEDS, TRUNCATEDS, ByAgent
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
-from swath.rollout_workers.episode import Episode
+from swath.rollout_workers.episode import NONE, Episode
 from swath.rollout_workers.metrics import PerfStats
 from swath.rollout_workers.sampling.agents import Agents
-from swath.rollout_workers.sampling.policy_rows import NONE, PolicyRows
+from swath.rollout_workers.sampling.policy_rows import PolicyRows
 from swath.rollout_workers.sampling.slots import Slots
 
 
@@ -143,7 +143,7 @@ class ManyAgents(Agents):
             if not has_ended:
                 due.append(acting[agent])
         everybody, of = [*episode.slots.values()], self.slots.fields
-        if over and (of["acted"][everybody] == NONE).all() and not of["count"][everybody].any():
+        if over and (of["acted"][everybody] == NONE).all() and (of["before"][everybody] == NONE).all():
             raise ValueError(
                 f"the episode ended after {episode.total_env_steps + 1} steps in which no agent was observed to act; "
                 "an env with several agents must observe at least one before its end"

@@ -18,13 +18,11 @@ from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter,
 from swath.rollout_workers.actions import action_processor, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.episode import NONE
 from swath.rollout_workers.filters import NoFilter
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest, nest_of, template_of
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.preprocessors import NoPreprocessor
-
-# In the place of a row or a policy: there is none.
-NONE = -1
 
 # What envs said with observations: in infos of several, the one in this place; empty if they said nothing.
 Said: TypeAlias = Sequence[tuple[Infos, int]]
@@ -33,6 +31,9 @@ _SILENCE: tuple[Infos, int] = (), 0
 # Places in a sequence.
 Which: TypeAlias = slice | Sequence[int]
 _ALL = slice(None)
+
+# Fields of slots and transitions that are rows of observations, and of answers.
+SEEN, ANSWERED = ("row", "acted"), ("answer", "before")
 
 # Optional columns that are a field of slots and transitions.
 IF_WANTED = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
@@ -43,40 +44,58 @@ _METHODS = "compute_actions", "compute_actions_from_input_dict"
 _FIRST_ROOM, _VALUES_AT_ONCE = 64, 256
 
 
+def as_column(values: Array) -> Array:
+    """A field of slots or transitions as policies and batches have it: numbers that are not whole as float32."""
+    return np.ascontiguousarray(values, np.float32 if values.dtype == np.float64 else None)
+
+
 class Columns:
-    """Arrays `[n, …]` that are written some rows at a time, and whose room is used again."""
+    """Arrays `[n, …]` that grow by some rows at a time, until those that are needed no more make room.
+
+    Attributes:
+        count: n.
+    """
 
     def __init__(self) -> None:
-        self._columns: Leaves = []
-        self._room = 0
+        self.count, self._room, self._columns = 0, 0, list[Array]()
 
-    def write(self, rows: Array | slice, stop: int, leaves: Leaves) -> None:
-        """Put values in the place of rows, all of which are below `stop`.
+    def append(self, leaves: Leaves) -> Array:
+        """Add as many rows as the first leaf has: their numbers.
 
         Raises:
-            ValueError: they are not shaped as those before, or of another dtype.
+            ValueError: a leaf is of another length, or its rows are not shaped as those before, or of another dtype.
         """
-        if stop > self._room or not self._columns:
-            room, old = max(stop, 2 * self._room, _FIRST_ROOM), self._columns
-            self._columns = [np.zeros((room, *leaf.shape[1:]), leaf.dtype) for leaf in old or leaves]
-            for column, before in zip(self._columns, old, strict=bool(old)):
-                column[: self._room] = before
-            self._room = room
+        start, stop = self.count, self.count + len(leaves[0])
+        if stop > self._room:
+            self._room = max(stop, 2 * self._room, _FIRST_ROOM)
+            old = self._columns or leaves
+            self._columns = [np.resize(leaf[:start], (self._room, *leaf.shape[1:])) for leaf in old]
         for column, leaf in zip(self._columns, leaves, strict=True):
-            if leaf.dtype != column.dtype or leaf.shape[1:] != column.shape[1:]:
-                now, then = (f"{each.dtype} of shape {each.shape[1:]} per row" for each in (leaf, column))
-                raise ValueError(f"values are {now}; they were {then} before, and may not change")
-            column[rows] = leaf
+            rows = column[start:stop]
+            if leaf.shape != rows.shape or leaf.dtype != rows.dtype:
+                now, then = (f"{each.dtype} of shape {each.shape}" for each in (leaf, rows))
+                raise ValueError(f"values are {now}; before they were {then} for as many rows")
+            rows[...] = leaf
+        self.count = stop
+        return np.arange(start, stop)
+
+    def end_with(self, values: Array) -> None:
+        """Write values into the last rows of the last column."""
+        self._columns[-1][self.count - len(values) : self.count] = values
 
     def take(self, rows: Array) -> Leaves:
         """Copies of rows."""
         return [column.take(rows, axis=0) for column in self._columns]
 
-    def keep(self, rows: Array) -> None:
-        """Only these rows, in rising order, stay as the first ones; the others are written over."""
-        there = rows[rows < self._room]
+    def keep(self, needed: Array) -> Array:
+        """Keep these rows only: where each row is from now on, and `NONE` at the end."""
+        kept = np.unique(needed[needed != NONE])
+        moved = np.full(self.count + 1, NONE)
+        moved[kept] = np.arange(len(kept))
         for column in self._columns:
-            column[: len(there)] = column[there]
+            column[: len(kept)] = column[kept]
+        self.count = len(kept)
+        return moved
 
 
 class PolicyRows:
@@ -118,10 +137,10 @@ class PolicyRows:
         self._initial = _initial_states(self.policy)
         self._first = {f"{STATE_OUT}{i}": state for i, state in enumerate(self._initial)}
         self._first[ColumnNames.ACTIONS] = structured(space, (np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted))
-        self._observations, self._answers, self._values = Columns(), Columns(), Columns()
-        self._count, self._infos = 0, dict[int, tuple[Infos, int]]()
-        self._unvalued: list[Array] = []
-        self._layout: dict[str, Any] = {}  # names and nests of what it answered first
+        self._observations, self._answers = Columns(), Columns()
+        self._infos: dict[int, tuple[Infos, int]] = {}
+        self._unvalued: list[Array] = []  # what the latest answers, as many, were answers to
+        self._extras: dict[str, Any] = {}  # what it answered first beside actions: names and nests
 
     def prepare(self, explore: bool | None) -> None:
         """Take over what may have changed since the last call; `explore=None`: as the settings say."""
@@ -156,9 +175,7 @@ class PolicyRows:
             except Exception as error:
                 error.add_note(f"raised by the observation filter of {self.policy_id!r}")
                 raise
-        start, self._count = self._count, self._count + len(observations[0])
-        self._observations.write(slice(start, self._count), self._count, observations)
-        rows = np.arange(start, self._count)
+        rows = self._observations.append(observations)
         if said:
             self._infos.update(zip(rows.tolist(), said, strict=True))
         return rows
@@ -186,25 +203,28 @@ class PolicyRows:
             how["episodes"] = [slots.episodes[env] for env in of["env"][ids].tolist()]
         if self._values_later:
             how["with_values"] = False
-            self._unvalued.append(rows)
         answer, states, extras = self._ask(SampleBatch(columns) if self._by_dict else columns, **how)
         if len(states) != len(self._initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
         actions = answered_actions(type(policy).__name__, self._acted, answer, len(rows))
         if states:
             extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
-        self._answers.write(rows, self._count, [*actions, *self._flat(extras, len(rows))])
+        if self._values_later:
+            extras = {**extras, ColumnNames.VF_PREDS: np.zeros(len(rows), np.float32)}
+        of["answer"][ids] = self._answers.append([*actions, *self._flat(extras)])
         of["acted"][ids], of["version"][ids] = rows, slots.version
+        if self._values_later:
+            self._unvalued.append(rows)
         return actions
 
     def add_values(self) -> None:
         """Ask for the values of the observations that were acted on since the last call."""
-        if not self._unvalued:
-            return
-        rows, self._unvalued = np.concatenate(self._unvalued), []
-        for part in np.split(rows, range(_VALUES_AT_ONCE, len(rows), _VALUES_AT_ONCE)):
-            values = self.policy.compute_values({ColumnNames.OBS: self.observed(part)})
-            self._values.write(part, self._count, [values])
+        if self._unvalued:
+            rows = np.concatenate(self._unvalued)
+            parts = np.split(rows, range(_VALUES_AT_ONCE, len(rows), _VALUES_AT_ONCE))
+            values = [self.policy.compute_values({ColumnNames.OBS: self.observed(part)}) for part in parts]
+            self._answers.end_with(np.concatenate(values))
+            self._unvalued = []
 
     def observed(self, rows: Array) -> Any:
         """Observations, `[n, …]`."""
@@ -212,14 +232,17 @@ class PolicyRows:
 
     def infos_at(self, rows: Array) -> list[Mapping[str, Any]]:
         """What the envs said with these observations."""
-        infos = self._infos
-        return [info_of(*infos.get(row, _SILENCE)) for row in rows.tolist()] if infos else [{}] * len(rows)
+        return [self.info_at(row) for row in rows.tolist()] if self._infos else [{}] * len(rows)
+
+    def info_at(self, row: int) -> Mapping[str, Any]:
+        """What the env said with this observation."""
+        return info_of(*self._infos.get(row, _SILENCE))
 
     def answered(self, rows: Array) -> dict[str, Any]:
         """The columns of what the policy answered to the observations in these rows."""
         leaves = iter(self._answers.take(rows))
-        columns = {name: nest_of(first, leaves) for name, first in self._layout.items()}
-        return columns | dict(zip([ColumnNames.VF_PREDS], self._values.take(rows), strict=False))
+        layout = {ColumnNames.ACTIONS: self._first[ColumnNames.ACTIONS], **self._extras}
+        return {name: nest_of(first, leaves) for name, first in layout.items()}
 
     def states(self, before: Array) -> dict[str, Any]:
         """The columns of states before an answer, if the one before that was to these rows."""
@@ -235,21 +258,20 @@ class PolicyRows:
             map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, first)
         return column
 
-    def keep(self, needed: Array) -> Array:
-        """Keep these rows only: where each row is from now on, and `NONE` at the end."""
-        kept = np.unique(needed[needed != NONE])
-        moved = np.full(self._count + 1, NONE)
-        moved[kept] = np.arange(len(kept))
-        for columns in (self._observations, self._answers, self._values):
-            columns.keep(kept)
-        self._infos = {int(moved[row]): said for row, said in self._infos.items() if moved[row] != NONE}
-        self._count = len(kept)
-        return moved
+    def keep(self, records: Sequence[tuple[Array, Array]]) -> None:
+        """Keep the rows only to which records refer, by table and mask; write into these where each row is now."""
+        for columns, names in ((self._observations, SEEN), (self._answers, ANSWERED)):
+            fields = [(table[name], own) for table, own in records for name in names]
+            moved = columns.keep(np.concatenate([field[own] for field, own in fields]))
+            for field, own in fields:
+                field[own] = moved[field[own]]
+            if columns is self._observations:
+                self._infos = {int(moved[row]): said for row, said in self._infos.items() if moved[row] != NONE}
 
     def _optional(self, slots: Any, ids: Array) -> dict[str, Any]:
         """The optional columns for slots."""
         of, wanted = slots.fields, self.wanted.input
-        made: dict[str, Any] = {name: of[field][ids] for name, field in IF_WANTED.items() if name in wanted}
+        made: dict[str, Any] = {name: as_column(of[field][ids]) for name, field in IF_WANTED.items() if name in wanted}
         if ColumnNames.PREV_ACTIONS in wanted:
             made[ColumnNames.PREV_ACTIONS] = self.after(of["before"][ids], ColumnNames.ACTIONS)
         if ColumnNames.INFOS in wanted:
@@ -258,20 +280,16 @@ class PolicyRows:
             made[ColumnNames.AGENT_ID] = slots.agents[ids]
         return made
 
-    def _flat(self, answered: dict[str, Any], n_rows: int) -> Leaves:
+    def _flat(self, answered: dict[str, Any]) -> Leaves:
         """The leaves of what was answered beside actions, in the order of the first answer.
 
         Raises:
-            ValueError: they are not those of the first answer, or have not one row per observation.
+            ValueError: they are not those of the first answer.
         """
-        self._layout = self._layout or {ColumnNames.ACTIONS: self._first[ColumnNames.ACTIONS], **answered}
-        _, *names = self._layout
-        if answered.keys() != {*names}:
-            raise ValueError(f"{self.policy_id!r} answered {[*answered]} beside actions; before they were {names}")
-        leaves = [as_array(leaf) for name in names for leaf in leaves_of(answered[name], self._layout[name])]
-        if any(leaf.shape[:1] != (n_rows,) for leaf in leaves):
-            raise ValueError(f"{self.policy_id!r} answered arrays of other lengths to {n_rows} observations")
-        return leaves
+        extras = self._extras = self._extras or answered
+        if answered.keys() != extras.keys():
+            raise ValueError(f"{self.policy_id!r} answered {[*answered]} beside actions; before they were {[*extras]}")
+        return [as_array(leaf) for name, first in extras.items() for leaf in leaves_of(answered[name], first)]
 
 
 def _initial_states(policy: Any) -> list[Any]:

@@ -102,7 +102,7 @@ class Sampler:
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of others."""
-        everyone = range(len(self._slots.lengths))
+        everyone = range(len(self._slots.episodes))
         for env in everyone:
             if env not in self._stage.due:
                 self._give_up(env)
@@ -174,23 +174,23 @@ class Sampler:
                 slots.over[env] = slots.clocks[env]
                 slots.episode(env).keep()
                 self._ended.append(slots.episode(env))
-            if self._ended and self._maker.listener is None:  # else when their rows were post-processed
+            if ended and self._maker.listener is None:  # else when their rows were post-processed
                 self._end(())
 
     def _end(self, waiting: Collection[int]) -> None:
         """Call `on_episode_end` of the episodes that have ended, but for those that wait; then report them."""
-        ended = [episode for episode in self._ended if episode.episode_id not in waiting]
+        ended, perf_stats = [episode for episode in self._ended if episode.episode_id not in waiting], self._laps.get()
         self._ended = [episode for episode in self._ended if episode.episode_id in waiting]
         try:
             for episode in ended:
                 self._call("on_episode_end", episode.env_id, episode)
         finally:  # callbacks may have added to what is reported
             self.counts["episodes"] += len(ended)
-            self._envs.log.add([RolloutMetrics.of(episode, self._laps.get()) for episode in ended])
+            self._envs.log.add([RolloutMetrics.of(episode, perf_stats) for episode in ended])
 
     def _warn_of_long(self) -> None:
         """Warn, once per sub-env, of episodes that do not seem to end."""
-        lengths = self._slots.lengths
+        lengths = self._slots.clocks - self._slots.begun
         for env in np.flatnonzero(lengths > max(LONG, 10 * self.quota.length)).tolist():
             if env not in self._warned:
                 self._warned.add(env)

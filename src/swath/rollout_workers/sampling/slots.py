@@ -13,38 +13,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array
-from swath.rollout_workers.episode import Episode
-from swath.rollout_workers.sampling.policy_rows import NONE, PolicyRows
+from swath.rollout_workers.episode import NONE, Episode
+from swath.rollout_workers.sampling.policy_rows import ANSWERED, SEEN, PolicyRows
 
 # Fields of a slot; of a transition, as they were at its end.
 #     env, episode, agent, policy    who: episode by trajectory id, agent by place in the order of appearance, policy by
 #                                    the number of its `PolicyRows`, NONE where the slot is free
 #     start, clock                   steps that the env had made when the episode began, and before the transition,
 #                                    without discarded ones
-#     row, acted, before             its latest observation; the one acted on; the one acted on in the transition before
-#     version, count                 of the weights that acted; transitions of the agent in the episode
+#     row, acted                     rows of its latest observation, and of the one acted on
+#     answer, before                 rows of what was answered to that, and in the transition before
+#     version                        of the weights that acted
 #     unpaid, total, clipped         rewards that are to become part of a transition; sum of rewards after clipping;
 #                                    what clipping took away from it
 #     reward, paid                   of the latest transition, after clipping; of the one before
-_WHOLE = "env", "episode", "agent", "policy", "start", "clock", "row", "acted", "before", "version", "count"
+_WHOLE = "env", "episode", "agent", "policy", "start", "clock", "row", "acted", "answer", "before", "version"
 _KINDS = (
     (np.int64, _WHOLE),
-    (np.float64, ("unpaid", "total", "clipped")),
-    (np.float32, ("reward", "paid")),
+    (np.float64, ("unpaid", "total", "clipped", "reward", "paid")),
     (np.bool_, ("terminated", "truncated")),
 )
 SLOT = np.dtype([(name, kind) for kind, names in _KINDS for name in names], align=True)
-_ROWS = ("row", "acted", "before")
-_BEGUN = tuple(NONE if name in _ROWS else 0 for name in (SLOT.names or ())[5:])  # behind the fields that say who it is
-
-# Slots or transitions, by number, or all of them.
-Which: TypeAlias = Array | slice
 
 
 @dataclass(frozen=True)
@@ -92,8 +87,8 @@ class Slots:
         episodes: the running one of each env.
         known: by their ids, episodes that are running or have transitions here.
         version: of the weights that act.
-        lengths: int64 `[B]`, steps of the running episodes.
         clocks: int64 `[B]`, steps that each env has made, without those that were discarded.
+        begun: int64 `[B]`, when their running episodes began.
         handed: int64 `[B]`, up to where they were handed out.
         over: int64 `[B]`, up to where they belong to episodes that ended by themselves.
     """
@@ -106,8 +101,7 @@ class Slots:
         self.episodes: list[Episode | None] = [None] * num_envs
         self.known: dict[int, Episode] = {}
         self.version = 0
-        self._made, (self.handed, self.over) = np.zeros((2, num_envs), np.int64), np.zeros((2, num_envs), np.int64)
-        self.lengths, self.clocks = self._made
+        self.clocks, self.begun, self.handed, self.over = np.zeros((4, num_envs), np.int64)
         self._free = list(range(num_envs))[::-1]
         self._room, self._count = _words(np.zeros(1024, SLOT)), 0
 
@@ -138,10 +132,14 @@ class Slots:
         assert found is not None
         return found
 
+    def length(self, env: int) -> int:
+        """Steps of the running episode of an env."""
+        return int(self.clocks[env] - self.begun[env])
+
     def info_of(self, slot: int) -> Mapping[str, Any] | None:
         """What an env said last to the agent of a slot; None if its policy was replaced."""
-        rows = self.policies.get(self.fields["policy"][slot])
-        return None if rows is None else rows.infos_at(self.fields["row"][[slot]])[0]
+        rows = self.policies.get(self.fields["policy"].item(slot))
+        return None if rows is None else rows.info_at(self.fields["row"].item(slot))
 
     def begin(self, env: int, episode: Episode) -> None:
         """An episode is about to begin, or is to begin anew; agents of the one before have no slots any more."""
@@ -149,12 +147,12 @@ class Slots:
         if before is not None:
             if before is not episode:
                 before.keep()
-            slots = [*before.slots.values()]
-            self.fields["policy"][slots] = NONE
-            self._free += slots[::-1]
+            for slot in reversed(before.slots.values()):
+                self.fields["policy"][slot] = NONE
+                self._free.append(slot)
         episode.slots.clear()
         self.episodes[env] = self.known[episode.episode_id] = episode
-        self.lengths[env] = 0
+        self.begun[env] = self.clocks[env]
 
     def take(self, episode: Episode, agent: Any, policy: int) -> int:
         """A slot for an agent that has just appeared."""
@@ -163,13 +161,14 @@ class Slots:
             self._hold(np.concatenate([self.table, np.zeros(n, SLOT)]), n)
             self.agents = np.concatenate([self.agents, np.empty(n, object)])
             self._free = list(range(n, 2 * n))[::-1]
-        slot = self._free.pop()
-        env = episode.env_id
-        who = env, episode.episode_id, len(episode.slots), policy, self.clocks[env] - self.lengths[env]
-        self.table[slot], self.agents[slot], episode.slots[agent] = (*who, *_BEGUN), agent, slot
+        slot, env, of = self._free.pop(), episode.env_id, self.fields
+        self._words[slot], self.agents[slot] = _BLANK, agent
+        of["env"][slot], of["episode"][slot], of["agent"][slot] = env, episode.episode_id, len(episode.slots)
+        of["policy"][slot], of["start"][slot] = policy, self.begun[env]
+        episode.slots[agent] = slot
         return slot
 
-    def close(self, ids: Which, raw: Array) -> None:
+    def close(self, ids: Array, raw: Array) -> None:
         """The transitions of these slots have ended, with rewards before clipping, by the step that is being made."""
         of, stop, reward = self.fields, self._count, raw
         for number, policy in self.policies.items():
@@ -178,20 +177,19 @@ class Slots:
         if reward is not raw:
             of["clipped"][ids] += raw - reward
         of["total"][ids] += reward
-        of["count"][ids] += 1
         of["reward"][ids], of["clock"][ids] = reward, self.clocks[of["env"][ids]]
-        added = self._words[ids]
+        added = self._words.take(ids, axis=0)
         self._count += len(added)
         if self._count > len(self._room):
             self._room = np.concatenate([self._room, np.zeros_like(self._room), added])
         self._room[stop : self._count] = added
-        of["before"][ids], of["paid"][ids] = of["acted"][ids], reward
+        of["before"][ids], of["paid"][ids] = of["answer"][ids], reward
 
     def count(self, step: Step) -> None:
         """A step was made, by all envs but those whose rows are void."""
-        self._made += 1
+        self.clocks += 1
         if step.void:
-            self._made[:, list(step.void)] -= 1
+            self.clocks[list(step.void)] -= 1
 
     def cut_short(self, env: int) -> None:
         """The running episode of an env ends with the last transition of each agent."""
@@ -206,6 +204,7 @@ class Slots:
         self.pick(self.transitions["episode"] == episode.episode_id)
         lost = self.waiting(episode)
         self.clocks[env] -= lost
+        self.begun[env] -= lost
         return lost
 
     def pick(self, which: Array) -> Array:
@@ -220,7 +219,7 @@ class Slots:
         """How many env steps of an episode were not handed out yet; 0 if another one runs in its env."""
         env = episode.env_id
         return (
-            0 if self.episodes[env] is not episode else int(min(self.lengths[env], self.clocks[env] - self.handed[env]))
+            0 if self.episodes[env] is not episode else min(self.length(env), int(self.clocks[env] - self.handed[env]))
         )
 
     def missing(self, quota: Quota) -> int:
@@ -249,20 +248,19 @@ class Slots:
         """The transitions before the cuts, which are here no more, and how many env steps they are from."""
         env_steps = int((cuts - self.handed).sum())
         taken = self.pick(self._before(cuts))
+        for number, n in zip(*(each.tolist() for each in np.unique(taken["episode"], return_counts=True)), strict=True):
+            self.known[number].hand_out(n)
         self.handed, self.over = cuts, np.maximum(self.over, cuts)
         return taken, env_steps
 
     def make_room(self) -> None:
         """Forget rows, episodes and removed policies to which nothing refers any more."""
-        tables = self.table, self.transitions
         for number, rows in [*self.policies.items()]:
-            fields = [(table[name], table["policy"] == number) for table in tables for name in _ROWS]
-            if rows.policy_id not in self._worker.policy_map and not any(own.any() for _, own in fields):
+            records = [(table, table["policy"] == number) for table in (self.table, self.transitions)]
+            if rows.policy_id in self._worker.policy_map or any(own.any() for _, own in records):
+                rows.keep(records)
+            else:
                 del self.policies[number]
-                continue
-            moved = rows.keep(np.concatenate([field[own] for field, own in fields]))
-            for field, own in fields:
-                field[own] = moved[field[own]]
         running = {episode.episode_id for episode in self.episodes if episode is not None}
         for number in self.known.keys() - running - {*self.transitions["episode"].tolist()}:
             del self.known[number]
@@ -279,6 +277,15 @@ class Slots:
         return before
 
 
+def _blank() -> Array:
+    """The memory of the record of an agent that has not been seen."""
+    record = np.zeros(1, SLOT)
+    for name in (*SEEN, *ANSWERED):
+        record[name] = NONE
+    memory: Array = _words(record)[0]
+    return memory
+
+
 def _words(records: Array) -> Array:
     """The memory of records, int64 `[n, words]`: NumPy copies it in a tenth of the time that records take."""
     return records.view(np.int64).reshape(len(records), SLOT.itemsize // 8)
@@ -292,3 +299,6 @@ def records_at(records: Array, which: Array) -> Array:
     """Copies of records, by number or by a mask."""
     index = which.nonzero()[0] if which.dtype == np.bool_ else which
     return _records(_words(records).take(index, axis=0))
+
+
+_BLANK = _blank()
