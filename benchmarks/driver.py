@@ -19,8 +19,8 @@ import numpy as np
 
 from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
-from swath.collectors.assembly import WorkerJobs
 from swath.collectors.fragments import Fragments
+from swath.collectors.jobs import WorkerJobs
 from swath.collectors.messages import Description, Head
 from swath.collectors.options import AnyOptions
 from swath.collectors.service import CollectorService

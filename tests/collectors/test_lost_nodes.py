@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -27,9 +28,15 @@ def test_a_node_is_lost_and_another_comes_while_batches_go_on():
     """The example sees to it that all batches have their size, and ends when all workers are back."""
     pytest.importorskip("ray")
     command = [sys.executable, EXAMPLE, "--per-node", "1"]
-    run = subprocess.run(
-        command, env={**os.environ, **SURROUNDINGS}, capture_output=True, text=True, timeout=280, check=False
-    )
+    with TemporaryDirectory(prefix="ray") as folder:  # where others on this machine do not look for a cluster to join
+        run = subprocess.run(
+            command,
+            env={**os.environ, **SURROUNDINGS, "RAY_TMPDIR": folder, "RAY_ADDRESS": ""},
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
     assert run.returncode == 0, run.stderr
     facts = re.findall(r"(\w.*): (\d+) batches .*workers_alive (\d), restarts (\d+), .* workers_lost (\d)", run.stdout)
     assert [(what, alive, lost) for what, _, alive, _, lost in facts] == [

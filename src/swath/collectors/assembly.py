@@ -1,109 +1,30 @@
-"""From options to a collection: workers are brought up, described, compared, seeded; more are added later."""
+"""From options to a collection: workers are brought up, described, compared; more are added later."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
-from uuid import uuid4
 
-from swath.collectors.delivery import WriteRequest
-from swath.collectors.fragments import Fragments, WorkerRecord
+from swath.collectors.fragments import Fragments
+from swath.collectors.jobs import jobs_of
 from swath.collectors.messages import Description
-from swath.collectors.options import AnyOptions, Hooks
-from swath.collectors.remote import build_remote
-from swath.collectors.responding import PUBLIC
+from swath.collectors.options import AnyOptions
 from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import Seeding, WorkerRequest
+from swath.collectors.worker_request import WorkerRequest
 from swath.group.local import Gate, LocalChannel, LocalFleet
-from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
-from swath.workers.base import Handle, Job
+from swath.workers.base import Handle
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.fleet_state import FIRST
-from swath.workers.tickets import Name
 
 PRELOADED = ("swath.collectors.remote", "gymnasium", "tensordict")
 """What every worker imports in any case."""
 
 GOODBYE_S = 2.0
 """How long workers have to close their envs when what they were built for fails."""
-
-
-@dataclass
-class WorkerJobs:
-    """Makes jobs.
-
-    Attributes:
-        requests: what each worker is made of, whatever its life.
-        options: of the face.
-        writing: how they write for themselves, if they do; each life of a worker gets a client of its own.
-        hooks: called around fragments.
-        records: what is known of workers, among it the last life number that each has used: no id is given twice.
-        first: the index of the first worker, as part of ids and seeds.
-        seeding: where their seeds come from; `None` if nobody has said so.
-        described: what workers are like, once they have said so; their next lives must be so, too.
-        key: names the collector; no other one has it.
-    """
-
-    requests: dict[int, WorkerRequest]
-    options: AnyOptions
-    writing: WriteRequest | None = None
-    hooks: Hooks = field(default_factory=Hooks)
-    records: Mapping[int, WorkerRecord] = field(default_factory=lambda: defaultdict(WorkerRecord))
-    first: int = 0
-    seeding: Seeding | None = None
-    described: dict[int, Description] = field(default_factory=dict)
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    def seed_with(self, root: int, *, static: bool = False) -> None:
-        """Say where the seeds of all workers come from, and of their next lives."""
-        envs = max(one.num_envs for one in self.described.values())
-        self.seeding = Seeding(root, static, envs, envs_only=self.options.backend == "thread")
-
-    def job(self, name: Name) -> Job:
-        """How to bring up this life of this worker.
-
-        Raises:
-            TypeError: its client of the replay buffer cannot be extended.
-        """
-        core, record, writing = self.requests[name.worker], self.records[name.worker], self.writing
-        record.life = max(name.life, record.life + 1)
-        if writing is not None:  # the first client is there, since the buffer was asked whether it has some
-            self.writing = replace(writing, client=None)
-            if writing.client is None:
-                writing = replace(writing, client=client_of(self.options.replay_buffer))
-        request = replace(
-            core,
-            worker=self.first + name.worker,
-            life=record.life,
-            seed=self.seeding,
-            hooks=Hooks() if self.options.here else self.hooks,
-            model=self.described.get(name.worker),
-            writing=writing,
-            built_by=self.key,
-        )
-        build = partial(build_remote, request)
-        return Job(build, name, core.threads, self.options.init_fn, core.resources, PUBLIC)
-
-    def move_to(self, index: int) -> None:
-        """Be workers of collection `index` of a larger one.
-
-        Raises:
-            ValueError: trajectory ids would stop being unique.
-        """
-        n = len(self.requests)
-        if (index + 1) * n > MOST_WORKERS:
-            raise ValueError(
-                f"worker_idx={index} with {n} workers: there may be {MOST_WORKERS} workers in all, so that trajectory "
-                "ids stay unique"
-            )
-        self.first = index * n
 
 
 def assemble(
@@ -122,7 +43,7 @@ def assemble(
         ValueError: options that contradict each other, or workers whose shares are joined and that differ.
         Exception: what building env or policy raised; everything is closed again.
     """
-    gate, jobs = Gate(name), _jobs(options, requests)
+    gate, jobs = Gate(name), jobs_of(options, requests)
     cluster = {"init_config": options.ray_init_config, "workers": len(requests)} if options.backend == "ray" else {}
     bare = options.init_fn is not None
     places = backend(options.backend or "direct", preload=PRELOADED, bare=bare, options=cluster)
@@ -158,41 +79,6 @@ def assemble(
         gate.close(GOODBYE_S, lambda: fleet.close(GOODBYE_S, ask=not theirs))
         raise
     return collection
-
-
-def _jobs(options: AnyOptions, requests: Sequence[WorkerRequest]) -> WorkerJobs:
-    """How the workers are brought up; elsewhere they write to the replay buffer for themselves if it offers that.
-
-    Raises:
-        ValueError: what is too old cannot be left out of what is written at once.
-    """
-    hooks, writing = options.hooks, None
-    if not options.here and (client := client_of(options.replay_buffer)) is not None:
-        if options.max_staleness is not None:
-            raise ValueError(
-                "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or "
-                "give a buffer without client()"
-            )
-        writing = WriteRequest(options.trajectories, options.track_traj_ids, options.cat_dim == -1, client)
-    elif not options.here:
-        hooks = replace(hooks, postproc=None)
-    jobs = WorkerJobs(dict(enumerate(requests)), options, writing, hooks)
-    jobs.move_to(options.index)
-    return jobs
-
-
-def client_of(buffer: Any) -> Any:
-    """A client of a replay buffer; `None` if it has none, or is its own, which only its own process can write to.
-
-    Raises:
-        TypeError: it cannot be extended.
-    """
-    client = buffer.client() if callable(getattr(buffer, "client", None)) else None
-    if client is buffer or client is None:
-        return None
-    if not callable(getattr(client, "extend", None)):
-        raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
-    return client
 
 
 def require_equal(described: Mapping[int, Description]) -> None:

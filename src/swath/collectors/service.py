@@ -11,19 +11,17 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swath.collectors.delivery import Delivery, Drawn, Joiner, WholeEpisodes
 from swath.collectors.fragments import Fragments, head_of
 from swath.collectors.gather import AsReady, InOrder
+from swath.collectors.jobs import WorkerJobs
 from swath.collectors.messages import Head
 from swath.collectors.options import AnyOptions, Hooks
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
 from swath.group.local import Gate, LocalFleet
-
-if TYPE_CHECKING:
-    from swath.collectors.assembly import WorkerJobs
 
 POLLS_BEFORE_WARNING = 100
 

@@ -97,17 +97,17 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
 
 def facts_of(collection: CollectorService, background: Background) -> tuple[dict[str, Any], dict[str, Any]]:
     """Numbers, bools and short strings of a collector: of all workers together, and by worker."""
-    fleet, tracker, counters = collection.group.fleet, collection.group, collection.counters
+    group, fleet, counters = collection.group, collection.group.fleet, collection.counters
     here = collection.member
     if here is not None:
-        known = tracker.workers[0]
+        known = group.workers[0]
         known.version, known.life, known.lag = here.version, here.life, collection.version - here.version
     else:
         with suppress(Closed):  # nothing more happens to the workers then
             fleet.look()
-            collection.group.sweep()
-    standings, records, episodes = fleet.standings(), tracker.workers, counters.episodes
-    tally = tracker.tally() if here is None else here.counted()  # also of a draw that Ctrl-C has broken off
+            group.sweep()
+    standings, records, episodes = fleet.standings(), group.workers, counters.episodes
+    tally = group.tally() if here is None else here.counted()  # also of a draw that Ctrl-C has broken off
     there = [records[worker] for worker, standing in standings.items() if standing.phase != "gone"]
     facts: dict[str, Any] = {
         "frames": counters.frames,
@@ -119,7 +119,7 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         "restarts": fleet.restarts + tally.restarts,
         "workers_lost": len(standings) - len(there),
         "late": len(fleet.late),
-        "fragments_lost": tracker.fragments_lost + tally.fragments_lost,
+        "fragments_lost": group.fragments_lost + tally.fragments_lost,
         "env_errors": tally.env_errors,
         "frames_dropped": counters.frames_dropped,
         "batches_dropped": counters.batches_dropped,
@@ -137,8 +137,8 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
             "workers_alive": 0 if collection.gate.halted else len(fleet.up),
             "worker_frames": sum(one.frames for one in list(records.values())),
         }
-    if tracker.total is not None:
-        facts |= {"total_frames": tracker.total, "completed": collection.completed}
+    if group.total is not None:
+        facts |= {"total_frames": group.total, "completed": collection.completed}
     if episodes.means is not None:
         facts |= zip(("episode_return", "episode_length"), episodes.means, strict=True)
     if (error := background.error) is not None:
