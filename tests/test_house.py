@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import swath
+from swath.rollout_workers.config.settings import SETTINGS
 
 SOURCE = Path(swath.__file__).parent
 FACES = ("collectors/", "evaluation/", "rollout_workers/", "cli/", "testing/", "weights/schemes", "weights/updaters")
@@ -112,3 +113,11 @@ def test_nothing_sleeps():
         for name, tree in MODULES.items()
     }
     assert [name for name, calls in names.items() if any(call.split(".")[-1] == "sleep" for call in calls)] == []
+
+
+def test_every_setting_of_rollout_workers_is_read_somewhere():
+    read = {node.attr for tree in MODULES.values() for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    words = {node.value for tree in MODULES.values() for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    built = {f"extra_python_environs_for_{whom}" for whom in ("driver", "worker")}  # the name is put together
+    one_value = {"shuffle_batch_per_epoch", "framework_str"}  # nothing else is taken
+    assert not {*SETTINGS} - read - words - built - one_value

@@ -301,7 +301,7 @@ class WorkerGroup:
         """
         answers: dict[int, Any] = {}
         while missing := [worker for worker in calls if worker not in answers and not self.is_gone(worker)]:
-            self.fleet.settle(missing)
+            self.fleet.wait_until_back(missing)
             tickets = self.send({worker: calls[worker] for worker in missing})
             if not tickets:
                 break

@@ -217,7 +217,7 @@ class LocalFleet:
     def answers(self, tickets: Sequence[Ticket], timeout: float | None) -> None:
         """They are there."""
 
-    def settle(self, workers: Sequence[int]) -> None:
+    def wait_until_back(self, workers: Sequence[int]) -> None:
         """It can always be called."""
 
     def look(self) -> None:

@@ -308,7 +308,7 @@ class Fleet:
             why = f"have not answered {missing[0].method}() within {patience} s; they go on with it"
             raise WorkerLate(f"workers {list(workers)} {why}", workers=workers, deadline=patience)
 
-    def settle(self, workers: Sequence[int]) -> None:
+    def wait_until_back(self, workers: Sequence[int]) -> None:
         """Wait until each of these can be called, or will never be again.
 
         Raises:

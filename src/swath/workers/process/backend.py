@@ -31,7 +31,7 @@ from swath.workers.hosting import THREAD_SETTINGS, described, sending, travellin
 from swath.workers.packing import outcome_of, pack
 from swath.workers.process import fork_server
 from swath.workers.process.memory import Arena, ProcessShared, Window
-from swath.workers.process.worker import LONGEST, Answer, Request
+from swath.workers.process.worker import LONGEST, Answer, Call
 from swath.workers.tickets import Board, Ticket
 
 PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
@@ -84,10 +84,10 @@ class ProcessHandle(Handle):
             if self.opened(ticket, (lease, args)):  # shared values among them are needed until it is answered
                 returned = self._window.returned
                 given = [returned.popleft() for _ in range(min(len(returned), _MOST_RETURNED))]
-                request: Request = (ticket.number, ticket.method, payload, given)
+                call: Call = (ticket.number, ticket.method, payload, given)
                 try:
                     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the thread sees the end
-                        self._sock.send(pickle.dumps(request))
+                        self._sock.send(pickle.dumps(call))
                 except TimeoutError:
                     self.kill(f"was killed: it reads no calls, and none could be sent for {_PATIENCE_S:g} s")
 

@@ -17,7 +17,7 @@ from swath.workers.tickets import Name
 LONGEST = 1 << 16
 """Bytes of a message, at most: what is larger is in an arena."""
 
-Request: TypeAlias = tuple[int, str, Payload, list[int]]
+Call: TypeAlias = tuple[int, str, Payload, list[int]]
 """Its number, a method, the arguments, and blocks of the worker that are not needed any more."""
 
 Answer: TypeAlias = tuple[int, Payload, Payload | None]
@@ -53,8 +53,8 @@ class WorkerServer:
         """
         self._answer(number, self._hosted.build(before, partial(unpack, *build)))
         while message := self._sock.recv(LONGEST):
-            request: Request = pickle.loads(message)  # noqa: S301  our own driver wrote it
-            number, method, args, returned = request
+            call: Call = pickle.loads(message)  # noqa: S301  our own driver wrote it
+            number, method, args, returned = call
             for start in returned:
                 self._lent.pop(start, None)
             self._answer(number, self._hosted.answer(method, partial(of_driver[0].own, args)))
