@@ -1,24 +1,30 @@
-"""Envs, policies and buffers for tests of collectors."""
+"""Envs, policies, buffers and weights for tests of collectors, in this process and with many workers."""
 
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import torch
+from gymnasium import spaces
 from torch import nn
 
-from swath import Collector
-from swath.testing import Counting, CountingEnv, CountingEnvs, Fault, Script
+import ray_cluster
+from swath import Collector, MultiAsyncCollector, MultiSyncCollector, Restarts, WeightUpdaterBase
+from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, Fault, Script
+from toys import Gate
 
-LONG = Counting(script=Script(lengths=(1000,)))
+PLACES = ["inline", "thread", "process"]
+EVERYWHERE = [*PLACES, "ray"]
+KINDS = {"sync": MultiSyncCollector, "async": MultiAsyncCollector}
+LONG = Counting(script=Script(lengths=(ENDLESS,)))
+WIDE = Counting(action_space=spaces.Discrete(1000), script=Script(lengths=(ENDLESS,)))
+"""Every level is an action."""
 
+AT_ONCE = Restarts(5, backoff_s=0.0)
+"""Workers are replaced without delay."""
 
-STATS = {
-    "frames", "batches", "requested_frames_per_batch", "policy_version", "policy_version_min", "restarts",
-    "workers_lost", "late", "fragments_lost", "env_errors", "frames_dropped", "batches_dropped", "batches_overdue",
-    "frames_discarded", "episodes", "fps", "seconds", "seconds_waiting", "staleness", "running",
-}  # fmt: skip
-"""Keys that are always there."""
+IDS, VERSION, MASK = ("collector", "traj_ids"), ("collector", "policy_version"), ("collector", "mask")
 
 
 def counting(*lengths, **like):
@@ -131,22 +137,6 @@ class Signalling(Memory):
             assert self.change.wait_for(lambda: self.offered >= n, 60), "nothing is to be written"
 
 
-class Stepping(CountingEnv):
-    """A counting env whose step number `at` waits until it is released, so that a test can act meanwhile."""
-
-    def __init__(self, at=3, counting=LONG):
-        super().__init__(0, counting)
-        self.at, self.made = at, 0
-        self.inside, self.released = threading.Event(), threading.Event()
-
-    def step(self, action):
-        self.made += 1
-        if self.made == self.at:
-            self.inside.set()
-            assert self.released.wait(60)
-        return super().step(action)
-
-
 class InThread:
     """Runs a function in a thread and keeps what it gives or raises."""
 
@@ -171,3 +161,159 @@ def raising(**faults):
     """Two counting envs whose env 1 raises at step 4 of its first episode, or as told."""
     fault = Fault(**{"kind": "raise", "episode": 0, "step": 4, **faults})
     return CountingEnvs(LONG, faults={1: [fault]})
+
+
+# ---- many workers
+
+
+def numbered(n_workers=2, num_envs=2, counting=LONG):
+    """One source of counting envs per worker, numbered through."""
+    return [CountingEnvs(counting, first=worker * num_envs) for worker in range(n_workers)]
+
+
+def fleet(kind="sync", sources=None, policy=None, **options):
+    """A collector of two workers with two envs each, 5 steps of which are a share, unless asked otherwise."""
+    options.setdefault("frames_per_batch", 20 if kind == "sync" else 10)
+    options.setdefault("envs_per_worker", 2)
+    options.setdefault("restarts", AT_ONCE)
+    if options.get("backend") == "ray":
+        del options["backend"]
+        return ray_cluster.collector(sources or numbered(), policy, sync=kind == "sync", **options)
+    return KINDS[kind](numbered() if sources is None else sources, policy, **options)
+
+
+def drawn(collector, n):
+    return [collector.next() for _ in range(n)]
+
+
+def drawn_until(collector, is_enough):
+    """Batches up to the first after which it is enough; `is_enough` is asked with each."""
+    batches = [collector.next()]
+    while not is_enough(batches[-1]):
+        batches.append(collector.next())
+    return batches
+
+
+def made_by(batch):
+    """The workers whose frames are in a batch, in order of rows."""
+    ids = batch[IDS].reshape(-1, batch.shape[-1])
+    return [int(row.max()) >> 47 for row in ids]
+
+
+class Held(CountingEnv):
+    """A counting env whose step number `at` goes through a gate, so that a test can act meanwhile."""
+
+    def __init__(self, gate: Gate, at=3, number=0, counting=LONG):
+        super().__init__(number, counting)
+        self._gate, self._at, self._made = gate, at, 0
+
+    def step(self, action):
+        self._made += 1
+        if self._made == self._at:
+            self._gate.go_through()
+        return super().step(action)
+
+
+class Notebook:
+    """What workers write down, one line each, from whatever process."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __call__(self, *words):
+        with self.path.open("a") as file:
+            file.write(" ".join(map(str, words)) + "\n")
+
+    @property
+    def lines(self):
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+
+# ---- weights
+
+
+PATH = "policy.nets[1]"
+"""Of a model in `TwoNets`."""
+
+
+def counting_env():
+    """Built in the worker."""
+    return CountingEnv(0, LONG)
+
+
+def multi(policy=None, kind=MultiSyncCollector, **options):
+    """Two workers with one env each, two frames of each in a batch; in this process unless asked otherwise."""
+    options.setdefault("frames_per_batch", 4 if kind is MultiSyncCollector else 2)
+    options.setdefault("backend", "inline")
+    return kind([counting_env] * options.pop("workers", 2), policy, **options)
+
+
+def multi_async(policy=None, **options):
+    """The same, one worker after the other."""
+    return multi(policy, MultiAsyncCollector, **options)
+
+
+EITHER = [collector, multi]
+"""What holds for a collector in this process and for many workers."""
+
+
+def weights(value):
+    """Of an `Always` that answers with this number."""
+    return {"weight": torch.tensor(float(value))}
+
+
+def acted(collector):
+    """By worker, which action and which version the next batch shows."""
+    batch = collector.next()
+    actions, versions = batch["action"], batch[VERSION]
+    if actions.dim() == 1:
+        actions, versions = actions[None], versions[None]
+    rows = [(row.unique().tolist(), version.unique().tolist()) for row, version in zip(actions, versions, strict=True)]
+    assert all(len(action) == len(version) == 1 for action, version in rows), f"a fragment mixes {rows}"
+    return [(action[0], version[0]) for action, version in rows]
+
+
+def shown(collector):
+    """Which actions and which versions the next batch shows."""
+    batch = collector.next()
+    return batch["action"].unique().tolist(), batch[VERSION].unique().tolist()
+
+
+class TwoNets(Always):
+    """Has two models more."""
+
+    def __init__(self):
+        super().__init__(1)
+        self.nets = torch.nn.ModuleList([torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)])
+
+
+class Recording(WeightUpdaterBase):
+    """Publishes for each of its workers and writes down what happened, in order."""
+
+    def __init__(self, ids=(0, 1), server=None, skipped=()):
+        self.ids, self.server, self.skipped = ids, server, skipped
+        self.log = []
+        self.register_post_hook(lambda: self.log.append("hook"))
+
+    def all_worker_ids(self):
+        return self.ids
+
+    def init(self, *args, **kwargs):
+        self.log.append(("init", args, kwargs))
+
+    def _get_server_weights(self):
+        self.log.append("get")
+        return self.server
+
+    def _maybe_map_weights(self, policy_or_weights):
+        self.log.append("map")
+        return super()._maybe_map_weights(policy_or_weights)
+
+    def _skip_update(self, worker_id):
+        self.log.append(("skip", worker_id))
+        return worker_id in self.skipped
+
+    def _sync_weights_with_worker(self, *, worker_id=None, server_weights):
+        self.log.append(("sync", worker_id))
+        if self.collector is not None:
+            self.collector.publish_weights(server_weights, worker_ids=worker_id)

@@ -10,7 +10,7 @@ Here is what tests with worker processes share.
 """
 
 import pytest
-from fleet_toys import AT_ONCE, WIDE, numbered
+from collector_toys import AT_ONCE, WIDE, numbered
 
 from swath import RayCollector
 from swath.collectors import assembly

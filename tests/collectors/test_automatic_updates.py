@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from collector_toys import Always, Signalling
+from collector_toys import VERSION, Always, Recording, Signalling, acted, counting_env, multi, multi_async, weights
 from tensordict import TensorDict
-from weight_toys import VERSION, Recording, acted, counting_env, multi, multi_async, weights
 
 from swath import RemoteModuleWeightUpdater, SharedMemWeightSyncScheme, VanillaWeightUpdater
 
@@ -54,16 +53,6 @@ def test_an_interval_of_k_lets_no_worker_make_more_than_k_fragments_on_one_versi
             versions += [version for _, version in acted(made)]
             learn(policy)
         assert versions == [0, 0, 1, 1, 2, 2, 3]
-
-
-def test_in_synchronous_collection_all_shares_of_a_batch_get_what_is_published_for_one(interval):
-    policy = Always(0)
-    with interval(policy, 3, sync=True) as made:
-        seen = [acted(made)]
-        made.update_policy_weights_(weights(1), worker_ids=0)  # from now on they are not due at the same time
-        policy.weight.data.fill_(2)
-        seen += [acted(made) for _ in range(4)]
-        assert seen == [[(0, 0), (0, 0)], [(1, 1), (0, 0)], [(1, 1), (0, 0)], [(2, 2), (2, 2)], [(2, 2), (2, 2)]]
 
 
 def test_an_interval_of_0_is_each_batch_and_the_flag_decides(interval):

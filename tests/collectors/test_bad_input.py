@@ -1,11 +1,8 @@
 """The table of bad input: what is handed in, which error it is, what the message says; and nothing is left open."""
 
 import pytest
-from collector_toys import LONG, Always, Memory, collector
-from gymnasium.vector import AutoresetMode
-from weight_toys import multi
+from collector_toys import LONG, Always, Memory, collector, multi
 
-from counting_vector import CountingVectorEnv
 from plain import plain
 from swath import Collector
 from swath.errors import Closed, NoEffectWarning, NonFinite
@@ -28,9 +25,6 @@ class Registry:
 
     def envs(self, *like):
         return self.noting(CountingEnvs(*like))
-
-    def vector(self, **options):
-        return self.noting(lambda: CountingVectorEnv(2, **options))
 
     @property
     def open(self):
@@ -56,44 +50,24 @@ def test_a_bad_env_source_is_refused(source, error, message):
         Collector(source, **FRAMES)
 
 
-def three():
-    return 3
-
-
 NUMBERS = [
     ("frames_per_batch", 0, ValueError, "frames_per_batch=0 must be at least 1"),
     ("frames_per_batch", 2.0, ValueError, "frames_per_batch=2.0 is of type float; it must be an integer"),
     ("frames_per_batch", True, ValueError, "frames_per_batch=True is of type bool"),
     ("frames_per_batch", [10], ValueError, r"frames_per_batch=\[10\] is of type list"),
-    ("total_frames", 10.0, ValueError, "total_frames=10.0 is of type float"),
-    ("init_random_frames", 1.5, ValueError, "init_random_frames=1.5 is of type float"),
-    ("max_frames_per_traj", "3", ValueError, "max_frames_per_traj='3' is of type str"),
     ("envs_per_worker", 0, ValueError, "envs_per_worker=0 must be at least 1"),
-    ("seed", "1", TypeError, "seed='1' is of type str; it must be an int"),
-    ("seed", True, TypeError, "seed=True is of type bool"),
     ("worker_idx", -1, ValueError, "worker_idx=-1 must be at least 0"),
     ("worker_idx", 2**16, ValueError, "worker_idx=65536 with 1 workers: there may be 65536 workers in all"),
     ("trajs_per_batch", 0, ValueError, "trajs_per_batch=0 must be at least 1"),
     ("trajs_per_write", 2, ValueError, "trajs_per_write=2 needs trajs_per_batch"),
     ("traj_format", "cat", ValueError, "traj_format='cat' needs trajs_per_batch"),
-    ("traj_format", "flat", ValueError, "must be 'padded' or 'cat'"),
     ("on_env_error", "ignore", ValueError, "must be one of 'raise', 'reset', 'restart'"),
     ("exploration_type", "greedy", ValueError, "exploration_type='greedy' is none of"),
-    ("postproc", 3, TypeError, "postproc is of type int; it must be callable or None"),
-    ("pre_collect_hook", "f", TypeError, "pre_collect_hook is of type str"),
     ("replay_buffer", object(), TypeError, r"replay_buffer is of type object without extend\(\)"),
-    ("interruptor", object(), TypeError, r"interruptor is of type object without collection_stopped\(\)"),
-    ("create_env_kwargs", [{}, {}], ValueError, "create_env_kwargs has 2 entries for 1 workers"),
-    ("create_env_kwargs", {3: 4}, TypeError, "it must be a dict of keywords"),
     ("env_device", "meta", ValueError, "envs run on the CPU"),
-    ("device", "nowhere", RuntimeError, "nowhere"),
-    ("device", True, TypeError, "device=True is of type bool; it must be a device"),
     ("compile_policy", True, ValueError, "compile_policy needs a policy that is called, not a RandomPolicy"),
-    ("compile_policy", 3, ValueError, "compile_policy=3 must be True, False or a dict of options"),
-    ("policy_factory", 3, TypeError, "policy_factory is of type int; it must be a callable"),
     ("policy_factory", [Always, Always], ValueError, "policy_factory has 2 entries for 1 worker"),
     ("policy_factory", lambda: None, TypeError, "returned None; it must return the policy"),
-    ("policy_factory", three, TypeError, "policy is of type int"),
     ("backend", "cluster", ValueError, "backend='cluster' is unknown; backends are 'direct', 'thread', 'process'"),
     (
         "backend_options",
@@ -107,11 +81,7 @@ NUMBERS = [
     ("sync", False, ValueError, "sync=False is for collectors with workers elsewhere"),
     ("return_same_td", True, ValueError, "every batch owns its memory here"),
     ("reset_when_done", False, ValueError, "always begins another episode"),
-    ("cudagraph_policy", True, ValueError, "cudagraph_policy needs a policy that is called, not a"),
     ("no_such_option", 1, TypeError, "unexpected keyword argument 'no_such_option'$"),
-    ("totl_frames", 1, TypeError, r"argument 'totl_frames'; did you mean 'total_frames'\?$"),
-    ("prefetch", 1, ValueError, "prefetch=1 is for collectors with workers elsewhere"),
-    ("num_workers", 2, ValueError, "num_workers=2: Collector calls it num_collectors"),
 ]
 
 
@@ -161,21 +131,6 @@ def test_an_env_that_fails_while_it_is_built_closes_the_others(kind, registry):
         assert any("raised by the env source" in note for note in caught.value.__notes__)
     if kind == "raise_at_reset":
         assert caught.value.__notes__ == ["raised by the first reset of env 2"]
-
-
-def test_envs_per_worker_of_a_vector_env_is_refused(registry):
-    with pytest.raises(ValueError, match=r"envs_per_worker=3 for .* which is batched already \(2 envs\)"):
-        Collector(registry.vector(), envs_per_worker=3, **FRAMES)
-    assert registry.open == []
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
-def test_what_a_vector_env_cannot_do_is_refused(mode, registry):
-    with pytest.raises(ValueError, match="max_frames_per_traj=3 must reset single envs"):
-        Collector(registry.vector(autoreset_mode=mode), max_frames_per_traj=3, **FRAMES)
-    with pytest.raises(ValueError, match="builds CountingVectorEnv anew: pass a callable that returns it"):
-        Collector(CountingVectorEnv(2, autoreset_mode=mode), on_env_error="reset", **FRAMES)
-    assert registry.open == []
 
 
 @pytest.mark.parametrize("what", ["nan", "nan_reward"])

@@ -185,25 +185,12 @@ def test_masks_are_there_in_every_batch_of_a_next_step_vector_env():
     assert bool((ids[~masks] == -1).all())
 
 
-class InPlace(Counts):
-    """In one buffer of its own, which is also what it is given next."""
-
-    kept = None
-
-    def forward(self, observation, hidden, is_init):
-        action, following = super().forward(observation, hidden, is_init)
-        self.kept = following.clone() if self.kept is None else self.kept
-        if hidden is not None:
-            hidden.add_(1000)
-        return action, self.kept.copy_(following)
-
-
 def as_module():
     return TensorDictModule(Counts(), in_keys=[*Counts.in_keys], out_keys=[*Counts.out_keys])
 
 
 @pytest.mark.parametrize("envs", [None, 2])
-@pytest.mark.parametrize("policy", [Counts, InPlace, as_module])
+@pytest.mark.parametrize("policy", [Counts, as_module])
 def test_recurrent_state_is_fed_back_and_zero_where_an_episode_begins(policy, envs):
     like = counting(3, 4)
     with collector(CountingEnvs(like), policy(), envs_per_worker=envs, init_random_frames=10) as made:

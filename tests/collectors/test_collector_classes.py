@@ -3,7 +3,7 @@ code runs there, and is up at once."""
 
 import pytest
 import torch
-from fleet_toys import IDS, VERSION, WIDE, Level, drawn, level, made_by
+from collector_toys import IDS, VERSION, WIDE, Always, drawn, made_by, weights
 
 import ray_cluster
 from swath import Collector, MultiSyncCollector, RayCollector, Restarts
@@ -139,10 +139,10 @@ def test_the_same_seed_gives_the_same_batches_however_workers_are_nested(build):
 
 @pytest.mark.parametrize("inside", INSIDE)
 def test_weights_reach_the_innermost_workers_under_their_version(build, inside):
-    collector = build(inside, policy=Level(1))
+    collector = build(inside, policy=Always(1))
     assert collector.next()["action"].unique().tolist() == [1]
-    collector.update_policy_weights_(level(2))
-    collector.update_policy_weights_(level(3), worker_ids=1)
+    collector.update_policy_weights_(weights(2))
+    collector.update_policy_weights_(weights(3), worker_ids=1)
     batches = drawn(collector, 6)
     assert [batches[-1][row]["action"].unique().tolist() for row in range(2)] == [[2], [3]]
     assert [batches[-1][row][VERSION].unique().tolist() for row in range(2)] == [[1], [2]]
@@ -158,12 +158,12 @@ def test_weights_reach_the_innermost_workers_under_their_version(build, inside):
 
 @pytest.mark.parametrize("inside", INSIDE)
 def test_what_is_saved_is_restored_in_lives_of_its_own(build, inside):
-    collector = build(inside, policy=Level(1), seed=3)
-    collector.update_policy_weights_(level(4))
+    collector = build(inside, policy=Always(1), seed=3)
+    collector.update_policy_weights_(weights(4))
     batches = drawn(collector, 4)
     saved = collector.state_dict()
     assert [one["coordinator"]["frames"] for one in saved] == [160, 160]
-    other = build(inside, policy=Level(0))
+    other = build(inside, policy=Always(0))
     other.load_state_dict(saved)
     batches += drawn(other, 4)
     assert (batches[-1]["action"].unique().tolist(), batches[-1][VERSION].unique().tolist()) == ([4], [1])
@@ -201,9 +201,9 @@ def test_inner_deaths_are_healed_inside(build, inside, order, tmp_path):
 @pytest.mark.parametrize("inside", MANY)
 def test_what_is_not_healed_inside_is_the_death_of_the_actor(build, inside, tmp_path):
     script = lives(tmp_path, {1: [[Fault("exit", step=4)], [], [], []]})
-    options = {"collector_kwargs": {"restarts": Restarts(0)}, "sources": script.sources(2), "policy": Level(2)}
+    options = {"collector_kwargs": {"restarts": Restarts(0)}, "sources": script.sources(2), "policy": Always(2)}
     collector = build(inside, **options)
-    collector.update_policy_weights_(level(3))
+    collector.update_policy_weights_(weights(3))
     batches = drawn(collector, 4)
     stats = collector.stats("both")
     assert stats["restarts"] == collector.collection.group.fleet.restarts == 1

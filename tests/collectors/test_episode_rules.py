@@ -5,7 +5,6 @@ import torch
 from collector_toys import LONG, collector, counting
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from counting_vector import CountingVectorEnv
 from swath.testing import Counting, CountingEnv, CountingEnvs, Script, check_counted, check_ids, joined
 
 IDS, MASK = ("collector", "traj_ids"), ("collector", "mask")
@@ -90,20 +89,6 @@ def test_reset_of_some_envs_lets_the_others_go_on(index):
         batch = made.next()
     assert batch["observation"][:, 0].tolist() == [[0, 0, 5], [1, 1, 0]]
     assert batch[IDS][:, 0].tolist() == [0, 2]
-
-
-@pytest.mark.parametrize("index", [[True], [True] * 3, [2], [-3], "all", [0.5], {}])
-def test_an_index_that_names_no_envs_is_refused(index):
-    with collector() as made, pytest.raises(ValueError, match="index="):
-        made.reset(index)
-
-
-def test_a_vector_env_that_cannot_reset_single_envs_says_so():
-    with collector(CountingVectorEnv(2, autoreset_mode=AutoresetMode.NEXT_STEP)) as made:
-        with pytest.raises(ValueError, match="cannot reset single envs; reset all of them"):
-            made.reset([True, False])
-        made.reset()
-        assert made.next()["observation"][:, 0, 2].tolist() == [0, 0]
 
 
 class Stop:

@@ -4,8 +4,7 @@ import threading
 
 import pytest
 import torch
-from collector_toys import Memory
-from fleet_toys import IDS, KINDS, Level, Notebook, drawn, fleet, made_by
+from collector_toys import IDS, KINDS, Always, Memory, Notebook, drawn, fleet, made_by
 
 from counting_vector import CountingVectorEnv
 from swath.testing import Counting, CountingEnv, CountingEnvs
@@ -58,7 +57,7 @@ def test_an_asynchronous_batch_is_the_sum_of_a_sequence():
             {"sources": [CountingEnv, lambda: CountingVectorEnv(3)], "envs_per_worker": None},
             r"batch shape \[3\], not \[\]",
         ),
-        ({"policy_factory": [Level, lambda: None]}, "worker 1|policy"),
+        ({"policy_factory": [Always, lambda: None]}, "worker 1|policy"),
     ],
 )
 def test_shares_that_cannot_be_joined_are_refused(options, message):

@@ -4,8 +4,22 @@ from collections import OrderedDict
 
 import pytest
 import torch
-from collector_toys import Memory, Signalling
-from fleet_toys import IDS, KINDS, LONG, PLACES, VERSION, Level, Notebook, drawn, drawn_until, fleet, level, made_by
+from collector_toys import (
+    IDS,
+    KINDS,
+    LONG,
+    PLACES,
+    VERSION,
+    Always,
+    Memory,
+    Notebook,
+    Signalling,
+    drawn,
+    drawn_until,
+    fleet,
+    made_by,
+    weights,
+)
 
 from swath.rollout.episodes.statistics import life_of
 from swath.testing import CountingEnv, check_lives
@@ -63,7 +77,7 @@ def test_reset_takes_one_bool_per_worker():
 
 @pytest.mark.parametrize("place", ["inline", "process"])
 def test_workers_can_be_reached(place):
-    with fleet(policy=Level(2), backend=place, worker_idx=2) as collector:
+    with fleet(policy=Always(2), backend=place, worker_idx=2) as collector:
         collector.next()
         assert collector.get_distant_attr("worker_idx") == [4, 5]
         assert collector.get_distant_attr("env[1].mark.step") == [5, 5]
@@ -139,8 +153,8 @@ def test_hooks_run_in_the_workers_and_can_be_changed(place, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_can_be_saved_and_loaded_into_another_collector(kind):
-    with fleet(kind, policy=Level(1), seed=3, total_frames=1000) as collector:
-        collector.update_policy_weights_(level(2))
+    with fleet(kind, policy=Always(1), seed=3, total_frames=1000) as collector:
+        collector.update_policy_weights_(weights(2))
         before = drawn(collector, 4)
         saved = collector.state_dict()
     assert isinstance(saved, OrderedDict)
@@ -154,7 +168,7 @@ def test_state_can_be_saved_and_loaded_into_another_collector(kind):
         3,
     )
     assert int(saved["traj_pool"]["traj_id"]) > max(int(batch[IDS].max()) for batch in before)
-    with fleet(kind, policy=Level(0), total_frames=1000) as other:
+    with fleet(kind, policy=Always(0), total_frames=1000) as other:
         drawn(other, 1)
         other.load_state_dict(saved)
         after = drawn(other, 3)
@@ -168,7 +182,7 @@ def test_state_can_be_saved_and_loaded_into_another_collector(kind):
 
 
 def test_state_that_does_not_fit_changes_nothing():
-    with fleet(policy=Level(1), backend="inline") as collector:
+    with fleet(policy=Always(1), backend="inline") as collector:
         collector.next()
         good = collector.state_dict()
         small = OrderedDict(good, worker0=OrderedDict(good["worker0"], policy_state_dict={"weight": torch.zeros(2)}))
@@ -215,7 +229,7 @@ def test_each_fragment_is_one_write_in_worker_order(kind, place):
 @pytest.mark.parametrize("kind", KINDS)
 def test_collection_in_the_background_can_be_paused(kind, place):
     buffer = Signalling()
-    with fleet(kind, replay_buffer=buffer, backend=place, policy=Level(1), prefetch=2) as collector:
+    with fleet(kind, replay_buffer=buffer, backend=place, policy=Always(1), prefetch=2) as collector:
         collector.start()
         collector.start()
         assert collector.is_running()
@@ -226,7 +240,7 @@ def test_collection_in_the_background_can_be_paused(kind, place):
             stats = collector.stats()
             written = len(buffer.written)
             assert stats["frames"] == stats["worker_frames"] == buffer.frames, "something is in flight"
-            collector.update_policy_weights_(level(2))
+            collector.update_policy_weights_(weights(2))
             saved = collector.state_dict()
             assert saved["frames"] == buffer.frames
             assert collector.is_running()
@@ -291,7 +305,7 @@ def test_workers_are_made_in_order_of_what_was_asked(tmp_path):
 
     def policy():
         book("policy")
-        return Level()
+        return Always()
 
     options = {"policy_factory": policy, "init_fn": lambda: book("init"), "num_sub_threads": 2}
     with fleet(sources=[env], envs_per_worker=None, frames_per_batch=5, **options):

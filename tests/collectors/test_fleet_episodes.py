@@ -1,7 +1,7 @@
 """Batches of whole episodes, from many workers."""
 
 import pytest
-from fleet_toys import AT_ONCE, IDS, KINDS, MASK, PLACES, drawn, drawn_until, fleet, numbered
+from collector_toys import AT_ONCE, IDS, KINDS, MASK, PLACES, drawn, drawn_until, fleet, numbered
 
 from swath.testing import Counting, CountingEnvs, EnvBroke, Fault, Lives, Script, check_counted
 
@@ -45,19 +45,6 @@ def test_batches_of_whole_episodes(kind, place):
     check_whole(batches, SHORT)
     assert stats["frames"] == sum(int(batch[MASK].sum()) for batch in batches) >= 200
     assert stats["frames"] + stats["frames_discarded"] == stats["worker_frames"]
-
-
-def test_episodes_come_in_order_of_completion_at_one_step_by_worker_and_env():
-    with fleet(
-        sources=numbered(3, counting=SHORT), frames_per_batch=30, trajs_per_batch=1, backend="inline"
-    ) as collector:
-        ends, batches = [], drawn(collector, 12)
-    now = dict.fromkeys(range(6), 0)
-    for batch in batches:
-        env, length = int(batch["observation"][0, 0, 0]), int(batch[MASK].sum())
-        now[env] += length
-        ends.append((now[env], env))
-    assert ends == sorted(ends)
 
 
 # ---- frames that are missing

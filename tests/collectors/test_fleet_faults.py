@@ -6,8 +6,7 @@ import signal
 
 import pytest
 import torch
-from collector_toys import Memory
-from fleet_toys import KINDS, LONG, PLACES, InThread, Level, drawn, drawn_until, fleet, level, made_by
+from collector_toys import KINDS, LONG, PLACES, Always, InThread, Memory, drawn, drawn_until, fleet, made_by, weights
 
 from swath import Restarts
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLost
@@ -101,8 +100,8 @@ def test_too_few_workers_end_the_run_with_all_causes(kind, place, tmp_path):
     script = {0: [[Fault("exit", step=7)]], 1: [[Fault("exit", step=7)], [Fault("raise_at_build")]]}
     options = {"restarts": Restarts(1, backoff_s=0.0), "min_workers": 2, "backend": place, "frames_per_batch": 30}
     script[0].append(script[0][0])
-    with fleet(kind, lives(tmp_path, script, 3), Level(3), **options) as collector:
-        collector.update_policy_weights_(level(2))
+    with fleet(kind, lives(tmp_path, script, 3), Always(3), **options) as collector:
+        collector.update_policy_weights_(weights(2))
         with pytest.raises(FleetFailed) as failed:
             drawn(collector, 1000)
         for _ in range(2):
@@ -169,51 +168,50 @@ def test_a_replacement_that_cannot_be_built_counts_as_a_life(place, tmp_path):
 
 
 class Changing:
-    """Builds another kind of env the second time."""
+    """Builds something else the second time."""
 
-    def __init__(self, path, **like):
-        self.path, self.like = path, like
+    def __init__(self, path, build):
+        self.path, self.build = path, build
 
     def __call__(self):
         again = self.path.exists()
         self.path.touch()
-        return CountingEnv(0, Counting(script=LONG.script, **(self.like if again else {})), [Fault("exit", step=2)])
+        return self.build(again)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_replacement_that_is_something_else_is_not_used(kind, tmp_path):
-    sources = [Changing(tmp_path / "built", observation="image"), CountingEnvs(LONG, first=1)]
-    with fleet(kind, sources, envs_per_worker=1, restarts=Restarts(1)) as collector:
+def env_of(again):
+    return CountingEnv(0, Counting("multi_binary" if again else "vector", script=LONG.script), [Fault("exit", step=2)])
+
+
+def policy_of(again):
+    policy = Always()
+    if again:
+        policy.weight = torch.nn.Parameter(torch.zeros(1))
+    return policy
+
+
+def same_env(again):
+    return env_of(False)
+
+
+OTHERWISE = {
+    "env": (env_of, Always, "is not what it was: entry 'observation' is [44] of torch.int8, not [3] of torch.float32"),
+    "policy": (same_env, policy_of, "weight has shape"),
+}
+
+
+@pytest.mark.parametrize(("kind", "what"), [("sync", "env"), ("async", "env"), ("sync", "policy")])
+def test_a_replacement_that_is_something_else_is_not_used(kind, what, tmp_path):
+    env, policy, said = OTHERWISE[what]
+    factories = [Changing(tmp_path / "policy", policy) if policy is policy_of else policy, Always]
+    sources = [Changing(tmp_path / "env", env), CountingEnvs(LONG, first=1)]
+    options = {"envs_per_worker": 1, "restarts": Restarts(1), "policy_factory": factories}
+    with fleet(kind, sources, **options) as collector:
+        collector.update_policy_weights_(weights(1))
         with pytest.raises(FleetFailed) as failed:
             drawn(collector, 1000)
-        first, second = failed.value.causes
-    assert isinstance(first, WorkerLost)
-    assert isinstance(second, ValueError)
-    assert "is not what it was: entry 'observation' is [6, 2, 3] of torch.uint8, not [3] of torch.float32" in str(
-        second
-    )
-
-
-def test_a_replacement_whose_policy_takes_other_weights_is_not_used(tmp_path):
-    def policy_of(worker):
-        def make():
-            built = tmp_path / f"policy{worker}"
-            again, _ = built.exists(), built.touch()
-            policy = Level()
-            if again:
-                policy.weight = torch.nn.Parameter(torch.zeros(2))
-            return policy
-
-        return make
-
-    sources = lives(tmp_path / "lives", {0: [[Fault("exit", step=2)]]})
-    factories = [policy_of(worker) for worker in (0, 1)]
-    with fleet(sources=sources, policy_factory=factories, restarts=Restarts(1)) as collector:
-        collector.update_policy_weights_(level(1))
-        with pytest.raises(FleetFailed) as failed:
-            collector.next()
         assert [type(cause) for cause in failed.value.causes] == [WorkerLost, ValueError]
-        assert "weight has shape" in str(failed.value.causes[1])
+        assert said in str(failed.value.causes[1])
 
 
 # ---- the env raises

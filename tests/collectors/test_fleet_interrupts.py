@@ -1,7 +1,7 @@
 """Ctrl-C may come at any moment of a draw: it leaves the draw, and the run goes on to its end."""
 
 import pytest
-from fleet_toys import KINDS, LONG, fleet
+from collector_toys import KINDS, LONG, fleet
 
 from interrupts import interrupted_at
 from swath.collectors import fragments, gather, service

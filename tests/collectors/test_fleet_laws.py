@@ -6,27 +6,30 @@ from itertools import product
 
 import pytest
 import torch
-from fleet_toys import (
+from collector_toys import (
     KINDS,
     LONG,
     MASK,
     PLACES,
     VERSION,
+    Always,
     Held,
     InThread,
-    Level,
     Notebook,
     drawn,
     drawn_until,
     fleet,
-    level,
     made_by,
+    numbered,
+    weights,
 )
 
+import ray_cluster
+from swath import RayCollector
 from swath.errors import Closed, RemoteFailure, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, by_life, check_lives
-from toys import Odd, descriptors
-from traces import children
+from toys import Odd
+from traces import left, require_no_more_than
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -103,11 +106,11 @@ def test_law_2_what_is_discarded_is_counted(tmp_path):
 def test_law_3_every_fragment_has_the_one_version_that_acted(kind, place):
     """Actions say which weights acted; training goes on in another thread meanwhile."""
     stop = threading.Event()
-    with fleet(kind, policy=Level(), backend=place, prefetch=1) as collector:
+    with fleet(kind, policy=Always(), backend=place, prefetch=1) as collector:
 
         def train():
             while not stop.is_set():
-                collector.update_policy_weights_(level((collector.policy_version + 1) % 3))
+                collector.update_policy_weights_(weights((collector.policy_version + 1) % 3))
 
         training, last = InThread(train), {}
         for batch in drawn(collector, 30):
@@ -127,10 +130,10 @@ def test_law_3_every_fragment_has_the_one_version_that_acted(kind, place):
 @pytest.mark.parametrize("place", PLACES)
 def test_law_3_holds_for_weights_by_worker_and_for_new_lives(place, tmp_path):
     lives = Lives(tmp_path, {1: [[Fault("exit", step=8)]]}, num_envs=2, counting=LONG)
-    with fleet(sources=lives.sources(2), policy=Level(), backend=place) as collector:
-        collector.update_policy_weights_({0: level(1), 1: level(2)})
+    with fleet(sources=lives.sources(2), policy=Always(), backend=place) as collector:
+        collector.update_policy_weights_({0: weights(1), 1: weights(2)})
         first = collector.next()
-        collector.update_policy_weights_(level(0), worker_ids=0)
+        collector.update_policy_weights_(weights(0), worker_ids=0)
         second = collector.next()
         assert collector.stats()["restarts"] == 1
         assert collector.policy_version == 2
@@ -145,11 +148,11 @@ def test_law_3_holds_for_weights_by_worker_and_for_new_lives(place, tmp_path):
 @pytest.mark.parametrize("place", ["thread", "process"])
 def test_law_5_weights_change_only_between_fragments(place, gate):
     sources = [lambda: Held(gate, at=3), lambda: CountingEnv(1, LONG)]
-    policy = Level(1)
+    policy = Always(1)
     with fleet(sources=sources, policy=policy, backend=place, envs_per_worker=None, frames_per_batch=10) as collector:
         drawing = InThread(collector.next)
         gate.await_arrival()
-        collector.update_policy_weights_(level(2))
+        collector.update_policy_weights_(weights(2))
         with torch.no_grad():
             policy.weight.fill_(0)
         gate.open()
@@ -236,7 +239,7 @@ def test_law_7_control_calls_say_who_is_late(place, gate):
         drawing = InThread(collector.next)
         gate.await_arrival()
         with pytest.raises(WorkerLate, match=r"\[0\].*within 2\.0 s") as caught:
-            collector.update_policy_weights_(Level(), wait=True, timeout_s=2.0)
+            collector.update_policy_weights_(Always(), wait=True, timeout_s=2.0)
         assert (caught.value.workers, caught.value.deadline) == ((0,), 2.0)
         assert collector.policy_version == 1
         gate.open()
@@ -246,35 +249,40 @@ def test_law_7_control_calls_say_who_is_late(place, gate):
 # ---- 8: shutdown
 
 
-def left_behind(before):
-    return [pid for pid in children() if pid not in before]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_law_8_shutdown_closes_envs_and_leaves_nothing(kind, tmp_path):
-    book = Notebook(tmp_path / "closed")
+def test_law_8_shutdown_closes_envs_and_leaves_no_process_thread_descriptor_or_memory(tmp_path):
+    """Batches are so large that their arrays travel in blocks of shared memory."""
+    book, before = Notebook(tmp_path / "closed"), left()
 
     class Closing(CountingEnv):
         def close(self):
             book(self.mark.env)
 
-    before = children(), set(threading.enumerate()), descriptors()
-    collector = fleet(
-        kind, [lambda i=i: Closing(i, LONG) for i in range(3)], envs_per_worker=None, frames_per_batch=6_000
-    )
-    drawn(collector, 2)
-    assert len(left_behind(before[0])) == 3
-    collector.shutdown()
-    collector.shutdown()
-    assert left_behind(before[0]) == []
-    assert set(threading.enumerate()) <= before[1]
-    assert descriptors() <= before[2]
-    assert sorted(book.lines) == ["0", "1", "2"]
-    for use in (collector.next, collector.reset, collector.state_dict, collector.increment_version, collector.start):
-        with pytest.raises(Closed):
-            use()
-    assert "closed" in repr(collector)
-    assert collector.stats()["workers_alive"] == 0
+    for kind in [*KINDS] * 2:
+        sources = [lambda i=i: Closing(i, LONG) for i in range(3)]
+        collector = fleet(kind, sources, Always(), envs_per_worker=None, frames_per_batch=6_000)
+        drawn(collector, 1)
+        collector.update_policy_weights_()
+        drawn(collector, 1)
+        assert len(left()[0] - before[0]) == 3
+        collector.shutdown()
+        collector.shutdown()
+        assert "closed" in repr(collector)
+        assert collector.stats()["workers_alive"] == 0
+    require_no_more_than(before)
+    assert sorted(book.lines) == ["0"] * 4 + ["1"] * 4 + ["2"] * 4
+
+
+def test_law_8_on_ray_no_actor_and_no_thread_is_left():
+    ray = ray_cluster.up()
+    before = {*threading.enumerate()}
+    with RayCollector(numbered(), frames_per_batch=4_000, envs_per_worker=2, sync=True) as collector:
+        drawn(collector, 2)
+        actors = collector.remote_collectors
+    assert len(actors) == 2
+    for actor in actors:
+        with pytest.raises(ray.exceptions.ActorDiedError):
+            ray.get(actor.stats.remote(), timeout=60)
+    assert {*threading.enumerate()} <= before
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -300,13 +308,13 @@ def test_law_8_shutdown_during_a_draw_ends_the_fragments_at_their_next_steps(kin
 
 
 def test_law_8_shutdown_kills_who_does_not_answer(gate):
-    before = children()
+    before = left()
     collector = fleet(sources=[lambda: Held(gate, at=1), CountingEnvs(LONG)], envs_per_worker=1, frames_per_batch=4)
     drawing = InThread(collector.next)
     gate.await_arrival()
     collector.shutdown(timeout=0.1)
     assert isinstance(drawing.join().error, Closed)
-    assert left_behind(before) == []
+    require_no_more_than(before)
 
 
 # ---- 9: back-pressure

@@ -1,9 +1,25 @@
-"""In which order workers are asked and served, and with which weights."""
+"""In which order workers are asked and served, with which weights, and what is too old; the random beginning."""
+
+import warnings
 
 import pytest
-from fleet_toys import KINDS, LONG, VERSION, Held, InThread, Level, drawn, drawn_until, fleet, level, made_by, numbered
+from collector_toys import (
+    KINDS,
+    LONG,
+    PLACES,
+    VERSION,
+    Always,
+    Held,
+    InThread,
+    drawn,
+    drawn_until,
+    fleet,
+    made_by,
+    numbered,
+    weights,
+)
 
-from swath.testing import CountingEnvs, check_lives
+from swath.testing import Counting, CountingEnvs, Script, check_counted, check_lives
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -42,8 +58,84 @@ def test_of_several_that_are_ready_the_worker_served_longest_ago_comes_first():
 @pytest.mark.parametrize(("prefetch", "version"), [(0, 1), (1, 0)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_are_those_of_the_moment_when_a_worker_is_asked(kind, prefetch, version):
-    with fleet(kind, numbered(1), Level(0), frames_per_batch=10, prefetch=prefetch) as collector:
+    with fleet(kind, numbered(1), Always(0), frames_per_batch=10, prefetch=prefetch) as collector:
         collector.next()
-        collector.update_policy_weights_(level(1))
+        collector.update_policy_weights_(weights(1))
         assert collector.next()[VERSION].unique().tolist() == [version]
         assert collector.next()[VERSION].unique().tolist() == [1]
+
+
+# ---- the random beginning
+
+
+def is_random(batch):
+    """Whether other actions are in it than those of `Always(2)`."""
+    return batch["action"].unique().tolist() != [2]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_exactly_the_first_batches_asked_for_are_random(kind, place):
+    with fleet(kind, policy=Always(2), init_random_frames=50, prefetch=1, backend=place, total_frames=120) as collector:
+        batches = list(collector)
+    frames = batches[0].numel()
+    assert sum(map(is_random, batches)) == -(-50 // frames)
+    if kind == "sync":
+        assert list(map(is_random, batches)) == [True] * 3 + [False] * 3
+
+
+# ---- fragments that are too old
+
+
+def test_what_is_too_old_is_dropped_counted_and_asked_for_anew():
+    with fleet("async", numbered(1), Always(0), max_staleness=1, prefetch=2) as collector:
+        collector.next()
+        for number in (1, 2):
+            collector.update_policy_weights_(weights(number))
+        collector.get_distant_attr("worker_idx")
+        batch = collector.next()
+        stats = collector.stats()
+    assert batch[VERSION].unique().tolist() == [2]
+    assert (stats["batches_dropped"], stats["frames_dropped"], stats["frames"]) == (2, 20, 20)
+    assert stats["batches_overdue"] == 0
+
+
+def test_a_fragment_asked_for_after_a_drop_is_delivered_whatever_its_age(gate):
+    sources = [lambda: Held(gate, at=11)]
+    options = {"envs_per_worker": 1, "max_staleness": 0, "prefetch": 1, "frames_per_batch": 5}
+    with fleet("async", sources, Always(0), **options) as collector:
+        collector.next()
+        collector.update_policy_weights_(weights(1))  # the second fragment is too old by now
+        drawing = InThread(collector.next)
+        gate.await_arrival()  # the third is being made
+        collector.update_policy_weights_(weights(2))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gate.open()
+            batch = drawing.join().value
+        stats = collector.stats()
+    assert batch[VERSION].unique().tolist() == [1]
+    assert (stats["batches_dropped"], stats["batches_overdue"], stats["frames"]) == (1, 1, 10)
+    assert any("raise max_staleness" in str(one.message) for one in caught)
+
+
+def test_random_batches_are_never_stale():
+    with fleet("async", numbered(1), Always(2), max_staleness=0, init_random_frames=20, backend="inline") as collector:
+        collector.next()
+        collector.update_policy_weights_(weights(1))
+        collector.next()
+        assert collector.stats()["batches_dropped"] == 0
+
+
+def test_episodes_that_lost_a_stale_fragment_are_not_delivered_as_whole():
+    counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
+    options = {"max_staleness": 0, "trajs_per_batch": 1, "traj_format": "cat", "prefetch": 1, "backend": "inline"}
+    with fleet("async", numbered(counting=counting), Always(0), **options) as collector:
+        for number in range(12):
+            batch = collector.next()
+            assert batch.shape == (13,)
+            check_counted(batch.unsqueeze(0), counting)
+            collector.update_policy_weights_(weights(number % 3))
+        assert collector.stats()["batches_dropped"] > 0
+        facts = collector.stats()
+    assert facts["frames"] == 13 * 12

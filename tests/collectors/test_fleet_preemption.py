@@ -3,8 +3,7 @@
 import threading
 
 import pytest
-from collector_toys import Memory
-from fleet_toys import IDS, LONG, MASK, Held, InThread, drawn, fleet
+from collector_toys import IDS, LONG, MASK, Held, InThread, Memory, drawn, fleet
 
 from swath.collectors.fragments import Fragments
 from swath.testing import check_lives

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from fleet_toys import LONG, Level, drawn, fleet
+from collector_toys import LONG, Always, drawn, fleet
 
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector
 from swath.collectors import MultiCollector
@@ -29,7 +29,7 @@ def test_what_cannot_be_pickled_names_the_way_out():
     env.lock = threading.Lock()
     with pytest.raises(TypeError, match="pass a callable that builds it"):
         fleet(sources=[env], envs_per_worker=None, frames_per_batch=5)
-    policy = Level()
+    policy = Always()
     policy.lock = threading.Lock()
     with pytest.raises(TypeError, match="pass policy_factory"):
         fleet(policy=policy)
@@ -62,14 +62,6 @@ def test_collector_and_multi_collector_build_these_classes():
         assert type(collector) is MultiSyncCollector
     with pytest.raises(TypeError, match="'sync'"):
         MultiCollector([CountingEnv], frames_per_batch=4)
-
-
-@pytest.mark.parametrize(("kind", "sync"), [(MultiSyncCollector, True), (MultiAsyncCollector, False)])
-def test_the_two_take_sync_if_it_is_what_they_do(kind, sync):
-    with kind([CountingEnv], sync=sync, frames_per_batch=4, backend="inline") as collector:
-        assert collector.next().numel() == 4
-    with pytest.raises(ValueError, match=f"sync={not sync} is not what {kind.__name__} does"):
-        kind([CountingEnv], sync=not sync, frames_per_batch=4, backend="inline")
 
 
 REFUSED = {

@@ -1,11 +1,17 @@
-"""How weights get to many workers: the forms, whom they are for, which version is stamped, and what must not happen."""
+"""Weights of many workers: whom they are for, what waits, which models can be updated, where weights come from."""
+
+import threading
 
 import pytest
 import torch
-from collector_toys import Always
-from weight_toys import EVERYWHERE, acted, multi, weights
+from collector_toys import PATH, PLACES, Always, TwoNets, acted, counting_env, multi, weights
+
+from swath import Collector, NoWeightSyncScheme, SharedMemWeightSyncScheme
+from swath.errors import Closed
 
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
+
+
 TO_ALL = {
     "by worker": {"weights": {0: Always(2), 1: weights(2)}},
     "worker_ids=": {"weights": weights(2), "worker_ids": [0, 1]},
@@ -21,32 +27,113 @@ def test_workers_are_named_by_index_or_device(arguments):
         assert acted(made) == [(2, 1), (2, 1)]
 
 
-def test_each_worker_can_have_its_own_and_the_others_keep_theirs():
-    with multi(Always(1), workers=3, frames_per_batch=6) as made:
-        made.update_policy_weights_({0: weights(0), 2: weights(2)})
-        assert acted(made) == [(0, 1), (1, 0), (2, 1)]
-        made.update_policy_weights_(weights(2), worker_ids=1)
-        assert acted(made) == [(0, 1), (2, 2), (2, 1)]
-        made.update_policy_weights_(weights(1))
-        assert acted(made) == [(1, 3), (1, 3), (1, 3)]
-
-
-@pytest.mark.parametrize("backend", EVERYWHERE)
-def test_waiting_returns_when_the_workers_run_the_version(backend):
-    with multi(Always(1), backend=backend) as made:
+@pytest.mark.parametrize("backend", PLACES)
+def test_waiting_returns_when_the_workers_run_the_version_and_parameters_stay_parameters(backend):
+    with multi(policy_factory=lambda: Always(1), backend=backend) as made:
         made.update_policy_weights_(weights(2), wait=True, timeout_s=60)
         assert made.get_distant_attr("policy.weight")[1] == 2
         assert acted(made) == [(2, 1), (2, 1)]
-
-
-# ---- what must not happen
-
-
-@pytest.mark.parametrize("backend", EVERYWHERE)
-def test_parameters_of_factory_built_policies_stay_parameters(backend):
-    with multi(policy_factory=lambda: Always(1), backend=backend) as made:
-        made.update_policy_weights_(weights(2))
-        acted(made)
         weight = made.getattr_policy("weight")
         assert isinstance(weight, torch.nn.Parameter)
         assert weight.requires_grad
+
+
+# ---- schemes
+
+
+@pytest.mark.parametrize("backend", PLACES)
+def test_an_id_can_be_a_path_on_the_worker_and_several_models_are_one_version(backend):
+    linear = {"weight": torch.full((1, 1), 5.0), "bias": torch.full((1,), 5.0)}
+    with multi(TwoNets(), backend=backend, weight_sync_schemes={PATH: SharedMemWeightSyncScheme()}) as made:
+        with pytest.raises(RuntimeError, match=r"no weights of 'policy.nets\[1\]' to publish"):
+            made.update_policy_weights_(model_id=PATH)
+        with pytest.raises(KeyError, match=r"known are \['policy', 'policy.nets\[1\]'\]"):
+            made.update_policy_weights_(linear, model_id="x")
+        made.update_policy_weights_(linear, model_id=PATH)
+        assert made.getattr_policy("nets[1].bias").item() == 5
+        policy = {**TwoNets().state_dict(), **weights(2)}
+        with pytest.raises(KeyError, match="nothing was changed"):
+            made.update_policy_weights_(weights_dict={"policy": policy, PATH: weights(2)})
+        assert made.policy_version == 1, "all or nothing"
+        made.update_policy_weights_(weights_dict={"policy": policy, PATH: linear})
+        assert acted(made) == [(2, 2), (2, 2)]
+
+
+def test_nothing_is_published_for_a_scheme_that_sends_nothing():
+    with multi(Always(1), weight_sync_schemes={"policy": NoWeightSyncScheme(), "x": NoWeightSyncScheme()}) as made:
+        made.update_policy_weights_(weights(2))
+        made.update_policy_weights_({0: weights(2)})
+        made.update_policy_weights_(weights_dict={"policy": weights(2), "x": weights(2)}, wait=True)
+        assert made.publish_weights(weights(2)) == 0
+        assert acted(made) == [(1, 0), (1, 0)]
+        assert made.increment_version() == 1
+
+
+def test_a_schemes_send_publishes_on_the_collectors_channel_and_waits_for_its_workers():
+    scheme = SharedMemWeightSyncScheme()
+    with multi(Always(1), backend="thread", weight_sync_schemes={"policy": scheme}) as made:
+        scheme.send(weights(2))
+        assert made.get_distant_attr("version") == [1, 1]
+        scheme.send({0: weights(1), 1: weights(0)})
+        scheme.send(weights(1), worker_ids=0)
+        assert acted(made) == [(1, 3), (0, 2)]
+        scheme.send()
+        assert acted(made) == [(1, 4), (1, 4)], "without weights those of the collector's policy"
+        with pytest.raises(ValueError, match="there is no such worker"):
+            scheme.send(weights(1), worker_ids=2)
+    with pytest.raises(Closed):
+        scheme.send(weights(1))
+
+
+def test_a_schemes_source_comes_before_the_collectors_policy():
+    source, scheme = Always(2), SharedMemWeightSyncScheme()
+    scheme.init_on_sender(model_id="policy", model=source)
+    with multi(Always(1), weight_sync_schemes={"policy": scheme}) as made:
+        assert acted(made) == [(1, 0), (1, 0)]
+        made.update_policy_weights_()
+        assert acted(made) == [(2, 1), (2, 1)]
+
+
+def test_a_scheme_can_map_what_its_collector_publishes():
+    class Negates(SharedMemWeightSyncScheme):
+        def prepare_weights(self, weights, model_id, strategy, context=None):
+            assert context is made
+            return {"weight": 2 - strategy.extract_weights(weights)["weight"]}
+
+    made = multi(Always(1), weight_sync_schemes={"policy": Negates()})
+    with made:
+        made.update_policy_weights_(weights(2))
+        assert acted(made) == [(0, 1), (0, 1)]
+
+
+def test_a_policy_beside_a_factory_is_only_where_weights_come_from():
+    lock = threading.Lock()  # cannot be pickled, as the policy need not be
+
+    class Unpicklable(Always):
+        def __init__(self):
+            super().__init__(2)
+            self.lock = lock
+
+    policy = Unpicklable()
+    schemes = {"policy": SharedMemWeightSyncScheme()}
+    with multi(policy, policy_factory=lambda: Always(0), backend="process", weight_sync_schemes=schemes) as made:
+        assert acted(made) == [(2, 0), (2, 0)], "its weights are in the workers from construction"
+        with torch.no_grad():
+            policy.weight.fill_(1)
+        assert acted(made) == [(2, 0), (2, 0)]
+        made.update_policy_weights_()
+        assert acted(made) == [(1, 1), (1, 1)]
+
+
+def test_a_policy_beside_a_factory_needs_an_explicit_scheme():
+    with pytest.raises(TypeError, match="policy and policy_factory are both given"):
+        multi(Always(1), policy_factory=lambda: Always(0))
+    with pytest.raises(TypeError, match="policy and policy_factory are both given"):
+        multi(Always(1), policy_factory=lambda: Always(0), weight_sync_schemes={})
+
+
+def test_a_collector_in_this_process_takes_no_sending_schemes():
+    with pytest.raises(ValueError, match="one worker in this process, which acts with the policy itself"):
+        Collector(
+            counting_env, Always(1), frames_per_batch=4, weight_sync_schemes={"policy": SharedMemWeightSyncScheme()}
+        )

@@ -59,11 +59,6 @@ def test_a_postproc_module_is_moved_to_the_batchs_device_once(device, moves):
     assert module.moves == moves
 
 
-def test_a_postproc_that_forgets_to_return_is_told_so():
-    with collector(postproc=lambda td: None) as made, pytest.raises(TypeError, match="postproc returned None"):
-        made.next()
-
-
 # ---- replay buffers
 
 

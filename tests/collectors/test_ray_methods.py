@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fleet_toys import IDS, VERSION, WIDE, Level, drawn, level, made_by
+from collector_toys import IDS, VERSION, WIDE, Always, drawn, made_by, weights
 
 from swath.collectors import ray_collector as face
 from swath.errors import Closed, PlacementFailed
@@ -16,8 +16,8 @@ from toys import Gate
 
 
 def test_further_actors_get_their_share_from_the_next_batch(build):
-    collector = build(policy=Level(1), seed=3)
-    collector.update_policy_weights_(level(2))
+    collector = build(policy=Always(1), seed=3)
+    collector.update_policy_weights_(weights(2))
     assert collector.next().shape == (2, 2, 6)
     assert collector.add_collectors([CountingEnvs(WIDE, first=4), CountingEnvs(WIDE, first=6)], 2) is None
     batches = drawn(collector, 3)
@@ -40,11 +40,11 @@ def test_asynchronously_they_are_asked_at_once(build):
 
 
 def test_a_policy_of_their_own_stays_until_the_next_update(build):
-    collector = build(policy=Level(1))
-    collector.update_policy_weights_(level(2))
-    collector.add_collectors(CountingEnvs(WIDE, first=4), 2, Level(7))
+    collector = build(policy=Always(1))
+    collector.update_policy_weights_(weights(2))
+    collector.add_collectors(CountingEnvs(WIDE, first=4), 2, Always(7))
     assert [row["action"].unique().tolist() for row in collector.next()] == [[2], [2], [7]]
-    collector.update_policy_weights_(level(3))
+    collector.update_policy_weights_(weights(3))
     assert collector.next()["action"].unique().tolist() == [3]
 
 
@@ -61,7 +61,7 @@ def test_keywords_and_resources_are_for_all_of_them_or_for_each(build):
     assert longest.tolist() == [5, 5, 3, 5]
 
 
-class Levels(Level):
+class WithMore(Always):
     """Has a weight more."""
 
     def __init__(self):
@@ -76,7 +76,7 @@ UNFIT = {
         ValueError,
         "worker 2 cannot be joined with worker 0",
     ),
-    "other weights": ({"policy": Levels()}, ValueError, "would take other weights than worker 0"),
+    "other weights": ({"policy": WithMore()}, ValueError, "would take other weights than worker 0"),
     "unknown keywords": ({"collector_kwargs": {"frames": 3}}, TypeError, "no keyword of Collector"),
     "what all workers share": ({"collector_kwargs": {"seed": 3}}, ValueError, "'seed', which is the same for all"),
     "what is decided": ({"collector_kwargs": {"total_frames": 3}}, ValueError, "RayCollector decides"),
@@ -87,7 +87,7 @@ UNFIT = {
 
 @pytest.mark.parametrize(("how", "error", "message"), UNFIT.values(), ids=UNFIT)
 def test_what_does_not_fit_is_refused_and_nothing_is_added(build, how, error, message):
-    collector = build(policy=Level(1))
+    collector = build(policy=Always(1))
     collector.next()
     given = dict(how)
     counting, faults = given.pop("counting", WIDE), given.pop("faults", None)
@@ -117,8 +117,8 @@ def test_those_that_are_not_ready_in_time_are_not_added(build, tmp_path):
 
 
 def test_the_state_is_a_list_with_the_counters_of_all_in_each_entry(build):
-    collector = build(policy=Level(3), seed=5, total_frames=1000)
-    collector.update_policy_weights_(level(4))
+    collector = build(policy=Always(3), seed=5, total_frames=1000)
+    collector.update_policy_weights_(weights(4))
     batches = drawn(collector, 2)
     saved = collector.state_dict()
     assert [type(saved), len(saved)] == [list, 2]
@@ -136,7 +136,7 @@ def test_the_state_is_a_list_with_the_counters_of_all_in_each_entry(build):
 
 
 def test_one_entry_counts_for_all_and_others_numbers_are_refused(build):
-    saved, other = build(policy=Level(3)), build(policy=Level(1))
+    saved, other = build(policy=Always(3)), build(policy=Always(1))
     drawn(saved, 2)
     state = saved.state_dict()
     other.load_state_dict(state[0])
@@ -155,9 +155,9 @@ def test_one_entry_counts_for_all_and_others_numbers_are_refused(build):
 
 
 def test_a_list_without_coordinator_sums_the_frames(build):
-    collector = build(policy=Level(1), total_frames=100)
+    collector = build(policy=Always(1), total_frames=100)
     collector.load_state_dict(
-        [{"policy_state_dict": level(4), "env_state_dict": {}, "frames": 40, "iter": 3}] * 2, strict=False
+        [{"policy_state_dict": weights(4), "env_state_dict": {}, "frames": 40, "iter": 3}] * 2, strict=False
     )
     assert collector.stats()["frames"] == 80
     assert [batch["action"].unique().tolist() for batch in collector] == [[4]]

@@ -4,9 +4,8 @@ import copy
 
 import pytest
 import torch
-from collector_toys import Always
+from collector_toys import Always, acted, counting_env, multi, multi_async, weights
 from tensordict import TensorDict
-from weight_toys import acted, counting_env, multi, multi_async, weights
 
 import ray_cluster
 from swath import NoWeightSyncScheme, RayCollector, RayWeightSyncScheme, RayWeightUpdater
@@ -71,24 +70,15 @@ def test_one_snapshot_is_stored_per_push_and_sent_to_every_actor(ray):
     assert actors[0].values == [1, 2], "the weights are read at each push"
 
 
-def test_a_handle_is_passed_through_unchanged(ray):
-    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept()])
+@pytest.mark.parametrize("form", [Always, weights, lambda value: TensorDict(weights(value))])
+def test_a_handle_or_weights_of_any_form_are_sent_to_those_that_are_named(ray, form):
+    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept()])
     handle = updater._get_server_weights()
     assert updater._maybe_map_weights(handle) is handle
     updater._sync_weights_with_worker(0, handle)
-    updater._sync_weights_with_worker(worker_id=0, server_weights=weights(2))
-    assert updater.remote_collectors[0].values == [1, 2]
-
-
-FORMS = {"a module": Always, "a dict": weights, "a TensorDict": lambda value: TensorDict(weights(value))}
-
-
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_weights_of_any_form_are_sent(ray, form):
-    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept()])
     updater.push_weights(form(2), worker_ids=[1])
     updater.push_weights(form(0), worker_ids=0)
-    assert [actor.values for actor in updater.remote_collectors] == [[0], [2]]
+    assert [actor.values for actor in updater.remote_collectors] == [[1, 0], [2]]
     with pytest.raises(ValueError, match=r"worker_ids=2: there is no such actor; there are \[0, 1\]"):
         updater.push_weights(worker_ids=2)
 

@@ -3,15 +3,24 @@
 import json
 
 import pytest
-from collector_toys import STATS, Always, Memory, collector
-from fleet_toys import KINDS, OF_MANY, fleet
+from collector_toys import KINDS, Always, Memory, collector, fleet
 
 import swath
 from counting_vector import CountingVectorEnv
 from swath import BaseCollector, Collector
 from swath.collectors import postprocs, utils
 from swath.collectors.paths import follow
-from swath.testing import CountingEnv
+
+STATS = {
+    "frames", "batches", "requested_frames_per_batch", "policy_version", "policy_version_min", "restarts",
+    "workers_lost", "late", "fragments_lost", "env_errors", "frames_dropped", "batches_dropped", "batches_overdue",
+    "frames_discarded", "episodes", "fps", "seconds", "seconds_waiting", "staleness", "running",
+}  # fmt: skip
+"""Keys that are always there."""
+
+
+OF_MANY = {"workers", "workers_alive", "worker_frames"}
+"""Keys of stats that are there with many workers."""
 
 
 def test_names_are_where_users_look_for_them():
@@ -85,16 +94,6 @@ def test_repr_is_a_status_line(make, who):
     assert repr(made) == f"{idle}; 1.2M frames, version 1>"
     made.shutdown()
     assert repr(made) == f"<{who}: closed; 1.2M frames, version 1>"
-
-
-def test_properties_say_what_was_given_or_resolved():
-    policy = Always()
-    with collector(policy=policy, frames_per_batch=20) as made:
-        assert (made.num_workers, made.num_collectors) == (1, 1)
-        assert (made.frames_per_batch, made.requested_frames_per_batch, made.frames_per_batch_worker()) == (20, 20, 20)
-        assert made.total_frames == -1
-        assert made.policy is made.get_model("policy") is policy
-        assert [type(env) for env in made.env] == [CountingEnv] * 2
 
 
 def test_cascade_execute_follows_paths_and_calls():

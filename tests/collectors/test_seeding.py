@@ -11,7 +11,6 @@ from gymnasium.vector import AutoresetMode
 from torch import nn
 
 from counting_vector import CountingVectorEnv
-from swath.errors import NoEffectWarning
 from swath.seeds import derive
 from swath.testing import Counting, CountingEnv, CountingEnvs, RandomScript, same_data
 
@@ -115,17 +114,6 @@ def test_copies_of_one_instance_do_not_share_a_random_state():
         done = made.next()["next", "done"]
     assert not torch.equal(done[0], done[1])
     assert env.closed == 1
-
-
-@pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning")
-def test_an_env_that_takes_no_seeds_is_warned_of():
-    envpool = pytest.importorskip("envpool")
-    with collector(lambda: envpool.make_gymnasium("CartPole-v1", num_envs=2, seed=5)) as made:
-        with pytest.warns(NoEffectWarning, match="takes seeds only where it is made"):
-            made.set_seed(1)
-        one = made.next()["action"]
-        made.set_seed(1)
-        assert torch.equal(one, made.next()["action"]), "actions are seeded all the same"
 
 
 class Watched(nn.Linear):

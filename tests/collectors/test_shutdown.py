@@ -6,10 +6,10 @@ import sys
 import weakref
 
 import pytest
-from collector_toys import LONG, InThread, Memory, Stepping, collector
+from collector_toys import LONG, Held, InThread, Memory, collector
 
 from counting_vector import CountingVectorEnv
-from swath.errors import Closed, WorkerLate
+from swath.errors import Closed
 from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
 
@@ -56,55 +56,39 @@ def test_an_error_of_closing_is_raised_once_unless_told_otherwise():
     assert [env.closed for env in envs.made] == [1, 1]
 
 
-def test_shutdown_during_a_draw_in_another_thread_ends_it_with_closed():
-    env = Stepping(at=3)
+def test_shutdown_during_a_draw_in_another_thread_ends_it_with_closed(gate):
+    env = Held(gate, at=3)
     made = collector(env, frames_per_batch=10**6)
     drawing = InThread(made.next)
-    assert env.inside.wait(60)
+    gate.await_arrival()
     closing = InThread(made.shutdown)
-    env.released.set()
+    gate.open()
     assert isinstance(drawing.join().error, Closed)
     assert closing.join().error is None
     assert env.closed == 1
-    assert env.made < 10**4, "the fragment of a million steps went on"
+    assert env.mark.step < 10**4, "the fragment of a million steps went on"
     assert made.stats()["frames_discarded"] >= 3
 
 
-def test_a_step_that_does_not_return_is_named_and_its_envs_are_closed_when_it_does():
-    env = Stepping(at=3)
-    made = collector(env)
-    drawing = InThread(made.next)
-    assert env.inside.wait(60)
-    with pytest.raises(WorkerLate, match=r"has not returned within 0\.05 s; envs are closed as soon as it does"):
-        made.shutdown(timeout=0.05)
-    made.shutdown(timeout=0.05, raise_on_error=False)
-    assert env.closed == 0
-    with pytest.raises(Closed):
-        made.reset()
-    env.released.set()
-    assert isinstance(drawing.join().error, Closed)
-    assert env.closed == 1
-
-
-def test_a_second_thread_that_draws_is_refused():
-    env = Stepping(at=3)
+def test_a_second_thread_that_draws_is_refused(gate):
+    env = Held(gate, at=3)
     with collector(env) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(60)
+        gate.await_arrival()
         with pytest.raises(RuntimeError, match="one thread draws at a time"):
             made.next()
-        env.released.set()
+        gate.open()
         assert drawing.join().value.shape == (10,)
         assert made.next().shape == (10,)
 
 
-def test_a_control_call_waits_for_the_running_fragment():
-    env = Stepping(at=3)
+def test_a_control_call_waits_for_the_running_fragment(gate):
+    env = Held(gate, at=3)
     with collector(env) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(60)
+        gate.await_arrival()
         asking = InThread(made.state_dict)
-        env.released.set()
+        gate.open()
         assert drawing.join().value.shape == (10,)
         assert asking.join().value["traj_pool"]["traj_id"] == 1
 
@@ -177,14 +161,3 @@ def test_the_interpreters_exit_closes_what_is_open():
     command = [sys.executable, "-W", "error", "-c", SCRIPT]
     child = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (child.returncode, child.stdout, child.stderr) == (0, "closed\n" * 3, "")
-
-
-@pytest.mark.parametrize("timeout", [-1, float("inf"), float("nan"), "1", True])
-def test_a_timeout_that_is_no_time_is_refused_before_anything_happens(timeout):
-    with collector() as made:
-        with pytest.raises(ValueError, match=r"timeout=.* must be a finite number of seconds, 0 or more"):
-            made.shutdown(timeout)
-        assert made.next().numel() == 10
-        made.shutdown(1e300)
-        with pytest.raises(Closed):
-            made.next()

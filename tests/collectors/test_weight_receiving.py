@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from collector_toys import Always, collector
-from weight_toys import EITHER, EVERYWHERE, PATH, TwoNets, acted, multi, multi_async, shown, weights
+from collector_toys import EITHER, PATH, PLACES, Always, TwoNets, acted, collector, multi, multi_async, shown, weights
 
 from swath import SharedMemWeightSyncScheme
 
@@ -28,7 +27,7 @@ def sender():
         yield made
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_weights_that_are_passed_come_in(make):
     with make(policy=Always(1)) as made:
         made.receive_weights(weights(2))
@@ -42,7 +41,7 @@ def test_weights_that_are_passed_come_in(make):
         assert made.policy_version == 4
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_the_newest_of_a_registered_scheme_is_taken_at_the_start_of_every_batch(make, sender):
     with make(policy=Always(1), weight_recv_schemes={"policy": copy.copy(sender)}) as made:
         assert shown(made) == ([1], [0])
@@ -60,7 +59,7 @@ def test_the_newest_of_a_registered_scheme_is_taken_at_the_start_of_every_batch(
         assert shown(made) == ([0], [2])
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_registering_takes_the_newest_unless_told_not_to(make, sender):
     sender.send(weights(2))
     with make(policy=Always(1)) as made:
@@ -71,7 +70,7 @@ def test_registering_takes_the_newest_unless_told_not_to(make, sender):
         assert shown(made) == ([2], [1])
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_a_receiver_is_initialised_for_this_collector_and_its_index(make):
     with sending(workers=4, frames_per_batch=8) as sender:
         sender.send({2: weights(0), 3: weights(2)})
@@ -85,7 +84,7 @@ def test_a_receiver_is_initialised_for_this_collector_and_its_index(make):
         assert not reader.initialized_on_receiver, "receivers are shut down with their collector"
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_registering_a_model_again_replaces_and_shuts_down_the_old(make, sender):
     with sending() as other, make(policy=Always(1), weight_recv_schemes={"policy": (old := copy.copy(sender))}) as made:
         made.register_scheme_receiver({"policy": copy.copy(other)})
@@ -95,7 +94,7 @@ def test_registering_a_model_again_replaces_and_shuts_down_the_old(make, sender)
         assert shown(made) == ([0], [1])
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_what_is_no_copy_of_a_sender_of_this_process_is_refused(make, sender):
     for refused, message in (
         (sender, "is a sender in this process"),
@@ -109,7 +108,7 @@ def test_what_is_no_copy_of_a_sender_of_this_process_is_refused(make, sender):
             make(policy=Always(1), weight_recv_schemes={"policy": refused})
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_how_weights_are_applied_can_be_overridden(make):
     class Doubles(SharedMemWeightSyncScheme):
         def apply_weights(self, weights, inplace=True):
@@ -123,7 +122,7 @@ def test_how_weights_are_applied_can_be_overridden(make):
         assert shown(made) == ([2], [1])
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_an_id_can_be_a_path_and_all_that_is_new_is_one_version(make):
     with sending(policy=TwoNets()) as full, sending(policy=TwoNets(), model_id=PATH) as part:
         receivers = {"policy": copy.copy(full), PATH: copy.copy(part)}
@@ -147,17 +146,10 @@ def test_chains_of_collectors_need_no_further_call():
         assert [shown(one) for one in (first.context, second.context, third)] == [([2], [1])] * 3
 
 
-@pytest.mark.parametrize("backend", ["thread", "process"])
-def test_weights_that_come_in_reach_the_workers(backend, sender):
-    with multi(Always(1), backend=backend, weight_recv_schemes={"policy": copy.copy(sender)}) as made:
-        sender.send(weights(2))
-        assert acted(made) == [(2, 1), (2, 1)]
-
-
 # ---- through a worker's handle
 
 
-@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("backend", PLACES)
 def test_weights_set_on_a_worker_directly_have_negative_versions(backend):
     with multi(Always(1), backend=backend) as made:
         made.map_fn("update_policy_weights_", [(weights(2),), (weights(0),)])

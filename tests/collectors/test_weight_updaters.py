@@ -5,10 +5,9 @@ from functools import partial
 
 import pytest
 import torch
-from collector_toys import Always, collector
+from collector_toys import EITHER, Always, Recording, acted, collector, multi, weights
 from tensordict import TensorDict
 from torch import nn
-from weight_toys import EITHER, Recording, acted, multi, weights
 
 from swath import MultiProcessedWeightUpdater, RemoteModuleWeightUpdater, VanillaWeightUpdater, WeightUpdaterBase
 from swath.errors import Closed
@@ -112,31 +111,24 @@ def test_an_updater_without_weights_of_its_own_pushes_the_collectors():
         assert made.policy_version == 1
 
 
-@EITHER
-@pytest.mark.parametrize("given", [Minimal, partial(Minimal)], ids=["a class", "a callable"])
-def test_an_updater_is_given_as_a_class_or_a_callable(make, given):
-    with make(policy=Always(1), weight_updater=given) as made:
+GIVEN = {"an instance": Minimal, "a class": lambda: Minimal, "a callable": lambda: partial(Minimal)}
+
+
+@pytest.mark.parametrize("make", EITHER)
+@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
+def test_an_updater_can_be_given_read_removed_and_set_at_any_time(make, given):
+    with make(policy=Always(1), weight_updater=given()) as made:
         assert isinstance(made.weight_updater, Minimal)
         assert made.weight_updater.collector is made
         assert made.weight_updater.collectors == [made]
         made.update_policy_weights_(weights(2))
         assert made.policy_version == 1
         assert made.next()["action"].unique().tolist() == [2]
-
-
-@EITHER
-def test_the_attribute_can_be_read_set_and_removed_at_any_time(make):
-    with make(policy=Always(1)) as made:
-        assert made.weight_updater is None
-        updater = made.weight_updater = Minimal()
-        assert made.weight_updater is updater
-        made.next()
-        made.update_policy_weights_(weights(2))
         made.weight_updater = None
         assert made.weight_updater is None
         made.update_policy_weights_(weights(0))
         assert made.policy_version == 2
-        made.weight_updater = Minimal
+        made.weight_updater = given()
         assert made.weight_updater.collector is made
 
 
@@ -162,7 +154,7 @@ def test_what_makes_no_updater_is_refused(given):
         multi(Always(1), weight_updater=given)
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_init_updater_calls_init_and_without_an_updater_does_nothing(make):
     updater = Recording()
     with make(policy=Always(1)) as made:
@@ -216,7 +208,7 @@ def test_a_second_collector_is_refused_while_the_first_lives():
         assert updater.collector is other
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_pushing_after_shutdown_is_closed(make):
     made = make(policy=Always(1), weight_updater=(updater := Minimal()))
     made.shutdown()

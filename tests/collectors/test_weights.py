@@ -5,11 +5,22 @@ from itertools import product
 
 import pytest
 import torch
-from collector_toys import Always, InThread, Stepping, WithValue, collector
+from collector_toys import (
+    EITHER,
+    VERSION,
+    Always,
+    Held,
+    InThread,
+    WithValue,
+    acted,
+    collector,
+    multi,
+    shown,
+    weights,
+)
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
-from weight_toys import EITHER, VERSION, acted, multi, shown, weights
 
 from swath.errors import WorkerLate
 
@@ -30,7 +41,7 @@ FORMS = {  # what weights may be is tested with `plan`
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_weights_of_any_form_act_from_the_next_batch_on(make, form):
     with make(policy=Always(1)) as made:
         assert shown(made) == ([1], [0])
@@ -72,7 +83,7 @@ def test_what_is_refused_changes_nothing(make, name):
         assert shown(made) == ([1], [0])
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_the_old_name_of_the_argument_is_deprecated(make):
     with make(policy=Always(1)) as made:
         with pytest.warns(DeprecationWarning, match="policy_weights= is now policy_or_weights="):
@@ -88,7 +99,7 @@ def test_the_old_name_of_the_argument_is_deprecated(make):
 @pytest.mark.parametrize(
     "policy", [None, WithValue(), lambda observation: torch.zeros_like(observation[..., 0], dtype=torch.int64)]
 )
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_a_policy_without_weights_only_counts(make, policy):
     with make(policy=policy) as made:
         made.update_policy_weights_()
@@ -98,7 +109,7 @@ def test_a_policy_without_weights_only_counts(make, policy):
         assert made.next()[VERSION].unique().tolist() == [3]
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_a_factorys_policy_keeps_its_weights_until_some_are_passed(make):
     with make(policy_factory=lambda: Always(1)) as made:
         with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
@@ -110,7 +121,7 @@ def test_a_factorys_policy_keeps_its_weights_until_some_are_passed(make):
         assert shown(made) == ([2], [1])
 
 
-@EITHER
+@pytest.mark.parametrize("make", EITHER)
 def test_publish_and_increment_return_the_version(make):
     with make(policy=Always(1)) as made:
         assert made.publish_weights(two()) == 1
@@ -157,11 +168,11 @@ def test_weights_from_a_hook_before_the_fragment_are_those_that_act():
     assert bool((batch[VERSION] == 1).all())
 
 
-def test_weights_from_another_thread_act_after_the_running_fragment():
-    env, policy = Stepping(at=3), Always(1)
+def test_weights_from_another_thread_act_after_the_running_fragment(gate):
+    env, policy = Held(gate, at=3), Always(1)
     with collector(env, policy, frames_per_batch=6) as made:
         drawing = InThread(made.next)
-        assert env.inside.wait(60)
+        gate.await_arrival()
         made.update_policy_weights_(two())
         assert made.policy_version == 1
         assert policy.weight == 1
@@ -169,7 +180,7 @@ def test_weights_from_another_thread_act_after_the_running_fragment():
             made.update_policy_weights_({"weight": torch.tensor(0.0)}, wait=True, timeout_s=0.01)
         assert caught.value.workers == (0,)
         assert made.policy_version == 2, "the publication stands"
-        env.released.set()
+        gate.open()
         batch = drawing.join().value
         assert batch["action"].unique().tolist() == [1]
         assert batch[VERSION].unique().tolist() == [0]
@@ -216,14 +227,6 @@ def test_a_compiled_policy_keeps_its_names(make):
         assert set(made.state_dict()["policy_state_dict"]) == set(policy.state_dict())
         made.load_state_dict(made.state_dict())
         assert made.next().shape == one.shape == (2, 5)
-
-
-@pytest.mark.parametrize("asked", [True, {}, {"mode": "default"}])
-def test_a_policy_is_compiled_with_true_or_options_of_which_there_may_be_none(asked, monkeypatch):
-    seen = []
-    monkeypatch.setattr(torch, "compile", lambda module, **options: seen.append(options) or module)
-    collector(policy=Plain(), compile_policy=asked).shutdown()
-    assert seen == [{} if asked is True else asked]
 
 
 def test_a_graph_of_a_policy_that_is_not_on_cuda_is_refused():
