@@ -1,10 +1,10 @@
 """The arguments of the collectors with many workers: their defaults, and what is refused."""
 
 import inspect
-from dataclasses import fields, is_dataclass
 
 import pytest
-from collector_toys import Always, Memory
+import torch
+from collector_toys import LONG, Always
 
 from plain import plain
 from swath import (
@@ -17,85 +17,31 @@ from swath import (
     Restarts,
 )
 from swath.collectors import base
-
-
-class Requested(Exception):
-    """Stands in for building anything."""
-
-
-def hook(*_):
-    """A hook."""
-
-
-BUFFER = Memory()
+from swath.testing import CountingEnv, CountingEnvs
 
 WEIGHTS = {"weight_updater", "weight_sync_schemes", "weight_recv_schemes"}
 PEERS = {"return_same_td", "reset_when_done", "use_buffers", "extend_buffer"}
 
 
-@pytest.fixture
-def requested(monkeypatch):
-    """What a set of arguments asks of the layers below."""
-
-    def ask(kind, **arguments):
-        caught = []
-
-        def assemble(name, options, workers, publish):
-            caught.append((options, workers))
-            raise Requested
-
-        monkeypatch.setattr(base, "assemble", assemble)
-        number = "num_collectors" if kind is RayCollector else "num_workers"
-        given = {"create_env_fn": "CartPole-v1", "frames_per_batch": 20, number: 2, **arguments}
-        if kind is RayCollector:
-            given.setdefault("sync", True)
-        with pytest.raises(Requested):
-            kind(**given)
-        ((options, workers),) = caught
-        rows = [flat(worker) for worker in workers]
-        return {**flat(options, "options."), **{f"worker.{name}": [row[name] for row in rows] for name in rows[0]}}
-
-    return ask
+def told(observation, exploration_type=None):
+    """Answers with 1 if it is to take the mean."""
+    return torch.full(observation.shape[:-1], int(exploration_type is ExplorationType.MEAN))
 
 
-def flat(options, prefix=""):
-    found = {}
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if is_dataclass(value) and not isinstance(value, Restarts):
-            found |= flat(value, f"{prefix}{field.name}.")
-        else:
-            found[prefix + field.name] = value
-    return found
+def test_collector_kwargs_decide_where_the_argument_is_at_its_default(build):
+    rows = [{"max_frames_per_traj": 5, "set_truncated": True}, {"max_frames_per_traj": 4, "exploration_type": "mean"}]
+    batch = build(policy=told, collector_kwargs=rows).next()
+    assert batch["next", "step_count"].amax((1, 2, 3)).tolist() == [5, 4]
+    assert batch["next", "truncated"][:, 0, :, 0].nonzero().tolist() == [[0, 4], [0, 5], [1, 3]]
+    assert [row["action"].unique().tolist() for row in batch] == [[0], [1]]
 
 
-KEYWORDS = {
-    # keyword: (one value, or one per worker; where it lands; what is there then)
-    "max_frames_per_traj": (5, "worker.options.max_frames_per_traj", [5, 5]),
-    "create_env_kwargs": ([{"x": 1}, {"x": 2}], "worker.source.kwargs", [{"x": 1}, {"x": 2}]),
-    "exploration_type": ("mean", "worker.options.exploration_type", ["mean"] * 2),
-    "set_truncated": (True, "worker.options.set_truncated", [True, True]),
-    "on_env_error": (["reset", "raise"], "worker.options.on_env_error", ["reset", "raise"]),
-    "replay_buffer": (BUFFER, "options.replay_buffer", BUFFER),
-}
-
-
-@pytest.mark.parametrize("name", KEYWORDS)
-def test_collector_kwargs_decide_where_ray_collector_is_at_its_default(name, requested):
-    value, where, there = KEYWORDS[name]
-    rows = [{name: one} for one in value] if isinstance(value, list) else {name: value}
-    assert requested(RayCollector, collector_kwargs=rows)[where] == there
-
-
-def test_an_argument_and_another_value_in_collector_kwargs_are_refused(requested):
-    both = {"max_frames_per_traj": 5, "collector_kwargs": {"max_frames_per_traj": 5}}
-    assert requested(RayCollector, **both)["worker.options.max_frames_per_traj"] == [5, 5]
+def test_an_argument_and_another_value_in_collector_kwargs_are_refused(build):
+    build(max_frames_per_traj=5, collector_kwargs={"max_frames_per_traj": 5})
     with pytest.raises(ValueError, match=r"max_frames_per_traj=5 here, but 6 in collector_kwargs; give one of them"):
-        RayCollector(
-            "CartPole-v1", frames_per_batch=20, max_frames_per_traj=5, collector_kwargs={"max_frames_per_traj": 6}
-        )
+        build(max_frames_per_traj=5, collector_kwargs={"max_frames_per_traj": 6})
     with pytest.raises(TypeError, match="unexpected keyword argument 'set_truncated'"):
-        RayCollector("CartPole-v1", frames_per_batch=20, set_truncated=True)
+        build(set_truncated=True)
 
 
 REQUIRED = inspect.Parameter.empty
@@ -162,17 +108,17 @@ def test_the_defaults_are_those_of_the_contract():
     ("options", "number"),
     [
         ({"num_collectors": 3}, 3),
-        ({"create_env_fn": ["CartPole-v1"] * 4, "num_collectors": None}, 4),
-        ({"collector_kwargs": [{}, {}, {}], "num_collectors": None}, 3),
-        ({"remote_configs": [{}, {}], "num_collectors": None}, 2),
-        ({"remote_configs": [{}] * 2, "collector_kwargs": [{}] * 2, "num_collectors": None}, 2),
-        ({"num_collectors": None}, 1),
+        ({"sources": ["CartPole-v1"] * 4}, 4),
+        ({"collector_kwargs": [{}, {}, {}]}, 3),
+        ({"remote_configs": [{}, {}]}, 2),
+        ({"remote_configs": [{}] * 2, "collector_kwargs": [{}] * 2}, 2),
+        ({}, 1),
     ],
 )
-def test_the_number_of_actors_is_given_or_that_of_a_list(options, number, requested):
-    found = requested(RayCollector, frames_per_batch=12, **options)
-    assert len(found["worker.frames"]) == number
-    assert set(found["worker.frames"]) == {12 // number}
+def test_the_number_of_actors_is_given_or_that_of_a_list(options, number, build):
+    made = build(**{"sources": "CartPole-v1", "frames_per_batch": 12, "envs_per_worker": None, **options})
+    assert made.num_collectors == number
+    assert made.next().shape == (number, 12 // number)
 
 
 BAD = [
@@ -225,26 +171,26 @@ def test_ray_collector_takes_no_keywords_of_others(name):
         RayCollector("CartPole-v1", frames_per_batch=20, **{name: None})
 
 
-def test_multi_classes_run_our_collector_only(requested):
+def test_multi_classes_run_our_collector_only():
     for fine in (None, Collector):
-        requested(MultiSyncCollector, collector_class=fine)
+        MultiSyncCollector(["CartPole-v1"], frames_per_batch=2, collector_class=fine, backend="inline").shutdown()
     for other in ("sync", MultiSyncCollector):
         with pytest.raises(TypeError, match="must be None or Collector"):
             MultiSyncCollector(["CartPole-v1"], frames_per_batch=2, collector_class=other)
 
 
-def test_callables_are_wrapped_for_torchrl_if_asked(requested):
-    creator = pytest.importorskip("torchrl.envs").EnvCreator
-    envs = ["CartPole-v1", lambda: pytest.importorskip("torchrl.envs").GymEnv("CartPole-v1")]
-    found = requested(RayCollector, create_env_fn=envs, use_env_creator=True)["worker.source.env"]
-    assert found[0] == "CartPole-v1"
-    assert isinstance(found[1], creator)
+def test_callables_are_wrapped_for_torchrl_if_asked(build, monkeypatch):
+    envs, wrapped = pytest.importorskip("torchrl.envs"), []
+    monkeypatch.setattr(envs, "EnvCreator", lambda env: wrapped.append(env) or env)
+    make = CountingEnvs(LONG)
+    assert build(sources=["CartPole-v1", make], sync=False, use_env_creator=True).num_collectors == 2
+    assert wrapped == [make]
 
 
 def test_without_torchrl_the_wrapping_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torchrl.envs", None)
     with pytest.raises(ImportError, match=r"swath\[torchrl\]"):
-        RayCollector(hook, frames_per_batch=2, use_env_creator=True)
+        RayCollector(CountingEnv, frames_per_batch=2, use_env_creator=True)
 
 
 def test_in_this_process_keywords_of_others_pass_at_their_defaults_only():

@@ -6,7 +6,6 @@ import pytest
 from collector_toys import KINDS, Always, Memory, collector, fleet
 
 import swath
-from counting_vector import CountingVectorEnv
 from swath import BaseCollector, Collector
 from swath.collectors import postprocs, utils
 from swath.collectors.paths import follow
@@ -126,9 +125,6 @@ def test_map_fn_calls_once_per_entry():
         assert made.map_fn("get_policy_version") == [0]
         assert made.map_fn("publish_weights", [({},), ({},)]) == [1, 2]
         assert made.map_fn("set_seed", [(1,), (2,)], [{"static_seed": True}, {"static_seed": True}]) == [1, 2]
-        assert [set(view) for view in made.map_fn("stats", None, [{"workers": "per_worker"}])] == [
-            {*made.stats("per_worker")}
-        ]
         with pytest.raises(ValueError, match="same length"):
             made.map_fn("set_seed", [(1,)], [{}, {}])
 
@@ -141,9 +137,3 @@ def test_attributes_of_env_policy_and_buffer():
         assert made.getattr_rb("written") is buffer.written
         with pytest.raises(AttributeError, match="missing"):
             made.getattr_policy("bias")
-        with pytest.raises(AttributeError, match="critic"):
-            made.get_model("critic")
-    with collector(CountingVectorEnv(2)) as made:
-        assert made.getattr_env("num_envs") == 2
-        with pytest.raises(AttributeError, match="missing on NoneType"):
-            made.getattr_rb("written")
