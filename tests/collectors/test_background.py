@@ -7,69 +7,58 @@ from collector_toys import Always, Memory, Signalling, collector
 from swath.errors import WorkerLate
 
 
-@pytest.fixture
-def made():
-    """Collectors that are shut down whatever happens."""
-    open_ = []
-
-    def make(*args, **options):
-        open_.append(collector(*args, **options))
-        return open_[-1]
-
-    yield make
-    for one in open_:
-        one.shutdown()
-
-
 def finished(c):
     """Wait until the thread has ended."""
     c._background._thread.join(60)
     assert not c.is_running()
 
 
-def test_start_needs_a_buffer(made):
-    with pytest.raises(RuntimeError, match="pass replay_buffer="):
-        made().start()
+def test_start_needs_a_buffer():
+    with collector() as c, pytest.raises(RuntimeError, match="pass replay_buffer="):
+        c.start()
 
 
-def test_it_collects_until_the_total(made):
+def test_it_collects_until_the_total():
     buffer = Memory()
-    c = made(replay_buffer=buffer, total_frames=50)
-    assert c.start() is None
-    finished(c)
-    assert buffer.frames == c.stats()["frames"] == 50
-    assert c.next() is None
-    assert list(c) == []
+    with collector(replay_buffer=buffer, total_frames=50) as c:
+        assert c.start() is None
+        finished(c)
+        assert buffer.frames == c.stats()["frames"] == 50
+        assert c.next() is None
+        assert list(c) == []
 
 
-def test_an_exception_in_the_pause_resumes(made):
+def test_an_exception_in_the_pause_resumes():
     buffer = Signalling()
-    c = made(replay_buffer=buffer)
-    c.start()
-    with pytest.raises(ZeroDivisionError), c.pause():
-        1 / 0  # noqa: B018
-    buffer.wait_for(len(buffer.written) + 2)
+    with collector(replay_buffer=buffer) as c:
+        c.start()
+        with pytest.raises(ZeroDivisionError), c.pause():
+            1 / 0  # noqa: B018
+        buffer.wait_for(len(buffer.written) + 2)
 
 
-def test_pausing_what_does_not_run_does_nothing(made):
-    c = made(replay_buffer=Memory())
-    with c.pause(), c.pause(resume=False):
-        assert not c.is_running()
-    assert c.next() is None
+def test_pausing_what_does_not_run_does_nothing():
+    with collector(replay_buffer=Memory()) as c:
+        with c.pause(), c.pause(resume=False):
+            assert not c.is_running()
+        assert c.next() is None
 
 
-def test_a_pause_that_takes_too_long_raises_and_collection_goes_on(made):
+def test_a_pause_that_takes_too_long_raises_and_collection_goes_on():
     buffer = Signalling(permits=0)
-    c = made(replay_buffer=buffer)
-    c.start()
-    buffer.wait_for_offer(1)
-    with pytest.raises(WorkerLate, match=r"was not written within .* s; collection goes on") as caught, c.pause(0.01):
-        pass
-    assert caught.value.deadline == 0.01
-    assert caught.value.workers == (0,)
-    assert isinstance(caught.value, TimeoutError)
-    buffer.permit(10**6)
-    buffer.wait_for(2)
+    with collector(replay_buffer=buffer) as c:
+        c.start()
+        buffer.wait_for_offer(1)
+        with (
+            pytest.raises(WorkerLate, match=r"was not written within .* s; collection g") as caught,
+            c.pause(0.01),
+        ):
+            pass
+        assert caught.value.deadline == 0.01
+        assert caught.value.workers == (0,)
+        assert isinstance(caught.value, TimeoutError)
+        buffer.permit(10**6)
+        buffer.wait_for(2)
 
 
 WAYS = {
@@ -83,48 +72,48 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_an_error_stops_it_is_kept_shown_and_raised_once(made, way):
+def test_an_error_stops_it_is_kept_shown_and_raised_once(way):
     buffer = Memory(raises_at=2)
-    c = made(replay_buffer=buffer)
-    c.start()
-    finished(c)
-    stats = c.stats()
-    assert stats["running"] is False
-    assert stats["error"] == "OSError: disk full"
-    with pytest.raises(OSError, match="disk full") as caught:
-        way(c)
-    assert "raised by extend() of the replay buffer" in caught.value.__notes__
-    assert "error" not in c.stats()
-    c.state_dict()
-    c.start()
-    assert c.is_running()
+    with collector(replay_buffer=buffer) as c:
+        c.start()
+        finished(c)
+        stats = c.stats()
+        assert stats["running"] is False
+        assert stats["error"] == "OSError: disk full"
+        with pytest.raises(OSError, match="disk full") as caught:
+            way(c)
+        assert "raised by extend() of the replay buffer" in caught.value.__notes__
+        assert "error" not in c.stats()
+        c.state_dict()
+        c.start()
+        assert c.is_running()
 
 
-def test_in_the_background_a_snapshot_acts(made):
+def test_in_the_background_a_snapshot_acts():
     policy, buffer = Always(1), Signalling()
-    c = made(policy=policy, replay_buffer=buffer)
-    c.start()
-    with torch.no_grad():
-        policy.weight.fill_(2)
-    buffer.wait_for(3)
-    with c.pause():
-        n = len(buffer.written)
-        assert all(bool((td["action"] == 1).all()) for td in buffer.written), "training reached the workers"
-        c.update_policy_weights_()
+    with collector(policy=policy, replay_buffer=buffer) as c:
+        c.start()
         with torch.no_grad():
-            policy.weight.fill_(0)
-        assert c.state_dict()["policy_state_dict"]["weight"] == 2
-    buffer.wait_for(n + 2)
-    with c.pause():
-        assert bool((buffer.written[n]["action"] == 2).all())
-        assert bool((buffer.written[n]["collector", "policy_version"] == 1).all())
-        c.update_policy_weights_({"weight": torch.tensor(1.0)})
-        n = len(buffer.written)
-        assert policy.weight == 0, "the user's module is only read"
-    buffer.wait_for(n + 1)
-    with c.pause(resume=False):
-        assert bool((buffer.written[n]["action"] == 1).all())
-    c.next()
-    assert bool((buffer.written[-1]["action"] == 0).all()), "within draws the user's own module acts"
-    c.start()
-    assert c.policy is policy
+            policy.weight.fill_(2)
+        buffer.wait_for(3)
+        with c.pause():
+            n = len(buffer.written)
+            assert all(bool((td["action"] == 1).all()) for td in buffer.written), "training reached the workers"
+            c.update_policy_weights_()
+            with torch.no_grad():
+                policy.weight.fill_(0)
+            assert c.state_dict()["policy_state_dict"]["weight"] == 2
+        buffer.wait_for(n + 2)
+        with c.pause():
+            assert bool((buffer.written[n]["action"] == 2).all())
+            assert bool((buffer.written[n]["collector", "policy_version"] == 1).all())
+            c.update_policy_weights_({"weight": torch.tensor(1.0)})
+            n = len(buffer.written)
+            assert policy.weight == 0, "the user's module is only read"
+        buffer.wait_for(n + 1)
+        with c.pause(resume=False):
+            assert bool((buffer.written[n]["action"] == 1).all())
+        c.next()
+        assert bool((buffer.written[-1]["action"] == 0).all()), "within draws the user's own module acts"
+        c.start()
+        assert c.policy is policy

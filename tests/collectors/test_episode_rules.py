@@ -114,15 +114,10 @@ def test_an_interruptor_ends_a_fragment_early_and_masks_the_rest():
 
 def test_worker_idx_is_in_the_ids_and_another_one_begins_episodes():
     with collector(CountingEnvs(LONG), worker_idx=3) as made:
-        assert made.worker_idx == 3
-        assert made.next()[IDS].unique().tolist() == [3 << 47]
-        made.worker_idx = 3
-        assert made.next()[IDS].unique().tolist() == [3 << 47]
-        made.worker_idx = 5
-        assert made.worker_idx == 5
-        assert made.next()[IDS].unique().tolist() == [(5 << 47) + (1 << 32)]
-        made.worker_idx = 3
-        assert made.next()[IDS].unique().tolist() == [(3 << 47) + (2 << 32)]
+        for worker, life in ((3, 0), (3, 0), (5, 1), (3, 2)):
+            made.worker_idx = worker
+            assert made.worker_idx == worker
+            assert made.next()[IDS].unique().tolist() == [(worker << 47) + (life << 32)]
         assert [made.frames_per_batch_worker(who) for who in (None, 0, 3)] == [10] * 3
         with pytest.raises(ValueError, match="this collector has worker 3 only"):
             made.frames_per_batch_worker(1)

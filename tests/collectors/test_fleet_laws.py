@@ -20,12 +20,9 @@ from collector_toys import (
     drawn_until,
     fleet,
     made_by,
-    numbered,
     weights,
 )
 
-import ray_cluster
-from swath import RayCollector
 from swath.errors import Closed, RemoteFailure, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, by_life, check_lives
 from toys import Odd
@@ -270,19 +267,6 @@ def test_law_8_shutdown_closes_envs_and_leaves_no_process_thread_descriptor_or_m
         assert collector.stats()["workers_alive"] == 0
     require_no_more_than(before)
     assert sorted(book.lines) == ["0"] * 4 + ["1"] * 4 + ["2"] * 4
-
-
-def test_law_8_on_ray_no_actor_and_no_thread_is_left():
-    ray = ray_cluster.up()
-    before = {*threading.enumerate()}
-    with RayCollector(numbered(), frames_per_batch=4_000, envs_per_worker=2, sync=True) as collector:
-        drawn(collector, 2)
-        actors = collector.remote_collectors
-    assert len(actors) == 2
-    for actor in actors:
-        with pytest.raises(ray.exceptions.ActorDiedError):
-            ray.get(actor.stats.remote(), timeout=60)
-    assert {*threading.enumerate()} <= before
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from collector_toys import Always, InThread, Mode, collector, first_batch
+from collector_toys import InThread, Mode, collector, first_batch
 from gymnasium import spaces
 from tensordict.nn import TensorDictModule
 from tensordict.nn.probabilistic import interaction_type
@@ -77,19 +77,6 @@ def test_a_trusted_policy_gets_the_tensordict_whatever_its_signature():
     with pytest.raises(TypeError, match="trust_policy=True"):
         collector(policy=policy)
     assert first_batch(policy=policy, trust_policy=True).shape == (2, 5)
-
-
-def test_a_factory_is_called_once_without_arguments():
-    made = []
-
-    def build():
-        made.append(Always(2))
-        return made[-1]
-
-    with collector(policy_factory=build) as c:
-        assert c.next()["action"].unique().tolist() == [2]
-        assert c.policy is made[0]
-    assert len(made) == 1
 
 
 class Head(nn.Module):

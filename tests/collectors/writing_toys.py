@@ -6,14 +6,13 @@ import os
 import pickle
 import signal
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tensordict import TensorDict
 
 
-@dataclass
-class Entry:
+class Entry(NamedTuple):
     """One write: by which client, in which process, and what."""
 
     client: int
@@ -21,14 +20,10 @@ class Entry:
     td: TensorDict
 
 
-@dataclass
-class Mishap:
-    """What goes wrong, once: at the first write that a client makes after so many entries are there.
+class Mishap(NamedTuple):
+    """Goes wrong once, at the first write of a client (any by default) when so many entries are there.
 
-    Attributes:
-        kind: "raise" before it is written, "die" before or "die after" it.
-        entries: how many entries there are then.
-        client: whose write it is; any by default.
+    `kind` is "raise" before it is written, "die" before or "die after" it.
     """
 
     kind: str
