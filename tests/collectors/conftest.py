@@ -1,6 +1,6 @@
 """Collectors deliver batches of exactly the promised size, each frame once, stamped with the weights that acted.
 
-    the same for every place    test_collection_contract (this process), test_fleet_contract, test_fleet_laws
+    the same for every place    test_collection_contract, test_fleet_laws
     one worker in this process  test_batches, test_budget, test_episode_*, test_hooks_*, test_seeding, test_state, …
     many workers                test_fleet_*; those on the cluster that tests share have Ray in their names
     weights                     test_weights, test_weight_*, test_automatic_updates, test_fleet_weights, …

@@ -121,6 +121,13 @@ def test_restart_cannot_build_an_instance_anew():
         Collector(CountingEnv(), on_env_error="restart", **FRAMES)
 
 
+def test_a_source_that_counts_steps_itself_takes_no_limit():
+    envs = pytest.importorskip("torchrl.envs")
+    env = envs.TransformedEnv(envs.GymEnv("CartPole-v1"), envs.StepCounter())
+    with pytest.raises(ValueError, match="max_frames_per_traj=3: 'step_count' is already present in the env"):
+        Collector(env, max_frames_per_traj=3, **FRAMES)
+
+
 @pytest.mark.parametrize("kind", ["raise_at_build", "build_nothing", "raise_at_reset"])
 def test_an_env_that_fails_while_it_is_built_closes_the_others(kind, registry):
     faults = {2: [Fault(kind)]}

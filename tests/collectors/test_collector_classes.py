@@ -8,7 +8,7 @@ from collector_toys import IDS, VERSION, WIDE, Always, drawn, made_by, weights
 import ray_cluster
 from swath import Collector, MultiSyncCollector, RayCollector, Restarts
 from swath.seeds import derive
-from swath.testing import Counting, CountingEnvs, Fault, Lives, Script, check_lives, same_data
+from swath.testing import CountingEnvs, Fault, Lives, check_lives, same_data
 
 
 class Plain(Collector):
@@ -102,20 +102,6 @@ def test_inner_worker_j_of_actor_i_has_the_id_i_n_plus_j(build, inside):
     assert {worker for batch in drawn(collector, 4) for worker in made_by(batch)} == (
         {6, 7} if inside == "one" else {12, 13, 14, 15}
     )
-
-
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("inside", INSIDE)
-def test_every_frame_is_there_once_in_order(build, inside, order):
-    short = Counting(script=Script(lengths=(3, 7)))
-    collector = build(inside, sync=ORDERS[order], sources=envs(short))
-    batches = drawn(collector, 8)
-    check_lives(batches, short)
-    stats = collector.stats()
-    ended = sum(int(batch["next", "done"].sum()) for batch in batches)
-    assert stats["frames"] == sum(batch.numel() for batch in batches) <= stats["worker_frames"]
-    assert stats["episodes"] == ended > 0
-    assert 3 <= stats["episode_length"] <= 7
 
 
 # ---- seeds

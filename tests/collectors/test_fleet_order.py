@@ -19,7 +19,7 @@ from collector_toys import (
     weights,
 )
 
-from swath.testing import Counting, CountingEnvs, Script, check_counted, check_lives
+from swath.testing import CountingEnvs, check_lives
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -125,17 +125,3 @@ def test_random_batches_are_never_stale():
         collector.update_policy_weights_(weights(1))
         collector.next()
         assert collector.stats()["batches_dropped"] == 0
-
-
-def test_episodes_that_lost_a_stale_fragment_are_not_delivered_as_whole():
-    counting = Counting(script=Script(lengths=(13,), endings=("terminated",)))
-    options = {"max_staleness": 0, "trajs_per_batch": 1, "traj_format": "cat", "prefetch": 1, "backend": "inline"}
-    with fleet("async", numbered(counting=counting), Always(0), **options) as collector:
-        for number in range(12):
-            batch = collector.next()
-            assert batch.shape == (13,)
-            check_counted(batch.unsqueeze(0), counting)
-            collector.update_policy_weights_(weights(number % 3))
-        assert collector.stats()["batches_dropped"] > 0
-        facts = collector.stats()
-    assert facts["frames"] == 13 * 12

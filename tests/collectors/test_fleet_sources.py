@@ -54,8 +54,9 @@ def test_sources_and_numbers_must_agree():
 
 
 def test_collector_and_multi_collector_build_these_classes():
-    with Collector(CountingEnv, frames_per_batch=4, backend="thread", num_collectors=2) as collector:
-        assert type(collector) is MultiAsyncCollector
+    for backend in ("thread", "multiprocessing"):
+        with Collector(CountingEnv, frames_per_batch=4, backend=backend, num_collectors=2) as collector:
+            assert type(collector) is MultiAsyncCollector
     with Collector(CountingEnv, frames_per_batch=4, num_collectors=2, sync=True) as collector:
         assert type(collector) is MultiSyncCollector
     with MultiCollector([CountingEnv], sync=True, frames_per_batch=4, backend="inline") as collector:

@@ -1,6 +1,7 @@
 """The arguments of the collectors with many workers: their defaults, and what is refused."""
 
 import inspect
+from dataclasses import fields
 
 import pytest
 import torch
@@ -163,6 +164,35 @@ def test_what_cannot_be_is_refused_before_anything_is_begun(options, error, mess
     monkeypatch.setattr(base, "assemble", None)
     with pytest.raises(error, match=message):
         RayCollector(**{"create_env_fn": "CartPole-v1", "frames_per_batch": 100, **options})
+
+
+OF_MULTI_CLASSES = [
+    (MultiSyncCollector, {"preemptive_threshold": 1.5}, "preemptive_threshold=1.5 must be between 0 and 1"),
+    (MultiAsyncCollector, {"preemptive_threshold": 0.5}, "preemptive_threshold=0.5 is for synchronous collection"),
+    (MultiSyncCollector, {"cat_results": "join"}, "cat_results='join' must be None, 'stack' or an int"),
+    (MultiAsyncCollector, {"cat_results": 0}, "cat_results=0 is for synchronous collection"),
+    (MultiSyncCollector, {"frames_per_batch": [2, 2, 2]}, "frames_per_batch has 3 entries for 2 workers"),
+    (MultiAsyncCollector, {"device": ["cpu"]}, "device has 1 entries for 2 workers"),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "message"), OF_MULTI_CLASSES, ids=plain)
+def test_what_multi_classes_cannot_do_is_refused(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        kind([CountingEnv] * 2, **{"frames_per_batch": 4, "backend": "inline", **options})
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Restarts)])
+def test_restarts_are_not_negative(name):
+    with pytest.raises(ValueError, match=name):
+        Restarts(**{name: -1})
+
+
+def test_torch_has_so_many_threads_in_this_process_until_shutdown():
+    before = torch.get_num_threads()
+    with MultiSyncCollector([CountingEnv], frames_per_batch=2, backend="inline", num_threads=before + 1):
+        assert torch.get_num_threads() == before + 1
+    assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("name", ["interruptor", *sorted({*OF_MULTI} - {*OF_RAY} - {"set_truncated"})])

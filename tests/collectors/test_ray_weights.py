@@ -8,7 +8,7 @@ from collector_toys import Always, acted, counting_env, multi, multi_async, weig
 from tensordict import TensorDict
 
 import ray_cluster
-from swath import NoWeightSyncScheme, RayCollector, RayWeightSyncScheme, RayWeightUpdater
+from swath import NoWeightSyncScheme, RayWeightSyncScheme, RayWeightUpdater
 from swath.errors import Closed
 
 N_FRAMES = 2
@@ -22,10 +22,10 @@ def ray():
 
 @pytest.fixture(scope="module")
 def shared(ray):
-    """A collector for tests that leave its workers as they are; actors take seconds to begin."""
+    """A collector for tests that leave its workers as they are."""
     schemes = {"policy": SCHEME}
     options = {"num_collectors": 2, "frames_per_batch": 2 * N_FRAMES, "sync": True, "weight_sync_schemes": schemes}
-    made = RayCollector(counting_env, Always(1), **options)
+    made = ray_cluster.collector(counting_env, Always(1), **options)
     yield made
     made.shutdown()
 

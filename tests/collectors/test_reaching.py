@@ -8,7 +8,6 @@ from collector_toys import KINDS, Always, Memory, collector, fleet
 import swath
 from swath import BaseCollector, Collector
 from swath.collectors import postprocs, utils
-from swath.collectors.paths import follow
 
 STATS = {
     "frames", "batches", "requested_frames_per_batch", "policy_version", "policy_version_min", "restarts",
@@ -116,8 +115,8 @@ def test_cascade_execute_follows_paths_and_calls():
     "path", ["", "policy..weight", ".policy", "policy.", "env[", "env[1", "1", "a b", "env[x]", "f()"]
 )
 def test_what_is_no_path_is_never_evaluated(path):
-    with pytest.raises(ValueError, match="path"):
-        follow(object(), path)
+    with collector() as made, pytest.raises(ValueError, match="path"):
+        made.get_distant_attr(path)
 
 
 def test_map_fn_calls_once_per_entry():

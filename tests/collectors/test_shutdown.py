@@ -6,11 +6,14 @@ import sys
 import weakref
 
 import pytest
-from collector_toys import LONG, Held, InThread, Memory, collector
+from collector_toys import KINDS, LONG, Held, InThread, Memory, collector, fleet
 
 from counting_vector import CountingVectorEnv
+from interrupts import interrupted_at
+from swath.collectors import fragments, gather, service
 from swath.errors import Closed
-from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
+from swath.group import group
+from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault, check_lives
 
 
 def test_shutdown_closes_the_envs_and_twice_is_fine():
@@ -116,6 +119,28 @@ def test_ctrl_c_leaves_the_draw_and_the_collector_is_usable(where):
         assert made.stats()["frames_discarded"] == (2 if where == "env" else 10)
         assert len(list(made)) == 2
         assert made.stats()["frames"] == 20
+
+
+OURS = {module.__file__ for module in (fragments, service, gather, group)}
+STRIDE = 131
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch": 2}, {"trajs_per_batch": 1, "max_frames_per_traj": 3}], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupt_anywhere_leaves_the_draw_and_the_run_reaches_its_end(kind, options):
+    at, came = 7, True
+    while came:
+        at += STRIDE
+        with fleet(kind, backend="inline", total_frames=60, **options) as collector:
+            batch, came = interrupted_at(at, collector.next, OURS)
+            batches = [*([] if came else [batch]), *collector]
+            stats = collector.stats()
+        frames = sum(batch.numel() for batch in batches)
+        assert stats["frames"] >= 60, f"an interrupt at instruction {at} ended the run"
+        on_its_way = stats["frames"] - frames  # it was counted, and lost between here and there
+        assert on_its_way in (0, stats["requested_frames_per_batch"], 3) if came else on_its_way == 0
+        check_lives(batches, LONG, gaps=True)
+    assert at > 10 * STRIDE
 
 
 def test_garbage_is_closed():

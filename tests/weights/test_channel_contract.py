@@ -1,4 +1,4 @@
-"""What weights keep on their way to workers, in every place; what is the newest for whom is tested with the channel."""
+"""What weights keep on their way to workers of this machine; on Ray, law 3 of collectors shows it."""
 
 import threading
 from itertools import pairwise
@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-import ray_cluster
 from swath.weights.channel import Channel
 from swath.weights.manifest import Manifest, take
 from swath.weights.snapshot import fitting
@@ -162,10 +161,3 @@ class TestProcesses(ChannelContract):
     @pytest.fixture
     def make_backend(self):
         return ProcessBackend
-
-
-class TestRay(ChannelContract):
-    @pytest.fixture
-    def readers(self):
-        with ray_cluster.visiting() as backend:
-            yield Readers(backend)
