@@ -107,7 +107,7 @@ def test_cascade_execute_follows_paths_and_calls():
             made.cascade_execute("policy.weight", 1)
         with pytest.raises(AttributeError, match=r"'wait' of the path 'policy\.wait' is missing on Always"):
             made.cascade_execute("policy.wait")
-        with pytest.raises(AttributeError, match=r"7 of the path 'env\[7\]' is missing on list"):
+        with pytest.raises(AttributeError, match=r"7 of the path 'env\[7\]' is missing on list, whose items are"):
             made.get_distant_attr("env[7]")
 
 

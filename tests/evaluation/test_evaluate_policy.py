@@ -214,3 +214,16 @@ def test_render_renders_after_each_step(num_envs):
 
     evaluate_policy(two, make, 4, render=True, num_envs=num_envs)
     assert {env.renders for env in built} == {max(env.steps for env in built)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "message"),
+    [
+        (("CartPole-v1", two), {}, r"'CartPole-v1' is a text; the order is evaluate_policy\(policy, env\)"),
+        ((None, "CartPole-v1"), {}, "needs a policy, .* got neither"),
+        ((two, "CartPole-v1"), {"model": two}, "needs a policy, .* got both"),
+    ],
+)
+def test_not_exactly_one_policy_is_a_type_error(arguments, named, message):
+    with pytest.raises(TypeError, match=message):
+        evaluate_policy(*arguments, **named)

@@ -45,6 +45,9 @@ class ManyWorkers(BaseCollector):
     def get_distant_attr(self, path: str) -> list[Any]:
         """What a path leads to in each worker, in order of workers; those that are gone for good are left out.
 
+        Args:
+            path: as in `"policy.layers[0].weight"`, `"env.limit"`, or `"env[0].limit"` of the first of several envs.
+
         Raises:
             AttributeError: a part is missing.
             WorkerLate: a worker did not answer in time, or did not come back.

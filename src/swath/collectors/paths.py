@@ -29,7 +29,9 @@ def follow(root: Any, path: str) -> Any:
         try:
             value = getattr(value, name) if name else value[item]
         except (AttributeError, LookupError, TypeError) as error:
-            missing = f"{item if name is None else name!r} of the path {path!r} is missing on {type(value).__name__}"
+            items = f", whose items are [0] to [{len(value) - 1}]" if isinstance(value, list | tuple) else ""
+            what, kind = item if name is None else repr(name), type(value).__name__
+            missing = f"{what} of the path {path!r} is missing on {kind}{items}"
             raise AttributeError(missing) from error
     return value
 

@@ -124,6 +124,8 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         got = "neither" if policy is None else "both"
         raise TypeError(f"evaluate_policy() needs a policy, as its first argument or as `model=`; got {got}")
     actor = model if policy is None else policy
+    if isinstance(actor, str):
+        raise TypeError(f"policy={actor!r} is a text; the order is evaluate_policy(policy, env)")
     options = EvaluatorOptions(
         env,
         actor,

@@ -1,5 +1,7 @@
 """Every form of a policy, bound to a host: what it is called with, what becomes of its answer."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -163,6 +165,24 @@ def test_a_policy_that_fits_nowhere_is_a_type_error_with_its_parameters_and_the_
         TypeError, match=r"parameters are \[.*\], the env's entries \['observation'\].*trust_policy=True"
     ):
         bound(policy)
+
+
+def test_a_class_in_the_place_of_a_policy_is_refused_by_name():
+    with pytest.raises(TypeError, match=r"policy is the class NoParameters; .* \(an instance, not a class\)"):
+        bound(NoParameters)
+
+
+@pytest.mark.parametrize(
+    ("policy", "note"),
+    [
+        (nn.Linear(99, 2), r"the first call of the policy Linear, with 'observation' \(\d+, \d+\)$"),
+        (TensorDictModule(nn.Linear(2, 2), ["obs"], ["action"]), r"None for \['obs'\], which the env does not give"),
+    ],
+)
+def test_what_the_first_call_raises_has_a_note_of_what_it_was_given(policy, note):
+    with pytest.raises((RuntimeError, KeyError)) as caught:
+        bound(policy)
+    assert re.search(note, caught.value.__notes__[-1])
 
 
 def test_a_key_that_the_env_does_not_write_is_a_key_error():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -72,8 +72,9 @@ class ArrayPolicy(BoundPolicy):
         self._elsewhere = None if options.device is None or options.device.type == "cpu" else options.device
         self._bare = bare
         given, unknown = [leaf.copy() for leaf in observation], len(memory.state)
-        state = f"a first call with None for {[*memory.state]}, which the env does not write, to learn their shape"
-        with noted(state) if unknown else nullcontext(), torch.no_grad():
+        seen = ", ".join(f"{key!r} {leaf.shape}" for key, leaf in zip(spec.observed, observation, strict=True))
+        state = f" and None for {[*memory.state]}, which the env does not give: taken for recurrent state"
+        with noted(f"the first call of {self.name}, with {seen}{state if unknown else ''}"), torch.no_grad():
             flag = self._given(memory.leaves[unknown:])
             leaves = self._call([*self._given(given, copies=False), *[None] * unknown, *flag])
         # Whether the policy writes into what it gets.

@@ -110,8 +110,9 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
     read = tuple(as_key(as_tuple(key)) for key in in_keys or ())
     if isinstance(policy, TensorDictModuleBase) or (isinstance(policy, CudaGraphModule) if trust is None else trust):
         return "tensordict", read, True
-    if not callable(policy):
-        raise TypeError(f"policy is of type {type(policy).__name__}; it must be None, a callable or an nn.Module")
+    if isinstance(policy, type) or not callable(policy):
+        what = f"the class {policy.__name__}" if isinstance(policy, type) else f"of type {type(policy).__name__}"
+        raise TypeError(f"policy is {what}; it must be None, an nn.Module or a callable (an instance, not a class)")
     try:
         signature = inspect.signature(policy.forward if isinstance(policy, torch.nn.Module) else policy)
     except ValueError as error:
@@ -137,7 +138,7 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
         return "single", (), explores
     found = f"its parameters are {list(inputs)}, the env's entries {list(observation)}"
     ways = "Name its parameters after these entries, give it `in_keys`, or let it take one `tensordict`"
-    trusted = "Failed to wrap the policy. If the policy needs to be trusted, set trust_policy=True"
+    trusted = "Failed to wrap the policy. With trust_policy=True it is called with the TensorDict, unchecked"
     raise TypeError(f"cannot tell how to call {the_policy(policy)}: {found}. {ways}. {trusted}.")
 
 

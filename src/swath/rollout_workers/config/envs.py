@@ -68,7 +68,7 @@ def policy_space(
     space = next((space for space in found() if space is not None), None)
     if space is None:
         places = f"its PolicySpec, nor spaces[{policy_id!r}], the env, spaces['__env__'] or config.{kind}_space"
-        raise ValueError(f"policy {policy_id!r} has no {kind}_space: neither {places} has one; give one of them")
+        raise ValueError(f"policy {policy_id!r} has no {kind}_space: neither {places} has one; give env_creator or one")
     return space
 
 
