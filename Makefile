@@ -18,6 +18,7 @@ help:  ## say what can be made
 
 demo: $(VENV)/.has-demo  ## train PPO on CartPole-v1 and leave curve, video, metrics and checkpoint under runs/
 	@$(BIN)/swath train CartPole-v1
+	@echo "(\`source $(BIN)/activate\` finds swath)"
 
 # Two processes: most tests wait, for workers or deadlines; all tests on Ray are in one of them (tests/conftest.py).
 # One thread each: small networks gain nothing from a second, and threads that wait for each other spin on shared cores.
