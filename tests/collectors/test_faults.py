@@ -38,6 +38,7 @@ def stop(*_):
     raise StopIteration
 
 
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("place", [None, "process"])
 @pytest.mark.parametrize("whose", ["env", "hook"])
 def test_a_stop_iteration_does_not_end_the_loop_as_if_the_run_were_complete(whose, place):
