@@ -274,11 +274,3 @@ def test_a_model_whose_scheme_sends_nothing_stays_as_built():
         result = ev.evaluate(Shifted(1))
     assert as_plain(result)
     assert result["eval/policy_version"] == 0
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_model_that_there_is_not_is_the_outcome(place):
-    with evaluator(place) as ev:
-        with pytest.raises(KeyError, match="'policy'"):
-            ev.evaluate(weights_dict={"critic": Shifted()})
-        assert as_plain(ev.evaluate())

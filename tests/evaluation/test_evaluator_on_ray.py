@@ -2,8 +2,6 @@
 
 import pytest
 from eval_mischief import Broke, Mischief, evaluator
-from evaluator_toys import evaluated
-from uneven_env import played
 
 import ray_cluster
 from swath.errors import PlacementFailed, WorkerLate, WorkerLost
@@ -83,14 +81,3 @@ def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ra
             ev.evaluate()
         assert ev.evaluate().returns.tolist() == truth
     ray.kill(actor)
-
-
-@pytest.mark.usefixtures("lent_actors")
-def test_envs_threads_and_trajectories_are_those_asked_for():
-    seen = []
-    settings = {"create_env_kwargs": {"name": "double"}, "num_threads": 2, "traj_format": "cat"}
-    options = {"num_gpus": 0, "ray_kwargs": {"num_cpus": 0}, "collector_kwargs": settings, "num_workers": 2}
-    result = evaluated("ray", metrics_fn=lambda td: seen.append(td) or {"rows": len(td)}, **options)
-    assert result.returns.tolist() == [2 * played(seed)[0] for seed in result.seeds]
-    assert seen[0]["next", "reward"].sum() == sum(result.returns)
-    assert result["eval/rows"] == result["eval/frames"]

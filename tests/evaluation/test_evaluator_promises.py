@@ -76,9 +76,6 @@ def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(tmp_path):
         assert ev.stats()["cancelled"] == 18
 
 
-# ---- asking
-
-
 # ---- counts
 
 

@@ -59,7 +59,7 @@ def frozen(error: BaseException, *, one_note: bool = False) -> bytes:
     described = (type_name(type(error)), str(error), list(error.__notes__), text)
     try:
         rebuilt = cloudpickle.dumps(error)
-        _thaw(rebuilt)
+        pickle.loads(rebuilt)  # noqa: S301  we wrote it
     except Exception:  # noqa: BLE001  whatever users' exceptions do when they are copied
         rebuilt = b""
     data: bytes = cloudpickle.dumps((rebuilt, described))
@@ -71,9 +71,11 @@ def thawed(data: bytes) -> BaseException:
     rebuilt, (name, message, notes, text) = pickle.loads(data)  # noqa: S301  our own workers wrote it
     if rebuilt:
         try:
-            return _thaw(rebuilt)
-        except Exception as error:  # noqa: BLE001  the classes may exist over there only
-            message = f"{message} (not rebuilt here: {error!r})"
+            error: BaseException = pickle.loads(rebuilt)  # noqa: S301  our own workers wrote it
+        except Exception as failed:  # noqa: BLE001  the classes may exist over there only
+            message = f"{message} (not rebuilt here: {failed!r})"
+        else:
+            return error
     failure = RemoteFailure(f"{name}: {message}", type_name=name, traceback=text)
     for note in notes:
         failure.add_note(note)
@@ -83,10 +85,3 @@ def thawed(data: bytes) -> BaseException:
 def type_name(kind: type) -> str:
     """What Python calls a type of exceptions."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _thaw(data: bytes) -> BaseException:
-    error = pickle.loads(data)  # noqa: S301  our own workers wrote it
-    if not isinstance(error, BaseException):
-        raise TypeError(f"it became {type(error).__name__}")
-    return error

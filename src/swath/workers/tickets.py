@@ -122,14 +122,12 @@ class Board:
     def __init__(self) -> None:
         self._changed = threading.Condition()
 
-    def settle(self, ticket: Ticket, outcome: Outcome) -> bool:
-        """Fill in the outcome; false if there is one already, which stays."""
+    def settle(self, ticket: Ticket, outcome: Outcome) -> None:
+        """Fill in the outcome; if there is one already, that stays."""
         with self._changed:
-            if ticket.outcome is not None:
-                return False
-            ticket.settle(outcome)
-            self._changed.notify_all()
-            return True
+            if ticket.outcome is None:
+                ticket.settle(outcome)
+                self._changed.notify_all()
 
     def wake(self) -> None:
         """Let those who wait look whether they are interrupted."""
