@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
+from swath.collectors.delivery import ENDED
 from swath.collectors.service import CollectorService
 from swath.errors import Closed, WorkerLate
 
@@ -97,7 +98,7 @@ class Background:
         error: BaseException | None = None
         try:
             while self._may_go_on():
-                if self._collection.draw().ended and self._collection.completed:
+                if self._collection.draw() is ENDED and self._collection.completed:
                     break
         except Closed:
             pass

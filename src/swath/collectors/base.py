@@ -16,7 +16,7 @@ from tensordict import TensorDictBase
 
 from swath.collectors.assembly import assemble
 from swath.collectors.background import Background
-from swath.collectors.delivery import Drawn
+from swath.collectors.delivery import ENDED
 from swath.collectors.options import AnyOptions, whole_number
 from swath.collectors.paths import call_at, follow
 from swath.collectors.service import CollectorService
@@ -35,21 +35,6 @@ GOODBYE_S = 1.0
 
 Where: TypeAlias = torch.device | list[torch.device | None] | None
 """A device; with many workers a list of one per worker. `None` is none in particular."""
-
-
-class Batches(Iterator[TensorDictBase]):
-    """An iterator on a collector's one stream. An exception does not end it: draw again."""
-
-    def __init__(self, draw: Callable[[], Drawn]) -> None:
-        self._draw = draw
-
-    def __next__(self) -> TensorDictBase:
-        """The next batch; where batches are written to a replay buffer it is `None`, whatever the type says."""
-        drawn = self._draw()
-        if drawn.ended:
-            raise StopIteration
-        batch: TensorDictBase = drawn.batch
-        return batch
 
 
 def end_quietly(collection: CollectorService, background: Background) -> None:
@@ -104,7 +89,7 @@ class BaseCollector(TakesWeights, ABC):
             finally:
                 self._background.stop(timeout)
 
-    def _draw(self) -> Drawn:
+    def _draw(self) -> Any:
         """The next batch, or the end of the run."""
         if self._background.running:
             raise RuntimeError(
@@ -134,17 +119,27 @@ class BaseCollector(TakesWeights, ABC):
         return status_line(type(self).__name__, self.collection, self._background)
 
     def __iter__(self) -> Iterator[TensorDictBase]:
-        """An iterator on the one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
-        return Batches(self._draw)
+        """The one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
+        return self
 
     def iterator(self) -> Iterator[TensorDictBase]:
         """The same as `iter(self)`."""
-        return iter(self)
+        return self
+
+    def __next__(self) -> TensorDictBase:
+        """The next batch; where batches are written to a replay buffer it is `None`, whatever the type says.
+
+        An exception does not end the stream: draw again.
+        """
+        batch: TensorDictBase = self._draw()
+        if batch is ENDED:
+            raise StopIteration
+        return batch
 
     def next(self) -> TensorDictBase | None:
         """The next batch; `None` at the end, and where batches are written to a replay buffer."""
-        batch: TensorDictBase | None = self._draw().batch
-        return batch
+        batch: TensorDictBase | None = self._draw()
+        return None if batch is ENDED else batch
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed envs, action sampling and the generators as the workers see them; begin fresh episodes.

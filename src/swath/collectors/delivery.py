@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,16 +30,8 @@ from swath.rollout.fragment import Fragment, Layout
 CPU = torch.device("cpu")
 
 
-class Drawn(NamedTuple):
-    """What a draw gave.
-
-    Attributes:
-        batch: the batch; `None` at the end, and where it was written to a buffer.
-        ended: the run is over.
-    """
-
-    batch: Any
-    ended: bool = False
+ENDED = object()
+"""What a draw gives when the run is over."""
 
 
 @dataclass
@@ -71,8 +63,8 @@ class Delivery:
         written_freely = self.hooks.postproc is not None or self.layout.open
         self._may_have_private = written_freely or any(map(is_private, self.layout.observation))
 
-    def deliver(self, parts: Sequence[Any]) -> Drawn:
-        """Hand out one batch, or write its parts one after another; together they are one batch.
+    def deliver(self, parts: Sequence[Any]) -> Any:
+        """Hand out one batch, or write its parts one after another, which gives `None`; together they are one batch.
 
         Raises:
             Closed: shut down meanwhile.
@@ -90,7 +82,7 @@ class Delivery:
         finally:
             self.counters.discard(sum(frames[written:]))
             self.counters.deliver(sum(frames[:written]), batches=written == len(parts))
-        return Drawn(None if self.buffer is not None else finished)
+        return None if self.buffer is not None else finished
 
     def without_ids(self, batch: TensorDictBase) -> TensorDictBase:
         """The batch without ids that are only there to tell episodes apart."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from swath.collectors.delivery import Delivery, Drawn, Joiner, WholeEpisodes
+from swath.collectors.delivery import ENDED, Delivery, Joiner, WholeEpisodes
 from swath.collectors.fragments import Fragments, head_of
 from swath.collectors.gather import AsReady, InOrder
 from swath.collectors.jobs import WorkerJobs
@@ -89,8 +89,8 @@ class CollectorService:
         """The newest version that was published."""
         return self.group.channel.version
 
-    def draw(self) -> Drawn:
-        """The next batch.
+    def draw(self) -> Any:
+        """The next batch; `None` where it was written to a buffer, `ENDED` when the run is over.
 
         Raises:
             Closed: after shutdown, or shut down meanwhile.
@@ -102,7 +102,7 @@ class CollectorService:
             self.gate.require_open()
             if self.completed:
                 self.forget()
-                return Drawn(None, ended=True)
+                return ENDED
             self.counters.start_clock()
             began = time.monotonic()
             try:
@@ -205,7 +205,7 @@ class CollectorService:
         for error in raised[:1]:
             raise error
 
-    def _deliver(self) -> Drawn:
+    def _deliver(self) -> Any:
         """What the next shares give; where workers write for themselves, one draw per batch, fragment or write."""
         while True:
             with self.group.lock:
@@ -215,13 +215,13 @@ class CollectorService:
             if self._further_writes:
                 self._further_writes -= 1
                 self.counters.deliver(0)
-                return Drawn(None)
+                return None
             if self.delivery.hooks.before is not None:
                 with noted("pre_collect_hook"):
                     self.delivery.hooks.before()
             taken = self.gather.next(lambda: self.gate.halted, self._made)
             if taken is None:
-                return Drawn(None, ended=True)
+                return ENDED
             shares, made = taken
             try:
                 if made:
