@@ -19,12 +19,10 @@ import numpy as np
 
 from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
-from swath.collectors.fragments import Fragments
-from swath.collectors.jobs import WorkerJobs
-from swath.collectors.messages import Description, Head
+from swath.collectors.gather import Fragments
+from swath.collectors.messages import Description, Head, WorkerOptions, WorkerRequest
 from swath.collectors.options import AnyOptions
-from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import WorkerOptions, WorkerRequest
+from swath.collectors.service import CollectorService, WorkerJobs
 from swath.group.local import Gate
 from swath.options import Survival
 from swath.rollout.buffer import Rows

@@ -5,7 +5,7 @@ import threading
 import pytest
 from collector_toys import IDS, LONG, MASK, Held, InThread, Memory, drawn, fleet
 
-from swath.collectors.fragments import Fragments
+from swath.collectors.gather import Fragments
 from swath.testing import check_lives
 from toys import Gate
 

@@ -10,7 +10,7 @@ from collector_toys import KINDS, LONG, Held, InThread, Memory, collector, fleet
 
 from counting_vector import CountingVectorEnv
 from interrupts import interrupted_at
-from swath.collectors import fragments, gather, service
+from swath.collectors import gather, service
 from swath.errors import Closed
 from swath.group import group
 from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault, check_lives
@@ -121,7 +121,7 @@ def test_ctrl_c_leaves_the_draw_and_the_collector_is_usable(where):
         assert made.stats()["frames"] == 20
 
 
-OURS = {module.__file__ for module in (fragments, service, gather, group)}
+OURS = {module.__file__ for module in (service, gather, group)}
 STRIDE = 131
 
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fates import DEADLINE_S, FATES, NEVER, SURVIVALS, N, quiet  # noqa: F401  a fixture
 from staged import Staged, job
-from swath.collectors.fragments import Fragments
-from swath.collectors.gather import AsReady, InOrder
+from swath.collectors.gather import AsReady, Fragments, InOrder
 from swath.errors import Closed, FleetFailed, WorkerLost
 from swath.group.group import Member
 from swath.options import Restarts, Survival

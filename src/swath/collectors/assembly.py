@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from swath.collectors.fragments import Fragments
-from swath.collectors.jobs import jobs_of
-from swath.collectors.messages import Description
+from swath.collectors.gather import Fragments
+from swath.collectors.messages import Description, WorkerRequest
 from swath.collectors.options import AnyOptions
-from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import WorkerRequest
+from swath.collectors.service import CollectorService, jobs_of
 from swath.group.local import Gate, LocalChannel, LocalFleet
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel

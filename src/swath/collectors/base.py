@@ -17,12 +17,12 @@ from tensordict import TensorDictBase
 from swath.collectors.assembly import assemble
 from swath.collectors.background import Background
 from swath.collectors.delivery import ENDED
+from swath.collectors.messages import WorkerRequest
 from swath.collectors.options import AnyOptions, whole_number
-from swath.collectors.paths import call_at, follow
+from swath.collectors.remote import call_at, follow
 from swath.collectors.service import CollectorService
 from swath.collectors.state import facts_of, saved_fleet, status_line
-from swath.collectors.weight_methods import TakesWeights
-from swath.collectors.worker_request import WorkerRequest
+from swath.collectors.weights import TakesWeights
 from swath.group.stats import viewed
 from swath.options import count, seconds
 from swath.report.progress import Progress, as_progress

@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 
 from swath import collectors
 from swath.collectors.base import LocalCollector
+from swath.collectors.messages import rows_of, worker_requests
 from swath.collectors.options import (
     AnyOptions,
     CollectorOptions,
@@ -21,9 +22,8 @@ from swath.collectors.options import (
     whole_number,
     with_method,
 )
-from swath.collectors.paths import call_at, follow, paired
+from swath.collectors.remote import call_at, follow, paired
 from swath.collectors.state import load_fleet
-from swath.collectors.worker_request import rows_of, worker_requests
 from swath.nearest import with_options
 
 BACKENDS = ("direct", "thread", "process", "multiprocessing", "ray")

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from swath.collectors.fragments import head_of
-from swath.collectors.messages import Description, Head
+from swath.collectors.gather import head_of
+from swath.collectors.messages import Description, Head, WriteRequest
 from swath.collectors.options import Hooks, Trajectories
 from swath.errors import noted, warn
 from swath.group.group import Request
@@ -277,23 +277,6 @@ def _available(device: torch.device | None) -> torch.device | None:
         warn(f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU")
         return CPU
     return device
-
-
-@dataclass(frozen=True)
-class WriteRequest:
-    """How a worker writes.
-
-    Attributes:
-        trajectories: how batches are made of episodes.
-        keep_ids: whether trajectory ids are written.
-        cut: leave out the steps of a fragment that were not made.
-        client: its own, of the replay buffer.
-    """
-
-    trajectories: Trajectories
-    keep_ids: bool = True
-    cut: bool = False
-    client: Any = None
 
 
 class ReplayWriter:

@@ -1,22 +1,34 @@
-"""What crosses between a collection and its workers, and what it must know of them.
+"""What crosses between a collection and its workers: what they are made of, what they are like, asked and answer.
 
-FragmentRequest ──▶ worker: one fragment ──▶ Head (small) + body (arrays), or Broken
-                                         └─▶ Head alone, where the worker writes to a replay buffer itself
+create_env_fn, policy, options ─▶ WorkerRequest, one per worker, policies and envs as bytes ─▶ built over there
+Description                    ◀─ what a worker is like
+FragmentRequest                ─▶ one fragment ─▶ Head (small) + body (arrays), or Broken
+                                             └─▶ Head alone, where the worker writes to a replay buffer itself
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import copy
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import cloudpickle
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
+from torch import nn
 
+from swath.collectors.options import AnyOptions, EveryWorker, Hooks, LocalWorker, Trajectories, limit
 from swath.keys import as_key
+from swath.options import OnEnvError, count, one_of
 from swath.rollout.episodes.statistics import EpisodeArray, unpacked
 from swath.rollout.fragment import Layout
+from swath.rollout.hosts.sources import Source
+from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
+from swath.rollout.random_policy import RandomPolicy
 from swath.weights.manifest import Manifest
+from swath.weights.snapshot import POLICY
 from swath.workers.outcome import frozen, thawed
 
 
@@ -182,3 +194,295 @@ class Broken:
 
 def _broken(error: bytes, tally: Tally, unfit: bool) -> Broken:
     return Broken(thawed(error), tally, unfit)
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices as resolved from a collector's arguments.
+
+    Attributes:
+        env: where the env runs; `None` leaves it where it is.
+        policy: where the policy runs; `None` leaves it where it is.
+        storing: where batches live; `None` sets no device on them.
+        common: the device given for all.
+    """
+
+    env: torch.device | None = None
+    policy: torch.device | None = None
+    storing: torch.device | None = None
+    common: torch.device | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions(EveryWorker, LocalWorker):
+    """What can be set for every worker alone: single values, checked."""
+
+    def __post_init__(self) -> None:
+        one_of("on_env_error", self.on_env_error, OnEnvError)
+        if self.policy_factory is not None and not callable(self.policy_factory):
+            kind = type(self.policy_factory).__name__
+            raise TypeError(f"policy_factory is of type {kind}; it must be a callable that builds the policy")
+        _ = self.devices, self.exploration, self.max_frames, self.env_kwargs
+
+    @property
+    def devices(self) -> Devices:
+        """Where things are; `device` is not for envs, unless they can go there."""
+        names = ("device", "env_device", "policy_device", "storing_device")
+        common, env, policy, storing = (as_device(name, getattr(self, name)) for name in names)
+        policy = policy or common
+        return Devices(env, policy, storing or common or (env if env == policy else None), common)
+
+    @property
+    def exploration(self) -> ExplorationType:
+        """How the policy picks actions."""
+        return as_exploration(self.exploration_type)
+
+    @property
+    def max_frames(self) -> int | None:
+        """Most steps of an episode; `None` for no limit."""
+        return limit("max_frames_per_traj", self.max_frames_per_traj)
+
+    @property
+    def env_kwargs(self) -> Mapping[str, Any]:
+        """Keywords for the env source; `TypeError` for anything but a dict with names as keys."""
+        kwargs = self.create_env_kwargs or {}
+        if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+            raise TypeError(f"create_env_kwargs is {kwargs!r}; it must be a dict of keywords for the env source")
+        return kwargs
+
+
+SETTINGS = tuple(one.name for one in fields(WorkerOptions))
+BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")
+"""Settings of which a list has one entry per worker."""
+
+
+@dataclass(frozen=True)
+class WriteRequest:
+    """How a worker writes.
+
+    Attributes:
+        trajectories: how batches are made of episodes.
+        keep_ids: whether trajectory ids are written.
+        cut: leave out the steps of a fragment that were not made.
+        client: its own, of the replay buffer.
+    """
+
+    trajectories: Trajectories
+    keep_ids: bool = True
+    cut: bool = False
+    client: Any = None
+
+
+@dataclass(frozen=True)
+class Seeding:
+    """Where the seeds of a worker come from.
+
+    Attributes:
+        root: the user's seed.
+        static: every env gets `root` itself.
+        stride: envs of the worker that has most; `None` if others have as many as this one.
+        envs_only: the process's generators are left alone: other threads draw from them, too.
+    """
+
+    root: int
+    static: bool = False
+    stride: int | None = None
+    envs_only: bool = False
+
+
+@dataclass(frozen=True)
+class WorkerRequest:
+    """All that a worker is made of.
+
+    Attributes:
+        source: the envs.
+        policy: who acts in them; `None` where a factory builds it, or for random actions.
+        options: what users have set for it.
+        frames: asked of it at a time.
+        here: it lives in the process of the user, whose own policy acts.
+        worker: its index.
+        life: which of its lives.
+        seed: root of its seeds; `None` seeds nothing.
+        stopped: asked after each step; true ends the fragment there.
+        masked: fragments have a mask, since some may lack rows.
+        make: makes what answers for it, where that is another thing than a worker; it is called with the request.
+        threads: torch's threads in it.
+        resources: what it asks of its place.
+        hooks: functions of the user that are called in the worker.
+        model: what its earlier lives were like, and it must be like, too.
+        writing: with what it writes for itself, if it does.
+        built_by: key of the collector that asks it.
+    """
+
+    source: Source
+    policy: Any
+    options: WorkerOptions
+    frames: int
+    here: bool = False
+    worker: int = 0
+    life: int = 0
+    seed: Seeding | None = None
+    stopped: Callable[[], bool] | None = None
+    masked: bool = False
+    make: Callable[..., Any] | None = None
+    threads: int = 1
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    hooks: Hooks = field(default_factory=Hooks)
+    model: Description | None = None
+    writing: WriteRequest | None = None
+    built_by: str = ""
+
+    @property
+    def copies_env(self) -> bool:
+        """Whether its envs are copies of an instance, whose random state they must not share."""
+        return self.source.is_instance and (not self.here or (self.source.copies or 1) > 1)
+
+
+def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any]:
+    """One env source per worker.
+
+    Args:
+        create_env_fn: a source, or a list of one per worker.
+        n_workers: how many workers; `None` for the length of the list.
+        name: of that number, for messages.
+
+    Raises:
+        ValueError: no list and no number, an empty list, or a number that is not the length of the list.
+    """
+    if n_workers is not None:
+        count(name, n_workers)
+    if isinstance(create_env_fn, list | tuple):
+        if not create_env_fn:
+            raise ValueError("create_env_fn is an empty list; give one env source per worker")
+        if n_workers not in (None, len(create_env_fn)):
+            raise ValueError(
+                f"{name}={n_workers} does not match the list of {len(create_env_fn)} env sources; leave it out"
+            )
+        return list(create_env_fn)
+    if n_workers is None:
+        raise ValueError(f"create_env_fn is one env source: say with {name}= how many workers get it, or give a list")
+    return [create_env_fn] * n_workers
+
+
+def spread(name: str, value: Any, n_workers: int) -> list[Any]:
+    """One value per worker: of a list its entries, of anything else the same for all.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    if not isinstance(value, list | tuple):
+        return [value] * n_workers
+    if len(value) != n_workers:
+        raise ValueError(
+            f"{name} has {len(value)} entries for {n_workers} workers; give one per worker, or one for all"
+        )
+    return list(value)
+
+
+def rows_of(options: Mapping[str, Any], n_workers: int) -> list[dict[str, Any]]:
+    """By worker, the options; lists have one entry per worker.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    columns = {name: spread(name, options[name], n_workers) for name in BY_WORKER}
+    return [{**options, **{name: column[worker] for name, column in columns.items()}} for worker in range(n_workers)]
+
+
+def worker_requests(
+    options: AnyOptions,
+    envs: Sequence[Any],
+    policy: Any,
+    rows: Sequence[Mapping[str, Any]],
+    shares: Sequence[Any],
+    **of_all: Any,
+) -> list[WorkerRequest]:
+    """What each worker is made of; policies and env instances as they are now, unless it lives here.
+
+    Args:
+        options: of the collection.
+        envs: the source of each.
+        policy: of all of them; left out where a factory builds it and this is only the source of weights.
+        rows: what each is set to, among other options.
+        shares: frames asked of each at a time.
+        **of_all: further fields of all of them.
+
+    Raises:
+        TypeError: no policy, or one that cannot travel; or both a policy and a factory.
+        ValueError: an env instance cannot be built anew.
+    """
+    if not (policy is None or isinstance(policy, RandomPolicy) or callable(policy)):
+        raise TypeError(
+            f"policy is of type {type(policy).__name__}; it must be None, a callable, an nn.Module or a TensorDict "
+            "module"
+        )
+    frozen, made = _Frozen(), []
+    only_source = isinstance(options.weight_sync_schemes, Mapping) and POLICY in options.weight_sync_schemes
+    for env, row, share in zip(envs, rows, shares, strict=True):
+        settings = {name: row[name] for name in SETTINGS if name in row}
+        if options.trajectories.per_batch is not None:  # episodes are put together by their ids
+            settings["track_traj_ids"] = True
+        one = WorkerOptions(**settings)
+        acts = None if only_source and one.policy_factory is not None else policy
+        if acts is not None and one.policy_factory is not None:
+            raise TypeError("policy and policy_factory are both given; give one or the other")
+        source = Source(env, one.env_kwargs, one.envs_per_worker)
+        if source.is_instance and one.on_env_error == "restart":
+            raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
+        if not options.here:
+            if source.is_instance:
+                source = replace(source, env=frozen.of(env, "an env", "a callable that builds it"))
+            if not (acts is None or isinstance(acts, RandomPolicy | Frozen)):
+                acts = frozen.of(acts, "policy", "policy_factory, which builds it in the worker,")
+        frames = count("frames_per_batch", share)
+        made.append(WorkerRequest(source, acts, one, frames, options.here, **of_all))
+    return made
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A value as bytes; called, it gives a copy, so that it may stand where a callable is wanted.
+
+    Attributes:
+        data: what cloudpickle made of it.
+    """
+
+    data: bytes
+
+    def __call__(self) -> Any:
+        """A copy of it."""
+        return pickle.loads(self.data)  # noqa: S301  it was made here
+
+
+def unfrozen(value: Any) -> Any:
+    """A copy of what was frozen; anything else as it is."""
+    return value() if isinstance(value, Frozen) else value
+
+
+class _Frozen(dict[int, Frozen]):
+    """Values as bytes, each made once, however many workers get it."""
+
+    def of(self, value: Any, what: str, instead: str) -> Frozen:
+        """The value as it is now; weights of a module on another device travel by the CPU.
+
+        Args:
+            value: what is frozen.
+            what: its name in messages.
+            instead: what to pass if it cannot be pickled.
+
+        Raises:
+            TypeError: it cannot be pickled.
+        """
+        if id(value) not in self:
+            try:
+                self[id(value)] = Frozen(cloudpickle.dumps(_on_cpu(value)))
+            except Exception as error:
+                raise TypeError(f"{what} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
+        return self[id(value)]
+
+
+def _on_cpu(value: Any) -> Any:
+    if not isinstance(value, nn.Module):
+        return value
+    tensors = [tensor for tensor in value.state_dict().values() if isinstance(tensor, torch.Tensor)]
+    return value if all(tensor.device.type == "cpu" for tensor in tensors) else copy.deepcopy(value).to("cpu")

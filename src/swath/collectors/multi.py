@@ -11,11 +11,10 @@ import torch
 
 from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
+from swath.collectors.messages import rows_of, sources_of, spread, worker_requests
 from swath.collectors.options import AnyOptions, MultiOptions
-from swath.collectors.paths import paired
-from swath.collectors.remote import TRAJ_POOL
+from swath.collectors.remote import TRAJ_POOL, paired
 from swath.collectors.state import OWN, load_fleet
-from swath.collectors.worker_request import rows_of, sources_of, spread, worker_requests
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
 from swath.options import count

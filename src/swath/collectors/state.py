@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from swath.collectors.background import Background
+from swath.collectors.messages import unfrozen
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
 from swath.collectors.service import CollectorService
-from swath.collectors.worker_request import thawed
 from swath.errors import Closed
 from swath.weights.manifest import take
 from swath.weights.snapshot import POLICY
@@ -79,7 +79,7 @@ def stand_in_for(collection: CollectorService, worker: int) -> OrderedDict[str, 
     """
     jobs, channel = collection.jobs, collection.group.channel
     saved, manifest = OrderedDict[str, Any](), jobs.described[worker].manifest
-    published, policy = channel.newest(worker, POLICY), thawed(jobs.requests[worker].policy)
+    published, policy = channel.newest(worker, POLICY), unfrozen(jobs.requests[worker].policy)
     if published is not None:
         snapshot = published[1]  # as the module's own `state_dict` would give it
         tensors = {name: value for name, value in snapshot.tensors().items() if not manifest.weights[name].loose}

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from swath.collectors.messages import Tally
-from swath.collectors.worker_request import Seeding, WorkerRequest
+from swath.collectors.messages import Seeding, Tally, WorkerRequest
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
 from swath.rollout.buffer import Rows, TensorDictRows
