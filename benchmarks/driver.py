@@ -25,11 +25,10 @@ from swath.collectors.options import AnyOptions
 from swath.collectors.service import CollectorService, WorkerJobs
 from swath.group.local import Gate
 from swath.options import Survival
-from swath.rollout.buffer import Rows
-from swath.rollout.fragment import Fragment, Layout
+from swath.rollout.buffer import Fragment, Layout, Rows
 from swath.rollout.hosts.sources import Source
 from swath.weights.channel import Channel
-from swath.weights.manifest import Manifest
+from swath.weights.snapshot import Manifest
 from swath.workers.base import Job
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet

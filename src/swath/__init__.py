@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from swath.evaluation.result import EvalResult as EvalResult
     from swath.evaluation.result import compare as compare
     from swath.options import Restarts as Restarts
-    from swath.report.progress import Progress as Progress
+    from swath.report.display import Progress as Progress
     from swath.rollout.episodes.gae import GAE as GAE
     from swath.rollout.episodes.nstep import MultiStep as MultiStep
     from swath.rollout.episodes.reshape import split_trajectories as split_trajectories
@@ -66,7 +66,7 @@ _NAMES = {
     "swath.evaluation.ray_eval_worker": "RayEvalWorker",
     "swath.evaluation.result": "Comparison EvalResult compare",
     "swath.options": "Restarts",
-    "swath.report.progress": "Progress",
+    "swath.report.display": "Progress",
     "swath.rollout.episodes.gae": "GAE",
     "swath.rollout.episodes.nstep": "MultiStep",
     "swath.rollout.episodes.reshape": "split_trajectories",

@@ -7,5 +7,5 @@ from swath.weights.schemes import MultiProcessWeightSyncScheme as MultiProcessWe
 from swath.weights.schemes import NoWeightSyncScheme as NoWeightSyncScheme
 from swath.weights.schemes import RayWeightSyncScheme as RayWeightSyncScheme
 from swath.weights.schemes import SharedMemWeightSyncScheme as SharedMemWeightSyncScheme
+from swath.weights.schemes import WeightStrategy as WeightStrategy
 from swath.weights.schemes import WeightSyncScheme as WeightSyncScheme
-from swath.weights.strategy import WeightStrategy as WeightStrategy

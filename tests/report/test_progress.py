@@ -8,7 +8,7 @@ from rich.console import Console
 from seen_toys import Collecting, Judging, of_fleet
 
 from swath import Progress
-from swath.report.progress import as_progress
+from swath.report.display import as_progress
 
 PATIENCE_S = 60
 RESULT = {"reward": 475.3, "reward_ci_low": 451.0, "reward_ci_high": 498.0, "num_episodes": 20, "step": 512}

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from swath.weights.channel import Channel
-from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import fitting
+from swath.weights.snapshot import Manifest, fitting, take
 from swath.workers.base import Job
 from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.process.backend import ProcessBackend

@@ -6,7 +6,7 @@ from tensordict import LazyStackedTensorDict, TensorDict, TensorDictParams
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.weights.manifest import plan
+from swath.weights.snapshot import plan
 
 
 def net(seed=0, dtype=torch.float32):

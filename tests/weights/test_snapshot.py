@@ -5,8 +5,7 @@ import pickle
 import torch
 from torch import nn
 
-from swath.weights.manifest import Manifest, take
-from swath.weights.snapshot import fitting
+from swath.weights.snapshot import Manifest, fitting, take
 from swath.workers.packing import pack, unpack
 
 

@@ -91,7 +91,7 @@ def test_a_configuration_has_no_effect_where_ray_is_up(ray):
 
 
 def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
-    from swath.workers.ray.cluster import Cluster
+    from swath.workers.ray.backend import Cluster
 
     assert Cluster().default_for(1) == {"num_cpus": 1, "memory": 2 * 2**30}
     assert Cluster().default_for(10_000_000) == {"num_cpus": 1}
@@ -225,7 +225,6 @@ import os, sys, ray
 from toys import ToyWorker
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
-from swath.workers.ray import cluster
 from swath.workers.ray.backend import RayBackend
 from swath.workers.tickets import Name
 

@@ -25,7 +25,7 @@ from swath.collectors.state import facts_of, saved_fleet, status_line
 from swath.collectors.weights import TakesWeights
 from swath.group.stats import viewed
 from swath.options import count, seconds
-from swath.report.progress import Progress, as_progress
+from swath.report.display import Progress, as_progress
 from swath.seeds import derive
 from swath.workers.garbage import GarbageWatch
 

@@ -22,10 +22,8 @@ from swath.group.group import Request
 from swath.group.stats import Counters
 from swath.keys import MASK, TIME, TRAJ_IDS, drop_private, is_private
 from swath.options import TrajFormat
-from swath.rollout.buffer import Rows
-from swath.rollout.episodes.assemble import EpisodeAssembler
-from swath.rollout.episodes.reshape import split_trajectories
-from swath.rollout.fragment import Fragment, Layout
+from swath.rollout.buffer import Fragment, Layout, Rows
+from swath.rollout.episodes.reshape import EpisodeAssembler, split_trajectories
 
 CPU = torch.device("cpu")
 

@@ -22,13 +22,12 @@ from torch import nn
 from swath.collectors.options import AnyOptions, EveryWorker, Hooks, LocalWorker, Trajectories, limit
 from swath.keys import as_key
 from swath.options import OnEnvError, count, one_of
+from swath.rollout.buffer import Layout
 from swath.rollout.episodes.statistics import EpisodeArray, unpacked
-from swath.rollout.fragment import Layout
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
 from swath.rollout.random_policy import RandomPolicy
-from swath.weights.manifest import Manifest
-from swath.weights.snapshot import POLICY
+from swath.weights.snapshot import POLICY, Manifest
 from swath.workers.outcome import frozen, thawed
 
 

@@ -38,15 +38,13 @@ from swath.collectors.options import Hooks
 from swath.collectors.worker import Worker
 from swath.errors import Closed, FleetFailed, noted
 from swath.group.group import Member
-from swath.rollout.buffer import TensorDictRows
+from swath.rollout.buffer import Fragment, Layout, TensorDictRows
 from swath.rollout.episodes.statistics import life_of
-from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import first_of
 from swath.rollout.hosts.torchrl import CREATOR, creator_apart
 from swath.seeds import derive
 from swath.weights.channel import Update
-from swath.weights.manifest import Manifest, plan, take
-from swath.weights.snapshot import POLICY, Snapshot, fitting
+from swath.weights.snapshot import POLICY, Manifest, Snapshot, fitting, plan, take
 from swath.workers.packing import Parcel, travels
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.

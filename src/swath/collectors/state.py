@@ -15,8 +15,7 @@ from swath.collectors.messages import unfrozen
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
-from swath.weights.manifest import take
-from swath.weights.snapshot import POLICY
+from swath.weights.snapshot import POLICY, take
 
 LONGEST_ERROR = 300
 OWN = ("frames", "iter", "traj_pool", "policy_version", "seed")

@@ -21,9 +21,8 @@ from swath.collectors.service import CollectorService
 from swath.errors import warn
 from swath.options import deadline
 from swath.rollout.policies.calling import as_device
-from swath.weights.manifest import Manifest, take
 from swath.weights.schemes import OUTLETS, WeightSyncScheme, require_schemes
-from swath.weights.snapshot import POLICY, Snapshot
+from swath.weights.snapshot import POLICY, Manifest, Snapshot, take
 from swath.weights.updaters import WeightUpdaterBase
 
 

@@ -21,10 +21,9 @@ from torch import nn
 from swath.collectors.messages import Seeding, Tally, WorkerRequest
 from swath.errors import warn_of_no_effect
 from swath.keys import REWARD
-from swath.rollout.buffer import Rows, TensorDictRows
+from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
 from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.failures import Failures
-from swath.rollout.fragment import Fragment, Layout
 from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failure, first_of
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting

@@ -23,8 +23,7 @@ from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
 from swath.rollout.hosts.vector import is_from_stable_baselines
-from swath.weights.manifest import Manifest
-from swath.weights.snapshot import Snapshot, fitting, owner
+from swath.weights.snapshot import Manifest, Snapshot, fitting, owner
 
 _FLAG = "update_running_mean"
 _NORMALISING = (

@@ -15,7 +15,7 @@ from swath.evaluation.service import EvaluationService, Face
 from swath.evaluation.workers import EvalWorkers
 from swath.nearest import with_options
 from swath.rollout.hosts.sources import claim, require_free
-from swath.weights.strategy import WeightStrategy
+from swath.weights.schemes import WeightStrategy
 
 
 class Evaluator(Face):

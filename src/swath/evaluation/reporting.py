@@ -22,9 +22,8 @@ from tensordict import TensorDictBase
 
 from swath.errors import noted
 from swath.evaluation.options import EvaluatorOptions
-from swath.evaluation.recording import joined
 from swath.evaluation.result import EpisodeRow, EvalResult, Stopped, episodes_of, summarise
-from swath.evaluation.worker import EvalRequest, Report
+from swath.evaluation.worker import EvalRequest, Report, joined
 from swath.keys import drop_private
 from swath.report.atomic import replacing
 from swath.report.video import VideoWriter

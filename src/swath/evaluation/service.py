@@ -27,8 +27,7 @@ from swath.evaluation.worker import EvalRequest
 from swath.evaluation.workers import EvalWorkers
 from swath.options import seconds
 from swath.seeds import fresh_root
-from swath.weights.manifest import snapshot_of
-from swath.weights.snapshot import POLICY
+from swath.weights.snapshot import POLICY, snapshot_of
 from swath.workers.garbage import GarbageWatch
 
 _log = logging.getLogger("swath")

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from swath.testing.counting import CountingEnv as CountingEnv
     from swath.testing.counting import CountingEnvs as CountingEnvs
     from swath.testing.counting import EpisodePlan as EpisodePlan
+    from swath.testing.counting import Lives as Lives
     from swath.testing.counting import RandomScript as RandomScript
     from swath.testing.counting import Script as Script
     from swath.testing.counting import reward_of as reward_of
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from swath.testing.faults import Fault as Fault
     from swath.testing.faults import FaultyEnv as FaultyEnv
     from swath.testing.faults import Mark as Mark
-    from swath.testing.lives import Lives as Lives
 
 _NAMES = {
     ".checks": "by_life by_worker check_by_hand check_continuity check_counted check_flags check_ids check_lives "

@@ -3,24 +3,30 @@
     Mark(env, episode, step) ──▶ write(space, mark) ──▶ env ──▶ batch ──▶ read(space, entry) ──▶ [..., 3]
 
 Every leaf of a space carries the whole mark, so that a mix-up of envs, rows or leaves shows itself.
+
+Lives of workers are data, too: `{0: [[Fault("kill", step=3)], []]}` is a worker that dies at step 3 and then is fine.
+
+    Lives(directory, script) ─▶ sources(W) ─▶ one env source per worker ─▶ built in life 0, 1, … with that life's faults
+                └── one empty file for every env that was built, by whatever process
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from operator import getitem
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from swath.rollout.spaces import Array, action_leaves, observation_leaves
-from swath.testing.faults import Fault, Faults, Mark, Mishaps
+from swath.testing.faults import EnvBroke, Fault, Faults, FaultyEnv, Mark, Mishaps
 
 # What is observed
 
@@ -296,3 +302,68 @@ def reward_of(mark: Mark | Sequence[int], action: Sequence[Any]) -> float:
     env, episode, step = (int(part) for part in mark)
     said = zlib.crc32(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in action))
     return (31 * env + 7 * episode + step + said) % 1024 / 8
+
+
+LifeFaults: TypeAlias = Sequence[Fault] | Faults
+"""What goes wrong in one life: in its first env, or by env."""
+
+
+@dataclass(frozen=True)
+class Lives:
+    """What goes wrong in the lives of workers, wherever they live on this machine.
+
+    Which life it is follows from how many envs the worker's source has built so far. Nothing else is remembered, so
+    that a script works across processes and says the same however a life ended; but for a life that was ended from
+    outside while it built its envs.
+
+    Attributes:
+        directory: an empty one.
+        script: by worker, by life; lives beyond the script are fine.
+        num_envs: how many envs each life builds.
+        counting: what its counting envs are like; worker `w` has the numbers from `w * num_envs`, in every life.
+        make_env: builds an env of another kind, which is wrapped in a `FaultyEnv`.
+    """
+
+    directory: Path
+    script: Mapping[int, Sequence[LifeFaults]]
+    num_envs: int = 1
+    counting: Counting | None = None
+    make_env: Callable[[], gym.Env[Any, Any]] | None = None
+
+    def sources(self, n_workers: int) -> list[Callable[[], gym.Env[Any, Any] | None]]:
+        """One env source per worker.
+
+        Raises:
+            ValueError: the script is of other workers, too.
+        """
+        if not self.script.keys() <= set(range(n_workers)):
+            raise ValueError(f"the script is of workers {sorted(self.script)}; there are {n_workers}")
+        return [partial(self._made, worker, os.getpid()) for worker in range(n_workers)]
+
+    def begun(self, worker: int) -> int:
+        """How many lives of a worker have begun to build their envs."""
+        return -(-self._built(worker) // self.num_envs)
+
+    def _made(self, worker: int, home: int) -> gym.Env[Any, Any] | None:
+        """The next env of a worker's life, or the first of its next life."""
+        life, env = divmod(self._built(worker), self.num_envs)
+        script, number = self.script.get(worker, ()), worker * self.num_envs + env
+        faults = script[life] if life < len(script) else ()
+        mishaps = Mishaps((faults if isinstance(faults, Mapping) else {0: faults}).get(env, ()), home)
+        self._note(worker)
+        try:
+            if not mishaps.building(number):
+                return None
+        except EnvBroke:
+            for _ in range(env + 1, self.num_envs):
+                self._note(worker)  # the envs that this life will not build
+            raise
+        if self.make_env is not None:
+            return FaultyEnv(self.make_env(), mishaps, number)
+        return CountingEnv(number, self.counting, mishaps)
+
+    def _built(self, worker: int) -> int:
+        return len(list(self.directory.glob(f"worker{worker}-*")))
+
+    def _note(self, worker: int) -> None:
+        (self.directory / f"worker{worker}-{self._built(worker)}").touch(exist_ok=False)

@@ -17,9 +17,8 @@ from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from swath.extras import need
-from swath.weights.manifest import plan, snapshot_of
 from swath.weights.schemes import outlet_of
-from swath.weights.snapshot import POLICY, Snapshot
+from swath.weights.snapshot import POLICY, Snapshot, plan, snapshot_of
 
 
 class WeightUpdaterBase(ABC):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_batches import batch, batches
 
-from swath.rollout.episodes.assemble import EpisodeAssembler
+from swath.rollout.episodes.reshape import EpisodeAssembler
 
 F, T = False, True
 
