@@ -103,8 +103,8 @@ def test_below_the_faces_no_function_passes_unnamed_keywords_on():
     assert open_ended <= FOR_USERS
 
 
-def test_no_file_is_over_400_lines_but_that_of_the_fleet_which_is_one_class():
-    assert {name for name in MODULES if (SOURCE / name).read_text().count("\n") > 400} == {"workers/fleet.py"}
+def test_no_file_is_over_600_lines():
+    assert [name for name in MODULES if (SOURCE / name).read_text().count("\n") > 600] == []
 
 
 def test_nothing_sleeps():
