@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from swath.rollout.episodes.reshape import split_trajectories as split_trajectories
     from swath.rollout.policies.calling import ExplorationType as ExplorationType
     from swath.rollout.random_policy import RandomPolicy as RandomPolicy
-    from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch as MultiAgentBatch
+    from swath.rollout_workers.batches.sample_batch import MultiAgentBatch as MultiAgentBatch
     from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
     from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
     from swath.rollout_workers.config.policy_spec import PolicySpec as PolicySpec
@@ -72,8 +72,7 @@ _NAMES = {
     "swath.rollout.episodes.reshape": "split_trajectories",
     "swath.rollout.policies.calling": "ExplorationType",
     "swath.rollout.random_policy": "RandomPolicy",
-    "swath.rollout_workers.batches.multi_agent_batch": "MultiAgentBatch",
-    "swath.rollout_workers.batches.sample_batch": "SampleBatch",
+    "swath.rollout_workers.batches.sample_batch": "MultiAgentBatch SampleBatch",
     "swath.rollout_workers.config.algorithm_config": "AlgorithmConfig",
     "swath.rollout_workers.config.policy_spec": "PolicySpec",
     "swath.rollout_workers.env_runner": "EnvContext",

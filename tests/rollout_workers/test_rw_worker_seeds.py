@@ -11,7 +11,7 @@ from rw_toys import LONG, SMALL, alike, cartpole, counting_worker, mock
 from swath.rollout_workers import AlgorithmConfig, RolloutWorker
 from swath.rollout_workers.policies.ppo import PPOTorchPolicy
 from swath.rollout_workers.policy import RandomPolicy
-from swath.rollout_workers.worker.process import Seeds
+from swath.rollout_workers.worker.worker import Seeds
 from swath.seeds import derive
 from swath.testing.counting import Counting, Script
 

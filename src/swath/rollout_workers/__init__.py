@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch as MultiAgentBatch
-from swath.rollout_workers.batches.multi_agent_batch import concat_samples as concat_samples
-from swath.rollout_workers.batches.multi_agent_batch import concat_samples_into_ma_batch as concat_samples_into_ma_batch
-from swath.rollout_workers.batches.multi_agent_batch import (
-    convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch,
-)
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.names import ViewRequirement as ViewRequirement
 from swath.rollout_workers.batches.rows import attempt_count_timesteps as attempt_count_timesteps
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch as MultiAgentBatch
 from swath.rollout_workers.batches.sample_batch import SampleBatch as SampleBatch
+from swath.rollout_workers.batches.sample_batch import concat_samples as concat_samples
+from swath.rollout_workers.batches.sample_batch import concat_samples_into_ma_batch as concat_samples_into_ma_batch
+from swath.rollout_workers.batches.sample_batch import (
+    convert_ma_batch_to_sample_batch as convert_ma_batch_to_sample_batch,
+)
 from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
@@ -22,7 +22,6 @@ from swath.rollout_workers.config.envs import register_env as register_env
 from swath.rollout_workers.config.policy_spec import PolicySpec as PolicySpec
 from swath.rollout_workers.env_runner import EnvContext as EnvContext
 from swath.rollout_workers.env_runner import EnvRunner as EnvRunner
-from swath.rollout_workers.episode import Episode as Episode
 from swath.rollout_workers.filters import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
 from swath.rollout_workers.filters import Filter as Filter
 from swath.rollout_workers.filters import FilterManager as FilterManager
@@ -57,6 +56,7 @@ from swath.rollout_workers.postprocessing import discount_cumsum as discount_cum
 from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
 from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
 from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
+from swath.rollout_workers.sampling.slots import Episode as Episode
 from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
 from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
 from swath.rollout_workers.worker.worker import get_global_worker as get_global_worker

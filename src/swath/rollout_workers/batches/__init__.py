@@ -1,5 +1,4 @@
 """What rollout workers hand out: columns of transitions, for one policy or several.
 
-names         how columns are called              sample_batch  the classes, with all that is done to rows
-tensordicts   columns as TensorDicts and back
+names    how columns are called      rows    what is done to rows      sample_batch    the classes
 """

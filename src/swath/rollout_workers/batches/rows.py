@@ -17,14 +17,8 @@ import torch
 
 from swath.options import count
 from swath.rollout.spaces import Array
-from swath.rollout_workers.batches.names import (
-    STATE_IN,
-    STATE_OUT,
-    ColumnNames,
-    counts_sequences,
-    is_state_in,
-    state_out_of,
-)
+from swath.rollout_workers.batches import names
+from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames
 from swath.rollout_workers.nests import Leaf, as_array, leaves, map_nest, rows_of, take
 
 # The builtin, which a method of batches hides.
@@ -62,7 +56,7 @@ def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
     return 0
 
 
-class Rows(Refusing, ColumnNames, dict[str, Any]):
+class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
     """Columns by name, and what is done to their rows; `SampleBatch` says more.
 
     Attributes:
@@ -236,10 +230,10 @@ class Rows(Refusing, ColumnNames, dict[str, Any]):
         columns = {name: column for name, column in self.items() if name != self.SEQ_LENS}
         found = [(path, n_rows) for path, leaf in leaves(columns) if (n_rows := rows_of(leaf)) is not None]
         wanted, of_states = "one row per step", set[int]()
-        of_rows = {n_rows for path, n_rows in found if lengths is None or not is_state_in(path[0])}
+        of_rows = {n_rows for path, n_rows in found if lengths is None or not names.is_state_in(path[0])}
         if lengths is not None:
             wanted = f"as many rows as its {len(lengths)} sequences have"
-            of_states = {len(lengths), *(n_rows for path, n_rows in found if is_state_in(path[0]))}
+            of_states = {len(lengths), *(n_rows for path, n_rows in found if names.is_state_in(path[0]))}
             of_rows |= set() if self.time_major else {int(self.places(lengths).sum())}
         if max(len(of_rows), len(of_states)) > 1:
             each = ", ".join(f"{'/'.join(map(str, path))}: {n_rows}" for path, n_rows in found)
@@ -278,7 +272,7 @@ class Rows(Refusing, ColumnNames, dict[str, Any]):
         if self.SEQ_LENS not in self:
             return self.like(self.mapped(pick))
         return self.like(
-            {name: map_nest(pick_sequences if counts_sequences(name) else pick, self[name]) for name in self}
+            {name: map_nest(pick_sequences if names.counts_sequences(name) else pick, self[name]) for name in self}
         )
 
     def _regrouped(self, rows: Array, lengths: Array) -> Self:
@@ -298,9 +292,9 @@ class Rows(Refusing, ColumnNames, dict[str, Any]):
             leaf[inside] = take(out, firsts[inside] - 1)
             return leaf
 
-        for name in filter(is_state_in, self):
-            if state_out_of(name) in self:
-                made[name] = map_nest(after, made[name], self[state_out_of(name)])
+        for name in filter(names.is_state_in, self):
+            if names.state_out_of(name) in self:
+                made[name] = map_nest(after, made[name], self[names.state_out_of(name)])
         is_tensor = isinstance(seq_lens, torch.Tensor)
         made[self.SEQ_LENS] = torch.from_numpy(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
         return made

@@ -1,40 +1,145 @@
-"""What workers hand out: transitions of one policy, as columns; and such batches one behind another."""
+"""What workers hand out: transitions of one policy, as columns, or of several that acted in the same envs.
+
+Batches are put one behind another, and columns become a TensorDict and come back, in the same memory:
+
+obs                        ──▶  observation
+rewards [n]                ──▶  ("next", "reward") [n, 1]
+actions {"a": …}, (…, …)   ──▶  ("action", "a"), ("action", "0"), …
+infos, agent_id            ──▶  non-tensor entries, one per row
+seq_lens, state_in_0       ──▶  non-tensor entries, whole: they have no row per transition
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_non_tensor
 
+from swath import keys
+from swath.keys import MASK, Key, as_tuple, nested
+from swath.options import count
 from swath.rollout_workers import nests
-from swath.rollout_workers.batches.names import (
-    DEFAULT_POLICY_ID,
-    SHIFTED,
-    ColumnNames,
-    ViewRequirement,
-    counts_sequences,
-    is_state_in,
-    state_out_of,
-)
-from swath.rollout_workers.batches.rows import Rows
-from swath.rollout_workers.batches.tensordicts import columns_of, to_tensordict
-from swath.rollout_workers.nests import ARRAYS, Leaf, as_array, leaves, map_nest
+from swath.rollout_workers.batches import names
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, SHIFTED, ColumnNames, ViewRequirement
+from swath.rollout_workers.batches.rows import ColumnDict, Refusing
+from swath.rollout_workers.nests import ARRAYS, Leaf, as_array, holds_objects, leaves, map_nest
 
-if TYPE_CHECKING:
-    from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch
+# The keys of columns that have another name there.
+KEYS: dict[str, Key] = {
+    ColumnNames.OBS: keys.OBSERVATION,
+    ColumnNames.ACTIONS: keys.ACTION,
+    ColumnNames.REWARDS: (keys.NEXT, keys.REWARD),
+    ColumnNames.NEXT_OBS: (keys.NEXT, keys.OBSERVATION),
+    ColumnNames.TERMINATEDS: (keys.NEXT, keys.TERMINATED),
+    ColumnNames.TRUNCATEDS: (keys.NEXT, keys.TRUNCATED),
+    ColumnNames.DONES: (keys.NEXT, keys.DONE),
+    ColumnNames.T: keys.STEP_COUNT,
+    ColumnNames.EPS_ID: keys.TRAJ_IDS,
+    ColumnNames.POLICY_VERSION: keys.VERSION,
+    ColumnNames.ACTION_LOGP: keys.SAMPLE_LOG_PROB,
+    ColumnNames.VF_PREDS: keys.STATE_VALUE,
+    ColumnNames.ADVANTAGES: keys.ADVANTAGE,
+    ColumnNames.VALUE_TARGETS: keys.VALUE_TARGET,
+}
+_COLUMNS = {key: name for name, key in KEYS.items()}
+
+# Entries that no column holds: the mask, and at the root the flags of the step before.
+_LEFT_OUT = (MASK, *keys.FLAGS)
+
+# Columns `[n]` that are `[n, 1]` there.
+LONE_NUMBERS = (
+    *(ColumnNames.REWARDS, ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS, ColumnNames.DONES, ColumnNames.T),
+    *(ColumnNames.VF_PREDS, ColumnNames.VALUES_BOOTSTRAPPED, ColumnNames.ADVANTAGES, ColumnNames.VALUE_TARGETS),
+)
+
+
+def to_tensordict(columns: Mapping[str, Any], n_rows: int, whole: Collection[str]) -> TensorDict:
+    """Columns as a TensorDict `[n]`.
+
+    Numbers stay where they are, except in arrays that are read-only.
+
+    Args:
+        columns: by name.
+        n_rows: how long they are, with padding.
+        whole: names of those that have no row per transition.
+    """
+    entries = (
+        ((*as_tuple(KEYS.get(name, name)), *map(str, path)), _entry(name, leaf, n_rows, whole=name in whole))
+        for name, column in columns.items()
+        for path, leaf in leaves(column)
+    )
+    return TensorDict(nested(entries), batch_size=[n_rows])
+
+
+def _entry(name: str, leaf: Leaf, n_rows: int, *, whole: bool) -> Any:
+    if whole or nests.rows_of(leaf) is None:
+        return NonTensorData(leaf, batch_size=[n_rows])
+    if holds_objects(leaf):
+        return NonTensorStack(*map(NonTensorData, leaf)) if n_rows else NonTensorData(None, batch_size=[0])
+    tensor = nests.tensor_of(leaf)
+    return tensor.unsqueeze(-1) if name in LONE_NUMBERS and tensor.ndim == 1 else tensor
+
+
+def columns_of(td: TensorDictBase) -> dict[str, Any]:
+    """The entries of a TensorDict `[n]`, or `[B, T]`, whose rows are then by env, as columns.
+
+    Numbers stay where they are if they are in the host's memory, else columns are tensors. Frames that a mask leaves
+    out are left out, and the root flags of the step before. Nested entries `"0"`, `"1"`, … become a tuple.
+
+    Raises:
+        ValueError: a batch size of another kind.
+    """
+    if td.ndim not in (1, 2):
+        raise ValueError(f"batch size {list(td.batch_size)} must be [n] or [B, T]; reshape the TensorDict")
+    flat = td if td.ndim == 1 else td.reshape(-1)
+    mask = flat.get(MASK, None)
+    if mask is not None and not bool(mask.all()):
+        flat = flat[mask]
+    entries = ((_COLUMNS.get(key, key), entry) for key, entry in _entries(flat) if key not in _LEFT_OUT)
+    found = {name: _column(name, entry) for name, entry in entries}
+    if keys.LOG_PROB in found:
+        found.setdefault(ColumnNames.ACTION_LOGP, found.pop(keys.LOG_PROB))
+    if ColumnNames.DONES in found:  # read only where nothing else says how episodes ended
+        found.setdefault(ColumnNames.TERMINATEDS, found.pop(ColumnNames.DONES))
+    return nested(found.items())
+
+
+def _entries(td: TensorDictBase) -> Iterator[tuple[Key, Any]]:
+    for key, entry in td.items():
+        if key in (keys.NEXT, keys.COLLECTOR):
+            yield from (((key, inner), part) for inner, part in entry.items())
+        else:
+            yield key, entry
+
+
+def _column(name: Key, entry: Any) -> Any:
+    if isinstance(entry, NonTensorData) and isinstance(entry.data, ARRAYS):
+        return entry.data
+    if is_non_tensor(entry):
+        rows = [entry.data] * entry.batch_size[0] if isinstance(entry, NonTensorData) else entry.tolist()
+        return rows if name == ColumnNames.INFOS else nests.object_array(rows)
+    if isinstance(entry, TensorDictBase):
+        parts = {key: _column(name, part) for key, part in entry.items()}
+        return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
+    tensor = entry.detach()
+    if name in LONE_NUMBERS and tensor.ndim == 2 and tensor.shape[-1] == 1:
+        tensor = tensor.squeeze(-1)
+    is_in_numpy = tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16
+    return tensor.numpy() if is_in_numpy else tensor
+
 
 # Where the last row holds what these columns hold in the step behind it.
 _BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
 
 
-class SampleBatch(Rows):
+class SampleBatch(ColumnDict):
     """Transitions of one policy: a dict of columns, one row per transition.
 
     ```python
@@ -180,7 +285,7 @@ class SampleBatch(Rows):
         columns = {name: self[name] for name in ([*self, *dones] if keys is None else keys)}
         if lengths is None:
             return to_tensordict(columns, self.count, ())
-        return to_tensordict(columns, int(self.places(lengths).sum()), [*filter(counts_sequences, self)])
+        return to_tensordict(columns, int(self.places(lengths).sum()), [*filter(names.counts_sequences, self)])
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:
@@ -225,13 +330,13 @@ class SampleBatch(Rows):
         row = range(self.count)[-1 if is_behind else int(index)]
         if view_requirements is None:
             before = (name for name, source in SHIFTED.items() if source in self)
-            view_requirements = dict.fromkeys((self.OBS, *before, *filter(is_state_in, self)), ViewRequirement())
+            view_requirements = dict.fromkeys((self.OBS, *before, *filter(names.is_state_in, self)), ViewRequirement())
         made: dict[str, Any] = {}
         for name, view in view_requirements.items():
             view.require_own_step(name)
             source, at = name, row
             if is_behind:
-                source = state_out_of(name) if is_state_in(name) else _BEHIND.get(name, name)
+                source = names.state_out_of(name) if names.is_state_in(name) else _BEHIND.get(name, name)
             elif name not in self and name in SHIFTED:
                 source, at = SHIFTED[name], row - 1
             if view.used_for_compute_actions:
@@ -242,7 +347,7 @@ class SampleBatch(Rows):
 
     def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
         """This batch as that of one policy, by default the default one, with the same env steps."""
-        from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch  # noqa: PLC0415  it is made of these
+        from swath.rollout_workers.batches.sample_batch import MultiAgentBatch  # noqa: PLC0415  it is made of these
 
         return MultiAgentBatch({module_id or DEFAULT_POLICY_ID: self}, self.env_steps())
 
@@ -277,7 +382,7 @@ def concat(batches: Iterable[SampleBatch]) -> SampleBatch:
         _require_alike(first, batch)
     made = first.like({})
     for name in first:
-        axis = 1 if first.time_major and not counts_sequences(name) else 0
+        axis = 1 if first.time_major and not names.counts_sequences(name) else 0
         columns = [dict.__getitem__(batch, name) for batch in filled]
         try:
             dict.__setitem__(made, name, map_nest(partial(nests.joined, axis=axis), *columns))
@@ -311,3 +416,156 @@ def _copied(leaf: Leaf) -> Leaf:
 
 def _without_gaps(leaf: Leaf) -> Leaf:
     return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
+
+
+class MultiAgentBatch(Refusing):
+    """One `SampleBatch` per policy, and how many env steps they are from together.
+
+    Args:
+        policy_batches: batches, or dicts of columns, by policy id.
+        env_steps: of all; one step may give rows to several policies.
+
+    Attributes:
+        policy_batches: the batches.
+        count: the env steps.
+
+    Raises:
+        TypeError: the batch of a policy is something else.
+    """
+
+    def __init__(self, policy_batches: Mapping[str, Any], env_steps: int) -> None:
+        self.policy_batches: dict[str, SampleBatch] = {}
+        for pid, batch in policy_batches.items():
+            if not isinstance(batch, Mapping):
+                raise TypeError(f"policy {pid!r} has {type(batch).__name__}; give a SampleBatch or a dict of columns")
+            self.policy_batches[pid] = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)
+        self.count = count("env_steps", env_steps, least=0)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, policy_id: str) -> SampleBatch:
+        if policy_id not in self.policy_batches:
+            raise KeyError(f"no rows of policy {policy_id!r}; the batch has those of {sorted(self.policy_batches)}")
+        return self.policy_batches[policy_id]
+
+    def env_steps(self) -> int:
+        """Env steps that the rows are from."""
+        return self.count
+
+    def agent_steps(self) -> int:
+        """Rows of all policies."""
+        return sum(batch.count for batch in self.policy_batches.values())
+
+    def timeslices(self, k: int) -> list[MultiAgentBatch]:
+        """Parts of k env steps, with the rows of all agents at these steps; the last part may be shorter.
+
+            policy  a a a b b        sorted by episode, time, agent:   a b │ a b │ a
+            t       0 1 2 0 1                           env step:        0     1    2
+
+        Rows are copies, in the order of episode, time and agent. A policy is in the parts that it has rows in.
+
+        Raises:
+            KeyError: a policy's batch lacks `eps_id`, `t` or `agent_index`.
+            ValueError: k below 1, or columns of different lengths.
+        """
+        k, filled = count("k", k), {pid: batch.unpadded() for pid, batch in self.policy_batches.items() if batch.count}
+        if not filled:
+            return []
+        by = ColumnNames.AGENT_INDEX, ColumnNames.T, ColumnNames.EPS_ID
+        columns = np.concatenate([[as_array(each) for each in batch.columns(by)] for batch in filled.values()], axis=1)
+        order = np.lexsort(columns)
+        steps = np.append(0, np.cumsum(np.diff(columns[1:, order]).any(axis=0)))
+        whose = np.repeat(np.arange(len(filled)), [batch.count for batch in filled.values()])
+        rows, parts = np.concatenate([np.arange(batch.count) for batch in filled.values()]), list[MultiAgentBatch]()
+        n_steps = int(steps[-1]) + 1
+        for first in range(0, n_steps, k):
+            part = order[slice(*np.searchsorted(steps, (first, first + k)))]
+            found = {pid: rows[part[whose[part] == number]] for number, pid in enumerate(filled)}
+            batches = {pid: filled[pid].take(index) for pid, index in found.items() if len(index)}
+            parts.append(MultiAgentBatch(batches, min(k, n_steps - first)))
+        return parts
+
+    @staticmethod
+    def wrap_as_needed(policy_batches: Mapping[str, Any], env_steps: int) -> SampleBatch | MultiAgentBatch:
+        """The batch itself, as `alone` gives it, if it is the default policy's alone; else a `MultiAgentBatch`."""
+        whole = MultiAgentBatch(policy_batches, env_steps)
+        return whole.alone() if set(policy_batches) == {DEFAULT_POLICY_ID} else whole
+
+    def alone(self) -> SampleBatch:
+        """The batch of the default policy, which then has the env steps of all, if they are not as many as its rows."""
+        batch = self[DEFAULT_POLICY_ID]
+        if batch.env_steps() != self.count:
+            batch.own_env_steps = self.count
+        return batch
+
+    def as_multi_agent(self) -> MultiAgentBatch:
+        """This batch."""
+        return self
+
+    def copy(self, shallow: bool = False) -> MultiAgentBatch:
+        """A batch with arrays of its own; shallow, with the same arrays."""
+        return MultiAgentBatch({pid: batch.copy(shallow) for pid, batch in self.policy_batches.items()}, self.count)
+
+    def to_device(self, device: Any, *options: Any, **named: Any) -> Self:
+        """Each policy's columns as tensors on a device, in place; see `SampleBatch.to_device`."""
+        for batch in self.policy_batches.values():
+            batch.to_device(device, *options, **named)
+        return self
+
+    def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
+        """One TensorDict per policy id, in one of batch size `[]`; see `SampleBatch.to_tensordict`."""
+        return TensorDict({pid: batch.to_tensordict(keys) for pid, batch in self.policy_batches.items()}, batch_size=[])
+
+    def size_bytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(batch.size_bytes() for batch in self.policy_batches.values())
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{pid}: {batch.count} rows" for pid, batch in self.policy_batches.items())
+        return f"MultiAgentBatch({self.count} env steps; {rows or 'no rows'})"
+
+
+def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBatch | MultiAgentBatch:
+    """Batches as a new one: a `SampleBatch` if all are, else a `MultiAgentBatch`. Empty ones are passed over.
+
+    Raises:
+        ValueError: columns of different lengths, names or shapes; batches that differ in `zero_padded`, `time_major` or
+            `max_seq_len`; or something that is no batch.
+    """
+    samples = list(samples)
+    single = [sample for sample in samples if isinstance(sample, SampleBatch)]
+    return concat(single) if len(single) == len(samples) else concat_samples_into_ma_batch(samples)
+
+
+def concat_samples_into_ma_batch(samples: Iterable[SampleBatch | MultiAgentBatch]) -> MultiAgentBatch:
+    """Batches as a new `MultiAgentBatch`; a `SampleBatch` counts as the default policy's.
+
+    Raises:
+        ValueError: as `concat_samples`.
+    """
+    parts: dict[str, list[SampleBatch]] = {}
+    env_steps = 0
+    for sample in samples:
+        if not isinstance(sample, SampleBatch | MultiAgentBatch):
+            raise ValueError(f"{type(sample).__name__} is no SampleBatch or MultiAgentBatch")  # noqa: TRY004  as the peer
+        if isinstance(sample, SampleBatch) and not sample.count:
+            continue
+        several = sample.as_multi_agent()
+        env_steps += several.count
+        for policy_id, batch in several.policy_batches.items():
+            parts.setdefault(policy_id, []).append(batch)
+    return MultiAgentBatch({policy_id: concat(batches) for policy_id, batches in parts.items()}, env_steps)
+
+
+def convert_ma_batch_to_sample_batch(batch: SampleBatch | MultiAgentBatch) -> SampleBatch:
+    """The batch itself, or that of the default policy, which then has the env steps of all.
+
+    Raises:
+        ValueError: a `MultiAgentBatch` of any other policies.
+    """
+    if not isinstance(batch, MultiAgentBatch):
+        return batch
+    if set(batch.policy_batches) != {DEFAULT_POLICY_ID}:
+        raise ValueError(f"rows of {sorted(batch.policy_batches)} are no single SampleBatch: take batch[policy_id]")
+    return batch.alone()

@@ -18,11 +18,13 @@ from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter,
 from swath.rollout_workers.actions import action_processor, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.episode import NONE
 from swath.rollout_workers.filters import NoFilter
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest, nest_of, template_of
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.preprocessors import NoPreprocessor
+
+# In the place of a row or a policy: there is none.
+NONE = -1
 
 # What envs said with observations: in infos of several, the one in this place; empty if they said nothing.
 Said: TypeAlias = Sequence[tuple[Infos, int]]

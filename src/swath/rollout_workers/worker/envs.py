@@ -19,11 +19,10 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.envs import env_space
 from swath.rollout_workers.config.policy_spec import everything_to_default, mapper
 from swath.rollout_workers.env_runner import EnvContext
-from swath.rollout_workers.episode import LONE_AGENT
 from swath.rollout_workers.metrics import COUNTERS, MetricsLog, PerfStats
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.sampling.sampler import Sampler
-from swath.rollout_workers.sampling.slots import Quota
+from swath.rollout_workers.sampling.slots import LONE_AGENT, Quota
 from swath.rollout_workers.vector_env import OwnVectorHost, VectorEnv
 
 SERVED = (

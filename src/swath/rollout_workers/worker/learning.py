@@ -18,9 +18,8 @@ import torch
 from torch import distributed
 
 from swath.options import count
-from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
 from swath.rollout_workers.config.checks import due, word
 from swath.rollout_workers.policies.learning import gathered, learn_in_passes, meet, set_timeout
 from swath.rollout_workers.policies.torch import TorchPolicy

@@ -22,9 +22,8 @@ from swath.errors import FleetFailed, WorkerLate, WorkerLost, warn_of_no_effect
 from swath.group.group import Request
 from swath.nearest import with_options
 from swath.options import count
-from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch, concat_samples
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 from swath.rollout_workers.filters import FilterManager
 from swath.rollout_workers.nests import holds_objects, leaves
 from swath.rollout_workers.worker.options import NewPolicy, check_arrangement

@@ -15,8 +15,7 @@ from swath.errors import PlacementFailed, WorkerLate, warn
 from swath.group.stats import Counters, viewed
 from swath.nearest import checked
 from swath.options import Restarts, Survival, count, one_of, seconds
-from swath.rollout_workers.batches.multi_agent_batch import MultiAgentBatch
-from swath.rollout_workers.batches.sample_batch import SampleBatch
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.envs import creator_of
