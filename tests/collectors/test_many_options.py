@@ -213,8 +213,9 @@ def test_callables_are_wrapped_for_torchrl_if_asked(build, monkeypatch):
     envs, wrapped = pytest.importorskip("torchrl.envs"), []
     monkeypatch.setattr(envs, "EnvCreator", lambda env: wrapped.append(env) or env)
     make = CountingEnvs(LONG)
-    assert build(sources=["CartPole-v1", make], sync=False, use_env_creator=True).num_collectors == 2
-    assert wrapped == [make]
+    sources = ["CartPole-v1", make, CountingEnv]
+    assert build(sources=sources, sync=False, use_env_creator=True).num_collectors == 3
+    assert wrapped == [make, CountingEnv]
 
 
 def test_without_torchrl_the_wrapping_names_the_extra(monkeypatch):

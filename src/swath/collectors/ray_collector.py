@@ -557,4 +557,5 @@ def _with_env_creator(source: Any) -> Any:
     creator = need("torchrl.envs", extra="torchrl", why="for use_env_creator").EnvCreator
     if isinstance(source, list | tuple):
         return [_with_env_creator(one) for one in source]
-    return creator(source) if callable(source) and not hasattr(source, "step") else source
+    is_made = isinstance(source, type) or not hasattr(source, "step")  # a class of envs has it, too
+    return creator(source) if callable(source) and is_made else source
