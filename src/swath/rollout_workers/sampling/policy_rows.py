@@ -59,19 +59,20 @@ class Columns:
     """
 
     def __init__(self) -> None:
-        self.count, self._room, self._columns = 0, 0, list[Array]()
+        self.count, self._columns = 0, list[Array]()
+        self._numbers = np.arange(0)  # of all rows that there is room for
 
     def append(self, leaves: Leaves) -> Array:
-        """Add as many rows as the first leaf has: their numbers.
+        """Add as many rows as the first leaf has: their numbers, to be read only.
 
         Raises:
             ValueError: a leaf is of another length, or its rows are not shaped as those before, or of another dtype.
         """
         start, stop = self.count, self.count + len(leaves[0])
-        if stop > self._room:
-            self._room = max(stop, 2 * self._room, _FIRST_ROOM)
-            old = self._columns or leaves
-            self._columns = [np.resize(leaf[:start], (self._room, *leaf.shape[1:])) for leaf in old]
+        if stop > len(self._numbers):
+            self._numbers = np.arange(max(stop, 2 * len(self._numbers), _FIRST_ROOM))
+            room, old = len(self._numbers), self._columns or leaves
+            self._columns = [np.resize(leaf[:start], (room, *leaf.shape[1:])) for leaf in old]
         for column, leaf in zip(self._columns, leaves, strict=True):
             rows = column[start:stop]
             if leaf.shape != rows.shape or leaf.dtype != rows.dtype:
@@ -79,7 +80,7 @@ class Columns:
                 raise ValueError(f"values are {now}; before they were {then} for as many rows")
             rows[...] = leaf
         self.count = stop
-        return np.arange(start, stop)
+        return self._numbers[start:stop]
 
     def end_with(self, values: Array) -> None:
         """Write values into the last rows of the last column."""

@@ -321,7 +321,7 @@ class Slots:
         episode.slots[agent] = slot
         return slot
 
-    def close(self, ids: Array, raw: Array) -> None:
+    def close(self, ids: Array | slice, raw: Array) -> None:
         """The transitions of these slots have ended, with rewards before clipping, by the step that is being made."""
         of, stop, reward = self.fields, self._count, raw
         for number, policy in self.policies.items():
@@ -331,7 +331,7 @@ class Slots:
             of["clipped"][ids] += raw - reward
         of["total"][ids] += reward
         of["reward"][ids], of["clock"][ids] = reward, self.clocks[of["env"][ids]]
-        added = self._words.take(ids, axis=0)
+        added = self._words[ids] if isinstance(ids, slice) else self._words.take(ids, axis=0)
         self._count += len(added)
         if self._count > len(self._room):
             self._room = np.concatenate([self._room, np.zeros_like(self._room), added])
