@@ -1,4 +1,7 @@
+"""`swath train`: what it leaves behind, how it is stopped and goes on."""
+
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 from cli_toys import SMALL, TINY
 
 from swath.cli import run as module
+from swath.cli.failure import ANSWER, StopRequest
 from swath.cli.naming import RunFolder
 from swath.report.checkpoint import load_checkpoint
 from swath.report.sinks import read_rows
@@ -173,3 +177,33 @@ class Unserved(gym.Env):
 def test_what_a_resumed_run_cannot_change_is_said(arguments, message, trained):
     code, _, err = trained("train", *arguments, "--resume", RUN)
     assert (code, err) == (2, ["swath: " + message])
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_the_first_signal_only_asks_and_the_exit_code_tells_which(number, code, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    with StopRequest(print) as stop:
+        signal.raise_signal(number)
+        assert stop.requested == number
+    assert capsys.readouterr().out == ANSWER + "\n"
+    assert stop.exit_code == code
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_the_process_was_told_to_ignore_stays_ignored(ignored):
+    before = signal.signal(ignored, signal.SIG_IGN)
+    try:
+        with StopRequest(print) as stop:
+            signal.raise_signal(ignored)
+            assert not stop.requested
+        assert signal.getsignal(ignored) is signal.SIG_IGN
+    finally:
+        signal.signal(ignored, before)
+
+
+def test_the_second_ctrl_c_interrupts():
+    with StopRequest(print):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,11 @@
-"""`evaluate_policy`: the arguments and the meaning that Stable-Baselines3 gave them."""
+"""`evaluate_policy`: the arguments and the meaning that Stable-Baselines3 gave them.
+
+What this folder promises: `Evaluator` plays exactly the episodes asked for, each counted once, with one set of weights,
+and gives the same numbers whatever the backend and the layout, also if workers die (`test_evaluator_contract`,
+`test_evaluator_faults`); it leaves training alone (`test_isolation`); each argument works or is refused
+(`test_evaluator_arguments`); results and intervals are what they say (`test_statistics`, `test_result`).
+`evaluate_policy` and `RayEvalWorker` keep what their peers promise (here, `test_ray_eval_worker`).
+"""
 
 import gymnasium as gym
 import numpy as np

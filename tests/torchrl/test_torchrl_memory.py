@@ -1,14 +1,18 @@
 """What a policy with a memory reads and an env lacks: supplied beside the env, by its transforms, or not at all."""
 
+import copy
+
 import gymnasium as gym
 import pytest
 import torch
 import torchrl_toys as toys
+from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
-from torchrl.envs import InitTracker, SerialEnv, TransformedEnv
-from torchrl_toys import Counting
+from torchrl.data import Categorical, Composite, MultiCategorical, MultiOneHot, OneHot, Unbounded
+from torchrl.envs import Compose, EnvBase, GymEnv, InitTracker, ObservationNorm, SerialEnv, TransformedEnv
+from torchrl_toys import Counting, lean_left
 
-from swath import Collector
+from swath import Collector, MultiProcessedWeightSyncScheme, MultiSyncCollector, RandomPolicy
 
 
 def policy():
@@ -63,3 +67,124 @@ def test_an_env_of_gymnasium_takes_no_transforms_and_is_supplied_beside():
     module = TensorDictModule(count, ["observation", "state", "is_init"], ["action", ("next", "state")])
     batch = first(lambda: gym.make("CartPole-v1"), module, auto_register_policy_transforms=True)
     assert batch["state"].flatten()[:4].tolist() == [0, 1, 2, 3]
+
+
+CHOICES = 4
+FLAG = Categorical(2, dtype=torch.bool, shape=(1,))
+
+
+class Rules(EnvBase):
+    """Allows one choice of each part, another one after each step; `allows` says which, given the step."""
+
+    def __init__(self, action, allows=lambda step: step % CHOICES):
+        super().__init__()
+        self.allows, self.step_nr = allows, 0
+        mask = Categorical(2, dtype=torch.bool, shape=(CHOICES,))
+        self.action_spec = Composite(action=action)
+        self.observation_spec = Composite(step=Unbounded((1,)), action_mask=mask)
+        self.reward_spec, self.done_spec = Unbounded((1,)), Composite(done=FLAG, terminated=FLAG.clone())
+
+    def _seen(self):
+        allowed = torch.zeros(CHOICES, dtype=torch.bool)
+        allowed[self.allows(self.step_nr)] = True
+        return {"step": torch.tensor([float(self.step_nr)]), "action_mask": allowed}
+
+    def _reset(self, tensordict=None, **kwargs):
+        self.step_nr = 0
+        return TensorDict(self._seen())
+
+    def _step(self, tensordict):
+        self.step_nr += 1
+        no = torch.zeros(1, dtype=torch.bool)
+        return TensorDict({**self._seen(), "reward": torch.zeros(1), "done": no, "terminated": no.clone()})
+
+    def _set_seed(self, seed):
+        """There is no randomness."""
+
+
+def drawn(env, policy=None, **options):
+    with Collector(env, policy, frames_per_batch=16, **options) as collector:
+        return next(iter(collector))
+
+
+STEPS = torch.arange(16) % CHOICES
+
+
+@pytest.mark.parametrize("policy", [None, RandomPolicy()])
+@pytest.mark.parametrize(
+    ("spec", "chosen"),
+    [
+        (Categorical(CHOICES), lambda action: action),
+        (Categorical(CHOICES, shape=(1,)), lambda action: action[:, 0]),
+        (OneHot(CHOICES), lambda action: action.long().argmax(-1)),
+    ],
+    ids=["categorical", "in a column", "one-hot"],
+)
+def test_random_actions_are_those_that_a_bare_mask_allows(policy, spec, chosen):
+    assert torch.equal(chosen(drawn(lambda: Rules(spec.clone()), policy)["action"]), STEPS)
+
+
+@pytest.mark.parametrize("spec", [MultiCategorical((2, 2)), MultiOneHot((2, 2))], ids=["categorical", "one-hot"])
+def test_every_part_of_an_action_obeys_its_part_of_the_mask(spec):
+    env = lambda: Rules(spec.clone(), allows=lambda step: [step % 2, 2 + (step // 2) % 2])
+    action = drawn(env)["action"].long()
+    if spec.shape == (CHOICES,):
+        action = torch.stack([part.argmax(-1) for part in action.split(2, dim=-1)], -1)
+    steps = torch.arange(16)
+    assert torch.equal(action, torch.stack([steps % 2, (steps // 2) % 2], -1))
+
+
+def test_random_actions_of_a_batch_obey_each_envs_mask_also_before_the_policy_begins():
+    env = SerialEnv(2, [lambda: Rules(OneHot(CHOICES)), lambda: Rules(OneHot(CHOICES), allows=lambda step: 3)])
+    policy = lambda tensordict: tensordict.set("action", torch.zeros(2, CHOICES, dtype=torch.bool))
+    action = drawn(env, policy, init_random_frames=1)["action"].long().argmax(-1)
+    assert action.tolist() == [STEPS[:8].tolist(), [3] * 8]
+
+
+FIRST = "env.transform[0]"
+
+
+def normed(loc=0.0):
+    """CartPole whose observations are shifted."""
+    return TransformedEnv(GymEnv("CartPole-v1"), Compose(norm(loc)))
+
+
+def norm(loc):
+    return ObservationNorm(loc=torch.tensor(float(loc)), scale=torch.tensor(1.0), in_keys=["observation"])
+
+
+def shift(collector):
+    """By how much observations are shifted: CartPole begins near 0."""
+    return collector.next()["observation"][..., 0, :].mean().round().item()
+
+
+@pytest.mark.parametrize("backend", ["inline", "process"])
+def test_a_transform_of_the_workers_envs_is_updated_beside_the_policy(backend):
+    schemes = {"policy": MultiProcessedWeightSyncScheme(), FIRST: MultiProcessedWeightSyncScheme()}
+    with MultiSyncCollector(
+        [normed] * 2,
+        lean_left,
+        frames_per_batch=4,
+        reset_at_each_iter=True,
+        backend=backend,
+        weight_sync_schemes=schemes,
+    ) as made:
+        assert shift(made) == 0
+        made.update_policy_weights_(weights_dict={"policy": {}, FIRST: norm(5)})
+        assert made.policy_version == 1
+        assert shift(made) == 5
+        schemes[FIRST].send({"loc": torch.tensor(-3.0), "scale": torch.tensor(1.0)}, worker_ids=0)
+        batch = made.next()["observation"][..., 0, :].mean(-1).round()
+        assert batch.tolist() == [-3, 5]
+
+
+def test_a_collector_takes_a_transforms_weights_from_another():
+    sender, options = MultiProcessedWeightSyncScheme(), {"frames_per_batch": 4, "reset_at_each_iter": True}
+    with MultiSyncCollector([normed], lean_left, backend="inline", weight_sync_schemes={FIRST: sender}, **options):
+        receivers = {FIRST: copy.copy(sender)}
+        with Collector(normed, lean_left, weight_recv_schemes=receivers, **options) as made:
+            assert shift(made) == 0
+            sender.send(norm(7))
+            assert shift(made) == 7
+            assert made.policy_version == 1
+            assert isinstance(made.get_model(FIRST), ObservationNorm)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -7,6 +8,7 @@ from made_batches import batch, batches, stretches
 from tensordict import NonTensorData, NonTensorStack
 
 from swath.rollout.episodes.reshape import Frames, Piece, join, split_trajectories
+from swath.rollout.episodes.statistics import EPISODE, REMEMBERED, EpisodeLog
 
 F, T = False, True
 
@@ -102,3 +104,16 @@ def test_joining_what_was_split_gives_back_the_rows(td):
     flat = joined(rows, "cat")
     assert flat.names == ["time"]
     assert (flat == td.view(-1)).all()
+
+
+def test_means_are_over_the_last_hundred():
+    log, totals = EpisodeLog(), []
+    assert (log.finished, log.means) == (0, None)
+    for n in (0, 3, 98, 250):
+        more = list(range(len(totals), len(totals) + n))
+        totals += more
+        log.add(np.array([(0, total, total + 1) for total in more], EPISODE))
+        last = totals[-REMEMBERED:]
+        assert log.finished == len(totals)
+        if last:
+            assert log.means == pytest.approx((np.mean(last), np.mean(last) + 1))

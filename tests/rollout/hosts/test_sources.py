@@ -3,10 +3,17 @@
 import sys
 
 import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import OrderEnforcing, TimeLimit, TransformAction
+from host_contract import Dice, play
 
 from counting_vector import CountingVectorEnv
+from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.rollout.hosts.returned import info_of
 from swath.rollout.hosts.sources import Source, build
+from swath.rollout.hosts.vector import VectorHost
 from swath.testing import Counting, CountingEnv, CountingEnvs, EnvBroke, Fault
 
 
@@ -60,3 +67,80 @@ def test_an_error_of_the_maker_leaves_as_itself_with_a_note():
     with pytest.raises(EnvBroke) as caught:
         build(Source(CountingEnvs(faults={1: [Fault("raise_at_build")]}), copies=2))
     assert "raised by the env source" in caught.value.__notes__[0]
+
+
+def monitored():
+    return gym.wrappers.RecordEpisodeStatistics(gym.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+def test_the_info_at_an_end_is_that_of_the_episode_that_ended_in_every_autoreset_mode(mode):
+    host = VectorHost(SyncVectorEnv([monitored] * 3, autoreset_mode=mode))
+    played, told = np.zeros(3, dtype=int), 0
+    for step in play(host, 120, [3, 14, 15]):
+        played += 1
+        played[list(step.void)] = 0
+        ended = [env for env, _, _ in step.ended]
+        for env in range(3):
+            episode = info_of(step.info, env).get("episode")
+            assert (None if episode is None else int(episode["l"])) == (played[env] if env in ended else None)
+        played[ended] = 0
+        told += len(ended)
+    assert told > 6
+
+
+def test_an_env_that_said_nothing_has_an_empty_info_and_unmasked_entries_are_from_everybody():
+    infos = {"lives": np.array([3, 2]), "_lives": np.array([True, False]), "player": {"hp": np.array([7, 8])}, "v": "x"}
+    assert info_of(infos, 0) == {"lives": 3, "player": {"hp": 7}, "v": "x"}
+    assert info_of(infos, 1) == {"player": {"hp": 8}, "v": "x"}
+    assert info_of([{"a": 1}, {}], 0) == {"a": 1}
+
+
+def by_hand(env, seed, actions):
+    """(observation, reward, terminated, truncated) of each step, and the observation that follows."""
+    rows = []
+    env.reset(seed=seed)
+    for action in actions:
+        observation, reward, terminated, truncated, _ = env.step(action)
+        following = env.reset()[0] if terminated or truncated else observation
+        rows.append((observation, reward, terminated, truncated, following))
+    return rows
+
+
+MADE = {
+    "CartPole": lambda: gym.make("CartPole-v1", max_episode_steps=12),
+    "Pendulum": lambda: gym.make("Pendulum-v1", max_episode_steps=7),
+    "FrozenLake": lambda: gym.make("FrozenLake-v1", max_episode_steps=5),
+    "two limits": lambda: TimeLimit(gym.make("CartPole-v1", max_episode_steps=9), 6),
+    "a wrapper inside": lambda: TimeLimit(OrderEnforcing(_shrunk(gym.make("Pendulum-v1").unwrapped)), 5),
+    "HalfCheetah": lambda: gym.make("HalfCheetah-v5", max_episode_steps=10),
+}
+
+
+def _shrunk(env):
+    return TransformAction(env, lambda action: action / 2, env.action_space)
+
+
+@pytest.mark.parametrize("name", list(MADE))
+def test_stepping_is_the_same_as_stepping_the_wrapped_env_by_hand(name):
+    if name == "HalfCheetah":
+        pytest.importorskip("mujoco")
+    host = EnvListHost([MADE[name]() for _ in range(2)])
+    n_steps, seeds = 45, [3, 14]
+    dice = Dice(host)
+    actions = [dice([])[0] for _ in range(n_steps)]
+    steps = list(play(host, n_steps, seeds))
+    for env, seed in enumerate(seeds):
+        wrapped = MADE[name]()
+        dtype = wrapped.action_space.dtype
+        rows = by_hand(wrapped, seed, [action[env].astype(dtype) for action in actions])
+        for t, (observation, reward, terminated, truncated, following) in enumerate(rows):
+            flags = {i: flags for i, *flags in steps[t].ended}.get(env, [False, False])
+            np.testing.assert_array_equal(steps[t].next_observation[0][env], np.float32(observation))
+            assert np.float32(steps[t].reward[env]) == np.float32(reward)
+            assert flags == [bool(terminated), bool(truncated)]
+            if t + 1 < n_steps:
+                np.testing.assert_array_equal(steps[t + 1].observation[0][env], np.float32(following))
+        wrapped.close()
+    assert any(step.ended for step in steps)
+    host.close()
