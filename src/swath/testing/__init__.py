@@ -67,9 +67,9 @@ _NAMES = {
     ".checks": "by_life by_worker check_by_hand check_continuity check_counted check_flags check_ids check_lives "
     "joined marks_of same_data",
     ".collection_contract": "CollectionContract",
-    ".counting": "ENDLESS OBSERVATIONS Counting CountingEnv CountingEnvs RandomScript EpisodePlan Script reward_of",
+    ".counting": "ENDLESS OBSERVATIONS Counting CountingEnv CountingEnvs EpisodePlan Lives RandomScript Script "
+    "reward_of",
     ".faults": "EnvBroke Fault FaultyEnv Mark",
-    ".lives": "Lives",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOME)  # noqa: PLE0605  type checkers read the imports above
