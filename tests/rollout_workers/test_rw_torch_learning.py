@@ -162,7 +162,7 @@ def test_sequences_stay_together():
     policy = Noting(spaces.Box(-1, 1, (3,)), spaces.Discrete(2), {})
     batch = SampleBatch({"a": np.arange(10), "b": np.arange(10.0)})
     batch["seq_lens"], batch["state_in_0"] = np.array([2, 3, 1, 4], np.int32), np.array([0.0, 2, 5, 6])
-    learn_in_passes(policy, batch, 4, 4, ("b",), np.random.default_rng(0))
+    learn_in_passes(policy, batch, 4, 4, ("b",))
     seen = []
     for part in policy.seen:
         assert part.zero_padded

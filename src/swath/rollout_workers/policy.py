@@ -254,7 +254,7 @@ class Policy(ABC):
 
     def num_state_tensors(self) -> int:
         """How many states it has."""
-        return 0
+        return len(self.get_initial_state())
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take the `timestep` of all workers and, if given, the `num_grad_updates`."""

@@ -20,18 +20,6 @@ from swath.rollout.spaces import Array, Leaves, packer, plain_leaves, structured
 Space = spaces.Space[Any]
 
 
-class ProcessedSpace(spaces.Box):
-    """The space of processed observations.
-
-    Attributes:
-        original_space: the one that they come from.
-    """
-
-    def __init__(self, low: Array, high: Array, original_space: Space) -> None:
-        super().__init__(low, high, dtype=np.float32)
-        self.original_space = original_space
-
-
 class Preprocessor(ABC):
     """Turns observations of one space into those of another.
 
@@ -85,7 +73,9 @@ class VectorPreprocessor(Preprocessor):
         self._cuts = [0, *accumulate(spaces.flatdim(leaf.space) for leaf in self.leaves)]
         flat: Any = spaces.flatten_space(space)
         with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
-            self.observation_space = ProcessedSpace(flat.low.astype(np.float32), flat.high.astype(np.float32), space)
+            processed: Any = spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
+        processed.original_space = space
+        self.observation_space = processed
 
     def transform_batch(self, leaves: Leaves) -> Array:
         """Vectors `[B, size]`.

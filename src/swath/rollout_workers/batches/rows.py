@@ -163,10 +163,10 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
         bounds = [0, *(np.flatnonzero(ends) + 1).tolist(), self.count] if self.count else []
         return [self.slice(start, stop) for start, stop in pairwise(bounds)]
 
-    def shuffle(self, generator: np.random.Generator | None = None) -> Self:
+    def shuffle(self) -> Self:
         """Put the rows in random order, all columns and `infos` alike, in place; padded sequences stay together.
 
-        Returns this batch; the generator is by default NumPy's global state.
+        Returns this batch; the order is drawn by NumPy's global state.
 
         Raises:
             ValueError: columns of different lengths, or sequences without padding.
@@ -174,8 +174,7 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
         lengths = self.sequences()
         if lengths is not None and not self.zero_padded:
             raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
-        draw: Any = np.random.permutation if generator is None else generator.permutation
-        order = draw(self.count if lengths is None else len(lengths))
+        order = np.random.permutation(self.count if lengths is None else len(lengths))  # noqa: NPY002  workers seed it
         stride = 1 if lengths is None else self.max_seq_len or 0
         dict.update(self, self._taken((order[:, None] * stride + np.arange(stride)).ravel(), order))
         return self

@@ -171,7 +171,6 @@ def learn_in_passes(
     epochs: int,
     size: int | None = None,
     fields: Sequence[str] = (),
-    generator: np.random.Generator | None = None,
 ) -> dict[str, Any]:
     """Let a policy learn from minibatches of a batch, which is left as it is.
 
@@ -181,7 +180,6 @@ def learn_in_passes(
         epochs: how often each row is used.
         size: rows of a minibatch, the last may be shorter; None: all rows at once.
         fields: columns that are brought to mean 0 and std 1 first.
-        generator: draws the order of the rows; by default NumPy's global state.
 
     Returns:
         The mean of what the updates of the last epoch reported.
@@ -196,7 +194,7 @@ def learn_in_passes(
     if ColumnNames.SEQ_LENS in rows and not rows.zero_padded:
         rows.right_zero_pad(int(rows[ColumnNames.SEQ_LENS].max()))
     for _ in range(epochs):
-        infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size, generator)]
+        infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size)]
     return dict(_mean(infos))
 
 
@@ -207,9 +205,9 @@ def standardized(column: Any) -> np.ndarray[Any, Any]:
     return made.astype(values.dtype if np.issubdtype(values.dtype, np.floating) else np.float32)
 
 
-def _parts(policy: Policy, rows: SampleBatch, size: int | None, generator: Any) -> list[SampleBatch]:
+def _parts(policy: Policy, rows: SampleBatch, size: int | None) -> list[SampleBatch]:
     """Minibatches, as many as every rank has: where their gradients are averaged, one that had more would wait."""
-    parts = [rows] if size is None or size >= rows.count else rows.shuffle(generator).timeslices(size)
+    parts = [rows] if size is None or size >= rows.count else rows.shuffle().timeslices(size)
     if policy.distributed_world_size == 1:
         return parts
     groups = np.array_split(np.arange(len(parts)), min(gathered(len(parts))))

@@ -306,10 +306,6 @@ class TorchPolicy(Policy):
         """Whether the model remembers anything."""
         return bool(self._initial_state)
 
-    def num_state_tensors(self) -> int:
-        """How many states it has."""
-        return len(self._initial_state)
-
     def _outputs(self, obs: Any, states: Sequence[Any] | None, **options: Any) -> Outputs:
         """The network's outputs; without gradients."""
         tensors, before = on(self.device, obs), [on(self.device, part) for part in states or ()]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from swath.errors import Closed, warn, warn_of_no_effect
@@ -18,12 +19,84 @@ from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_tr
 from swath.rollout_workers.filters import Filter, copies_of, get_filter, rebase_all
 from swath.rollout_workers.nests import map_nest, template_of
 from swath.rollout_workers.preprocessors import NoPreprocessor, Preprocessor, get_preprocessor
-from swath.rollout_workers.worker.options import BY_POLICY, NewPolicy, check_arrangement
 
 Weights = dict[str, dict[str, Any]]
 """Arrays by name by policy id."""
 
 TIMESTEP, UPDATES = "timestep", "num_grad_updates_per_policy"
+
+BY_POLICY = ("explore", "normalize_actions", "clip_actions", "clip_rewards", "observation_filter")
+"""Settings of what a worker does for a policy: the config in a policy's spec may have others than the worker's."""
+
+_OF_ITS_WORKER = ("worker_index", "num_workers", "__policy_id", *BY_POLICY)
+"""What is in a policy's config beside its own settings."""
+
+
+@dataclass(frozen=True)
+class NewPolicy:
+    """What `add_policy` takes: either a class to build or a policy as it is, and what changes with it.
+
+    Raises:
+        ValueError: not exactly one of class and policy; a `module_spec`; a mapping that cannot be called.
+        TypeError: a class that is none, a class in place of a policy, or no ids and no function in `policies_to_train`.
+    """
+
+    policy_id: str
+    policy_cls: type | None = None
+    policy: Any = None
+    _: KW_ONLY
+    observation_space: Any = None
+    action_space: Any = None
+    config: Any = None
+    policy_state: Mapping[str, Any] | None = None
+    policy_mapping_fn: Callable[..., str] | None = None
+    policies_to_train: Collection[str] | Callable[..., bool] | None = None
+    module_spec: Any = None
+
+    def __post_init__(self) -> None:
+        if self.module_spec is not None:
+            raise ValueError("module_spec is not served: there are no RLModules; give policy_cls or policy")
+        kind, policy = self.policy_cls, self.policy
+        if (kind is None) == (policy is None):
+            raise ValueError(f"give exactly one, a class or a policy as it is: policy_cls={kind!r}, policy={policy!r}")
+        if isinstance(policy, type) or not (kind is None or callable(kind)):
+            raise TypeError(f"policy_cls={kind!r} must be a class, policy={policy!r} an object of one")
+        check_arrangement(self.policy_mapping_fn, self.policies_to_train)
+
+    @property
+    def spec(self) -> PolicySpec:
+        """The class; of a policy also its spaces, before preprocessing, where none are given."""
+        seen, acted = self.observation_space, self.action_space
+        if self.policy is None:
+            return PolicySpec(self.policy_cls, seen, acted, self.config)
+        own = getattr(self.policy, "observation_space", None)
+        seen = getattr(own, "original_space", own) if seen is None else seen
+        acted = getattr(self.policy, "action_space", None) if acted is None else acted
+        return PolicySpec(type(self.policy), seen, acted, self.config)
+
+    def for_others(self) -> NewPolicy:
+        """How other workers build the like of a policy; what was given with it comes first."""
+        policy, spec, config = self.policy, self.spec, self.config
+        if policy is None:
+            return self
+        if not isinstance(config, AlgorithmConfig):
+            own = {name: value for name, value in policy.config.items() if name not in _OF_ITS_WORKER}
+            config = {**own, **(config or {})}
+        state = policy.get_state() if self.policy_state is None else self.policy_state
+        made_of = {"policy_cls": spec.policy_class, "policy": None, "config": config, "policy_state": state}
+        return replace(self, **made_of, observation_space=spec.observation_space, action_space=spec.action_space)
+
+
+def check_arrangement(mapping: Any, to_train: Any) -> None:
+    """Check who acts for whom and who learns; None changes nothing.
+
+    Raises:
+        ValueError: the mapping cannot be called.
+        TypeError: `to_train` is no collection of ids and no function.
+    """
+    if mapping is not None and not callable(mapping):
+        raise ValueError(f"policy_mapping_fn={mapping!r} cannot be called; give f(agent_id, episode, worker=worker)")
+    is_policy_to_train(to_train)
 
 
 class PolicyMethods:

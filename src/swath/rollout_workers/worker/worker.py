@@ -1,4 +1,4 @@
-"""One worker with its envs and policies: the face for users of RLlib's `RolloutWorker`; its seeds, log and address.
+"""One worker with its envs and policies: the face for users of RLlib's `RolloutWorker`; its seeds, log and arguments.
 
 Worker 0 in training and in its first life gives its envs the root seed and those after it. All others come from
 `swath.seeds`, evaluation and training apart, and none of them is one of worker 0's.
@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -26,7 +26,7 @@ from swath.options import count, seconds
 from swath.rollout.hosts.base import closed_on_failure
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig, PolicySetup
 from swath.rollout_workers.config.checks import flag, optional
@@ -37,7 +37,6 @@ from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.torch import device_of
 from swath.rollout_workers.worker.envs import Envs
 from swath.rollout_workers.worker.learning import Batch, LearningMethods
-from swath.rollout_workers.worker.options import DatasetReader, RolloutOptions
 from swath.seeds import Role, derive, derive_named
 
 _LOGGER = logging.getLogger("swath")
@@ -134,6 +133,80 @@ class WorkerLog:
         self._handler.close()
         if self._level != "WARN" and _LOGGER.level == logging.getLevelName(self._level):
             _LOGGER.setLevel(self._level_before)
+
+
+class DatasetReader:
+    """Hands out rows of a shard, over and over.
+
+    Args:
+        shard: an iterable of `SampleBatch` or dicts of columns; or what has `iter_batches`, as Ray's datasets.
+    """
+
+    def __init__(self, shard: Any) -> None:
+        self._shard, self._left = shard, SampleBatch()
+        self._parts: Iterator[SampleBatch] = iter(())
+
+    def next(self, n_rows: int) -> SampleBatch:
+        """The next rows, so many.
+
+        Raises:
+            ValueError: the shard has none.
+        """
+        is_new = False
+        while self._left.count < n_rows:
+            part = next(self._parts, None)
+            if part is None and is_new:
+                raise ValueError(f"the dataset shard {self._shard!r} has no rows")
+            if part is None:
+                self._parts, is_new = self._pass(n_rows), True
+            elif part.count:
+                self._left, is_new = concat([self._left, part]), False
+        rows, self._left = self._left[:n_rows].copy(), self._left[n_rows:]
+        return rows
+
+    def _pass(self, n_rows: int) -> Iterator[SampleBatch]:
+        parts = self._shard
+        if hasattr(parts, "iter_batches"):
+            parts = parts.iter_batches(batch_size=n_rows, batch_format="numpy")
+        return (part if isinstance(part, SampleBatch) else SampleBatch(part) for part in parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutOptions:
+    """What `RolloutWorker` takes; what each argument means stands there.
+
+    Raises:
+        ValueError: a session creator, or an index that is none.
+    """
+
+    env_creator: Callable[[EnvContext], Any] | None = None
+    validate_env: Callable[[Any, EnvContext], Any] | None = None
+    config: AlgorithmConfig | Mapping[str, Any] | None = None
+    worker_index: int = 0
+    num_workers: int | None = None
+    recreated_worker: int = False
+    log_dir: str | None = None
+    spaces: Mapping[str, Any] | None = None
+    default_policy_class: type | None = None
+    dataset_shards: Any = None
+    tf_session_creator: Any = -1
+
+    def __post_init__(self) -> None:
+        count("worker_index", self.worker_index, least=0)
+        if self.tf_session_creator not in (-1, None):
+            raise ValueError(f"tf_session_creator={self.tf_session_creator!r} is not served: policies are torch only")
+
+    def shard(self, config: AlgorithmConfig) -> Any:
+        """The worker's shard of the dataset; None if rows come from envs.
+
+        Raises:
+            ValueError: shards that nobody reads, or none where there must be one.
+        """
+        shards, index = self.dataset_shards, self.worker_index
+        if (config.input_ == "dataset") != (shards is not None and index < len(shards)):
+            n = "none" if shards is None else len(shards)
+            raise ValueError(f"input_={config.input_!r}: 'dataset' reads dataset_shards[{index}]; there are {n} shards")
+        return None if shards is None else shards[index]
 
 
 _ROUTED = ("192.0.2.1", 9)

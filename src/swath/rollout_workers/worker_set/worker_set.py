@@ -26,7 +26,7 @@ from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 from swath.rollout_workers.filters import FilterManager
 from swath.rollout_workers.nests import holds_objects, leaves
-from swath.rollout_workers.worker.options import NewPolicy, check_arrangement
+from swath.rollout_workers.worker.policies import NewPolicy, check_arrangement
 from swath.rollout_workers.worker_set import actor
 from swath.rollout_workers.worker_set.calls import TIMEOUT_S, seconds_to_wait
 from swath.rollout_workers.worker_set.group import FILTERS
