@@ -98,6 +98,7 @@ class RayWorker:
         """Where calls are answered."""
         if self._server is None:
             self._server = _or_die(_served, self._setup)
+            del self._setup  # it may hold a whole policy in Ray's store
         return self._server
 
 
