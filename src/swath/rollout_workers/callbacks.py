@@ -76,10 +76,7 @@ class DefaultCallbacks:
     ) -> None:
         """Replacements of lost workers are ready; called in the process of the set."""
 
-    def on_env_runners_recreated(
-        self, *, worker_set: Any, worker_ids: Sequence[int], is_evaluation: bool, **kwargs: Any
-    ) -> None:
-        """The same by its other name."""
+    on_env_runners_recreated = on_workers_recreated
 
 
 RLlibCallback = DefaultCallbacks

@@ -72,8 +72,6 @@ class ViewRequirement:
         data_col: the column that it is taken from; None for its own name.
         space: of one row, where it cannot be seen from the data.
         shift: 0 for the same step, -1 for the one before.
-        index: only None; one row of a batch comes from `get_single_step_input_dict(index=…)`.
-        batch_repeat_value: only 1: a column has a value for each row.
         used_for_compute_actions: whether it is part of the input for actions.
         used_for_training: whether it is part of batches.
     """
@@ -81,15 +79,12 @@ class ViewRequirement:
     data_col: str | None = None
     space: Space[Any] | None = None
     shift: int = 0
-    index: int | None = None
-    batch_repeat_value: int = 1
     used_for_compute_actions: bool = True
     used_for_training: bool = True
 
     def require_own_step(self, name: str) -> None:
-        """Raise `ValueError` unless it is a view of the column's own step, one value per row."""
-        of_own_step = (self.data_col or name, self.shift) in ((name, 0), (SHIFTED.get(name), -1))
-        if not of_own_step or self.index is not None or self.batch_repeat_value != 1:
+        """Raise `ValueError` unless it is a view of the column's own step."""
+        if (self.data_col or name, self.shift) not in ((name, 0), (SHIFTED.get(name), -1)):
             raise ValueError(
                 f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): columns have one value per "
                 "row, of its own step; make other columns in postprocess_trajectory"

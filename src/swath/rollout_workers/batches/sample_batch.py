@@ -347,8 +347,6 @@ class SampleBatch(ColumnDict):
 
     def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
         """This batch as that of one policy, by default the default one, with the same env steps."""
-        from swath.rollout_workers.batches.sample_batch import MultiAgentBatch  # noqa: PLC0415  it is made of these
-
         return MultiAgentBatch({module_id or DEFAULT_POLICY_ID: self}, self.env_steps())
 
     def size_bytes(self) -> int:

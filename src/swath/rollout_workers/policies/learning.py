@@ -74,7 +74,7 @@ def fitting(model: nn.Module, weights: Mapping[str, Any]) -> list[tuple[Tensor, 
     return [(own, given[name]) for name, own in held.items()]
 
 
-def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
+def to_train_on(samples: Mapping[str, Any], policy: Policy) -> SampleBatch:
     """A batch with columns of its own, sequences padded to equal length; the given one stays as it is.
 
     Raises:
@@ -83,9 +83,9 @@ def to_train_on(samples: Mapping[str, Any], *, recurrent: bool) -> SampleBatch:
     batch = samples.copy(shallow=True) if isinstance(samples, SampleBatch) else SampleBatch(samples)
     if not batch.count:
         raise ValueError(f"there is nothing to learn from in {batch!r}; give a batch with rows")
-    if recurrent and not batch.zero_padded:
-        if ColumnNames.SEQ_LENS not in batch:
-            raise ValueError(f"a policy that remembers learns from sequences, but {batch!r} has no 'seq_lens'")
+    if ColumnNames.SEQ_LENS not in batch and policy.is_recurrent():
+        raise ValueError(f"a policy that remembers learns from sequences, but {batch!r} has no 'seq_lens'")
+    if ColumnNames.SEQ_LENS in batch and not batch.zero_padded:
         batch.right_zero_pad(int(batch[ColumnNames.SEQ_LENS].max()))
     return batch
 
@@ -191,8 +191,7 @@ def learn_in_passes(
     rows, infos = batch.copy(shallow=True), []
     for field in fields:
         rows[field] = standardized(rows[field])
-    if ColumnNames.SEQ_LENS in rows and not rows.zero_padded:
-        rows.right_zero_pad(int(rows[ColumnNames.SEQ_LENS].max()))
+    rows = to_train_on(rows, policy)
     for _ in range(epochs):
         infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size)]
     return dict(_mean(infos))

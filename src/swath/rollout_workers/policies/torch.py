@@ -231,7 +231,7 @@ class TorchPolicy(Policy):
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
         """One update from a batch, which is left as it is; see `compute_gradients` and `apply_gradients`."""
         reported: dict[str, Any] = {}
-        batch = learning.to_train_on(samples, recurrent=self.is_recurrent())
+        batch = learning.to_train_on(samples, self)
         if self.callbacks is not None:
             self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=reported)
         info = self._backward(batch)
@@ -247,7 +247,7 @@ class TorchPolicy(Policy):
             FloatingPointError: one is NaN or infinite.
             WorkerLate: other ranks have not come in time.
         """
-        info = self._backward(learning.to_train_on(postprocessed_batch, recurrent=self.is_recurrent()))
+        info = self._backward(learning.to_train_on(postprocessed_batch, self))
         found = [None if each.grad is None else each.grad.cpu() for each in self._parameters]
         self._drop_gradients()
         return found, info

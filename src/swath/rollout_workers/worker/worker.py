@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -82,10 +82,7 @@ class Seeds:
 
     def renewed(self, env: int, num_envs: int, time: int) -> int:
         """Of the first reset of an env that was made anew for the `time`-th time, from 1."""
-        rounds, turn = divmod(time, _MOST_RENEWALS)
-        if rounds:
-            return replace(self, root=derive_named(self.root, f"renewals from {rounds}")).renewed(env, num_envs, turn)
-        return self._of("env", self.worker * num_envs + env, turn)
+        return self._of("env", self.worker * num_envs + env, time)
 
     def streams(self, device: torch.device) -> PrivateStreams:
         """Random streams for what policies, which are on this device, and the worker draw."""
@@ -98,9 +95,10 @@ class Seeds:
     def _of(self, role: Role, number: int, time: int = 0) -> int:
         if number >= _EVALUATION:
             raise ValueError(f"sub-env number {number} of all workers has no seed; {_EVALUATION:,} have one")
-        rounds, life = divmod(self.life, _MOST_LIVES)
-        root = derive_named(self.root, f"lives from {rounds}") if rounds else self.root
-        env, index = number + _EVALUATION * self.in_evaluation, life + _MOST_LIVES * time
+        (lives, life), (renewals, turn) = divmod(self.life, _MOST_LIVES), divmod(time, _MOST_RENEWALS)
+        is_first = lives == renewals == 0
+        root = self.root if is_first else derive_named(self.root, f"round {lives} of lives, {renewals} of renewals")
+        env, index = number + _EVALUATION * self.in_evaluation, life + _MOST_LIVES * turn
         seed = derive(root, role, env, index)
         if self.root <= seed < self.root + _PINNED:
             seed = derive(root, role, env, index + _ELSEWHERE)

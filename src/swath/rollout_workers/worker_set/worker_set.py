@@ -157,11 +157,8 @@ class WorkerSet(Workers):
         wanted = [policies] if isinstance(policies, str) else policies
         weights = source.get_weights() if wanted is None else source.get_weights(wanted)
         addressed = None if to_worker_indices is None else self._addressed(to_worker_indices)
-        told = (
-            {}
-            if global_vars is None
-            else {actor.GLOBAL_VARS: {**self._shared.get(actor.GLOBAL_VARS, {}), **global_vars}}
-        )
+        known = self._shared.get(actor.GLOBAL_VARS, {})
+        told = {} if global_vars is None else {actor.GLOBAL_VARS: {**known, **global_vars}}
         version = self._publish(weights, told, addressed)
         if local is not None and source is not local:
             local.set_weights(weights, global_vars, version)
