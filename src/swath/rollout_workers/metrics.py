@@ -62,17 +62,9 @@ class RolloutMetrics(NamedTuple):
     @classmethod
     def of(cls, episode: Any, perf_stats: dict[str, float]) -> RolloutMetrics:
         """What is reported of an `Episode` that ended by itself."""
-        return cls(
-            episode.length,
-            episode.total_reward,
-            episode.agent_rewards,
-            episode.custom_metrics,
-            perf_stats,
-            episode.hist_data,
-            episode.media,
-            episode_reward_raw=episode.raw_reward,
-            env_index=episode.env_id,
-        )
+        own = {"perf_stats": perf_stats, "episode_reward_raw": episode.raw_reward, "env_index": episode.env_id}
+        noted = {name: getattr(episode, name) for name in ("agent_rewards", "custom_metrics", "hist_data", "media")}
+        return cls(episode.length, episode.total_reward, **own, **noted)
 
 
 class PerfStats:
@@ -126,10 +118,8 @@ class MetricsLog:
         for one in metrics:
             if len(self._kept) == self._kept.maxlen:
                 if not self.dropped:
-                    warn(
-                        f"the metrics of {len(self._kept)} episodes were not asked for; older ones are dropped from "
-                        "now on: call get_metrics() now and then"
-                    )
+                    n = len(self._kept)
+                    warn(f"the metrics of {n} episodes were not asked for; older ones are dropped: call get_metrics()")
                 self.dropped += 1
             self._kept.append(one)
 

@@ -24,6 +24,13 @@ T = TypeVar("T")
 # Actions `[n, …]` (or a list of n), states `[n, …]`, and columns `[n, …]` for the batch by name.
 Actions = tuple[Any, list[Any], dict[str, Any]]
 
+# Optional columns, by the arguments of `compute_actions`.
+_OPTIONAL = {
+    "prev_action_batch": ColumnNames.PREV_ACTIONS,
+    "prev_reward_batch": ColumnNames.PREV_REWARDS,
+    "info_batch": ColumnNames.INFOS,
+}
+
 # Arrays by name.
 Weights = dict[str, np.ndarray[Any, Any]]
 
@@ -111,17 +118,9 @@ class Policy(ABC):
         **kwargs: Any,
     ) -> Actions:
         """Actions for rows that are given as columns by name; as `compute_actions`, which it calls."""
-        return self.compute_actions(
-            input_dict[ColumnNames.OBS],
-            states_in(input_dict),
-            prev_action_batch=input_dict.get(ColumnNames.PREV_ACTIONS),
-            prev_reward_batch=input_dict.get(ColumnNames.PREV_REWARDS),
-            info_batch=input_dict.get(ColumnNames.INFOS),
-            episodes=episodes,
-            explore=explore,
-            timestep=timestep,
-            **kwargs,
-        )
+        how = {"explore": explore, "timestep": timestep, "episodes": episodes, **kwargs}
+        how |= {argument: input_dict.get(name) for argument, name in _OPTIONAL.items()}
+        return self.compute_actions(input_dict[ColumnNames.OBS], states_in(input_dict), **how)
 
     def compute_single_action(
         self,

@@ -85,10 +85,8 @@ class ViewRequirement:
     def require_own_step(self, name: str) -> None:
         """Raise `ValueError` unless it is a view of the column's own step."""
         if (self.data_col or name, self.shift) not in ((name, 0), (SHIFTED.get(name), -1)):
-            raise ValueError(
-                f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): columns have one value per "
-                "row, of its own step; make other columns in postprocess_trajectory"
-            )
+            why = "columns are of their own step; make others in postprocess_trajectory"
+            raise ValueError(f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): {why}")
 
 
 # Columns that hold what another held one step before.

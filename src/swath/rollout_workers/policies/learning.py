@@ -41,10 +41,8 @@ def meet() -> None:
     try:
         distributed.monitored_barrier(timeout=_timeout[0], wait_all_ranks=True)
     except RuntimeError as error:
-        raise WorkerLate(
-            f"ranks that learn as one have not all come in time: {error}; call teardown_torch_data_parallel() on all, "
-            "then setup_torch_data_parallel() again"
-        ) from error
+        way_out = "call teardown_torch_data_parallel() on all, then setup_torch_data_parallel() again"
+        raise WorkerLate(f"ranks that learn as one have not all come in time: {error}; {way_out}") from error
 
 
 def gathered(mine: Any) -> list[Any]:

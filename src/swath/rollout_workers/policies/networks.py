@@ -46,10 +46,8 @@ def head_for(space: Space[Any], *, normalize: bool = True) -> ShippedHead:
         counts = (space.high.astype(np.int64) - space.low + 1).flatten().tolist()
         found = MultiCategorical(counts, space.shape, None if normalize else space.low.flatten().tolist())
     if found is None:
-        raise ValueError(
-            f"no shipped distribution is for the action space {space}: served are Discrete, MultiDiscrete, MultiBinary "
-            "and Box; wrap the env to give it one of these, or write compute_actions of a Policy"
-        )
+        served = "Discrete, MultiDiscrete, MultiBinary and Box; wrap the env, or write compute_actions of a Policy"
+        raise ValueError(f"no shipped distribution is for the action space {space}: served are {served}")
     return found
 
 

@@ -34,10 +34,8 @@ class PPOTorchPolicy(TorchPolicy):
         Estimator.of(self.config)  # raises where the settings contradict each other
         self.kl_coeff = float(self.config["kl_coeff"])
         if not self._has_value:
-            raise ValueError(
-                f"the model of {type(self).__name__} has no values; it must give (dist_inputs, value), or with states "
-                "(dist_inputs, value, states)"
-            )
+            wanted = "(dist_inputs, value), or with states (dist_inputs, value, states)"
+            raise ValueError(f"the model of {type(self).__name__} has no values; it must give {wanted}")
 
     @property
     def estimator(self) -> Estimator:

@@ -283,10 +283,8 @@ class ManyAgents(Agents):
                 due.append(acting[agent])
         everybody, of = [*episode.slots.values()], self.slots.fields
         if over and (of["acted"][everybody] == NONE).all() and (of["before"][everybody] == NONE).all():
-            raise ValueError(
-                f"the episode ended after {episode.total_env_steps + 1} steps in which no agent was observed to act; "
-                "an env with several agents must observe at least one before its end"
-            )
+            made = f"{episode.total_env_steps + 1} steps in which no agent was observed to act"
+            raise ValueError(f"the episode ended after {made}; an env must show at least one agent before its end")
         flags = terminateds, truncateds
         ends = {
             acting.pop(agent): [bool(of_kind[ALL] or of_kind.get(agent)) for of_kind in flags]

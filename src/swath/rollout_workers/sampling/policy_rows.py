@@ -131,11 +131,8 @@ class PolicyRows:
         self.wanted = WantedColumns.of(self.policy.view_requirements)
         asked = next(name for base in type(self.policy).__mro__ for name in _METHODS if name in vars(base))
         self._by_dict = asked == _METHODS[1]
-        self._ask = (
-            getattr(self.policy, asked)
-            if self._by_dict
-            else partial(Policy.compute_actions_from_input_dict, self.policy)
-        )
+        by_arguments = partial(Policy.compute_actions_from_input_dict, self.policy)
+        self._ask = getattr(self.policy, asked) if self._by_dict else by_arguments
         self._seen, self._acted = template_of(self._preprocessor.observation_space), action_leaves(space)
         self._initial = _initial_states(self.policy)
         self._first = {f"{STATE_OUT}{i}": state for i, state in enumerate(self._initial)}

@@ -410,10 +410,9 @@ class Sampler:
         for env in np.flatnonzero(lengths > max(LONG, 10 * self.quota.length)).tolist():
             if env not in self._warned:
                 self._warned.add(env)
-                warn(
-                    f"the episode of sub-env {env} has lasted {lengths[env]:,} steps, and none of them is handed out "
-                    "before it ends; limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
-                )
+                way_out = "limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
+                lasts = f"has lasted {lengths[env]:,} steps, and is handed out only when it ends"
+                warn(f"the episode of sub-env {env} {lasts}; {way_out}")
 
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
         """Episodes are about to begin in these envs, where that was not said before."""
