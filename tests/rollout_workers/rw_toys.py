@@ -1,10 +1,5 @@
 """Envs, policies, workers and batches that tests of rollout workers share."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import torch
@@ -24,7 +19,6 @@ from swath.rollout_workers import (
 )
 from swath.rollout_workers.batches.names import views
 from swath.testing.counting import ENDLESS, Counting, CountingEnvs, Script
-from swath.testing.faults import Faults
 
 
 class Foreseen(Policy):
@@ -32,13 +26,12 @@ class Foreseen(Policy):
 
     looks_at_episodes = False
 
-    def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
+    def __init__(self, observation_space, action_space, config):
         super().__init__(observation_space, action_space, config)
         self.view_requirements = views()
-        self.asked: list[int] = []
-        self.explored: list[Any] = []
+        self.asked, self.explored = [], []
 
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+    def compute_actions(self, obs_batch, state_batches=None, **kwargs):
         self.asked.append(len(obs_batch))
         self.explored.append(kwargs["explore"])
         steps = np.asarray(obs_batch)[:, -1].astype(np.int64)
@@ -48,25 +41,28 @@ class Foreseen(Policy):
 LONG = Counting(script=Script((ENDLESS,)))
 
 
-def counting_worker(
-    counting: Counting = LONG, faults: Faults | None = None, policy: Any = Foreseen, **settings: Any
-) -> tuple[RolloutWorker, CountingEnvs]:
-    """A worker whose envs count, and the factory of these."""
-    factory = CountingEnvs(counting, faults)
+class CountingCreator(CountingEnvs):
+    """What makes counting envs for a worker."""
+
+    def __call__(self, context):
+        return super().__call__()
+
+
+def counting_worker(counting=LONG, faults=None, policy=Foreseen, **settings):
+    """A worker whose envs count; its `env_creator` knows them."""
     settings = {"num_envs_per_env_runner": 3, "rollout_fragment_length": 4, **settings}
     config = AlgorithmConfig().update_from_dict({"delay_between_sub_environment_restarts_s": 0.0, **settings})
-    return RolloutWorker(env_creator=lambda _: factory(), default_policy_class=policy, config=config), factory
+    return RolloutWorker(env_creator=CountingCreator(counting, faults), default_policy_class=policy, config=config)
 
 
-def made_of(make: Callable[[], Any], policy: Any = Foreseen, **settings: Any) -> RolloutWorker:
+def made_of(make, policy=Foreseen, **settings):
     """A worker with envs that `make` makes."""
     config = AlgorithmConfig().update_from_dict(settings)
     return RolloutWorker(env_creator=lambda _: make(), default_policy_class=policy, config=config)
 
 
-def waiting_steps(worker: RolloutWorker) -> int:
+def waiting_steps(worker):
     """How many env steps were made and not handed out, which they will not be any more."""
-    assert worker.envs is not None
     before = worker.counters["env_steps_discarded"]
     worker.envs.sampler.discard_waiting()
     return worker.counters["env_steps_discarded"] - before
@@ -103,6 +99,25 @@ def two(**settings):
     """A worker with two policies, of which the only agent of its env uses the first."""
     first = {"policies": ["a", "b"], "policy_mapping_fn": lambda agent_id, *_, **__: "a", "seed": 3}
     return made_of(lambda: MultiAgentCartPole({"num_agents": 1}), PPOTorchPolicy, **{**SMALL, **first, **settings})
+
+
+REFUSED_POLICIES = {
+    "an id that is taken": (lambda w: w.add_policy("a", RandomPolicy), KeyError, "taken|already"),
+    "no class": (lambda w: w.add_policy("new"), ValueError, "exactly one"),
+    "class and object": (lambda w: w.add_policy("new", RandomPolicy, object()), ValueError, "exactly one"),
+    "no class, but 5": (lambda w: w.add_policy("new", 5), TypeError, "policy_cls=5 must be a class"),
+    "a class as object": (lambda w: w.add_policy("new", policy=RandomPolicy), TypeError, "an object of one"),
+    "a module": (lambda w: w.add_policy("new", RandomPolicy, module_spec=1), ValueError, "module_spec"),
+    "added with a mapping": (lambda w: w.add_policy("new", RandomPolicy, policy_mapping_fn=3), ValueError, "=3"),
+    "added to train": (lambda w: w.add_policy("new", RandomPolicy, policies_to_train="a"), TypeError, "'a'"),
+    "nobody is removed": (lambda w: w.remove_policy(policy_id="nobody"), ValueError, "nobody"),
+    "removed with a mapping": (lambda w: w.remove_policy(policy_id="a", policy_mapping_fn=3), ValueError, "=3"),
+    "removed with learners": (lambda w: w.remove_policy(policy_id="a", policies_to_train=3), TypeError, "3"),
+    "a mapping": (lambda w: w.set_policy_mapping_fn(3), ValueError, "policy_mapping_fn=3"),
+    "a str to train": (lambda w: w.set_is_policy_to_train("a"), TypeError, "'a'"),
+    "none to train": (lambda w: w.set_is_policy_to_train(None), TypeError, "None"),
+}
+"""What cannot be done to a worker or a set that has a policy "a"."""
 
 
 def spaces_of(env=None):
@@ -194,10 +209,6 @@ class Troupe(RolloutWorker):
     def made(self):
         return self.envs.view.get_sub_environments()
 
-    @property
-    def counts(self):
-        return self.envs.counts
-
 
 BOX, CHOICE = spaces.Box(-10, 10, (3,)), spaces.Discrete(2)
 CONFIG = {"seed": 0, "__policy_id": "p", "model": {"fcnet_hiddens": [16]}}
@@ -257,17 +268,12 @@ def episodes():
     )
 
 
-def sequences():
-    """Sequences of two, three and one rows; the state before row i is i, as far as it is known."""
-    return SampleBatch(
-        {
-            "a": np.array([10, 11, 12, 13, 14, 15]),
-            "b": {"c": np.array([0, 1, 2, 3, 4, 5])},
-            "state_in_0": np.array([0.0, 2.0, 5.0]),
-            "infos": [{"row": i} for i in range(6)],
-            "seq_lens": [2, 3, 1],
-        }
-    )
+def sequences(lengths=(2, 3, 1), padded_to=None):
+    """Rows 0, 1, … in sequences; the state before row i is i, as far as it is known."""
+    n, starts = sum(lengths), np.cumsum([0, *lengths[:-1]])
+    columns = {"a": np.arange(n), "b": {"c": np.arange(n) + 10}, "infos": [{"row": i} for i in range(n)]}
+    batch = SampleBatch(**columns, state_in_0=starts, state_out_0=np.arange(n) + 1, seq_lens=lengths)
+    return batch if padded_to is None else batch.right_zero_pad(padded_to)
 
 
 def plain(value):

@@ -104,9 +104,9 @@ def weighing(value):
     return policy
 
 
-def config(callbacks=(), **settings):
+def config(**settings):
     """Quick to restart."""
-    own = AlgorithmConfig().fault_tolerance(delay_between_env_runner_restarts_s=0.0).callbacks([Beginning, *callbacks])
+    own = AlgorithmConfig().fault_tolerance(delay_between_env_runner_restarts_s=0.0).callbacks(Beginning)
     return own.env_runners(rollout_fragment_length=STEPS).update_from_dict(settings)
 
 

@@ -1,35 +1,51 @@
-"""Several agents: who acts for whom, what is handed out in which order, what policies and callbacks see, failures."""
+"""Several agents: who acts for whom, what is handed out in which order, what policies and callbacks see, failures.
+
+And all rows against those of a sampler that goes from dict to dict in plain loops.
+"""
 
 import gc
 import weakref
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from rw_toys import TWO, Agents, Counter, Troupe, by_parity
 
-from mock_envs import BasicMultiAgent, MultiAgentCartPole, RoundRobinMultiAgent, SometimesZeroAgentsMultiAgent
-from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, PPOTorchPolicy, SampleBatch
+from mock_envs import (
+    BasicMultiAgent,
+    EarlyDoneMultiAgent,
+    FlexAgentsMultiAgent,
+    MultiAgentCartPole,
+    RandomMultiAgentEnv,
+    RoundRobinMultiAgent,
+    SometimesZeroAgentsMultiAgent,
+)
+from swath.rollout_workers import DefaultCallbacks, MultiAgentBatch, MultiAgentEnv, PPOTorchPolicy, SampleBatch
 
 
 def test_each_policy_is_asked_once_per_step_for_all_its_agents_in_all_envs_and_only_if_one_is_due():
-    troupe = Troupe(lambda: BasicMultiAgent(5), 4, TWO, by_parity, rollout_fragment_length=30)
-    troupe.sample()
-    for pid, rows in (("p0", 12), ("p1", 8)):
-        assert [asked.shape for asked in troupe.policy_map[pid].asked] == [(rows, 2)] * 30
+    troupe = Troupe(lambda: BasicMultiAgent(5), 2, TWO, by_parity, rollout_fragment_length=50)
+    troupe.get_policy("p1").num_grad_updates = 7
+    batch = troupe.sample()
+    assert isinstance(batch, MultiAgentBatch)
+    assert (batch.env_steps(), batch.agent_steps()) == (100, 500)
+    for pid, agents, updates in (("p0", (0, 2, 4), 0), ("p1", (1, 3), 7)):
+        assert [asked.shape for asked in troupe.policy_map[pid].asked] == [(2 * len(agents), 2)] * 50
+        assert batch[pid]["t"].tolist() == list(range(25)) * 4 * len(agents)
+        assert batch[pid]["agent_index"].tolist() == [agent for _ in range(4) for agent in agents for _ in range(25)]
+        assert batch[pid].num_grad_updates == updates
     troupe = Troupe(lambda: SometimesZeroAgentsMultiAgent(2), 1, TWO, by_parity, rollout_fragment_length=60)
     troupe.sample()
     assert all(len(policy.asked) < 60 for policy in troupe.policy_map.values())
 
 
 def test_every_observation_is_pushed_into_the_filter_of_its_policy_once():
-    troupe = Troupe(
-        lambda: Agents(3), 2, TWO, by_parity, observation_filter="MeanStdFilter", rollout_fragment_length=12
-    )
+    settings = {"observation_filter": "MeanStdFilter", "rollout_fragment_length": 12}
+    troupe = Troupe(lambda: Agents(3), 2, TWO, by_parity, **settings)
     batch = troupe.sample()
     # 12 steps and three resets of two envs; the observations of ends are pushed, too
     for pid, agents in (("p0", 2), ("p1", 1)):
-        stat = troupe.filters[pid].running_stats
-        assert stat.num_pushes == (12 + 3) * 2 * agents
+        assert troupe.filters[pid].running_stats.num_pushes == (12 + 3) * 2 * agents
     assert abs(batch["p0"]["obs"]).max() < 5
     assert batch["p0"]["new_obs"][:4].tolist() == batch["p0"]["obs"][1:5].tolist()
 
@@ -134,9 +150,8 @@ def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their
         if left[0] == 0:
             raise OSError("no room")
 
-    config = {"rollout_fragment_length": 20, "batch_mode": "complete_episodes"}
-    config["callback_functions"] = {"on_episode_step": stop}
-    troupe = Troupe(lambda: BasicMultiAgent(2), 2, TWO, by_parity, **config)
+    config = {"batch_mode": "complete_episodes", "callback_functions": {"on_episode_step": stop}}
+    troupe = Troupe(lambda: BasicMultiAgent(2), 2, TWO, by_parity, rollout_fragment_length=20, **config)
     troupe.sample()
     with pytest.raises(OSError, match="no room"):
         troupe.sample()
@@ -151,24 +166,13 @@ def runs(column):
     return np.flatnonzero(np.diff(column, prepend=column[0] - 1))
 
 
-def test_fifty_steps_of_five_agents_are_rows_of_whole_episodes_by_agent_then_time():
-    batch = Troupe(lambda: BasicMultiAgent(5), 1, TWO, by_parity, rollout_fragment_length=50).sample()
-    assert isinstance(batch, MultiAgentBatch)
-    assert (batch.env_steps(), batch.agent_steps()) == (50, 250)
-    assert (batch["p0"].count, batch["p1"].count) == (150, 100)
-    assert batch["p0"]["t"].tolist() == list(range(25)) * 6
-    assert batch["p0"]["agent_index"].tolist() == [agent for _ in range(2) for agent in (0, 2, 4) for _ in range(25)]
-
-
 def test_agents_in_turn_have_the_index_of_the_step_that_closed_each_transition():
-    troupe = Troupe(lambda: RoundRobinMultiAgent(5, True), rollout_fragment_length=3)
-    batch = troupe.sample()  # nothing is closed yet
+    batch = Troupe(lambda: RoundRobinMultiAgent(5, True), rollout_fragment_length=3).sample()  # nothing is closed yet
     assert (type(batch), batch.policy_batches, batch.env_steps()) == (MultiAgentBatch, {}, 3)
     batch = Troupe(lambda: RoundRobinMultiAgent(5, True), rollout_fragment_length=50).sample()
     assert isinstance(batch, SampleBatch)
     assert (batch.count, batch.env_steps()) == (42, 50)
     assert batch["t"][:10].tolist() == [4, 9, 14, 19, 24, 5, 10, 15, 20, 25]
-    np.testing.assert_array_equal(batch["new_obs"].argmax(axis=1), batch["obs"].argmax(axis=1) + 1)
 
 
 def test_chunks_are_of_one_agent_episode_call_and_version_and_their_numbers_never_repeat():
@@ -217,12 +221,11 @@ def test_an_overridden_method_gets_each_chunk_with_those_of_the_other_agents_and
     assert [(chunk["agent_index"][0], chunk.count) for chunk, _, _ in p0.seen] == [(0, 25), (2, 25), (0, 5), (2, 5)]
     assert [(chunk["agent_index"][0], chunk.count) for chunk, _, _ in p1.seen] == [(1, 25), (1, 5)]
     chunk, others, episode = p0.seen[2]
-    assert set(others) == {1, 2}
-    assert others[1][:2] == ("p1", p1)
-    assert others[2][:2] == ("p0", p0)
-    assert [other.count for _, _, other in others.values()] == [5, 5]
-    assert episode.episode_id == chunk["eps_id"][0]
-    assert episode.policy_for(1) == "p1"
+    assert {agent: (pid, policy, other.count) for agent, (pid, policy, other) in others.items()} == {
+        1: ("p1", p1, 5),
+        2: ("p0", p0, 5),
+    }
+    assert (episode.episode_id, episode.policy_for(1)) == (chunk["eps_id"][0], "p1")
     assert batch["p0"]["mine"].tolist() == [1] * 25 + [2] * 25 + [3] * 5 + [4] * 5
 
 
@@ -232,13 +235,11 @@ def test_a_chunk_may_come_back_longer_or_shorter_and_anything_but_a_batch_is_ref
             agent = sample_batch["agent_index"][0]
             return {0: sample_batch[:2], 1: sample_batch.concat(sample_batch), 2: None}[agent]
 
-    troupe = Troupe(lambda: BasicMultiAgent(2), policies={"default_policy": Odd}, rollout_fragment_length=5)
-    batch = troupe.sample()
-    assert batch["agent_index"].tolist() == [0] * 2 + [1] * 10
-    assert batch.env_steps() == 5
-    troupe = Troupe(lambda: BasicMultiAgent(3), policies={"default_policy": Odd}, rollout_fragment_length=5)
+    config = {"policies": {"default_policy": Odd}, "rollout_fragment_length": 5}
+    batch = Troupe(lambda: BasicMultiAgent(2), **config).sample()
+    assert (batch["agent_index"].tolist(), batch.env_steps()) == ([0] * 2 + [1] * 10, 5)
     with pytest.raises(TypeError, match="postprocess_trajectory returned None"):
-        troupe.sample()
+        Troupe(lambda: BasicMultiAgent(3), **config).sample()
 
 
 def test_callbacks_see_each_chunk_with_all_originals_its_own_too():
@@ -285,13 +286,6 @@ def test_agents_that_are_not_to_be_trained_are_left_out_but_their_env_steps_coun
     assert (troupe.counters["env_steps_sampled"], troupe.counters["agent_steps_sampled"]) == (5, 0)
 
 
-def test_batches_know_how_often_the_policy_that_acted_was_updated():
-    troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, by_parity, rollout_fragment_length=5)
-    troupe.get_policy("p1").num_grad_updates = 7
-    batch = troupe.sample()
-    assert (batch["p0"].num_grad_updates, batch["p1"].num_grad_updates) == (0, 7)
-
-
 WAYS = {
     "step": (ZeroDivisionError, "division by zero", lambda answer: 1 / 0),
     "shape": (ValueError, "returned an observation of shape", lambda answer: answer[0].update({1: np.zeros(3)})),
@@ -308,11 +302,10 @@ def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_
         if env is troupe.made[1] and (env.episode, env.at) == (0, 3):
             break_(answer)
 
-    config = {
-        "callback_functions": {"on_episode_end": lambda *, episode, env_index, **_: ends.append((env_index, episode))}
-    }
+    functions = {"on_episode_end": lambda *, episode, env_index, **_: ends.append((env_index, episode))}
+    config = {"callback_functions": functions, "rollout_fragment_length": 4}
     mapping = lambda agent, episode: "default_policy" if agent in (0, 1) else "nobody"
-    troupe = Troupe(lambda: Agents(2, 6, hook=go_wrong), 3, mapping=mapping, rollout_fragment_length=4, **config)
+    troupe = Troupe(lambda: Agents(2, 6, hook=go_wrong), 3, mapping=mapping, **config)
     with pytest.raises(error, match=text) as raised:
         troupe.sample()
     assert "raised by sub-env 1 (last seed None) in step 2 of its episode, counted from 0" in raised.value.__notes__
@@ -339,3 +332,152 @@ def test_an_episode_in_which_nobody_acts_breaks_its_env():
     with pytest.raises(ValueError, match="ended after 3 steps in which no agent was observed to act"):
         troupe.sample()
     assert troupe.sample().env_steps() == 3
+
+
+class Whimsical(MultiAgentEnv):
+    """Whom it shows, pays and ends is drawn in each step, also of agents that nobody has seen, or that have ended."""
+
+    def __init__(self):
+        self.agents = list(range(5))
+        self.observation_space, self.action_space = gym.spaces.Box(0, 9, (2,), np.float32), gym.spaces.Discrete(2)
+        super().__init__()
+
+    def _some(self, probability):
+        return [agent for agent in self.agents if self.np_random.random() < probability]
+
+    def _show(self, agents):
+        seen = {agent: self.np_random.random(2, np.float32) for agent in agents}
+        return seen, {agent: {"told": self.np_random.random()} for agent in seen if self.np_random.random() < 0.5}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._show([2, *self._some(0.3)])
+
+    def step(self, action_dict):
+        seen, infos = self._show(self._some(0.4))
+        rewards = {agent: self.np_random.random() for agent in self._some(0.5)}
+        flags = [{agent: bool(self.np_random.random() < 0.3) for agent in self._some(0.2)} for _ in range(2)]
+        for each in flags:
+            each["__all__"] = bool(self.np_random.random() < 0.04)
+        return seen, rewards, *flags, infos
+
+
+ENVS = {
+    "whimsical": Whimsical,
+    "basic": lambda: BasicMultiAgent(3),
+    "early_done": EarlyDoneMultiAgent,
+    "flexible": FlexAgentsMultiAgent,
+    "sometimes_none": lambda: SometimesZeroAgentsMultiAgent(4),
+    "in_turn": lambda: RoundRobinMultiAgent(3, increment_obs=True),
+    "cart_pole": lambda: MultiAgentCartPole({"num_agents": 3}),
+    "random": lambda: RandomMultiAgentEnv({"num_agents": 2, "p_terminated": 0.3}),
+}
+N, F, CALLS = 5, 40, 3
+ROW = ("obs", "actions", "prev_actions", "prev_rewards", "agent_id", "agent_index")
+
+
+def answer(obs):
+    return int(np.argmax(obs) % 2)
+
+
+class Reader(Counter):
+    """Answers by what it sees."""
+
+    wanted = ("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
+
+    def compute_actions(self, obs_batch, state_batches=None, **given):
+        return [answer(obs) for obs in obs_batch], [], {}
+
+
+class Story:
+    """An episode, dict by dict."""
+
+    def __init__(self, env, number, seed):
+        self.env, self.number = env, number
+        self.order, self.last, self.told = [], {}, {}
+        self.open, self.before, self.ended, self.t = {}, {}, set(), 0
+        raw, infos = env.reset(seed=seed)
+        self.due = {agent: self.see(agent, value) for agent, value in raw.items()}
+        self.told = {agent: infos.get(agent, {}) for agent in raw}
+
+    def see(self, agent, value):
+        space = self.env.get_observation_space(agent)
+        one_hot = isinstance(space, gym.spaces.Discrete)
+        self.last[agent] = np.eye(space.n, dtype=np.float32)[value] if one_hot else np.asarray(value)
+        if agent not in self.order:
+            self.order.append(agent)
+        return self.last[agent]
+
+    def act(self):
+        actions = {agent: answer(value) for agent, value in self.due.items()}
+        for agent, value in self.due.items():
+            done = self.before.get(agent, (0, 0.0))
+            facts = (value, actions[agent], *done, agent, self.order.index(agent))
+            self.open[agent] = {**dict(zip(ROW, facts, strict=True)), "rewards": 0.0}
+        return actions
+
+    def step(self):
+        """The rows that the step closes, and whether the episode is over."""
+        raw, rewards, *flags, infos = self.env.step(self.act())
+        self.told.update({agent: infos.get(agent, {}) for agent in raw})
+        for agent in rewards.keys() & self.open.keys():
+            self.open[agent]["rewards"] += rewards[agent]
+        ends = {
+            agent: tuple(bool(each["__all__"] or each.get(agent, False)) for each in flags)
+            for agent in {*raw, *flags[0], *flags[1], *self.open} - {"__all__"}
+        }
+        known = [agent for agent in raw if agent not in self.ended and (agent in self.order or not any(ends[agent]))]
+        seen = {agent: self.see(agent, raw[agent]) for agent in known}
+        self.due = {agent: value for agent, value in seen.items() if not any(ends[agent])}
+        rows = [self.close(agent, ends[agent]) for agent in list(self.open) if agent in raw or any(ends[agent])]
+        self.ended |= {agent for agent, end in ends.items() if any(end) and agent in self.order}
+        self.t += 1
+        return rows, flags[0]["__all__"] or flags[1]["__all__"]
+
+    def close(self, agent, ends):
+        row = self.open.pop(agent)
+        self.before[agent] = (row["actions"], row["rewards"])
+        row |= {"new_obs": self.last[agent], "t": self.t, "env_id": self.number, "infos": self.told[agent]}
+        return {**row, "terminateds": ends[0], "truncateds": ends[1]}
+
+
+def reference(env, number, seed):
+    """F · CALLS steps of an env, as rows by call, each with the number of its episode."""
+    calls, episode, story = [[] for _ in range(CALLS)], 0, Story(env, number, seed)
+    for clock in range(F * CALLS):
+        rows, over = story.step()
+        calls[clock // F] += [(episode, row) for row in rows]
+        if over:
+            episode, story = episode + 1, Story(env, number, None)
+    return calls
+
+
+def in_order(rows):
+    return [row for _, row in sorted(rows, key=lambda pair: (pair[0], pair[1]["agent_index"], pair[1]["t"]))]
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_rows_are_those_of_plain_loops_by_sub_env_episode_agent_and_time(name):
+    expected = [reference(ENVS[name](), number, seed=5 + number) for number in range(N)]
+    policies = {"p0": Reader, "p1": Reader}
+    troupe = Troupe(ENVS[name], N, policies, by_parity, seed=5, rollout_fragment_length=F)
+    n_rows = 0
+    for call in range(CALLS):
+        batch = troupe.sample()
+        assert batch.env_steps() == N * F
+        for pid in policies:
+            rows = [row for env in expected for row in in_order(env[call]) if by_parity(row["agent_id"], None) == pid]
+            n_rows += len(rows)
+            if not rows:
+                assert pid not in batch.policy_batches
+                continue
+            made = batch[pid]
+            for column in rows[0]:
+                wanted = np.array([row[column] for row in rows], dtype=made[column].dtype)
+                np.testing.assert_array_equal(made[column], wanted, err_msg=f"{column} of {pid} in call {call}")
+            assert made["obs"].dtype == np.float32
+            assert made["rewards"].dtype == np.float32
+            changes = made["eps_id"][1:] != made["eps_id"][:-1]
+            changes |= made["agent_index"][1:] != made["agent_index"][:-1]
+            np.testing.assert_array_equal(made["unroll_id"][1:] != made["unroll_id"][:-1], changes)
+    assert n_rows > 50

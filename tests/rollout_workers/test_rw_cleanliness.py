@@ -8,16 +8,15 @@ from itertools import pairwise
 import pytest
 
 from mock_envs import MockEnv
-from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker, WorkerSet
+from swath.rollout_workers import PPOTorchPolicy, RandomPolicy, RolloutWorker, WorkerSet
 from traces import left, require_no_more_than
 
 SMALL = {"model": {"fcnet_hiddens": [4]}, "rollout_fragment_length": 4, "num_envs_per_env_runner": 2}
+SMALL["observation_filter"] = "MeanStdFilter"
 
 
 def made(kind, **options):
-    creator = lambda _: MockEnv(5)
-    config = AlgorithmConfig().update_from_dict({**SMALL, "observation_filter": "MeanStdFilter"})
-    return kind(env_creator=creator, config=config, **options)
+    return kind(env_creator=lambda _: MockEnv(5), config=SMALL, **options)
 
 
 def used(n, log_dir):

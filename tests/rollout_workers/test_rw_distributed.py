@@ -11,7 +11,7 @@ from random import SystemRandom
 
 import numpy as np
 import pytest
-from rw_toys import batch_for, cartpole, learner, ppo
+from rw_toys import batch_for, cartpole, learner, ppo, spaces_of
 
 from swath.errors import WorkerLate
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker
@@ -35,17 +35,9 @@ def done(tmp_path_factory):
     folder, urls = tmp_path_factory.mktemp("ranks"), [free_url() for _ in range(3)]
     code = f"import test_rw_distributed as these; these.act({{}}, {urls}, {str(folder)!r})"
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", code.format(rank)],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    commands = [[sys.executable, "-c", code.format(rank)] for rank in range(2)]
+    started = [subprocess.Popen(command, env=env, text=True, **pipes) for command in commands]
     told = [process.communicate(timeout=100)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], told
     return folder, told
@@ -118,7 +110,7 @@ def test_two_workers_that_learn_from_different_envs_have_the_same_weights_to_the
 def be_late(rank, url, folder):
     """Rank 1 does not come before the other has ended."""
     policies = {"p": ppo()}
-    join_ranks(policies, url, rank, 2, "gloo", 5)
+    join_ranks(policies, url, rank, 2, "gloo", 2)
     if rank == 1:
         sys.stdin.read()
     else:
@@ -134,17 +126,14 @@ def test_a_rank_that_waits_in_vain_says_for_whom_and_what_to_do(done):
     assert "teardown_torch_data_parallel() on all, then setup_torch_data_parallel() again" in text
 
 
-PLACE = {"url": "tcp://127.0.0.1:1", "world_rank": 0, "world_size": 2, "backend": "gloo", "timeout_s": 60}
-
-
 def test_a_place_and_policies_that_cannot_be_are_refused_before_joining():
-    policy = ppo()
+    place = {"url": "tcp://127.0.0.1:1", "world_rank": 0, "world_size": 2, "backend": "gloo", "timeout_s": 60}
+    policies = {"p": ppo()}
     for wrong in ({"backend": "mpi"}, {"world_rank": 2}, {"timeout_s": 0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            join_ranks({"p": policy}, **{**PLACE, **wrong})
-    drawn = RandomPolicy(policy.observation_space, policy.action_space, {})
+            join_ranks(policies, **{**place, **wrong})
     with pytest.raises(ValueError, match="policy 'r' is of type RandomPolicy"):
-        join_ranks({"p": policy, "r": drawn}, **PLACE)
+        join_ranks({**policies, "r": RandomPolicy(*spaces_of().values(), {})}, **place)
 
 
 def test_a_process_is_in_one_group_at_a_time_which_takes_in_no_other_policy():

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count, pairwise
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +21,7 @@ from swath.testing.faults import EnvBroke, Fault
 B, F, LENGTH, CALLS = 3, 4, 6, 4
 SETTINGS = {"num_envs_per_env_runner": B, "rollout_fragment_length": F, "delay_between_sub_environment_restarts_s": 0.0}
 COUNTING = Counting(script=Script((LENGTH,), ("terminated",)))
-RESTART = {"restart_failed_sub_environments": True}
+ONE, RESTART = {"num_envs_per_env_runner": 1}, {"restart_failed_sub_environments": True}
 
 
 class Row(NamedTuple):
@@ -50,7 +51,7 @@ def raising(at):
 
 def envs(kind, **at):
     """Sub-env 1 raises."""
-    return lambda **settings: counting_worker(COUNTING, {1: [Fault(kind, **at)]}, **settings)[0]
+    return lambda **settings: counting_worker(COUNTING, {1: [Fault(kind, **at)]}, **settings)
 
 
 def vector_env(mode, **settings):
@@ -75,14 +76,14 @@ def policy(method, kind=Foreseen, at=2):
             check()
             return given(self, *args, **kwargs)
 
-        return counting_worker(COUNTING, policy=type("Other", (kind,), {method: instead}))[0]
+        return counting_worker(COUNTING, policy=type("Other", (kind,), {method: instead}))
 
     return make
 
 
 def callback(event, at=2):
     """One that raises."""
-    return lambda: counting_worker(COUNTING, callback_functions={event: raising(at)})[0]
+    return lambda: counting_worker(COUNTING, callback_functions={event: raising(at)})
 
 
 ROWS = {
@@ -152,8 +153,7 @@ def test_the_others_go_on_and_the_next_call_works(what):
 
 def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
     counting = Counting(script=Script((5,), ("terminated",)))
-    worker, _ = counting_worker(counting, {1: [Fault("raise", step=4)]}, batch_mode="complete_episodes")
-    with worker:
+    with counting_worker(counting, {1: [Fault("raise", step=4)]}, batch_mode="complete_episodes") as worker:
         with pytest.raises(EnvBroke):
             worker.sample()
         batch = worker.sample()
@@ -164,57 +164,30 @@ def test_whole_episodes_are_handed_out_without_that_of_the_env_that_failed():
 
 
 def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit():
-    faults = {n: [Fault("raise_at_reset", times=99)] for n in range(1, 40)}
-    worker, factory = counting_worker(
-        faults=faults,
-        num_envs_per_env_runner=1,
-        restart_failed_sub_environments=True,
-        max_num_sub_environment_restarts=3,
-    )
-    factory.faults[0] = []
-    with worker:
+    faults = {0: [Fault("raise", step=F + 1)], **{n: [Fault("raise_at_reset", times=99)] for n in range(1, 40)}}
+    with counting_worker(faults=faults, max_num_sub_environment_restarts=3, **ONE, **RESTART) as worker:
         worker.sample()
-        first = factory.made[0]
-        first._mishaps = type(first._mishaps)([Fault("raise", step=F + 1)])
         with pytest.raises(EnvBroke) as caught:
             worker.sample()
-    assert len(factory.made) == 1 + 3
+    assert len(worker.env_creator.made) == 1 + 3
     assert any("max_num_sub_environment_restarts=3" in note for note in caught.value.__notes__)
 
 
 def test_a_good_step_between_two_failures_starts_the_count_anew():
-    faults = {1: [Fault("raise", step=2)], B: [Fault("raise", step=2)], B + 1: [Fault("raise", step=2)]}
-    worker, factory = counting_worker(
-        faults=faults, restart_failed_sub_environments=True, max_num_sub_environment_restarts=1
-    )
-    with worker:
+    faults = {env: [Fault("raise", step=2)] for env in (1, B, B + 1)}
+    with counting_worker(faults=faults, max_num_sub_environment_restarts=1, **RESTART) as worker:
         assert [len(worker.sample()) for _ in range(4)] == [B * F] * 4
-    assert len(factory.made) == B + 3
+    assert len(worker.env_creator.made) == B + 3
 
 
 def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
-    waited: list[float] = []
-    worker, _ = counting_worker(
-        faults={0: [Fault("raise")], **{n: [Fault("raise_at_reset")] for n in range(1, 8)}},
-        num_envs_per_env_runner=1,
-        restart_failed_sub_environments=True,
-        max_num_sub_environment_restarts=8,
-        delay_between_sub_environment_restarts_s=0.1,
-    )
-    worker.envs.failures.wait = waited.append
-    with worker:
+    waited = []
+    faults = {0: [Fault("raise")], **{env: [Fault("raise_at_reset")] for env in range(1, 8)}}
+    delays = {"max_num_sub_environment_restarts": 8, "delay_between_sub_environment_restarts_s": 0.1}
+    with counting_worker(faults=faults, **ONE, **RESTART, **delays) as worker:
+        worker.envs.failures.wait = waited.append
         worker.sample()
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
-
-
-class Wrong(Foreseen):
-    """Answers something else the second time."""
-
-    answer: Any = None
-
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
-        actions, states, extra = super().compute_actions(obs_batch, state_batches, **kwargs)
-        return Wrong.answer(actions, states, extra) if len(self.asked) == 2 else (actions, states, extra)
 
 
 @pytest.mark.parametrize(
@@ -226,52 +199,55 @@ class Wrong(Foreseen):
         (lambda a, s, e: (a, [a], e), "answered 1 states"),
     ],
 )
-def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer: Any, said: str):
-    Wrong.answer = answer
-    worker, factory = counting_worker(policy=Wrong)
-    with worker:
+def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer, said):
+    class Wrong(Foreseen):
+        def compute_actions(self, *args, **kwargs):
+            given = super().compute_actions(*args, **kwargs)
+            return answer(*given) if len(self.asked) == 2 else given
+
+    with counting_worker(policy=Wrong) as worker:
         with pytest.raises(ValueError, match=said):
             worker.sample()
-        assert [env.mark.step for env in factory.made] == [1] * B
+        assert [env.mark.step for env in worker.env_creator.made] == [1] * B
         assert worker.sample()["obs"].tolist() == [[env, 0, t] for env in range(B) for t in range(F)]
 
 
 def test_an_episode_that_is_handed_out_whole_and_does_not_end_is_warned_of_once():
     counting = Counting(script=Script((5_003,)))
-    settings = {"batch_mode": "complete_episodes", "num_envs_per_env_runner": 1, "rollout_fragment_length": 1}
-    worker, _ = counting_worker(counting, **settings)
-    with worker, pytest.warns(UserWarning, match="sub-env 0 has lasted") as warned:
+    settings = {"batch_mode": "complete_episodes", "rollout_fragment_length": 1, **ONE}
+    with (
+        counting_worker(counting, **settings) as worker,
+        pytest.warns(UserWarning, match="sub-env 0 has lasted") as warned,
+    ):
         assert len(worker.sample()) == 5_003
     assert len(warned) == 1
-
-
-ONE, TWO = gym.spaces.Discrete(1), gym.spaces.Discrete(2)
 
 
 class Breaking(VectorizedMockEnv):
     """Raises at a step, or at the reset of a sub-env."""
 
-    def __init__(self, at_step: int, at_reset: int) -> None:
+    def __init__(self, at_step, at_reset):
         super().__init__(3, B)
-        self.left, self.resets_left, self.closed, self.restarted = at_step, at_reset, False, list[int]()
+        self.left, self.closed, self.restarted = {"step": at_step, "reset": at_reset}, False, []
 
-    def vector_step(self, actions: Any) -> Any:
-        self.left -= 1
-        if self.left == 0:
-            raise LookupError("the vector env broke")
+    def count(self, what):
+        self.left[what] -= 1
+        if self.left[what] == 0:
+            raise LookupError(f"the vector env broke in a {what}")
+
+    def vector_step(self, actions):
+        self.count("step")
         return super().vector_step(actions)
 
-    def reset_at(self, index: int | None = None, **kwargs: Any) -> Any:
-        self.resets_left -= 1
-        if self.resets_left == 0:
-            raise LookupError(f"sub-env {index} cannot be reset")
+    def reset_at(self, index=None, **kwargs):
+        self.count("reset")
         return super().reset_at(index, **kwargs)
 
-    def restart_at(self, index: int | None = None) -> None:
-        self.restarted.append(index or 0)
+    def restart_at(self, index=None):
+        self.restarted.append(index)
         super().restart_at(index)
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
@@ -284,27 +260,20 @@ def test_with_restart_it_is_built_anew_and_one_that_cannot_be_reset_is_restarted
     assert [(env.closed, env.restarted) for env in made] == [(True, []), (True, [1])]
 
 
-class Closing:
-    closed = 0
-
-    def close(self) -> None:
-        self.closed += 1
-
-
 def test_the_base_class_names_what_is_left_out_and_closes_each_sub_env_once():
-    env = VectorEnv(ONE, TWO, 3)
-    assert (env.observation_space, env.action_space, env.num_envs, env.get_sub_environments()) == (ONE, TWO, 3, [])
+    spaces, one = (gym.spaces.Discrete(1), gym.spaces.Discrete(2)), Mock()
+    env = VectorEnv(*spaces, 3)
+    assert ((env.observation_space, env.action_space), env.num_envs, env.get_sub_environments()) == (spaces, 3, [])
     calls = [("vector_reset", ()), ("reset_at", (0,)), ("vector_step", ([0],)), ("restart_at", (0,))]
     for method, arguments in calls:
         with pytest.raises(NotImplementedError, match=f"VectorEnv has no {method}"):
             getattr(env, method)(*arguments)
     for number in (0, 1.5, None):
         with pytest.raises(ValueError, match="num_envs"):
-            VectorEnv(ONE, TWO, number)
-    one = Closing()
+            VectorEnv(*spaces, number)
     env.get_sub_environments = lambda: [one, one]
     env.close()
-    assert one.closed == 1
+    one.close.assert_called_once_with()
 
 
 LOOKING = {"on_episode_step": lambda **_: None, "on_postprocess_trajectory": lambda **_: None}
@@ -333,8 +302,7 @@ def planned(draw):
 def test_whatever_fails_sizes_are_exact_no_row_is_lost_or_given_twice_and_all_is_counted(trial):
     faults, settings = planned(random.Random(trial))
     size = settings["num_envs_per_env_runner"] * settings["rollout_fragment_length"]
-    worker, _ = counting_worker(Counting(script=RandomScript(1, 6)), faults, **settings)
-    with worker:
+    with counting_worker(Counting(script=RandomScript(1, 6)), faults, **settings) as worker:
         batches, raised = [], 0
         while len(batches) < 10:
             try:

@@ -7,7 +7,6 @@ import gc
 import os
 import sys
 import tracemalloc
-from functools import partial
 from itertools import pairwise
 
 import cloudpickle
@@ -15,14 +14,14 @@ import numpy as np
 import pytest
 import set_toys
 from rw_toys import LONG, cartpole, counting_worker, made_of
-from set_toys import DEFAULT, STEPS, Broken, ToyPolicy, config, toy_set
+from set_toys import DEFAULT, STEPS, Broken, ToyPolicy, toy_set
 
 import ray_cluster
 import toys
 from swath.errors import WorkerLate
-from swath.rollout_workers import DefaultCallbacks, RandomPolicy
+from swath.rollout_workers import RandomPolicy
 from swath.testing.counting import Counting, Script
-from toys import Gate, exists
+from toys import exists
 
 GRACE_S = 60.0
 """Of a process that was ended, to be gone."""
@@ -44,12 +43,10 @@ class Fragile(ToyPolicy):
         return super().compute_actions(*args, **kwargs)
 
 
-class First(DefaultCallbacks):
-    """Notes what a worker's first batch was made with."""
-
-    def on_sample_end(self, *, worker, samples, **kwargs):
-        if not hasattr(worker, "first"):
-            worker.first = set(samples["policy_version"].tolist()), worker.filters[DEFAULT].rs.n
+def note_first(*, worker, samples, **_):
+    """Note what a worker's first batch was made with."""
+    if not hasattr(worker, "first"):
+        worker.first = set(samples["policy_version"].tolist()), worker.filters[DEFAULT].rs.n
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +57,11 @@ def workers(request):
         cloudpickle.register_pickle_by_value(module)
     if request.param == "ray":
         ray_cluster.up()
-    own = config([First], observation_filter="MeanStdFilter")
-    with toy_set(backend=request.param, options={"config": own, "default_policy_class": Fragile}) as made:
+    own = {"observation_filter": "MeanStdFilter", "callback_functions": {"on_sample_end": note_first}}
+    with toy_set(backend=request.param, options={"default_policy_class": Fragile}, **own) as made:
         yield made
     for module in modules:
         cloudpickle.unregister_pickle_by_value(module)
-
-
-@pytest.fixture
-def gate(tmp_path):
-    return Gate.at(tmp_path / "gate")
 
 
 def only(workers, func, worker, **options):
@@ -78,13 +70,9 @@ def only(workers, func, worker, **options):
     return answer
 
 
-def arm(workers, worker, arms):
+def arm(workers, worker, what):
     """Let the next sample of a worker do this."""
-    only(workers, partial(_arm, arms), worker)
-
-
-def _arm(arms, worker):
-    worker.env.acts[worker.env.steps // STEPS + 1] = arms
+    only(workers, lambda one: one.env.acts.update({one.env.steps // STEPS + 1: what}), worker)
 
 
 def pid(worker):
@@ -94,10 +82,6 @@ def pid(worker):
 def raise_in_2(worker):
     if worker.worker_index == 2:
         raise Broken("a function raised")
-
-
-def break_policy(worker):
-    worker.get_policy().broken = True
 
 
 def require_acted_with(batch, version):
@@ -127,7 +111,7 @@ def test_r2_r10_what_raises_comes_as_its_own_type_and_replaces_nobody(workers, w
     if what == "an env":
         arm(workers, 2, "raise")
     elif what == "a policy":
-        only(workers, break_policy, 2)
+        only(workers, lambda worker: setattr(worker.get_policy(), "broken", True), 2)
     before = workers.foreach_worker(pid), workers.num_remote_worker_restarts()
     with pytest.raises(Broken, match=f"{what} raised"):
         workers.foreach_worker(raise_in_2) if what == "a function" else workers.sample()
@@ -192,10 +176,8 @@ def test_r12_whole_episodes_begin_from_states_of_their_own():
 
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 def test_r13_short_episodes_are_not_too_many(mode):
-    counting = Counting(script=Script((10, 100), ("terminated",)))
     settings = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 35, "batch_mode": mode}
-    worker, _ = counting_worker(counting, **settings)
-    with worker:
+    with counting_worker(Counting(script=Script((10, 100), ("terminated",))), **settings) as worker:
         batches = [worker.sample() for _ in range(40)]
         told = [metrics.episode_length for metrics in worker.get_metrics()]
     assert set(told) == {10, 100}
@@ -210,25 +192,19 @@ def held():
     return tracemalloc.get_traced_memory()[0]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"callback_functions": {"on_episode_step": lambda *, episode, **_: episode.length}},
-        {"observation_filter": "MeanStdFilter"},
-    ],
-)
-def test_r14_memory_stays_flat_while_an_episode_goes_on(settings):
-    worker, _ = counting_worker(LONG, rollout_fragment_length=64, policy=RandomPolicy, **settings)
+LISTENING = {"callback_functions": {"on_episode_step": lambda *, episode, **_: episode.length}}
+
+
+@pytest.mark.parametrize("settings", [LISTENING, {"observation_filter": "MeanStdFilter"}], ids=["listening", "filter"])
+def test_r14_memory_stays_flat_while_an_episode_goes_on(settings, request):
+    worker, after = counting_worker(LONG, rollout_fragment_length=64, policy=RandomPolicy, **settings), []
     tracemalloc.start()
-    try:
-        after = []
-        with worker:
-            for _ in range(4):
-                for _ in range(6):
-                    worker.sample()
-                after.append(held())
-    finally:
-        tracemalloc.stop()
+    request.addfinalizer(tracemalloc.stop)
+    with worker:
+        for _ in range(4):
+            for _ in range(6):
+                worker.sample()
+            after.append(held())
     # The least of three: the first calls fill stores, and other threads hold memory, too.
     grown = min(later - earlier for earlier, later in pairwise(after))
     assert grown < 6 * 3 * 64 * 8, "less than one number per step"

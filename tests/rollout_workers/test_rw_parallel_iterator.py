@@ -53,22 +53,15 @@ def test_transforms_are_applied_in_order(transforms, expected):
         worker([1], *transforms, lambda it: None)
 
 
-def failing_once():
-    """A function that raises the first time it sees a 2."""
-    seen = []
-
-    def check(item):
-        seen.append(item)
-        if seen.count(2) == 1 and item == 2:
-            raise LookupError(item)
-        return item
-
-    return check
-
-
 @pytest.mark.parametrize("transform", [lambda it, check: it.for_each(check), lambda it, check: map(check, it), None])
 def test_a_transform_or_source_that_raises_loses_its_item_and_no_other(transform):
-    check, numbers = failing_once(), itertools.count(1)
+    left, numbers = [2], itertools.count(1)
+
+    def check(item):
+        if item in left:
+            raise LookupError(left.pop())
+        return item
+
     if transform is None:
         source = worker(lambda: iter(lambda: check(next(numbers)), 4))
     else:

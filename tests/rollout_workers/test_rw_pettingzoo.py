@@ -15,19 +15,13 @@ ENDS = {"a": 2, "b": 3, "c": 3}
 
 
 class Walk(zoo.ParallelEnv):
-    """Agents count their steps, and are paid what they do; they end one after another.
-
-    Args:
-        truncated: agents whose end is a truncation.
-    """
+    """Agents count their steps, and are paid what they do; they end one after another, some by being truncated."""
 
     metadata = {"name": "walk"}
     render_mode = None
 
-    def __init__(self, truncated=()) -> None:
-        self.possible_agents = list(ENDS)
-        self.truncated = truncated
-        self.resets = []
+    def __init__(self, truncated=()):
+        self.possible_agents, self.truncated, self.resets = list(ENDS), truncated, []
 
     def observation_space(self, agent):
         return gym.spaces.Discrete(10)
@@ -37,8 +31,7 @@ class Walk(zoo.ParallelEnv):
 
     def reset(self, seed=None, options=None):
         self.resets.append((seed, options))
-        self.agents = list(self.possible_agents)
-        self.at = 0
+        self.agents, self.at = list(self.possible_agents), 0
         return dict.fromkeys(self.agents, 0), {agent: {"at": 0} for agent in self.agents}
 
     def step(self, actions):
@@ -46,21 +39,17 @@ class Walk(zoo.ParallelEnv):
         self.at += 1
         acting, over = self.agents, {agent: ENDS[agent] == self.at for agent in self.agents}
         self.agents = [agent for agent in acting if not over[agent]]
-        return (
-            dict.fromkeys(acting, self.at),
-            {agent: float(actions[agent]) for agent in acting},
-            {agent: over[agent] and agent not in self.truncated for agent in acting},
-            {agent: over[agent] and agent in self.truncated for agent in acting},
-            {agent: {"at": self.at} for agent in acting},
-        )
+        rewards = {agent: float(actions[agent]) for agent in acting}
+        terminateds = {agent: over[agent] and agent not in self.truncated for agent in acting}
+        truncateds = {agent: over[agent] and agent in self.truncated for agent in acting}
+        infos = {agent: {"at": self.at} for agent in acting}
+        return dict.fromkeys(acting, self.at), rewards, terminateds, truncateds, infos
 
 
 def test_agents_act_together_until_none_is_left():
     env = ParallelPettingZooEnv(Walk())
-    obs, infos = env.reset(seed=3, options={"a": 1})
-    assert (obs, infos) == ({"a": 0, "b": 0, "c": 0}, {agent: {"at": 0} for agent in "abc"})
-    assert env.par_env.resets == [(3, {"a": 1})]
-    assert env.agents == ["a", "b", "c"]
+    assert env.reset(seed=3, options={"a": 1}) == (dict.fromkeys("abc", 0), {agent: {"at": 0} for agent in "abc"})
+    assert (env.par_env.resets, env.agents) == ([(3, {"a": 1})], ["a", "b", "c"])
     first = env.step({"a": 1, "b": 2, "c": 3})
     assert first[1] == {"a": 1.0, "b": 2.0, "c": 3.0}
     assert first[2:4] == ({"a": False, "b": False, "c": False, "__all__": False},) * 2
@@ -69,8 +58,7 @@ def test_agents_act_together_until_none_is_left():
     assert (second[0]["a"], env.agents) == (2, ["b", "c"])
     third = env.step({"b": 2, "c": 3})
     assert third[2] == {"b": True, "c": True, "__all__": True}
-    assert third[3]["__all__"] is False
-    assert env.agents == []
+    assert (third[3]["__all__"], env.agents) == (False, [])
 
 
 @pytest.mark.parametrize("truncated", ["a", "c", "abc"])

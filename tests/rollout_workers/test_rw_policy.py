@@ -1,4 +1,10 @@
-"""What every policy has, those that are random, and settings in a policy's own config."""
+"""What every policy has, those that are random, settings in a policy's own config.
+
+And specs of policies, and how what they leave empty is found out.
+"""
+
+import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +15,7 @@ from rw_toys import Agents, by_parity, made_of
 from mock_envs import RandomEnv
 from swath.rollout_workers import (
     AlgorithmConfig,
+    MultiAgentEnv,
     Policy,
     PolicySpec,
     PPOTorchPolicy,
@@ -17,6 +24,7 @@ from swath.rollout_workers import (
     ViewRequirement,
 )
 from swath.rollout_workers.batches.names import WantedColumns
+from swath.rollout_workers.config.policy_spec import is_policy_to_train, mapper
 from swath.rollout_workers.filters import MeanStdFilter, NoFilter
 
 BOX, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
@@ -55,8 +63,7 @@ def test_a_single_action_is_that_of_a_batch_of_one():
     )
     assert (action, states[0].tolist(), extra) == (3, [5.0], {"n": 1})
     assert policy.given["prev_action_batch"].tolist() == [1]
-    assert policy.given["info_batch"] == [{"a": 1}]
-    assert policy.given["episodes"] == ["e"]
+    assert (policy.given["info_batch"], policy.given["episodes"]) == ([{"a": 1}], ["e"])
     again = policy.compute_single_action(input_dict={"obs": np.ones(3), "state_in_0": np.array([4.0])})
     assert (again[0], again[1][0].tolist()) == (3, [5.0])
     with pytest.raises(ValueError, match="needs obs or input_dict"):
@@ -106,11 +113,9 @@ def test_random_actions_are_of_the_space_and_of_torchs_generator(space):
 
 def test_bounds_of_a_box_can_be_ignored_and_envs_get_actions_within_them():
     space = spaces.Box(0, 10, (2,))
-    config = AlgorithmConfig().env_runners(rollout_fragment_length=50).environment(clip_actions=True)
-    config.update_from_dict({"ignore_action_bounds": True})
-    given = {"action_space": space, "check_action_bounds": True}
-    with RolloutWorker(env_creator=lambda _: RandomEnv(given), default_policy_class=RandomPolicy, config=config) as one:
-        assert not all(action in space for action in one.sample()["actions"])
+    make = lambda: RandomEnv({"action_space": space, "check_action_bounds": True})
+    with made_of(make, RandomPolicy, clip_actions=True, ignore_action_bounds=True) as worker:
+        assert not all(action in space for action in worker.sample()["actions"])
     whole = RandomPolicy(BOX, spaces.Box(0, 1, (2,), dtype=np.int64), {"ignore_action_bounds": True})
     assert np.abs(whole.compute_actions(np.zeros((10, 3)))[0]).max() > 1
 
@@ -158,3 +163,131 @@ def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
     assert all(space.contains(action) for action in got)
     assert np.histogram(a, bins=5, range=(20, 30))[0].min() > 40
     assert np.bincount(b.ravel() - 250, minlength=6).min() > 30
+
+
+SPEC, BY_ID, AGENTS, ENV, ELSEWHERE, OWN = (spaces.Discrete(n) for n in range(2, 8))
+
+
+class Act:
+    pass
+
+
+def one_agent(space):
+    """Looks like a gymnasium env."""
+    return SimpleNamespace(observation_space=space, action_space=space)
+
+
+def agents(space_of, told_by="possible_agents"):
+    """Looks like a wrapped multi-agent env; nothing of a base class was initialised."""
+    ids = (lambda: set(space_of)) if told_by == "get_agent_ids" else list(space_of)
+    own = {"get_observation_space": space_of.__getitem__, "get_action_space": space_of.__getitem__, told_by: ids}
+    return SimpleNamespace(unwrapped=SimpleNamespace(**own))
+
+
+def setup(config=None, **around):
+    return (config or AlgorithmConfig()).get_multi_agent_setup(**{"default_policy_class": Act, **around})[0]
+
+
+PLACES = {
+    "its spec": SPEC,
+    "spaces[pid]": BY_ID,
+    "the env's agents": AGENTS,
+    "the env": ENV,
+    'spaces["__env__"]': ELSEWHERE,
+    "the config": OWN,
+}
+
+
+@pytest.mark.parametrize("first", PLACES)
+def test_a_space_comes_from_the_first_place_that_has_one(first):
+    there = list(PLACES)[list(PLACES).index(first) :]
+    config = AlgorithmConfig().environment(observation_space=OWN, action_space=OWN)
+    by_id = {"__env__": 'spaces["__env__"]', "p": "spaces[pid]"}
+    given = {key: (PLACES[place], PLACES[place]) for key, place in by_id.items() if place in there}
+    env = one_agent(ENV) if first == "the env" else agents({0: AGENTS}) if "the env's agents" in there else None
+    config.multi_agent({"p": PolicySpec(None, SPEC, SPEC) if "its spec" in there else PolicySpec()})
+    made = setup(config, env=env, spaces=given)["p"]
+    assert (made.observation_space, made.action_space) == (PLACES[first], PLACES[first])
+
+
+@pytest.mark.parametrize("told_by", ["possible_agents", "agents", "get_agent_ids"])
+def test_agents_of_a_policy_lend_it_their_space(told_by):
+    env = agents({0: SPEC, 1: ENV, "two": SPEC}, told_by)
+    config = AlgorithmConfig().multi_agent({"odd", "even"}, policy_mapping_fn=lambda a, _: "odd" if a == 1 else "even")
+    found = {pid: (spec.observation_space, spec.action_space) for pid, spec in setup(config, env=env).items()}
+    assert found == {"odd": (ENV, ENV), "even": (SPEC, SPEC)}
+
+
+REFUSED = [
+    ({}, {"env": agents({0: SPEC, "b": ENV})}, "agents 0 and 'b' both map to 'default_policy', but their observation"),
+    ({"p": (None, SPEC)}, {}, r"policy 'p' has no action_space: neither its PolicySpec, nor spaces\['p'\]"),
+    ({"p": ()}, {"env": one_agent(ENV), "default_policy_class": None}, "policy 'p' has no class"),
+]
+
+
+@pytest.mark.parametrize(("policies", "around", "words"), REFUSED)
+def test_a_policy_without_class_or_one_space_is_refused_by_name(policies, around, words):
+    config = AlgorithmConfig().multi_agent(policies) if policies else None
+    with pytest.raises(ValueError, match=words):
+        setup(config, **around)
+
+
+def test_classes_and_settings_of_a_spec_come_first_and_whole_configs_are_taken_as_they_are():
+    whole = AlgorithmConfig().training(gamma=0.5)
+    config = AlgorithmConfig().training(lr=0.5, gamma=0.1)
+    own = {"a": (dict,), "b": PolicySpec(config=AlgorithmConfig.overrides(lr=0.25)), "c": PolicySpec(config=whole)}
+    config.multi_agent(own).freeze()
+    made = setup(config, env=one_agent(ENV))
+    assert [spec.policy_class for spec in made.values()] == [dict, Act, Act]
+    assert [(spec.config.lr, spec.config.gamma) for spec in made.values()] == [(0.5, 0.1), (0.25, 0.1), (0.001, 0.5)]
+    assert (made["c"].config is whole, made["a"].config.is_frozen) == (True, False)
+
+
+def test_ids_or_a_function_say_which_policies_learn_and_nothing_means_all():
+    around = {"env": one_agent(ENV), "default_policy_class": Act}
+    for ids in (["a"], {"a"}, ("a",), lambda pid, batch=None: pid == "a"):
+        config = AlgorithmConfig().multi_agent({"a", "b"}, policies_to_train=ids)
+        _, question = config.get_multi_agent_setup(**around)
+        assert [question("a"), question("b", {"a": 1})] == [True, False]
+    assert AlgorithmConfig().get_multi_agent_setup(**around)[1] is None
+    assert is_policy_to_train([])("a") is False
+    for wrong in ("a", 3, [3], {"a": True}):
+        with pytest.raises(TypeError, match="must be a list, set or tuple of policy ids"):
+            is_policy_to_train(wrong)
+
+
+def test_a_mapping_gets_the_worker_if_it_takes_one_and_a_spec_is_made_again():
+    for function in (lambda agent, episode, *, worker: worker, lambda *args, **kwargs: kwargs["worker"]):
+        assert mapper(function)("agent", "episode", worker="worker") == "worker"
+    for function in (lambda agent_id, episode: episode, lambda *args: args[-1]):
+        assert mapper(function)("agent", "episode", worker="worker") == "episode"
+    spec = PolicySpec(RandomPolicy, SPEC, ENV, {"lr": 1})
+    assert PolicySpec.deserialize(pickle.loads(pickle.dumps(spec.serialize()))) == spec
+
+
+class BySides(MultiAgentEnv):
+    """Two agents with a space each; maybe it says them as one."""
+
+    observation_spaces, action_spaces = {"left": BY_ID, "right": AGENTS}, {"left": BY_ID, "right": BY_ID}
+
+    def __init__(self, **whole):
+        self.agents = ["left", "right"]
+        for name, space in whole.items():
+            setattr(self, name, space)
+        super().__init__()
+
+    def reset(self, *, seed=None, options=None):
+        return {"left": BY_ID.sample()}, {}
+
+
+AS_ONE = spaces.Dict(left=BY_ID, right=AGENTS)
+
+
+@pytest.mark.parametrize(("whole", "expected"), [({}, AS_ONE), ({"observation_space": ENV}, ENV)])
+def test_the_space_of_an_env_whose_agents_have_one_each_is_a_dict_by_agent(whole, expected):
+    config = AlgorithmConfig().multi_agent({"left", "right"}, policy_mapping_fn=lambda agent, *_, **__: agent)
+    with RolloutWorker(env_creator=lambda _: BySides(**whole), default_policy_class=RandomPolicy, config=config) as one:
+        own = pickle.loads(pickle.dumps(one.get_spaces()))
+        assert own["__env__"] == (expected, spaces.Dict(left=BY_ID, right=BY_ID))
+        assert one.async_env.observation_space == expected
+        assert (own["left"], own["right"]) == ((BY_ID, BY_ID), (AGENTS, BY_ID))

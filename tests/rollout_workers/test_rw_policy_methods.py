@@ -4,30 +4,15 @@ import pickle
 
 import numpy as np
 import pytest
-from rw_toys import DEFAULT, alike, bare, learner, shifted, spaces_of, two
+from rw_toys import DEFAULT, REFUSED_POLICIES, alike, bare, learner, shifted, spaces_of, two
 
 from swath.errors import NoEffectWarning
 from swath.rollout_workers import MeanStdFilter, PPOTorchPolicy, RandomPolicy, SampleBatch
 
 A_OF_TWO = SampleBatch(obs=[1]).as_multi_agent("a")
-
-
 REFUSED = {
-    "an id that is taken": (lambda w: w.add_policy("a", RandomPolicy), KeyError, "already"),
-    "no class": (lambda w: w.add_policy("new"), ValueError, "exactly one"),
-    "class and object": (lambda w: w.add_policy("new", RandomPolicy, object()), ValueError, "exactly one"),
-    "no class, but 5": (lambda w: w.add_policy("new", 5), TypeError, "policy_cls=5 must be a class"),
-    "a class as object": (lambda w: w.add_policy("new", policy=RandomPolicy), TypeError, "an object of one"),
-    "a module": (lambda w: w.add_policy("new", RandomPolicy, module_spec=1), ValueError, "module_spec"),
-    "added with a mapping": (lambda w: w.add_policy("new", RandomPolicy, policy_mapping_fn=3), ValueError, "=3"),
-    "added to train": (lambda w: w.add_policy("new", RandomPolicy, policies_to_train="a"), TypeError, "'a'"),
-    "nobody is removed": (lambda w: w.remove_policy(policy_id="nobody"), ValueError, "nobody"),
-    "removed with a mapping": (lambda w: w.remove_policy(policy_id="a", policy_mapping_fn=3), ValueError, "=3"),
-    "removed with learners": (lambda w: w.remove_policy(policy_id="a", policies_to_train=3), TypeError, "3"),
+    **REFUSED_POLICIES,
     "nobody is asked": (lambda w: w.for_policy(lambda policy: policy), KeyError, DEFAULT),
-    "a mapping": (lambda w: w.set_policy_mapping_fn(3), ValueError, "policy_mapping_fn=3"),
-    "a str to train": (lambda w: w.set_is_policy_to_train("a"), TypeError, "'a'"),
-    "none to train": (lambda w: w.set_is_policy_to_train(None), TypeError, "None"),
     "nobody's weights": (lambda w: w.get_weights(["a", "nobody"]), KeyError, "nobody"),
     "weights": (lambda w: w.set_weights({**shifted(w.get_weights()), "b": {}}, {"timestep": 3}, 4), ValueError, "fit"),
     "nobody's variables": (lambda w: w.set_global_vars({"timestep": 9}, ["a", "nobody"]), KeyError, "nobody"),

@@ -29,19 +29,18 @@ class Critic:
         self.shown = []
 
     def compute_values(self, input_dict):
-        self.shown.append(input_dict)
+        self.shown.append({name: column.tolist() for name, column in input_dict.items()})
         return torch.as_tensor(input_dict["obs"] * 10.0, dtype=torch.float32)
 
 
 def chunk(terminated=F, truncated=F, shape=(3,), **columns):
-    ends = [[F, F, flag] for flag in (terminated, truncated)]
     made = {
         "obs": np.array([1.0, 2.0, 3.0]),
         "new_obs": np.array([2.0, 3.0, 4.0]),
         "rewards": np.array([1, 2, 4], dtype=np.float32).reshape(shape),
         "vf_preds": np.array([10, 20, 30], dtype=np.float32).reshape(shape),
-        "terminateds": np.array(ends[0]),
-        "truncateds": np.array(ends[1]),
+        "terminateds": np.array([F, F, terminated]),
+        "truncateds": np.array([F, F, truncated]),
     }
     return SampleBatch({**made, **columns})
 
@@ -53,16 +52,14 @@ def test_the_value_behind_the_last_row_is_0_only_if_it_is_terminated(terminated,
     assert compute_bootstrap_value(batch, policy) is batch
     expected = np.array([20, 30, last], dtype=np.float32).reshape(shape)
     np.testing.assert_array_equal(batch["values_bootstrapped"], expected, strict=True)
-    shown = [{name: column.tolist() for name, column in one.items()} for one in policy.shown]
-    assert shown == ([] if terminated else [{"obs": [4.0], "seq_lens": [1]}])
+    assert policy.shown == ([] if terminated else [{"obs": [4.0], "seq_lens": [1]}])
 
 
 def test_the_value_behind_the_last_row_is_asked_for_with_all_that_the_policy_reads():
     policy = Critic({"prev_actions": ViewRequirement("actions", shift=-1)})
     states = {"state_in_0": np.array([[0.5]]), "state_out_0": np.array([[1.5], [2.5], [3.5]]), "seq_lens": [3]}
     compute_bootstrap_value(chunk(actions=np.array([5, 6, 7]), **states), policy)
-    shown = {name: column.tolist() for name, column in policy.shown[0].items()}
-    assert shown == {"obs": [4.0], "prev_actions": [7], "state_in_0": [[3.5]], "seq_lens": [1]}
+    assert policy.shown == [{"obs": [4.0], "prev_actions": [7], "state_in_0": [[3.5]], "seq_lens": [1]}]
 
 
 def by_hand(rewards, values, last, *, gamma, lmbda, use_gae, use_critic):

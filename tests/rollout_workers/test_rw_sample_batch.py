@@ -26,10 +26,6 @@ COUNTS = {
 KNOWN = {"time_major": True, "max_seq_len": 4, "zero_padded": True, "num_grad_updates": 2.5, "is_training": True}
 
 
-def known(batch):
-    return {name: getattr(batch, name) for name in KNOWN}
-
-
 @pytest.mark.parametrize("name", COUNTS)
 def test_rows_are_counted_by_sequences_or_the_first_column_that_can_be(name):
     columns, count = COUNTS[name]
@@ -38,7 +34,7 @@ def test_rows_are_counted_by_sequences_or_the_first_column_that_can_be(name):
     assert (batch.count, len(batch), batch.agent_steps(), batch.env_steps()) == (count, count, count, count)
 
 
-def test_lists_and_numbers_become_arrays_whichever_way_they_are_set():
+def test_lists_and_numbers_become_arrays_whichever_way_they_are_set_and_all_else_stays_as_it_is():
     given = {"a": [1, 2], "b": 3, "c": {"d": ([1, 2], 3.5)}}
     stored = {"a": np.array([1, 2]), "b": np.array(3), "c": {"d": (np.array([1, 2]), np.array(3.5))}}
     updated, set_ = SampleBatch(), SampleBatch()
@@ -47,9 +43,6 @@ def test_lists_and_numbers_become_arrays_whichever_way_they_are_set():
         set_[name] = column
     for made in (SampleBatch(given), SampleBatch(**given), updated, set_):
         np.testing.assert_equal(dict(made), stored)
-
-
-def test_all_else_is_stored_as_it_is():
     columns = {"a": np.zeros(2), "b": torch.zeros(2), "infos": [{"a": 1}, {}], "e": None, "f": "text"}
     batch = SampleBatch(columns)
     assert all(batch[name] is column for name, column in columns.items())
@@ -119,7 +112,8 @@ def test_copies_and_pickles_are_the_same_batch_and_only_shallow_ones_share_array
     batch = SampleBatch(columns, **{f"_{name}": value for name, value in KNOWN.items()})
     deep, shallow, sent = batch.copy(), batch.copy(shallow=True), pickle.loads(pickle.dumps(batch, protocol=2))
     for made in (deep, shallow, sent):
-        assert (type(made), plain(made), known(made)) == (SampleBatch, plain(batch), KNOWN)
+        kept = {name: getattr(made, name) for name in KNOWN}
+        assert (type(made), plain(made), kept) == (SampleBatch, plain(batch), KNOWN)
         assert list(made) == list(batch)
     for name in ("a", "tensor"):
         assert shallow[name] is batch[name]
@@ -153,9 +147,8 @@ def test_columns_become_tensors_in_place_in_the_same_memory_where_it_can_be_writ
     batch = SampleBatch(columns)
     own = batch["own"]
     assert batch.to_device("cpu") is batch
-    assert [leaf.dtype for leaf in (batch["a"], *batch["b"]["c"])] == [
-        *(torch.int64, torch.float32, torch.float32, torch.int64)
-    ]
+    kinds = [torch.int64, torch.float32, torch.float32, torch.int64]
+    assert [leaf.dtype for leaf in (batch["a"], *batch["b"]["c"])] == kinds
     assert (batch["text"] is text, batch["infos"] is infos) == (True, True)
     batch["own"][0] = batch["fixed"][0] = 5
     assert (plain(own), plain(fixed)) == ([5], [0])
@@ -174,14 +167,6 @@ def test_columns_go_to_a_gpu_and_are_there_when_they_are_read():
 
 LENGTHS = st.lists(st.integers(1, 5), min_size=1, max_size=6)
 BOUND = st.none() | st.integers(-12, 12)
-
-
-def numbered(lengths, padded_to=None):
-    """Rows 0, 1, … in sequences; `state_in_0` is the number of its first row, `state_out_0` that of the next."""
-    n = sum(lengths)
-    starts = np.cumsum([0, *lengths[:-1]])
-    batch = SampleBatch(a=np.arange(n), state_in_0=starts, state_out_0=np.arange(n) + 1, seq_lens=lengths)
-    return batch if padded_to is None else batch.right_zero_pad(padded_to)
 
 
 def of_all_kinds():
@@ -213,21 +198,21 @@ class TestSlices:
     @pytest.mark.parametrize(
         ("bounds", "rows", "states"),
         [
-            (slice(None, 3), [10, 11], [0.0]),  # the cut falls into the second sequence
-            (slice(0, 5), [10, 11, 12, 13, 14], [0.0, 2.0]),
-            (slice(3, 6), [12, 13, 14, 15], [2.0, 5.0]),
-            (slice(-2, None), [12, 13, 14, 15], [2.0, 5.0]),
+            (slice(None, 3), [0, 1], [0]),  # the cut falls into the second sequence
+            (slice(0, 5), [0, 1, 2, 3, 4], [0, 2]),
+            (slice(3, 6), [2, 3, 4, 5], [2, 5]),
+            (slice(-2, None), [2, 3, 4, 5], [2, 5]),
         ],
     )
     @pytest.mark.parametrize("padded", [False, True])
     def test_of_sequences_snap_down_to_their_starts(self, bounds, rows, states, padded):
-        batch = sequences().right_zero_pad(4) if padded else sequences()
-        part = batch[bounds]
-        starts = {0.0: 2, 2.0: 3, 5.0: 1}
+        batch = sequences(padded_to=4 if padded else None)
+        del batch["state_out_0"]
+        part, lengths = batch[bounds], {0: 2, 2: 3, 5: 1}
         assert plain(part["state_in_0"]) == states
-        assert plain(part["seq_lens"]) == [starts[state] for state in states]
+        assert plain(part["seq_lens"]) == [lengths[state] for state in states]
         assert (part.count, part.zero_padded, part.max_seq_len) == (len(rows), padded, batch.max_seq_len)
-        assert [row["a"] for row in part.rows()] == [row["infos"]["row"] + 10 for row in part.rows()] == rows
+        assert [row["a"] for row in part.rows()] == [row["infos"]["row"] for row in part.rows()] == rows
         assert len(part["a"]) == (4 * len(states) if padded else len(rows))
 
 
@@ -244,7 +229,7 @@ class TestExactSlices:
     )
     @pytest.mark.parametrize("kind", ["arrays", "tensors"])
     def test_fit_sequences_and_states(self, bounds, rows, seq_lens, states, kind):
-        batch = numbered([2, 3, 1])
+        batch = sequences()
         if kind == "tensors":
             batch.to_device("cpu")
         part = batch.slice(*bounds)
@@ -276,7 +261,7 @@ def test_rows_are_dicts_and_sequences_of_one_row():
     }  # fmt: skip
 
     for padded_to in (None, 4):
-        rows = [plain(row) for row in numbered([2, 3, 1], padded_to).rows()]
+        rows = [plain(row) for row in sequences(padded_to=padded_to).rows()]
         assert [row["a"] for row in rows] == [row["state_in_0"] for row in rows] == [0, 1, 2, 3, 4, 5]
         assert {row["seq_lens"] for row in rows} == {1}
 
@@ -300,7 +285,7 @@ class TestTimeSlices:
 
     @given(lengths=LENGTHS, size=st.integers(1, 9), padded=st.booleans(), by_number=st.booleans())
     def test_of_sequences_hold_each_of_them_once_and_none_is_empty(self, lengths, size, padded, by_number):
-        batch = numbered(lengths, 5 if padded else None)
+        batch = sequences(lengths, 5 if padded else None)
         parts = batch.timeslices(num_slices=size) if by_number else batch.timeslices(size)
         assert [int(n) for part in parts for n in part["seq_lens"]] == lengths
         assert [int(row["a"]) for part in parts for row in part.rows()] == list(range(sum(lengths)))
@@ -338,16 +323,15 @@ class TestShuffling:
         assert len(SampleBatch(a=np.zeros(0)).shuffle()) == 0
 
     def test_keeps_padded_sequences_together_and_refuses_others(self):
-        batch = sequences().right_zero_pad(4)
+        batch, lengths = sequences(padded_to=4), {0: 2, 2: 3, 5: 1}
         np.random.seed(0)
         batch.shuffle()
         states = plain(batch["state_in_0"])
         assert states != [0, 2, 5]
-        lengths, firsts = {0.0: 2, 2.0: 3, 5.0: 1}, {0.0: 10, 2.0: 12, 5.0: 15}
         assert plain(batch["seq_lens"]) == [lengths[state] for state in states]
-        for row, state in zip(batch["a"].reshape(3, 4), states, strict=True):
-            assert plain(row) == [firsts[state] + i if i < lengths[state] else 0 for i in range(4)]
-        assert [row["infos"]["row"] + 10 for row in batch.rows()] == [row["a"] for row in batch.rows()]
+        for row, state in zip(batch["b"]["c"].reshape(3, 4), states, strict=True):
+            assert plain(row) == [10 + state + i if i < lengths[state] else 0 for i in range(4)]
+        assert [row["infos"]["row"] for row in batch.rows()] == [row["a"] for row in batch.rows()]
         with pytest.raises(ValueError, match=r"rows of sequences cannot be shuffled; after right_zero_pad\(\)"):
             sequences().shuffle()
 
@@ -359,21 +343,19 @@ def test_padding_puts_zeros_behind_each_end(kind):
     batch = batch.to_device("cpu") if kind == "tensors" else batch
     assert batch.right_zero_pad(4) is batch
     rows = [0, 1, None, None, 2, 3, 4, None, 5, None, None, None]
-    assert plain(batch["a"]) == [0 if row is None else 10 + row for row in rows]
-    assert plain(batch["b"]) == {"c": [row or 0 for row in rows]}
+    assert plain(batch["a"]) == [row or 0 for row in rows]
+    assert plain(batch["b"]) == {"c": [0 if row is None else 10 + row for row in rows]}
     assert (plain(batch["state_in_0"]), plain(batch["seq_lens"])) == ([0, 2, 5], [2, 3, 1])
     assert plain(batch["objects"]) == [None if row is None else "abcdef"[row] for row in rows]
     assert [info and info["row"] for info in batch["infos"]] == rows
     assert (batch.zero_padded, batch.max_seq_len, batch.count) == (True, 4, 6)
-    for wrong, width, message in (
-        (SampleBatch(a=[1]), 4, r"right_zero_pad\(\) needs 'seq_lens'"),
-        (sequences(), 2, r"there is a sequence of 3 rows"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            wrong.right_zero_pad(width)
+    with pytest.raises(ValueError, match=r"right_zero_pad\(\) needs 'seq_lens'"):
+        SampleBatch(a=[1]).right_zero_pad(4)
+    with pytest.raises(ValueError, match=r"there is a sequence of 3 rows"):
+        sequences().right_zero_pad(2)
 
 
-def trajectory(**more):
+def trajectory():
     return SampleBatch(
         obs={"x": np.array([[0], [1], [2]])},
         new_obs={"x": np.array([[1], [2], [3]])},
@@ -382,7 +364,6 @@ def trajectory(**more):
         state_in_0=[100.0, 102.0],
         state_out_0=[101.0, 102.0, 103.0],
         seq_lens=[2, 1],
-        **more,
     )
 
 

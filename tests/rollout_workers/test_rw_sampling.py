@@ -1,32 +1,29 @@
 """What `sample()` hands out: which rows, in which order, under which names; and how often it asks the policy."""
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
 from rw_toys import LONG, Foreseen, counting_worker, made_of
 
-from mock_envs import MockEnv, MockEnv2, MockEnv3, VectorizedMockEnv
-from swath.rollout_workers import (
-    PPOTorchPolicy,
-    SampleBatch,
-)
+from mock_envs import MockEnv, MockEnv2, MockEnv3, RandomEnv, VectorizedMockEnv
+from swath.rollout_workers import PPOTorchPolicy, SampleBatch
 from swath.rollout_workers.batches.names import views
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script, reward_of
 
 B, F = 3, 4
 SHORT = Counting(script=Script((3, 5, 1, 4)))
+DTYPES = {"rewards": np.float32, "terminateds": np.bool_, "truncateds": np.bool_}
+DTYPES |= dict.fromkeys(("actions", "t", "eps_id", "unroll_id", "agent_index", "policy_version"), np.int64)
 
 
-def test_a_batch_has_all_rows_of_sub_env_0_then_of_1_and_each_says_which_it_is():
-    worker, _ = counting_worker(SHORT)
-    with worker:
+def test_a_batch_has_all_rows_of_sub_env_0_then_of_1_each_says_which_it_is_and_no_other_shares_its_memory():
+    with counting_worker(SHORT) as worker:
         batches = [worker.sample() for _ in range(3)]
     for batch in batches:
         batch.check_lengths()
         assert isinstance(batch, SampleBatch)
+        assert {name: batch[name].dtype for name in DTYPES} == DTYPES
         assert batch["obs"][:, 0].tolist() == [env for env in range(B) for _ in range(F)]
         assert batch["t"].tolist() == batch["obs"][:, 2].tolist()
         assert batch["actions"].tolist() == (batch["obs"][:, 2] % 3).tolist()
@@ -39,22 +36,14 @@ def test_a_batch_has_all_rows_of_sub_env_0_then_of_1_and_each_says_which_it_is()
     ids = [set(batch["unroll_id"].tolist()) for batch in batches]
     assert len(set.union(*ids)) == sum(map(len, ids)), "no chunk's number is given twice"
     assert worker.get_policy().asked == [B] * (3 * F), "once a step for all sub-envs"
-
-
-def test_columns_have_the_promised_dtypes_and_memory_of_their_own():
-    worker, _ = counting_worker(SHORT)
-    with worker:
-        first, second = worker.sample(), worker.sample()
-    wanted = {"rewards": np.float32, "terminateds": np.bool_, "truncateds": np.bool_, "actions": np.int64}
-    wanted |= dict.fromkeys(("t", "eps_id", "unroll_id", "agent_index", "policy_version"), np.int64)
-    assert {name: first[name].dtype for name in wanted} == wanted
+    first, second, _ = batches
     for name in first:
         assert not np.shares_memory(first[name], second[name])
         first[name][:] = 0
 
 
 @pytest.mark.parametrize(("length", "rows"), [(5, 10), (10, 10), (15, 20)])
-def test_whole_episodes_of_ten_steps_are_as_many_as_are_needed(length: int, rows: int):
+def test_whole_episodes_of_ten_steps_are_as_many_as_are_needed(length, rows):
     settings = {"rollout_fragment_length": length, "batch_mode": "complete_episodes"}
     with made_of(lambda: MockEnv(10), RandomPolicy, **settings) as worker:
         for _ in range(3):
@@ -64,8 +53,7 @@ def test_whole_episodes_of_ten_steps_are_as_many_as_are_needed(length: int, rows
 
 
 def test_whole_episodes_stop_at_the_first_step_that_has_enough_and_running_ones_go_on():
-    worker, _ = counting_worker(SHORT, batch_mode="complete_episodes")
-    with worker:
+    with counting_worker(SHORT, batch_mode="complete_episodes") as worker:
         batches = [worker.sample() for _ in range(6)]
     seen = [tuple(row) for batch in batches for row in batch["obs"].tolist()]
     assert len(set(seen)) == len(seen)
@@ -80,7 +68,7 @@ def test_whole_episodes_stop_at_the_first_step_that_has_enough_and_running_ones_
 
 
 @pytest.mark.parametrize("handed", [1, 2, 8])
-def test_a_vector_env_of_more_sub_envs_hands_out_some_and_keeps_the_others_for_the_next_calls(handed: int):
+def test_a_vector_env_of_more_sub_envs_hands_out_some_and_keeps_the_others_for_the_next_calls(handed):
     settings = {"num_envs_per_env_runner": handed, "rollout_fragment_length": 10}
     with made_of(lambda: VectorizedMockEnv(25, 8), RandomPolicy, **settings) as worker:
         ids = []
@@ -96,24 +84,23 @@ def test_a_vector_env_of_more_sub_envs_hands_out_some_and_keeps_the_others_for_t
 class Asking(Foreseen):
     """Asks for every optional column, and keeps what it was shown."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args):
         super().__init__(*args)
         self.view_requirements = views("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
-        self.shown: list[Any] = []
+        self.shown = []
 
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+    def compute_actions(self, obs_batch, state_batches=None, **kwargs):
         self.shown.append((kwargs["prev_action_batch"], kwargs["prev_reward_batch"], kwargs["info_batch"]))
         return super().compute_actions(obs_batch, state_batches, **kwargs)
 
 
 @pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
-def test_vector_envs_of_all_modes_give_the_same_rows(mode: Any):
+def test_vector_envs_of_all_modes_give_the_same_rows(mode):
     numbers = iter(range(B))
     make = lambda: gym.vector.SyncVectorEnv([lambda: CountingEnv(next(numbers), SHORT)] * B, autoreset_mode=mode)
     with made_of(make, Asking, num_envs_per_env_runner=B, rollout_fragment_length=F) as worker:
         batches = [worker.sample() for _ in range(4)]
-    other, _ = counting_worker(SHORT, policy=Asking)
-    with other:
+    with counting_worker(SHORT, policy=Asking) as other:
         wanted = [other.sample() for _ in range(4)]
     assert [len(batch) for batch in batches] == [B * F] * 4
     for name in ("obs", "new_obs", "actions", "rewards", "t", "prev_actions", "prev_rewards", "terminateds"):
@@ -123,9 +110,8 @@ def test_vector_envs_of_all_modes_give_the_same_rows(mode: Any):
 
 
 def test_rows_carry_the_version_that_acted_and_its_values_and_chunks_end_where_it_changes():
-    counting = Counting(script=Script((6, 6, 2)))
-    worker, _ = counting_worker(counting, policy=PPOTorchPolicy, batch_mode="complete_episodes")
-    with worker:
+    settings = {"policy": PPOTorchPolicy, "batch_mode": "complete_episodes"}
+    with counting_worker(Counting(script=Script((6, 6, 2))), **settings) as worker:
         worker.sample()
         before = worker.get_weights()["default_policy"]
         after = {name: array + 0.1 for name, array in before.items()}
@@ -142,8 +128,7 @@ def test_rows_carry_the_version_that_acted_and_its_values_and_chunks_end_where_i
 
 
 def test_a_call_may_say_whether_to_explore_and_give_running_episodes_up():
-    worker, _ = counting_worker(LONG, explore=False)
-    with worker:
+    with counting_worker(LONG, explore=False) as worker:
         worker.sample()
         batch = worker.sample(explore=True, force_reset=True)
         assert worker.get_policy().explored == [False] * F + [True] * F
@@ -154,7 +139,7 @@ def test_a_call_may_say_whether_to_explore_and_give_running_episodes_up():
 
 
 @pytest.mark.parametrize(("clip", "reward"), [(True, 10.0), (False, 1000.0), (None, 1000.0), (5.0, 50.0)])
-def test_metrics_tell_of_clipped_and_of_raw_rewards(clip: Any, reward: float):
+def test_metrics_tell_of_clipped_and_of_raw_rewards(clip, reward):
     with made_of(lambda: MockEnv2(10), RandomPolicy, clip_rewards=clip, rollout_fragment_length=10) as worker:
         batch = worker.sample()
         (told,) = worker.get_metrics()
@@ -165,8 +150,7 @@ def test_metrics_tell_of_clipped_and_of_raw_rewards(clip: Any, reward: float):
 
 
 def test_optional_columns_are_there_on_request_and_shifted_by_one():
-    worker, _ = counting_worker(SHORT, policy=Asking)
-    with worker:
+    with counting_worker(SHORT, policy=Asking) as worker:
         batches = [worker.sample() for _ in range(3)]
         shown = worker.get_policy().shown
     for env in range(B):
@@ -182,13 +166,11 @@ def test_optional_columns_are_there_on_request_and_shifted_by_one():
 
 
 def test_each_observation_is_pushed_into_the_filter_once():
-    worker, factory = counting_worker(SHORT, observation_filter="ConcurrentMeanStdFilter")
-    with worker:
+    with counting_worker(SHORT, observation_filter="ConcurrentMeanStdFilter") as worker:
         for _ in range(3):
             worker.sample()
-        stats = worker.filters["default_policy"].rs
-    resets = sum(len(env.seeds) for env in factory.made)
-    assert stats.n == 3 * B * F + resets
+    resets = sum(len(env.seeds) for env in worker.env_creator.made)
+    assert worker.filters["default_policy"].rs.n == 3 * B * F + resets
 
 
 def test_observations_are_preprocessed_unless_the_config_says_otherwise():
@@ -196,30 +178,23 @@ def test_observations_are_preprocessed_unless_the_config_says_otherwise():
         assert worker.sample()["obs"].argmax(axis=1).tolist() == [*range(5)]
         assert worker.get_policy().observation_space.original_space == gym.spaces.Discrete(100)
     settings = {"policy": RandomPolicy, "_disable_preprocessor_api": True}
-    with counting_worker(Counting("nested", script=Script((3,))), **settings)[0] as worker:
+    with counting_worker(Counting("nested", script=Script((3,))), **settings) as worker:
         obs = worker.sample()["obs"]
     assert (obs["state"][0].dtype, obs["camera"]["left"].dtype) == (np.float64, np.uint8)
 
 
 def test_batches_hold_raw_actions_and_envs_get_processed_ones_that_cannot_be_written():
-    got: list[Any] = []
+    got, space = [], gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
 
-    class Wanting(MockEnv):
-        def step(self, action: Any) -> Any:
+    class Wanting(RandomEnv):
+        def step(self, action):
             got.append(action)
             return super().step(action)
 
-    class Wide(Foreseen):
-        def compute_actions(self, obs_batch: Any, *_: Any, **__: Any) -> Any:
-            return [np.float32([0.5, 3.0])] * len(obs_batch), [], {}
-
-    def make() -> Any:
-        env = Wanting(5)
-        env.action_space = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
-        return env
-
-    with made_of(make, Wide, rollout_fragment_length=5) as worker:
-        batch = worker.sample()
-    assert (batch["actions"].tolist(), [action.tolist() for action in got]) == ([[0.5, 3.0]] * 5, [[1.0, 10.0]] * 5)
+    with made_of(lambda: Wanting({"action_space": space}), PPOTorchPolicy, rollout_fragment_length=20) as worker:
+        raw = worker.sample()["actions"]
+    wanted = np.clip(space.low + (raw + 1) * (space.high - space.low) / 2, space.low, space.high)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    assert abs(raw).max() > 1 > abs(raw).min()
     with pytest.raises(ValueError, match="read-only"):
         got[0][0] = 1

@@ -1,7 +1,13 @@
-"""Functions called in the workers of a set: whom they reach, what comes back, what happens to exceptions."""
+"""Functions called in the workers of a set: whom they reach, what comes back, what happens to exceptions.
+
+And what is said of policies: in all workers at once, and in those that come later.
+"""
+
+import threading
 
 import pytest
-from set_toys import Broken, toy_set
+from rw_toys import REFUSED_POLICIES
+from set_toys import Broken, Play, ToyPolicy, toy_set, weighing
 
 from swath.errors import Closed
 from swath.workers.outcome import Error
@@ -90,23 +96,22 @@ def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_o
     assert workers.num_remote_worker_restarts() == 0
 
 
-def test_no_time_sends_only(workers):
+def test_no_time_sends_only_and_functions_are_called_with_sub_envs_and_where_they_are(workers):
     assert workers.foreach_worker(lambda worker: setattr(worker, "told", "sent"), timeout_seconds=0) == []
     assert workers.foreach_worker(lambda worker: worker.told) == ["sent"] * 4
-
-
-def test_functions_are_called_with_sub_envs_and_where_they_are(workers):
     assert workers.foreach_env(lambda env: env.who) == [[(worker, 0)] for worker in range(4)]
     seen = workers.foreach_env_with_context(lambda env, where: (env.who[0], where.worker_index))
     assert seen == [[(worker, worker)] for worker in range(4)]
 
 
-def test_asynchronous_answers_say_whose_they_are(workers):
+def test_asynchronous_answers_say_whose_they_are_and_lists_are_dealt_in_turn(workers):
     assert workers.foreach_worker_async(index, tag="mine", healthy_only=False) == 3
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
     assert [tuple(reply) for reply in replies] == [(1, 1), (2, 2), (3, 3)]
     assert {(reply.life, reply.version, reply.tag, reply.error) for reply in replies} == {(0, 1, "mine", None)}
     assert fetched(workers) == []
+    assert workers.foreach_worker_async(add, kwargs=[*TEN_EACH, {"number": 50}]) == 5
+    assert sorted(result for _, result in fetched(workers)) == [11, 22, 33, 41, 52]
 
 
 def test_requests_are_limited_per_worker_and_tag_and_none_is_a_tag(workers):
@@ -118,11 +123,6 @@ def test_requests_are_limited_per_worker_and_tag_and_none_is_a_tag(workers):
     assert len(fetched(workers, tags=[None])) == 6
 
 
-def test_lists_are_dealt_in_turn(workers):
-    assert workers.foreach_worker_async(add, kwargs=[*TEN_EACH, {"number": 50}]) == 5
-    assert sorted(result for _, result in fetched(workers)) == [11, 22, 33, 41, 52]
-
-
 def test_an_exception_leaves_the_other_answers_for_the_next_fetch_or_is_in_its_reply(workers):
     workers.foreach_worker_async(fail_in_2)
     with pytest.raises(Broken):
@@ -130,9 +130,8 @@ def test_an_exception_leaves_the_other_answers_for_the_next_fetch_or_is_in_its_r
     assert fetched(workers) == [(1, 1), (3, 3)]
     workers.foreach_worker_async(fail_in_2)
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None, on_error="return")
-    assert [(type(reply.error).__name__, reply.result) for reply in replies] == [
-        *(("NoneType", 1), ("Broken", None), ("NoneType", 3))
-    ]
+    assert [reply.result for reply in replies] == [1, None, 3]
+    assert [type(reply.error) for reply in replies] == [type(None), Broken, type(None)]
 
 
 def test_the_names_and_answers_of_rllib(workers):
@@ -157,3 +156,108 @@ def test_after_the_end_everything_is_closed(workers):
         with pytest.raises(Closed, match="build another WorkerSet"):
             call()
     assert repr(workers) == "<WorkerSet: stopped>"
+
+
+@pytest.fixture(params=[True, False], ids=["with a local worker", "without"])
+def either(request):
+    with toy_set(options={"local_worker": request.param}) as workers:
+        yield workers
+
+
+def told(workers):
+    """Ids of policies, who acts, who learns: the same in all workers."""
+    first, *others = workers.foreach_worker(said)
+    assert all(other == first for other in others)
+    return first
+
+
+def said(worker):
+    mapping = worker.policy_mapping_fn(0, None)
+    return sorted(worker.policy_map), mapping, sorted(worker.get_policies_to_train())
+
+
+def weights_of_a(workers):
+    return set(workers.foreach_worker(lambda worker: float(worker.policy_map["a"].w[0])))
+
+
+def to_a(agent_id, episode, **_):
+    return "a"
+
+
+BOTH = ["a", "default_policy"]
+NOTHING_SAID = (["default_policy"], "default_policy", ["default_policy"])
+
+
+def test_a_policy_is_added_in_all_workers_and_later_ones_removed_and_added_anew_as_an_object_that_is_copied(either):
+    either.add_policy("a", ToyPolicy, policy_mapping_fn=to_a, policies_to_train=["a"])
+    either.add_workers(1)
+    assert told(either) == (BOTH, "a", ["a"])
+    assert (either.is_policy_to_train("a"), either.is_policy_to_train("default_policy")) == (True, False)
+    either.remove_policy(policy_id="default_policy", policy_mapping_fn=lambda *_, **__: "b")
+    either.remove_policy(policy_id="a")
+    policy = weighing(3.0)
+    either.add_policy("a", policy=policy)
+    either.add_workers(1)
+    assert (told(either), weights_of_a(either)) == ((["a"], "b", ["a"]), {3.0})
+    if either.local_worker() is not None:
+        assert either.local_worker().policy_map["a"] is policy
+
+
+def test_mapping_and_training_are_set_in_all_workers_and_what_cannot_be_sent_in_none(warm_processes):
+    def mapping(agent_id, episode, lock=threading.Lock(), **_):  # noqa: B008
+        return "a"
+
+    with toy_set(backend="process") as workers:
+        for refused in (
+            lambda: workers.set_policy_mapping_fn(mapping),
+            lambda: workers.add_policy("a", ToyPolicy, policy_mapping_fn=mapping),
+            lambda: workers.remove_policy(policy_mapping_fn=mapping),
+        ):
+            with pytest.raises(TypeError, match="pickle"):
+                refused()
+            assert told(workers) == NOTHING_SAID
+        workers.set_policy_mapping_fn(to_a)
+        workers.set_is_policy_to_train([])
+        workers.set_policy_mapping_fn(None)
+        assert told(workers)[1:] == ("a", [])
+
+
+class Refusing(ToyPolicy):
+    """Cannot be built in worker 2."""
+
+    def __init__(self, observation_space, action_space, config):
+        if config["worker_index"] == 2:
+            raise Broken("a policy raised")
+        super().__init__(observation_space, action_space, config)
+
+
+FAILING = lambda s: s.add_policy("new", Refusing, policy_mapping_fn=to_a, policies_to_train=["a"])
+REFUSED_IN_ALL = {**REFUSED_POLICIES, "one worker fails": (FAILING, Broken, "a policy raised")}
+
+
+@pytest.mark.parametrize("name", REFUSED_IN_ALL)
+def test_a_policy_that_cannot_be_is_in_no_worker_and_all_go_on(either, name):
+    call, error, words = REFUSED_IN_ALL[name]
+    either.add_policy("a", ToyPolicy)
+    before = told(either)
+    with pytest.raises(error, match=words):
+        call(either)
+    assert told(either) == before
+    either.sample()
+    either.add_workers(1)
+    assert told(either) == before
+    either.add_policy("new", ToyPolicy)
+    assert told(either)[0] == [*BOTH, "new"]
+
+
+def test_a_worker_that_comes_back_knows_what_was_said_and_nothing_of_a_policy_that_had_the_id_before(warm_processes):
+    with toy_set(Play({(1, 0, 1): "kill"}), 1, "process") as workers:
+        workers.add_policy("a", policy=weighing(3.0))
+        workers.sync_weights(timeout_seconds=60.0)
+        workers.remove_policy(policy_id="a")
+        workers.add_policy("a", policy=weighing(4.0), policy_mapping_fn=to_a, policies_to_train=["a"])
+        workers.sync_weights("default_policy", global_vars={"timestep": 9})
+        workers.sample()
+        assert workers.foreach_worker(lambda worker: worker.recreated_worker, local_worker=False) == [True]
+        assert (told(workers), weights_of_a(workers)) == ((BOTH, "a", ["a"]), {4.0})
+        assert workers.foreach_worker(lambda worker: worker.get_global_vars()["timestep"]) == [9] * 2

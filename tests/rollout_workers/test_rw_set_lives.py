@@ -9,22 +9,11 @@ import pytest
 from set_toys import SPACES, STEPS, Broken, Play, ToyPolicy, config, rows, toy_set, workers_of
 
 from swath.errors import FleetFailed, WorkerLate, WorkerLost
-from swath.rollout_workers import DefaultCallbacks, WorkerSet
-from toys import Gate
+from swath.rollout_workers import WorkerSet
 
 
 def index(worker):
     return worker.worker_index
-
-
-class Told(DefaultCallbacks):
-    heard = []
-
-    def on_workers_recreated(self, *, worker_set, worker_ids, is_evaluation, **kwargs):
-        known = worker_set.foreach_worker(
-            lambda worker: worker.policy_version, worker_ids=worker_ids, local_worker=False
-        )
-        self.heard.append((worker_ids, is_evaluation, known))
 
 
 def test_workers_are_told_who_they_are_and_what_they_are_made_of(tmp_path):
@@ -89,26 +78,23 @@ def test_the_local_worker_is_wanted_or_not_but_there_is_one_and_without_env_its_
         ("process", "wait", WorkerLate, r"env_runner_restore_timeout_s=0\.5"),
     ],
 )
-def test_a_set_whose_worker_cannot_be_built_is_none(warm_processes, tmp_path, backend, what, error, words):
-    act = Gate.at(tmp_path / "gate") if what == "wait" else what
+def test_a_set_whose_worker_cannot_be_built_is_none(warm_processes, gate, backend, what, error, words):
+    act, seconds = (gate, 0.5) if what == "wait" else (what, 120.0)
     with pytest.raises(error, match=words):
-        toy_set(Play({}, {(2, 0): act}), 2, backend, env_runner_restore_timeout_s=0.5 if what == "wait" else 120.0)
+        toy_set(Play({}, {(2, 0): act}), 2, backend, env_runner_restore_timeout_s=seconds)
 
 
-def test_nobody_is_waited_for_if_so_asked(warm_processes, tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    play = Play({}, {(2, 0): gate})
-    with toy_set(play, 2, "process", validate_env_runners_after_construction=False) as workers:
+def test_nobody_is_waited_for_if_so_asked(warm_processes, gate):
+    with toy_set(Play({}, {(2, 0): gate}), 2, "process", validate_env_runners_after_construction=False) as workers:
         gate.await_arrival()
         assert 2 not in workers.healthy_worker_ids()
         gate.open()
-        batch = workers.sample()
-        assert set(batch["policy_version"]) == {1}
+        assert set(workers.sample()["policy_version"]) == {1}
         assert workers.foreach_worker(index, local_worker=False, healthy_only=False) == [1, 2]
 
 
 def test_workers_are_added_and_taken_out():
-    with toy_set() as workers:
+    with toy_set(Play({}, {(7, 0): "raise"})) as workers:
         workers.add_workers(2, validate=True)
         assert workers.worker_ids() == workers.env_runner_ids() == [1, 2, 3, 4]
         assert workers_of(workers.sample()) == [1, 2, 3, 4]
@@ -125,7 +111,9 @@ def test_workers_are_added_and_taken_out():
         workers.add_workers(num_workers=1)
         with pytest.raises(ValueError, match=r"num_workers|n="):
             workers.add_workers(n=1, num_workers=2)
-        assert workers.worker_ids() == [2, 4, 5, 6]
+        with pytest.raises(Broken):
+            workers.add_workers(1)
+        assert workers_of(workers.sample()) == workers.worker_ids() == [2, 4, 5, 6]
 
 
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
@@ -138,22 +126,20 @@ def test_workers_that_are_added_begin_with_what_all_have_seen(local_worker):
         assert set(known) == {2 * (STEPS + 1)}
 
 
-def test_workers_that_cannot_be_added_leave_the_others_as_they_are():
-    with toy_set(Play({}, {(3, 0): "raise"})) as workers:
-        with pytest.raises(Broken):
-            workers.add_workers(1)
-        assert workers_of(workers.sample()) == [1, 2]
-
-
 def test_who_came_back_is_told_once_when_they_know_what_is_new(warm_processes):
-    Told.heard.clear()
-    play, own = Play({(1, 0, 1): "exit"}), config([Told], in_evaluation=True)
-    with toy_set(play, backend="process", options={"config": own}) as workers:
+    heard = []
+
+    def hear(*, worker_set, worker_ids, is_evaluation, **_):
+        known = worker_set.foreach_worker(lambda one: one.policy_version, worker_ids=worker_ids, local_worker=False)
+        heard.append((worker_ids, is_evaluation, known))
+
+    own = {"callback_functions": {"on_workers_recreated": hear}, "in_evaluation": True}
+    with toy_set(Play({(1, 0, 1): "exit"}), backend="process", **own) as workers:
         version = workers.sync_weights()
         workers.sample()
         assert workers.probe_unhealthy_workers() == [1]
         assert workers.probe_unhealthy_env_runners() == []
-        assert Told.heard == [([1], True, [version])]
+        assert heard == [([1], True, [version])]
         assert workers.num_remote_worker_restarts() == 1
         told = [(event.worker, event.life, event.kind) for event in workers.events() if event.kind != "discarded"]
         assert (told, workers.events()) == ([(1, 0, "died"), (1, 1, "replaced")], [])
@@ -187,9 +173,9 @@ def test_a_loss_that_is_not_borne_is_raised_by_whoever_asks_next(warm_processes)
             workers.foreach_worker(kill, local_worker=False)
 
 
-def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(warm_processes, tmp_path):
-    play = Play({(1, 0, 1): Gate.at(tmp_path / "gate")})
-    with toy_set(play, 1, "process", {"logdir": str(tmp_path)}, env_runner_hang_timeout_s=2.0) as workers:
+def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(warm_processes, gate, tmp_path):
+    options = {"options": {"logdir": str(tmp_path)}, "env_runner_hang_timeout_s": 2.0}
+    with toy_set(Play({(1, 0, 1): gate}), 1, "process", **options) as workers:
         with pytest.raises(WorkerLate, match=r"worker 1 \(life 0\).*env_runner_hang_timeout_s=2"):
             workers.foreach_worker("sample", local_worker=False)
         assert workers.probe_unhealthy_workers() == [1]

@@ -4,43 +4,29 @@ import os
 import sys
 
 import cloudpickle
-import numpy as np
 import pytest
 from rw_toys import SMALL, alike, cartpole, same
 
 import ray_cluster
 from swath.rollout_workers import (
-    AlgorithmConfig,
-    DefaultCallbacks,
     PPOTorchPolicy,
-    RandomPolicy,
     RolloutWorker,
     WorkerSet,
     collect_metrics,
 )
 
-
-def made(n=2, backend="inline", policy=PPOTorchPolicy, creator=cartpole, local_worker=True, **others):
-    own = AlgorithmConfig().env_runners(rollout_fragment_length=5, num_envs_per_env_runner=2).debugging(seed=7)
-    own.fault_tolerance(delay_between_env_runner_restarts_s=0.0).update_from_dict(others)
-    options = {"env_creator": creator, "default_policy_class": policy, "config": own}
-    return WorkerSet(**options, num_workers=n, backend=backend, local_worker=local_worker)
+MADE = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy}
 
 
-def test_sets_of_one_seed_collect_the_same_inline_and_in_processes(warm_processes):
-    with made() as here, made(backend="process") as there:
-        for _ in range(3):
-            assert same(here.sample(), there.sample())
-
-
-class Noting(DefaultCallbacks):
-    def on_episode_end(self, *, episode, **kwargs):
-        episode.custom_metrics["one"] = 1
+def made(n=2, backend="inline", **settings):
+    own = {**SMALL, "num_envs_per_env_runner": 2, "seed": 7, **settings}
+    return WorkerSet(**MADE, config=own, num_workers=n, backend=backend)
 
 
 def test_custom_metrics_are_told_one_by_one_where_the_config_says_so():
+    note = {"on_episode_end": lambda *, episode, **_: episode.custom_metrics.update(one=1)}
     for keep in (False, True):
-        config = {"callbacks_class": Noting, "keep_per_episode_custom_metrics": keep}
+        config = {"callback_functions": note, "keep_per_episode_custom_metrics": keep}
         with made(n=0, rollout_fragment_length=100, **config) as workers:
             workers.sample()
             told = collect_metrics(workers)
@@ -49,16 +35,13 @@ def test_custom_metrics_are_told_one_by_one_where_the_config_says_so():
 
 
 def test_auto_fragments_are_shared_among_as_many_workers_as_there_are():
-    with made(1, policy=RandomPolicy, rollout_fragment_length="auto", train_batch_size=24) as workers:
+    with made(1, rollout_fragment_length="auto", train_batch_size=24) as workers:
         assert workers.sample().count == 24
         workers.add_workers(2)
         assert workers.sample().count == workers.sample(min_env_steps=24).count == 24
         workers.remove_workers([1])
         assert workers.sample().count == 24
         assert workers.foreach_worker(lambda worker: worker.num_workers) == [2, 2, 2]
-
-
-MADE = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy}
 
 
 @pytest.fixture(scope="module")
@@ -72,18 +55,18 @@ def ray():
         pickler.unregister_pickle_by_value(module)
 
 
-@pytest.mark.usefixtures("lent_actors")
-def test_where_ray_is_up_it_is_the_place_and_sets_of_one_seed_collect_the_same_as_inline(ray):
-    batches = []
-    for backend in ("inline", None):
-        with WorkerSet(**MADE, config={**SMALL, "seed": 3}, num_workers=2, backend=backend) as workers:
-            batches.append([workers.sample() for _ in range(2)])
-            of_ray = workers.foreach_worker(lambda _: "RAY_JOB_ID" in os.environ, local_worker=False)
-            assert of_ray == [backend is None] * 2
-    for here, there in zip(*batches, strict=True):
-        assert here.keys() == there.keys()
-        assert all(np.array_equal(here[name], there[name]) for name in here)
-        there["obs"][:] = 0
+@pytest.mark.parametrize("where", ["process", "ray"])
+def test_sets_of_one_seed_collect_the_same_as_inline(where, request):
+    for fixture in ("ray", "lent_actors") if where == "ray" else ("warm_processes",):
+        request.getfixturevalue(fixture)
+    backend = None if where == "ray" else where  # where Ray is up, it is the place
+    with made() as here, made(backend=backend) as there:
+        for _ in range(3):
+            batch = there.sample()
+            assert same(here.sample(), batch)
+            batch["obs"][:] = 0
+        on_ray = there.foreach_worker(lambda _: "RAY_JOB_ID" in os.environ, local_worker=False)
+        assert on_ray == [where == "ray"] * 2
 
 
 def test_plain_ray_actors_are_workers(ray):

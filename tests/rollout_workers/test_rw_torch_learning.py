@@ -58,16 +58,12 @@ def test_the_info_of_an_update():
     for _ in range(5):
         info = policy.learn_on_batch(batch)
     stats = info["learner_stats"]
-    assert stats["rows"] == 30
-    assert stats["list"].tolist() == [1, 1]
     assert get_learner_stats(info) is stats
-    assert stats["cur_lr"] == 0.001
+    assert (stats["rows"], stats["list"].tolist(), stats["cur_lr"]) == (30, [1, 1], 0.001)
     expected = {"num_agent_steps_trained": 30, "num_grad_updates_lifetime": 5, "model": {}, "custom_metrics": {}}
+    expected["diff_num_grad_updates_vs_sampler_policy"] = 1
     assert {key: info[key] for key in expected} == expected
-    assert info["diff_num_grad_updates_vs_sampler_policy"] == 1
-    assert policy.was_training
-    assert policy.seen.is_training
-    assert not policy.model.training
+    assert (policy.was_training, policy.seen.is_training, policy.model.training) == (True, True, False)
     assert policy.compute_gradients(batch)[1]["num_grad_updates_lifetime"] == 6
 
 
@@ -85,40 +81,36 @@ def test_callbacks_see_the_batch_before_and_what_they_tell_is_told():
     assert batch["obs"].any()
 
 
-def test_the_learning_rate_follows_its_schedule():
-    policy = ppo(cls=Bare, optimizer={"eps": 0.1}, lr_schedule=[[0, 0.1], [100, 0.3], [200, 0.0]])
+def test_the_learning_rate_and_the_weight_of_the_entropy_follow_their_schedules():
+    schedules = {"lr_schedule": [[0, 0.1], [100, 0.3], [200, 0.0]], "entropy_coeff_schedule": [[0, 0.1], [200, 0.0]]}
+    policy, batch = ppo(optimizer={"eps": 0.1}, entropy_coeff=0.5, **schedules), batch_for(ppo())
     assert policy.optimizer.param_groups[0]["eps"] == 0.1, "a keyword of Adam"
-    for step, expected in ((0, 0.1), (150, 0.15), (500, 0.0)):
+    for step, lr, weight in ((0, 0.1, 0.1), (150, 0.15, 0.025), (500, 0.0, 0.0)):
         policy.on_global_var_update({"timestep": step})
-        assert policy.cur_lr == pytest.approx(expected)
+        assert (policy.cur_lr, policy.entropy_coeff) == (pytest.approx(lr), pytest.approx(weight))
         before = policy.get_weights()
-        told = policy.learn_on_batch(SampleBatch({"obs": OBS}))["learner_stats"]["cur_lr"]
-        assert told == policy.optimizer.param_groups[0]["lr"] == pytest.approx(expected)
-        assert same(policy.get_weights(), before) == (expected == 0)
-
-
-def sequences(policy, lengths=(2, 5, 3)):
-    """Rows in sequences, each from the initial state."""
-    batch = batch_for(ppo(), n=sum(lengths))
-    batch["state_in_0"] = np.zeros((len(lengths), 3), np.float32)
-    batch["state_in_1"] = {"steps": np.zeros(len(lengths), np.float32)}
-    batch["seq_lens"] = np.array(lengths, np.int32)
-    return batch
+        stats = policy.learn_on_batch(batch)["learner_stats"]
+        assert stats["cur_lr"] == policy.optimizer.param_groups[0]["lr"] == pytest.approx(lr)
+        assert stats["entropy_coeff"] == pytest.approx(weight)
+        assert same(policy.get_weights(), before) == (lr == 0)
 
 
 def test_padding_is_left_out_of_losses_and_gradients():
-    policy = recurrent()
-    batch = sequences(policy)
+    policy, lengths = recurrent(), (2, 5, 3)
+    batch = batch_for(ppo(), n=10)
+    batch["state_in_0"], batch["state_in_1"] = np.zeros((3, 3), np.float32), {"steps": np.zeros(3, np.float32)}
+    batch["seq_lens"] = np.array(lengths, np.int32)
     found, info = policy.compute_gradients(batch)
     assert info["num_agent_steps_trained"] == 10
-    one_by_one = [policy.compute_gradients(batch[start:stop]) for start, stop in ((0, 2), (2, 7), (7, 10))]
-    assert [len(batch[start:stop]) for start, stop in ((0, 2), (2, 7), (7, 10))] == [2, 5, 3]
-    for i, gradient in enumerate(found):
-        parts = [n * gradients[i] for n, (gradients, _) in zip((2, 5, 3), one_by_one, strict=True)]
-        torch.testing.assert_close(gradient, sum(parts) / 10, atol=1e-6, rtol=1e-4)
+    parts = [batch[:2], batch[2:7], batch[7:]]
+    assert tuple(map(len, parts)) == lengths
+    alone, infos = zip(*map(policy.compute_gradients, parts), strict=True)
+    for gradient, *own in zip(found, *alone, strict=True):
+        mean = sum(n * one for n, one in zip(lengths, own, strict=True)) / 10
+        torch.testing.assert_close(gradient, mean, atol=1e-6, rtol=1e-4)
     for name in ("total_loss", "policy_loss", "vf_loss", "entropy", "kl"):
-        parts = [n * told["learner_stats"][name] for n, (_, told) in zip((2, 5, 3), one_by_one, strict=True)]
-        assert info["learner_stats"][name] == pytest.approx(sum(parts) / 10, rel=1e-4, abs=1e-6)
+        mean = sum(n * told["learner_stats"][name] for n, told in zip(lengths, infos, strict=True)) / 10
+        assert info["learner_stats"][name] == pytest.approx(mean, rel=1e-4, abs=1e-6)
 
 
 class Noting(RandomPolicy):
@@ -236,15 +228,6 @@ def test_the_weight_of_the_divergence_follows_what_is_measured():
     twin = ppo()
     twin.set_state(policy.get_state())
     assert twin.learn_on_batch(batch_for(twin))["learner_stats"]["cur_kl_coeff"] == twin.kl_coeff == policy.kl_coeff
-
-
-def test_the_weight_of_the_entropy_follows_its_schedule():
-    policy = ppo(entropy_coeff=0.5, entropy_coeff_schedule=[[0, 0.1], [10, 0.0]])
-    batch = SampleBatch(batch_for(ppo()))
-    for step, expected in ((0, 0.1), (5, 0.05), (20, 0.0)):
-        policy.on_global_var_update({"timestep": step})
-        stats = policy.compute_gradients(batch)[1]["learner_stats"]
-        assert stats["entropy_coeff"] == policy.entropy_coeff == pytest.approx(expected)
 
 
 def test_the_policy_gradient_is_that_of_log_probabilities_times_discounted_returns_without_critic():

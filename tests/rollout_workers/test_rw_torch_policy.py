@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
 from rw_toys import BOX, CHOICE, batch_for, ppo, recurrent, same
 from torch import distributions as td
 from torch import nn
+from torch.utils.data import default_convert
 
 from swath.rollout_workers import (
     Policy,
@@ -22,8 +24,6 @@ from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.policies.networks import DefaultNetwork, dist_class_of, head_for
 
 OBS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
-
-
 ACTIONS = {
     "discrete": spaces.Discrete(3, start=1),
     "multi": spaces.MultiDiscrete([2, 3]),
@@ -76,24 +76,21 @@ class Valued(nn.Module):
         return out[:, :-1], out[:, -1:]
 
 
-def test_a_custom_model_gets_spaces_outputs_and_its_config():
+class Unvalued(TorchPolicy):
+    def make_model(self):
+        return nn.Linear(3, self.num_outputs)
+
+
+def test_a_model_may_be_ones_own_without_values_too_and_a_policy_without_a_loss_says_so():
     policy = ppo(model={"custom_model": Valued, "custom_model_config": {"a": 1}})
     assert policy.model.config == {"a": 1}
     assert policy.compute_actions(OBS)[2]["vf_preds"].shape == (6,)
-
-
-def test_a_model_without_values_has_none_and_a_policy_without_a_loss_says_so():
     policy = ppo(cls=Unvalued)
     assert set(policy.compute_actions(OBS)[2]) == {"action_dist_inputs", "action_logp"}
     with pytest.raises(ValueError, match="has no values"):
         policy.compute_values({"obs": OBS})
     with pytest.raises(NotImplementedError, match="Unvalued has no loss"):
         policy.learn_on_batch(batch_for(policy))
-
-
-class Unvalued(TorchPolicy):
-    def make_model(self):
-        return nn.Linear(3, self.num_outputs)
 
 
 def test_first_weights_come_from_the_seed_and_the_policys_id_alone():
@@ -148,7 +145,7 @@ def test_one_that_remembers_acts_on_its_states():
     assert first[0].tolist() == [0, 0, 0]
     first[0] += 1
     assert policy.get_initial_state()[0].tolist() == [0, 0, 0]
-    states = [np.stack([part] * 6) for part in (np.zeros(3, np.float32),)] + [{"steps": np.zeros(6, np.float32)}]
+    states = [np.zeros((6, 3), np.float32), {"steps": np.zeros(6, np.float32)}]
     _, states, one = policy.compute_actions(OBS, states)
     _, states, two = policy.compute_actions(OBS, states)
     np.testing.assert_allclose(states[0], 2 * OBS, rtol=1e-6)
@@ -168,28 +165,22 @@ def network(space=FOUR, outputs=6, *, with_value=True, **model):
     return DefaultNetwork(space, outputs, {**MODEL_DEFAULTS, **model}, with_value=with_value)
 
 
-def widths(net):
-    return {name: list(p.shape) for name, p in net.named_parameters() if "weight" in name}
-
-
-def test_policy_and_value_have_layers_of_their_own_of_256_each():
-    assert set(map(tuple, widths(network()).values())) == {(256, 4), (256, 256), (6, 256), (1, 256)}
-
-
-def test_shared_layers_are_there_once_and_the_value_is_not_small_at_first():
+def test_policy_and_value_have_layers_of_their_own_of_256_each_or_share_them():
+    shapes = lambda net: [tuple(p.shape) for name, p in net.named_parameters() if "weight" in name]
+    assert set(shapes(network())) == {(256, 4), (256, 256), (6, 256), (1, 256)}
     net, x = network(fcnet_hiddens=[32], vf_share_layers=True), torch.randn(50, 4)
-    assert list(widths(net).values()) == [[32, 4], [7, 32]]
+    assert shapes(net) == [(32, 4), (7, 32)]
     out, value = net(x)
-    assert out.abs().max() < 0.1 < value.abs().max()
+    assert out.abs().max() < 0.1 < value.abs().max(), "the value is not small at first"
     torch.testing.assert_close(net.value(x), value)
 
 
 def test_a_free_log_std_does_not_depend_on_the_observation():
-    net = network(free_log_std=True)
+    net, stds = network(free_log_std=True), torch.tensor([1.0, 2.0, 3.0])
     with torch.no_grad():
-        net.log_std.copy_(torch.tensor([1.0, 2.0, 3.0]))
+        net.log_std.copy_(stds)
     out, _ = net(torch.randn(4, 4))
-    assert torch.equal(out[:, 3:], torch.tensor([1.0, 2.0, 3.0]).expand(4, 3))
+    assert torch.equal(out[:, 3:], stds.expand(4, 3))
     assert out[:, :3].std() > 0
 
 
@@ -201,20 +192,12 @@ OBSERVATIONS = {
 }
 
 
-def batched(space, n=3):
-    rows = [space.sample() for _ in range(n)]
-    if isinstance(space, spaces.Dict):
-        return {name: batched(part, n) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(batched(part, n) for part in space.spaces)
-    return torch.as_tensor(np.stack(rows))
-
-
 @pytest.mark.parametrize("space", OBSERVATIONS.values(), ids=OBSERVATIONS)
 def test_any_observation_can_be_read(space):
-    space.seed(0)
-    obs = batched(space)
-    obs = obs.float() if isinstance(obs, torch.Tensor) and obs.dtype == torch.float64 else obs
+    rows = batch_space(space, 3)
+    rows.seed(0)
+    obs = default_convert(rows.sample())
+    obs = obs.float() if space is OBSERVATIONS["vector"] else obs
     net = network(space, 2, fcnet_hiddens=[8])
     out, value = net(obs)
     assert (out.shape, value.shape) == ((3, 2), (3,))
@@ -222,64 +205,51 @@ def test_any_observation_can_be_read(space):
     assert torch.equal(net.value(obs), value)
 
 
-def several(out, counts):
-    return [td.Categorical(logits=part) for part in out.split(counts, -1)]
+def normal(out):
+    return td.Independent(td.Normal(out.chunk(2, -1)[0], out.chunk(2, -1)[1].exp()), 1)
 
 
 SPACES = {
     "one": (spaces.Discrete(5), [5]),
     "even": (spaces.MultiDiscrete([[3, 3], [3, 3]], start=[[1, 0], [0, 2]]), [3] * 4),
     "whole": (spaces.Box(np.array([0, -1]), np.array([2, 3]), dtype=np.int32), [3, 5]),
+    "a number": (spaces.Box(-1, 1, ()), None),
+    "numbers": (spaces.Box(-1, 1, (2, 2)), None),
 }
+"""And the counts of choices; else numbers are normal."""
 
 
 @pytest.mark.parametrize(("space", "counts"), SPACES.values(), ids=SPACES)
-def test_choices_are_those_of_torch(space, counts):
+def test_distributions_are_those_of_torch(space, counts):
     torch.manual_seed(0)
-    head = head_for(space, normalize=False)
-    assert head.inputs == sum(counts)
+    head = head_for(space, normalize=counts is None)
     out, other = torch.randn(2, 50, head.inputs).unbind()
-    made = dist_class_of(head)
-    mine, its = made(out, None), made(other)
-    sample = mine.sample()
-    assert all(action.astype(space.dtype) in space for action in sample.numpy())
-    start = torch.as_tensor(space.low if isinstance(space, spaces.Box) else getattr(space, "start", 0))
-    flat = (sample - start).reshape(50, -1)
-    theirs, others = several(out, counts), several(other, counts)
-    expected = sum(one.log_prob(flat[:, i]) for i, one in enumerate(theirs))
-    torch.testing.assert_close(mine.logp(sample), expected)
-    torch.testing.assert_close(mine.entropy(), sum(one.entropy() for one in theirs))
-    torch.testing.assert_close(mine.kl(its), sum(td.kl_divergence(a, b) for a, b in zip(theirs, others, strict=True)))
-    best = torch.stack([one.logits.argmax(-1) for one in theirs], -1).reshape(sample.shape) + start
-    assert torch.equal(mine.deterministic_sample(), best)
+    mine, its = (dist_class_of(head)(each) for each in (out, other))
+    sample, best = mine.sample(), mine.deterministic_sample()
+    assert sample.shape == best.shape == (50, *space.shape)
+    if counts is None:
+        theirs, others = [normal(out)], [normal(other)]
+        parts, wanted = [sample.reshape(50, -1)], normal(out).mean
+    else:
+        assert all(action.astype(space.dtype) in space for action in sample.numpy())
+        start = torch.as_tensor(space.low if isinstance(space, spaces.Box) else getattr(space, "start", 0))
+        best = best - start
+        theirs, others = ([td.Categorical(logits=part) for part in x.split(counts, -1)] for x in (out, other))
+        parts, wanted = (
+            (sample - start).reshape(50, -1).unbind(-1),
+            torch.stack([p.logits.argmax(-1) for p in theirs], -1),
+        )
+    assert torch.equal(best.reshape(50, -1), wanted)
+    torch.testing.assert_close(mine.logp(sample), sum(p.log_prob(part) for p, part in zip(theirs, parts, strict=True)))
+    torch.testing.assert_close(mine.entropy(), sum(p.entropy() for p in theirs))
+    torch.testing.assert_close(mine.kl(its), sum(td.kl_divergence(p, q) for p, q in zip(theirs, others, strict=True)))
+    for action, log_prob in (head.sample(out), head.mode(out)):
+        torch.testing.assert_close(log_prob, head.log_prob(out, action))
 
 
-@pytest.mark.parametrize("shape", [(), (2, 2)])
-def test_normal_numbers_are_those_of_torch(shape):
-    torch.manual_seed(0)
-    head = head_for(spaces.Box(-1, 1, shape))
-    out, other = torch.randn(2, 50, head.inputs).unbind()
-    made = dist_class_of(head)
-    mine, its = made(out), made(other)
-    theirs, others = (td.Independent(td.Normal(x.chunk(2, -1)[0], x.chunk(2, -1)[1].exp()), 1) for x in (out, other))
-    sample = mine.sample()
-    assert sample.shape == (50, *shape)
-    torch.testing.assert_close(mine.logp(sample), theirs.log_prob(sample.reshape(50, -1)))
-    torch.testing.assert_close(mine.entropy(), theirs.entropy())
-    torch.testing.assert_close(mine.kl(its), td.kl_divergence(theirs, others))
-    assert torch.equal(mine.deterministic_sample().reshape(50, -1), out.chunk(2, -1)[0])
-    action, log_prob = head.sample(out)
-    torch.testing.assert_close(log_prob, head.log_prob(out, action))
-    action, log_prob = head.mode(out)
-    torch.testing.assert_close(log_prob, head.log_prob(out, action))
-
-
-def test_other_action_spaces_are_refused():
+def test_classes_take_what_the_model_gives_and_other_action_spaces_are_refused():
     with pytest.raises(ValueError, match="no shipped distribution is for the action space"):
         head_for(spaces.Dict(a=spaces.Discrete(2)))
-
-
-def test_classes_take_what_the_model_gives():
     out = torch.tensor([[1.0, 3.0, 0.0, 2.0, 1.0]])
     assert TorchCategorical(out, None).deterministic_sample().tolist() == [1]
     assert TorchMultiCategorical(out, None, [2, 3]).deterministic_sample().tolist() == [[1, 1]]

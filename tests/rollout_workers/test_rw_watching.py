@@ -4,7 +4,6 @@ import gc
 import math
 import weakref
 from functools import partial
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -30,10 +29,10 @@ from swath.testing.counting import Counting, Script
 ONE = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 5}
 
 
-def test_callbacks_are_called_in_order_with_sums_of_the_moment() -> None:
-    notes: list[Any] = []
+def test_callbacks_are_called_in_order_with_sums_of_the_moment():
+    notes = []
 
-    def note(event: str, *, episode: Any, env_index: int, **given: Any) -> None:
+    def note(event, *, episode, env_index, **given):
         notes.append((event, env_index, episode.length, episode.total_reward))
         assert given["worker"] is given["env_runner"]
         assert given["env"] is given["base_env"].get_sub_environments()[env_index]
@@ -50,23 +49,14 @@ def test_callbacks_are_called_in_order_with_sums_of_the_moment() -> None:
     with made_of(lambda: MockEnv3(3), RandomPolicy, callback_functions=functions, **ONE) as worker:
         worker.sample()
         (metrics,) = worker.get_metrics()
-    first = [
-        ("created", 0, -1, 0.0),
-        ("start", 0, 0, 0.0),
-        ("step", 0, 1, 1.0),
-        ("step", 0, 2, 3.0),
-        ("step", 0, 3, 6.0),
-    ]
-    assert notes == [*first, ("end", 0, 3, 6.0), *first[:4]]
-    assert (metrics.custom_metrics, metrics.hist_data, metrics.media) == (
-        {"steps": 3},
-        {"seen": [1, 2, 3]},
-        {"film": "none"},
-    )
+    first = [("created", 0, -1, 0.0), ("start", 0, 0, 0.0), ("step", 0, 1, 1.0), ("step", 0, 2, 3.0)]
+    assert notes == [*first, ("step", 0, 3, 6.0), ("end", 0, 3, 6.0), *first]
+    assert (metrics.custom_metrics, metrics.hist_data) == ({"steps": 3}, {"seen": [1, 2, 3]})
+    assert metrics.media == {"film": "none"}
 
 
 def test_episodes_are_forgotten_once_their_last_row_is_handed_out():
-    made: weakref.WeakSet[Any] = weakref.WeakSet()
+    made = weakref.WeakSet()
     listening = {"on_episode_created": lambda *, episode, **_: made.add(episode)}
     settings = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 10, "callback_functions": listening}
     with made_of(lambda: VectorizedMockEnv(4, 3), RandomPolicy, **settings) as worker:
@@ -80,9 +70,8 @@ class Curious(Foreseen):
     """Is shown episodes."""
 
     looks_at_episodes = True
-    ids: list[int]
 
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+    def compute_actions(self, obs_batch, state_batches=None, **kwargs):
         assert {type(episode) for episode in kwargs["episodes"]} == {Episode}
         assert [episode.length for episode in kwargs["episodes"]] == obs_batch[:, 2].tolist()
         self.ids = [episode.episode_id for episode in kwargs["episodes"]]
@@ -90,8 +79,7 @@ class Curious(Foreseen):
 
 
 def test_a_policy_that_looks_at_episodes_is_shown_one_per_row():
-    worker, _ = counting_worker(Counting(script=Script((3, 5, 1, 4))), policy=Curious)
-    with worker:
+    with counting_worker(Counting(script=Script((3, 5, 1, 4))), policy=Curious) as worker:
         batch = worker.sample()
     assert worker.get_policy().ids == batch["eps_id"].reshape(3, -1)[:, -1].tolist()
 
@@ -99,13 +87,13 @@ def test_a_policy_that_looks_at_episodes_is_shown_one_per_row():
 class Remembering(Foreseen):
     """Counts the steps of its episodes in a nested state."""
 
-    def get_initial_state(self) -> Any:
+    def get_initial_state(self):
         return [{"steps": np.zeros(2, np.float32)}]
 
-    def is_recurrent(self) -> bool:
+    def is_recurrent(self):
         return True
 
-    def compute_actions(self, obs_batch: Any, state_batches: Any = None, **kwargs: Any) -> Any:
+    def compute_actions(self, obs_batch, state_batches=None, **kwargs):
         (state,) = state_batches
         np.testing.assert_array_equal(state["steps"][:, 0], obs_batch[:, 2])
         actions, _, extra = super().compute_actions(obs_batch, **kwargs)
@@ -113,19 +101,13 @@ class Remembering(Foreseen):
 
 
 def test_states_are_kept_per_sub_env_and_rows_are_put_into_sequences():
-    worker, _ = counting_worker(
-        Counting(script=Script((7, 5, 9))),
-        policy=Remembering,
-        rollout_fragment_length=12,
-        model={"max_seq_len": 4},
-    )
-    with worker:
+    settings = {"rollout_fragment_length": 12, "model": {"max_seq_len": 4}}
+    with counting_worker(Counting(script=Script((7, 5, 9))), policy=Remembering, **settings) as worker:
         batches = [worker.sample(), worker.sample()]
     for batch in batches:
         batch.check_lengths()
         lengths = batch["seq_lens"]
-        assert lengths.sum() == 36
-        assert lengths.max() == 4
+        assert (lengths.sum(), lengths.max()) == (36, 4)
         starts = np.cumsum([0, *lengths[:-1]])
         np.testing.assert_array_equal(batch["state_in_0"]["steps"][:, 0], batch["t"][starts])
         np.testing.assert_array_equal(batch["state_out_0"]["steps"][:, 0], batch["t"] + 1)
@@ -134,11 +116,11 @@ def test_states_are_kept_per_sub_env_and_rows_are_put_into_sequences():
 
 
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
-def test_what_is_noted_of_chunks_is_there_when_their_episode_ends(mode: str) -> None:
-    def count(*, episode: Any, postprocessed_batch: Any, **_: Any) -> None:
+def test_what_is_noted_of_chunks_is_there_when_their_episode_ends(mode):
+    def count(*, episode, postprocessed_batch, **_):
         episode.custom_metrics["rows"] = episode.custom_metrics.get("rows", 0) + postprocessed_batch.count
 
-    def end(*, episode: Any, **_: Any) -> None:
+    def end(*, episode, **_):
         episode.hist_data["at_end"] = [episode.custom_metrics["rows"]]
 
     functions = {"on_postprocess_trajectory": count, "on_episode_end": end}
@@ -151,15 +133,14 @@ def test_what_is_noted_of_chunks_is_there_when_their_episode_ends(mode: str) -> 
 
 
 def test_advantages_of_a_whole_batch_are_those_of_its_chunks():
-    def batches(**settings: Any) -> Any:
-        settings = {"seed": 5, "model": {"fcnet_hiddens": [8]}, "lambda_": 0.9, "gamma": 0.95, **settings}
-        settings |= {"num_envs_per_env_runner": 3, "rollout_fragment_length": 40}
+    def batches(functions):
+        settings = {"seed": 5, "model": {"fcnet_hiddens": [8]}, "lambda_": 0.9, "gamma": 0.95}
+        settings |= {"num_envs_per_env_runner": 3, "rollout_fragment_length": 40, "callback_functions": functions}
         with made_of(lambda: gym.make("CartPole-v1", max_episode_steps=15), PPOTorchPolicy, **settings) as worker:
             return [worker.sample() for _ in range(3)]
 
-    for at_once, by_chunk in zip(
-        batches(), batches(callback_functions={"on_postprocess_trajectory": lambda **_: None}), strict=True
-    ):
+    listening = {"on_postprocess_trajectory": lambda **_: None}
+    for at_once, by_chunk in zip(batches({}), batches(listening), strict=True):
         assert set(at_once) == set(by_chunk)
         assert at_once["truncateds"].any()
         for name in at_once:
@@ -179,25 +160,21 @@ FAULTY = episode(
 )  # fmt: skip
 
 
-def test_returns_are_told_by_both_names_and_raw():
+def test_returns_are_told_by_both_names_and_raw_statistics_of_the_recent_and_counts_of_the_new():
     out = summarize_episodes([episode(10, 1.0, episode_reward_raw=100.0), episode(20, 4.0, episode_reward_raw=300.0)])
     for name, expected in [("reward", (1, 2.5, 4)), ("return", (1, 2.5, 4)), ("return_raw", (100, 200, 300))]:
         assert tuple(out[f"episode_{name}_{kind}"] for kind in ("min", "mean", "max")) == expected
     assert (out["episode_len_mean"], out["episodes_timesteps_total"]) == (15, 30)
     assert (out["num_episodes"], out["episodes_this_iter"], out["num_faulty_episodes"]) == (2, 2, 0)
     assert out["hist_stats"] == {"episode_reward": [1, 4], "episode_lengths": [10, 20]}
+    new = [episode(20, 5.0), FAULTY]
+    out = summarize_episodes([episode(10, 1.0)] * 3 + new, new)
+    assert (out["num_episodes"], out["episode_return_mean"], out["num_faulty_episodes"]) == (1, 2.0, 1)
 
 
 def test_faulty_episodes_are_counted_and_nothing_else():
     whole = [episode(10, 1.0, agent_rewards={("a", "p"): 1.0}), episode(20, 2.0)]
-    expected = {**summarize_episodes(whole), "num_faulty_episodes": 2}
-    assert summarize_episodes([FAULTY, *whole, FAULTY]) == expected
-
-
-def test_statistics_are_of_the_recent_episodes_and_counts_of_the_new():
-    old, new = [episode(10, 1.0)] * 3, [episode(20, 5.0), FAULTY]
-    out = summarize_episodes([*old, *new], new)
-    assert (out["num_episodes"], out["episode_return_mean"], out["num_faulty_episodes"]) == (1, 2.0, 1)
+    assert summarize_episodes([FAULTY, *whole, FAULTY]) == {**summarize_episodes(whole), "num_faulty_episodes": 2}
 
 
 CUSTOM = [

@@ -1,17 +1,19 @@
-"""A worker: how it is built, what can be read of it, its methods, and what it refuses."""
+"""A worker: how it is built and seeded, what can be read of it, its methods, and what it refuses."""
 
 import gc
 import logging
 import os
 import platform
+import random
 import socket
 import weakref
-from typing import Any
+from itertools import product
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from rw_toys import DEFAULT, bare, learner, mock, spaces_of, two
+import torch
+from rw_toys import DEFAULT, LONG, SMALL, alike, bare, cartpole, counting_worker, learner, mock, spaces_of, two
 
 from mock_envs import MockEnv
 from swath.errors import Closed
@@ -25,35 +27,31 @@ from swath.rollout_workers import (
     get_global_worker,
 )
 from swath.rollout_workers.policy import RandomPolicy
-from swath.testing.counting import CountingEnvs
+from swath.rollout_workers.worker.worker import Seeds
+from swath.seeds import derive
+from swath.testing.counting import Counting, CountingEnvs, Script
 from swath.testing.faults import EnvBroke, Fault
 
 
 def test_sub_envs_are_made_each_with_a_context_of_its_own_then_validated_and_shown():
-    seen: list[Any] = []
+    seen = []
 
     class Shown(DefaultCallbacks):
-        def on_sub_environment_created(self, *, env_context: Any, env_index: int, **kwargs: Any) -> None:
+        def on_sub_environment_created(self, *, env_context, env_index, **kwargs):
             seen.append(("shown", env_context.vector_index, env_index))
 
-        def on_create_policy(self, *, policy_id: str, policy: Any) -> None:
+        def on_create_policy(self, *, policy_id, policy):
             seen.append(("policy", policy_id, type(policy)))
 
-    def create(context: Any) -> Any:
+    def create(context):
         seen.append(("made", context.vector_index, [*context["mine"]]))
         context["mine"].append(context.vector_index)
         return MockEnv(5, context)
 
     config = AlgorithmConfig().environment(env_config={"mine": []}).env_runners(num_envs_per_env_runner=2)
-    with RolloutWorker(
-        env_creator=create,
-        validate_env=lambda env, context: seen.append(("checked", context.vector_index, context is env.config)),
-        config=config.callbacks(Shown),
-        default_policy_class=RandomPolicy,
-        num_workers=2,
-        worker_index=1,
-        recreated_worker=True,
-    ) as worker:
+    check = lambda env, context: seen.append(("checked", context.vector_index, context is env.config))
+    arguments = {"env_creator": create, "validate_env": check, "config": config.callbacks(Shown)}
+    with mock(**arguments, num_workers=2, worker_index=1, recreated_worker=True) as worker:
         sub_env = lambda i: [("made", i, []), ("checked", i, True), ("shown", i, i)]
         assert seen == [*sub_env(0), *sub_env(1), ("policy", "default_policy", RandomPolicy)]
         context = worker.env.config
@@ -65,22 +63,19 @@ def test_sub_envs_are_made_each_with_a_context_of_its_own_then_validated_and_sho
 
 
 @pytest.mark.parametrize("where", ["env 2", "validate", "policy", "callback"])
-def test_whatever_fails_is_raised_and_leaves_no_env_open(where: str):
-    factory = CountingEnvs(faults={2: [Fault("raise_at_build")]} if where == "env 2" else None)
-
-    def fail(*_: Any, **__: Any) -> Any:
+def test_whatever_fails_is_raised_and_leaves_no_env_open(where):
+    def fail(*args, **kwargs):
         raise LookupError(where)
 
+    factory = CountingEnvs(faults={2: [Fault("raise_at_build")]} if where == "env 2" else None)
     config = AlgorithmConfig().env_runners(num_envs_per_env_runner=3)
+    arguments = {"env_creator": lambda _: factory(), "config": config}
     if where == "callback":
         config.callbacks(on_sub_environment_created=fail)
+    elif where != "env 2":
+        arguments[{"validate": "validate_env", "policy": "default_policy_class"}[where]] = fail
     with pytest.raises(EnvBroke if where == "env 2" else LookupError, match=where):
-        RolloutWorker(
-            env_creator=lambda _: factory(),
-            validate_env=fail if where == "validate" else None,
-            config=config,
-            default_policy_class=fail if where == "policy" else RandomPolicy,
-        )
+        mock(**arguments)
     assert factory.made
     assert all(env.closed == 1 for env in factory.made)
 
@@ -96,7 +91,7 @@ WITH_ENVS = [
 
 
 @pytest.mark.parametrize(("index", "num_workers", "settings", "has_env"), WITH_ENVS)
-def test_which_workers_have_envs(index: int, num_workers: int, settings: Any, has_env: bool):
+def test_which_workers_have_envs(index, num_workers, settings, has_env):
     spaces = tuple(spaces_of().values())
     with mock(config=settings, worker_index=index, num_workers=num_workers, spaces={"__env__": spaces}) as worker:
         assert [worker.env is None, worker.async_env is None] == [not has_env] * 2
@@ -104,7 +99,7 @@ def test_which_workers_have_envs(index: int, num_workers: int, settings: Any, ha
         assert len(worker.foreach_env(lambda env: 1)) == has_env
 
 
-def test_variables_are_put_into_the_environment_as_strings(monkeypatch: Any):
+def test_variables_are_put_into_the_environment_as_strings(monkeypatch):
     monkeypatch.setenv("SWATH_TEST_DRIVER", "")
     monkeypatch.delenv("SWATH_TEST_WORKER", raising=False)
     for_driver, for_worker = "extra_python_environs_for_driver", "extra_python_environs_for_worker"
@@ -124,21 +119,17 @@ def test_the_newest_worker_of_the_process_is_known_and_not_kept_alive():
 
 
 def test_in_an_env_with_one_agent_the_mapping_must_give_the_policy_that_acts_and_episodes_know_it():
-    calls: list[Any] = []
-    seen: list[Any] = []
+    calls, seen = [], []
 
-    def mapping(agent_id: Any, episode: Any, worker: Any) -> str:
+    def mapping(agent_id, episode, worker):
         calls.append((agent_id, worker))
         return "own"
 
-    def note(*, episode: Any, **_: Any) -> None:
-        seen.append((episode.policy_for(), episode.agent_rewards))
-
+    note = lambda *, episode, **_: seen.append((episode.policy_for(), episode.agent_rewards))
     config = AlgorithmConfig().env_runners(rollout_fragment_length=5).multi_agent({"own"}, policy_mapping_fn=mapping)
     with mock(config=config.callbacks(on_episode_end=note)) as worker:
         assert worker.sample()["own"].count == 5
-        assert calls == [("agent0", worker)]
-        assert seen == [("own", {("agent0", "own"): 5.0})]
+        assert (calls, seen) == ([("agent0", worker)], [("own", {("agent0", "own"): 5.0})])
         worker.set_policy_mapping_fn(lambda *_, **__: "other")
         with pytest.raises(KeyError, match="'other' for agent 'agent0'; in an env with one agent 'own' acts"):
             worker.sample()
@@ -146,7 +137,7 @@ def test_in_an_env_with_one_agent_the_mapping_must_give_the_policy_that_acts_and
         assert worker.sample()["own"].count == 5
 
 
-def test_a_gpu_that_is_not_there_is_named_by_its_setting(monkeypatch: Any):
+def test_a_gpu_that_is_not_there_is_named_by_its_setting(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     for index, setting in enumerate(("num_gpus", "num_gpus_per_env_runner")):
         with pytest.raises(RuntimeError, match=f"{setting}=1.0, but torch sees no CUDA device"):
@@ -190,11 +181,6 @@ def worker():
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_it_is_what_is_written(name, worker):
     assert ATTRIBUTES[name](worker)
-
-
-def test_a_fake_sampler_keeps_its_batch_and_hands_out_copies():
-    with learner(fake_sampler=True) as worker:
-        assert worker.sample() is not worker.last_batch is not None
 
 
 LOGGER = logging.getLogger("swath")
@@ -242,10 +228,15 @@ def test_a_creator_may_make_no_env_and_its_worker_says_what_it_has():
     with mock(env_creator=lambda _: None, spaces=spaces, tf_session_creator=None) as worker:
         assert (worker.env, worker.async_env, worker.foreach_env(print)) == (None, None, [])
         assert repr(worker) == "<RolloutWorker 0/0: 0 envs, 1 policies; 0 env steps, version 0>"
+        with pytest.raises(ValueError, match="create_local_env_runner"):
+            worker.sample()
 
 
-def test_apply_and_health():
-    with bare() as worker:
+def test_apply_place_and_health():
+    with bare() as worker, socket.socket() as own:
+        assert worker.get_host() == platform.node()
+        assert socket.inet_aton(worker.get_node_ip())
+        own.bind(("", worker.find_free_port()))
         assert worker.apply(lambda own, n, *, m: (own, n, m), 1, m=2) == (worker, 1, 2)
         with pytest.raises(ZeroDivisionError):
             worker.apply(lambda own: 1 / 0)
@@ -269,30 +260,15 @@ def test_lock():
         worker.lock(0.0)
 
 
-def test_where_it_is():
-    with bare() as worker, socket.socket() as own:
-        assert worker.get_host() == platform.node()
-        assert socket.inet_aton(worker.get_node_ip())
-        own.bind(("", worker.find_free_port()))
-
-
-def test_spaces_are_those_before_preprocessing():
+def test_spaces_are_those_before_preprocessing_and_batches_come_with_their_count():
     box, few = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(4)
     given = {"a": (box, few), "__env__": (few, few)}
     with bare(spaces=given, config={"policies": ["a", "b"]}) as worker:
         assert worker.get_spaces() == {"a": (box, few), "b": (few, few), "__env__": (few, few)}
         assert worker.get_policy("b").observation_space != few
-
-
-def test_what_sampling_gives_and_refuses():
     with two() as worker:
         batch, count = worker.sample_with_count()
         assert count == batch.env_steps() == 10
-    with bare() as worker:
-        with pytest.raises(ValueError, match="create_local_env_runner"):
-            worker.sample()
-        with pytest.raises(TypeError, match="explored"):
-            worker.sample(explored=True)
 
 
 def test_a_worker_that_was_stopped_has_closed_all_and_is_closed():
@@ -320,8 +296,9 @@ def test_the_config_is_copied_and_may_be_a_dict_or_frozen():
     with mock(config=given) as worker:
         worker.config.env_runners(rollout_fragment_length=9)
         assert (worker.sample().count, given.rollout_fragment_length) == (9, 7)
-    with mock(config={"rollout_fragment_length": 3}) as worker:
+    with mock(config={"rollout_fragment_length": 3, "fake_sampler": True}) as worker:
         assert worker.sample().count == 3
+        assert worker.sample() is not worker.last_batch is not None, "a fake sampler hands out copies"
 
 
 class Dataset:
@@ -354,3 +331,84 @@ def test_creation_args_build_the_same_worker():
     with RolloutWorker(**again) as other:
         for name, column in other.sample().items():
             np.testing.assert_array_equal(column, batch[name])
+
+
+def test_the_first_worker_seeds_its_envs_with_the_root_and_those_after_it_once():
+    with counting_worker(Counting(script=Script((2,))), seed=1) as worker:
+        envs = worker.env_creator.made
+        assert worker.seed == 1
+        assert all(env.seeds == [] for env in envs), "envs are first reset by the first sample"
+        worker.sample()
+        worker.sample()
+        worker.sample(force_reset=True)
+    assert [env.seeds[0] for env in envs] == [1, 2, 3]
+    assert {seed for env in envs for seed in env.seeds[1:]} == {None}
+
+
+def test_no_two_seeds_of_a_root_are_alike_over_roles_workers_envs_lives_and_envs_made_anew():
+    workers = product(range(64), range(8), (False, True))
+    found = [seed for worker in workers for seed in Seeds(12345, *worker).first(64)]
+    found += [Seeds(12345).renewed(env, 64, time) for env in range(64) for time in range(1, 200)]
+    lives = [Seeds(5, worker, life).own for worker in (0, 1) for life in range(1001)]
+    assert (len(set(found)), len(set(lives))) == (len(found), len(lives))
+    assert all(0 <= seed < 2**31 for seed in found)
+    assert found[:64] == [*range(12345, 12345 + 64)]
+    root = 15_674
+    assert root <= derive(root, "env", 4) < root + 2**16, "a seed that would be one of the pinned ones"
+    found = Seeds(root, worker=1).first(4)
+    assert not [seed for seed in found if root <= seed < root + 2**16]
+    assert len(set(found)) == 4
+
+
+def test_another_life_has_other_seeds_and_other_ids():
+    with counting_worker(LONG, seed=1) as worker:
+        first = worker.sample()
+    with RolloutWorker(**{**worker.creation_args(), "recreated_worker": 1}) as other:
+        second = other.sample()
+    assert len({env.seeds[0] for env in worker.env_creator.made}) == 6
+    for name in ("eps_id", "unroll_id"):
+        assert not set(first[name].tolist()) & set(second[name].tolist())
+
+
+@pytest.mark.parametrize("policy", [RandomPolicy, PPOTorchPolicy])
+def test_equal_seeds_give_equal_batches_and_the_process_draws_as_if_there_were_no_worker(policy):
+    def drawn():
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    def batches():
+        config = {**SMALL, "seed": 3, "num_envs_per_env_runner": 2}
+        with mock(env_creator=cartpole, default_policy_class=policy, config=config) as worker:
+            made = [worker.sample()]
+            if policy is PPOTorchPolicy:
+                worker.learn_on_batch(made[0])
+            return [*made, worker.sample()]
+
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    wanted = drawn()
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    one = batches()
+    assert drawn() == wanted
+    for mine, theirs in zip(one, batches(), strict=True):
+        for name in mine:
+            np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
+
+
+def test_workers_begin_with_equal_weights_and_explore_differently():
+    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": {**SMALL, "seed": 3}}
+    with mock(worker_index=1, **made) as one, mock(worker_index=2, **made) as other:
+        assert one.seed != other.seed
+        assert alike(one.get_weights(), other.get_weights())
+        assert one.sample()["actions"].tolist() != other.sample()["actions"].tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_what_a_seeded_worker_draws_on_a_gpu_is_its_own():
+    torch.rand(1, device="cuda")
+    before, drawn = torch.cuda.get_rng_state(), []
+    config = AlgorithmConfig().debugging(seed=3).resources(num_gpus=1)
+    for _ in range(2):
+        with mock(env_creator=cartpole, default_policy_class=PPOTorchPolicy, config=config) as worker:
+            drawn.append(worker.sample()["actions"].tolist())
+        assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert drawn[0] == drawn[1]
