@@ -1,17 +1,13 @@
-"""Envs and policies that do what a file says, once, wherever they run on this machine."""
+"""An env and a policy that do what a file says, once, wherever they run on this machine."""
 
-from __future__ import annotations
-
+import math
 import os
 import signal
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import gymnasium as gym
-import numpy as np
-import torch
-from gymnasium import spaces
+from uneven_env import Shifted, UnevenEnv
 
 from swath.evaluators import Evaluator
 from toys import Gate
@@ -23,17 +19,13 @@ class Broke(Exception):
 
 @dataclass(frozen=True)
 class Mischief:
-    """Orders to what is built, called and stepped; each is a file, which is gone once it is obeyed.
-
-    Attributes:
-        path: an empty directory.
-    """
+    """Orders to what is built, called and stepped; each is a file in `path`, which is gone once it is obeyed."""
 
     path: Path
 
     @classmethod
     def at(cls, path):
-        """None so far."""
+        """None so far, in an empty directory."""
         Gate.at(path / "gate")
         return cls(path)
 
@@ -70,63 +62,51 @@ class Mischief:
                 self.gate.go_through()
 
 
-class TokenEnv(gym.Env):
-    """Episodes of 3 to 9 steps; lengths and rewards follow from the seed, and from the actions."""
-
-    observation_space = spaces.Box(0, 10**6, (2,), np.int64)
-    action_space = spaces.Discrete(7)
+class UnrulyEnv(UnevenEnv):
+    """Obeys where it is built and reset, and in the third step of its episodes, which may have no end."""
 
     def __init__(self, mischief=None, endless=False):
-        self.mischief, self.endless, self.closed = mischief, endless, False
+        super().__init__()
+        self.mischief, self.endless = mischief, endless
         self._obey("env")
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
+    def reset(self, **options):
         self._obey("reset")
-        self.token, self.t = int(self.np_random.integers(0, 1000)), 0
-        return np.array([self.token, 0]), {}
+        begun = super().reset(**options)
+        self.length = math.inf if self.endless else self.length
+        return begun
 
     def step(self, action):
-        self.t += 1
-        if self.t == 3:
+        if self.t == 2:
             self._obey("step")
-        reward = float((self.token + 3 * int(action)) % 11)
-        return np.array([self.token, self.t]), reward, not self.endless and self.t == 3 + self.token % 7, False, {}
-
-    def close(self):
-        self.closed = True
+        return super().step(action)
 
     def _obey(self, where):
         if self.mischief is not None:
             self.mischief.obey(where)
 
 
-class TokenPolicy(torch.nn.Module):
-    """Integer actions, the same whatever the batch size."""
+class UnrulyPolicy(Shifted):
+    """Obeys where it acts."""
 
     def __init__(self, mischief=None):
         super().__init__()
         self.mischief = mischief
-        self.weight = torch.nn.Parameter(torch.tensor(1.0))
 
     def forward(self, observation):
         if self.mischief is not None:
             self.mischief.obey("policy")
-        return ((observation[..., 0] + observation[..., 1]) * self.weight.detach().long()) % 7
+        return super().forward(observation)
 
 
 def make_policy(mischief):
     if mischief is not None:
         mischief.obey("factory")
-    return TokenPolicy(mischief)
+    return UnrulyPolicy(mischief)
 
 
-def evaluator(mischief, place="thread", *, endless=False, **options):
-    """Six episodes, 36 steps at most each."""
-    asked = {"num_trajectories": 6, "max_steps": 36, "num_gpus": 0} if place == "ray" else {"num_trajectories": 6}
-    return Evaluator(
-        partial(TokenEnv, mischief, endless),
-        policy_factory=partial(make_policy, mischief),
-        backend=place,
-        **{**asked, **options},
-    )
+def evaluator(mischief=None, place="thread", *, endless=False, **options):
+    """Six episodes."""
+    options = {"num_trajectories": 6, **({"num_gpus": 0} if place == "ray" else {}), **options}
+    env, policy = partial(UnrulyEnv, mischief, endless), partial(make_policy, mischief)
+    return Evaluator(env, policy_factory=policy, backend=place, **options)

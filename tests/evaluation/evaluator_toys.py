@@ -1,7 +1,10 @@
-"""Envs and policies for tests of `Evaluator`, and a way to make one with few words."""
+"""Envs and policies for tests of `Evaluator`, and ways to make one, or one evaluation, with few words."""
 
 from uneven_env import Shifted, UnevenEnv
 
+from swath.evaluation.evaluate_policy import played as played_here
+from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.result import EvalResult, episodes_of
 from swath.evaluators import Evaluator
 
 PLACES = ("thread", "process")
@@ -37,3 +40,9 @@ def evaluator(place="thread", **options):
 def evaluated(place="thread", **options):
     with evaluator(place, **options) as ev:
         return ev.evaluate()
+
+
+def evaluate_once(policy, env, num_envs=None, **options):
+    """In the calling thread."""
+    runner = played_here(EvaluatorOptions(env, policy, num_envs=num_envs, **options))
+    return EvalResult({}, episodes_of(runner.rows), seeding=runner.seeding)

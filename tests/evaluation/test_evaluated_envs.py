@@ -4,24 +4,24 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from evaluation_toys import CoinEnv, evaluate_once, integer_policy
+from evaluator_toys import PLACES, evaluate_once
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from gymnasium.wrappers import vector as of_vectors
-from uneven_env import UnevenEnv
+from uneven_env import Shifted, UnevenEnv
 
 from swath.evaluators import Evaluator
 
-SIX = {"num_trajectories": 6}
+pytestmark = pytest.mark.usefixtures("warm_processes")
 
 
-class OtherSpaces(CoinEnv):
+class OtherSpaces(UnevenEnv):
     action_space = spaces.Discrete(3)
 
 
 def coins(n):
-    return SyncVectorEnv([CoinEnv] * n)
+    return SyncVectorEnv([UnevenEnv] * n)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def coins(n):
     [
         (coins(3), 2, ValueError, "num_envs=2 for .*which has 3 already"),
         (lambda: coins(3), 2, ValueError, "num_envs=2 for .*batched already"),
-        ([CoinEnv(), CoinEnv()], 4, ValueError, "multiple of 2, or 2 for instances"),
-        ([CoinEnv, OtherSpaces], None, ValueError, "agree in their spaces"),
+        ([UnevenEnv(), UnevenEnv()], 4, ValueError, "multiple of 2, or 2 for instances"),
+        ([UnevenEnv, OtherSpaces], None, ValueError, "agree in their spaces"),
         ([lambda: coins(2)], None, ValueError, "batched already"),
         (lambda: None, None, TypeError, "returned None"),
         ("NoSuchEnv-v0", None, gym.error.NameNotFound, "NoSuchEnv"),
@@ -38,13 +38,13 @@ def coins(n):
 )
 def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
     with pytest.raises(error, match=says):
-        evaluate_once(integer_policy, env, SIX, num_envs)
+        evaluate_once(Shifted(), env, num_envs)
 
 
 # Running statistics and monitors
 
 
-class FloatCoin(CoinEnv):
+class FloatCoin(UnevenEnv):
     observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
 
     def reset(self, *, seed=None, options=None):
@@ -76,7 +76,7 @@ def test_running_statistics_stand_still_and_go_on_afterwards(make, statistics):
     act = env.action_space.sample
     env.step(act())
     before = learned()
-    result = evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, {"num_trajectories": 2})
+    result = evaluate_once(lambda observation: (observation[..., 0] > 0).int(), env, num_trajectories=2)
     assert len(result.returns) == 2
     assert learned() == before
     env.reset(seed=2)
@@ -100,7 +100,7 @@ def still(observation):
     return torch.zeros(observation.shape[:-1], dtype=torch.int64)
 
 
-@pytest.mark.parametrize("place", ["thread", "process"])
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("num_envs", [None, 3])
 def test_statistics_reach_every_copy(place, num_envs):
     seen = []

@@ -5,10 +5,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from eval_mischief import Mischief, make_policy
 from uneven_env import Shifted, UnevenEnv, played
 
 from swath.evaluators import Evaluator
-from toys import Gate
 
 
 class Straying(torch.nn.Module):
@@ -18,18 +18,10 @@ class Straying(torch.nn.Module):
         return torch.randint(0, 7, observation.shape[:-1])
 
 
-class Held(Shifted):
-    """Waits at a gate before it acts for the first time."""
-
-    def __init__(self, gate):
-        super().__init__()
-        self._gate = gate
-
-    def forward(self, observation):
-        gate, self._gate = self._gate, None
-        if gate is not None:
-            gate.go_through()
-        return super().forward(observation)
+ENTRIES = {
+    "metrics": {"per_episode": True, "metrics_fn": lambda td: {"rows": td.numel()}},
+    "video": {"env": "uneven_env:UnevenEnv-v0", "policy_factory": Shifted, "record_video": 1},
+}
 
 
 class EvaluatorContract:
@@ -69,6 +61,14 @@ class EvaluatorContract:
             return Evaluator(env, policy_factory=policy, backend=place, **{**more, **given})
 
         return make
+
+    @pytest.fixture
+    def held(self, make, tmp_path):
+        """Makes an evaluator whose policy waits at a gate before it acts for the first time; the gate."""
+        mischief = Mischief.at(tmp_path)
+        mischief.order("policy", "hang")
+        policy = partial(make_policy, mischief)
+        return partial(make, env=UnevenEnv, policy_factory=policy, num_trajectories=2), mischief.gate
 
     @pytest.fixture
     def once(self, request):
@@ -138,9 +138,9 @@ class EvaluatorContract:
             ("latest", [True, True], [0, 2], {"superseded": 1}),
         ],
     )
-    def test_a_busy_policy_does_what_it_says(self, make, tmp_path, policy, accepted, steps, count):
-        gate = Gate.at(tmp_path / "gate")
-        with make(busy_policy=policy, **held_at(gate)) as evaluator:
+    def test_a_busy_policy_does_what_it_says(self, held, policy, accepted, steps, count):
+        make, gate = held
+        with make(busy_policy=policy) as evaluator:
             evaluator.trigger_eval(step=0)
             gate.await_arrival()
             assert [evaluator.trigger_eval(step=step) for step in (1, 2)] == accepted
@@ -150,9 +150,9 @@ class EvaluatorContract:
             assert not evaluator.pending
             assert {key: evaluator.stats()[key] for key in count} == count
 
-    def test_a_busy_evaluator_refuses_unless_told_otherwise(self, make, tmp_path):
-        gate = Gate.at(tmp_path / "gate")
-        with make(**held_at(gate)) as evaluator:
+    def test_a_busy_evaluator_refuses_unless_told_otherwise(self, held):
+        make, gate = held
+        with make() as evaluator:
             evaluator.trigger_eval()
             gate.await_arrival()
             assert evaluator.pending
@@ -175,22 +175,11 @@ class EvaluatorContract:
             assert not evaluator.pending
         assert seen == [(True, None)]
 
-    @pytest.mark.parametrize(
-        "options",
-        [
-            {"per_episode": True, "metrics_fn": lambda td: {"rows": td.numel()}},
-            {"env": "uneven_env:UnevenEnv-v0", "policy_factory": Shifted, "record_video": 1},
-        ],
-        ids=["metrics", "video"],
-    )
+    @pytest.mark.parametrize("options", ENTRIES.values(), ids=ENTRIES)
     def test_entries_are_those_of_a_thread(self, make, options):
         here, there = (evaluated(make(num_trajectories=2, **options, **place)) for place in ({"backend": "thread"}, {}))
         assert {key: type(value) for key, value in here.items()} == {key: type(value) for key, value in there.items()}
         check_same(here, there)
-
-
-def held_at(gate):
-    return {"env": UnevenEnv, "policy_factory": partial(Held, gate), "num_trajectories": 2}
 
 
 def evaluated(evaluator):

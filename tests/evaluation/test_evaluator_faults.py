@@ -8,12 +8,11 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from eval_mischief import Broke, Mischief, TokenEnv, TokenPolicy, evaluator
+from eval_mischief import Broke, Mischief, UnrulyEnv, UnrulyPolicy, evaluator
 
 from swath.errors import Closed, WorkerLate, WorkerLost
 from swath.evaluators import Evaluator
@@ -27,7 +26,7 @@ TRUTH = []
 
 @pytest.fixture(autouse=True, scope="module")
 def truth():
-    with evaluator(None) as ev:
+    with evaluator() as ev:
         TRUTH[:] = ev.evaluate().returns.tolist()
 
 
@@ -64,26 +63,30 @@ def census():
 
 def _descendants(pid):
     for file in Path("/proc").glob(f"{pid}/task/*/children"):
-        try:
-            children = file.read_text().split()
-        except OSError:  # that thread has ended meanwhile
-            continue
-        for child in children:
-            yield child
-            yield from _descendants(child)
+        with suppress(OSError):  # that thread has ended meanwhile
+            for child in file.read_text().split():
+                yield child
+                yield from _descendants(child)
 
 
 def is_fine(ev):
     return ev.evaluate().returns.tolist() == TRUTH
 
 
-def handle(ev, worker=0):
-    return ev._service._workers._fleet.handle(worker)
+def join(name):
+    """Wait until threads whose names say this have ended."""
+    for thread in threading.enumerate():
+        if name in thread.name:
+            thread.join()
 
 
 def counts(ev, **expected):
     stats = ev.stats()
     return {name: stats[name] for name in expected} == expected
+
+
+def errors_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
 
 
 # ---- exceptions
@@ -104,26 +107,25 @@ def test_what_users_code_raises_is_raised_once_and_the_next_evaluation_is_fine(p
     notes = "\n".join(raised.value.__notes__)
     assert f"in worker 0 (life 0) of an evaluation, backend {place!r}" in notes
     assert ("remote traceback" in notes) is (place != "thread")
-    errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert errors == ["the evaluation of step 7 failed: Broke: as it was told to"]
+    assert errors_in(caplog) == ["the evaluation of step 7 failed: Broke: as it was told to"]
 
 
 def test_an_env_that_raised_is_closed_and_an_instance_is_used_again_from_its_reset(mischief):
     built = []
 
     def env():
-        built.append(TokenEnv(mischief))
+        built.append(UnrulyEnv(mischief))
         return built[-1]
 
     mischief.order("step", "raise")
-    with Evaluator(env, TokenPolicy(), num_trajectories=6) as ev:
+    with Evaluator(env, UnrulyPolicy(), num_trajectories=6) as ev:
         with pytest.raises(Broke):
             ev.evaluate()
         assert is_fine(ev)
         assert [each.closed for each in built] == [True, False]
     mischief.order("step", "raise")
-    instance = TokenEnv(mischief)
-    with Evaluator(instance, TokenPolicy(), num_trajectories=6) as ev:
+    instance = UnrulyEnv(mischief)
+    with Evaluator(instance, UnrulyPolicy(), num_trajectories=6) as ev:
         with pytest.raises(Broke):
             ev.evaluate()
         assert is_fine(ev)
@@ -144,63 +146,54 @@ def test_what_on_result_raises_is_counted_and_changes_nothing_else(error, caplog
         assert is_fine(ev)
         assert counts(ev, completed=2, errors=0, callback_errors=1)
         assert ev.last_callback_error is error
-    assert [record.levelno for record in caplog.records if "on_result raised" in record.getMessage()] == [logging.ERROR]
+    (said,) = errors_in(caplog)
+    assert "on_result raised" in said
 
 
 # ---- deaths
 
 
-@dataclass(frozen=True)
-class Death:
-    place: str
-    where: str
-    what: str
-    exit: object
-    retries: int
-    """How many a survivor counts: those that were brought up in vain are no part of an evaluation."""
-    options: dict = field(default_factory=dict)
-
-
 DEATHS = [
-    Death("thread", "step", "exit", "SystemExit(3)", 1),
-    Death("process", "policy", "kill", -9, 1),
-    Death("process", "factory", "kill", -9, 0),
-    Death("process", "step", "kill", -9, 1, {"num_workers": 3}),
+    ("thread", "step", "exit", "SystemExit(3)", 1),
+    ("process", "policy", "kill", -9, 1),
+    ("process", "factory", "kill", -9, 0),
 ]
+"""And how they end, and how many retries count: a worker that is brought up in vain is no part of an evaluation."""
 
 
-@pytest.mark.parametrize("death", DEATHS, ids=lambda one: "-".join(map(str, vars(one).values())))
-def test_a_worker_that_dies_is_replaced_and_the_numbers_are_as_if_it_had_not(death, mischief):
-    mischief.order(death.where, death.what)
-    with evaluator(mischief, death.place, **death.options) as ev:
+@pytest.mark.parametrize(("place", "where", "what", "end", "counted"), DEATHS)
+def test_a_worker_that_dies_is_replaced_and_the_numbers_stay(place, where, what, end, counted, mischief):
+    mischief.order(where, what)
+    with evaluator(mischief, place, num_workers=1 if place == "thread" else 3) as ev:
         result = ev.evaluate()
-        assert result.returns.tolist() == TRUTH
-        assert result.retries == death.retries
-        assert counts(ev, completed=1, errors=0, retries=death.retries, restarts=1)
+        assert (result.returns.tolist(), result.retries) == (TRUTH, counted)
+        assert counts(ev, completed=1, errors=0, retries=counted, restarts=1)
         assert is_fine(ev)
 
 
-@pytest.mark.parametrize(("death", "retries"), [*((death, 1) for death in DEATHS[:3]), (DEATHS[1], 0)], ids=str)
-def test_after_more_losses_than_retries_the_loss_is_raised_once_and_the_next_evaluation_is_fine(
-    death, retries, mischief
-):
-    mischief.order(death.where, death.what, times=retries + 1)
-    with evaluator(mischief, death.place, retries=retries) as ev:
-        with pytest.raises(WorkerLost, match=rf"worker 0 \(life {retries}\)") as raised:
+@pytest.mark.parametrize(("place", "where", "what", "end", "counted"), DEATHS)
+def test_after_more_losses_than_retries_the_loss_is_raised_once(place, where, what, end, counted, mischief):
+    mischief.order(where, what, times=2)
+    with evaluator(mischief, place) as ev:
+        with pytest.raises(WorkerLost, match=r"worker 0 \(life 1\)") as raised:
             ev.evaluate()
-        assert raised.value.exit == death.exit
+        assert raised.value.exit == end
         assert is_fine(ev)
-        assert counts(ev, completed=1, errors=1, retries=retries * death.retries)
+        assert counts(ev, completed=1, errors=1, retries=counted)
 
 
-def test_a_worker_that_is_killed_while_idle_is_replaced_and_costs_no_retry(mischief):
+def test_a_worker_that_is_killed_while_idle_costs_no_retry_and_without_any_a_later_loss_is_raised(mischief):
     with evaluator(mischief, "process", retries=0) as ev:
         for _ in range(2):
             assert is_fine(ev)
-            os.kill(handle(ev).pid, signal.SIGKILL)
+            os.kill(ev._service._workers._fleet.handle(0).pid, signal.SIGKILL)
         result = ev.evaluate()
         assert (result.returns.tolist(), result.retries) == (TRUTH, 0)
-        assert counts(ev, completed=3, errors=0, retries=0, restarts=2)
+        mischief.order("policy", "kill")
+        with pytest.raises(WorkerLost, match=r"worker 0 \(life 0\)"):
+            ev.evaluate()
+        assert is_fine(ev)
+        assert counts(ev, completed=4, errors=1, retries=0, restarts=3)
 
 
 # ---- what hangs
@@ -208,35 +201,33 @@ def test_a_worker_that_is_killed_while_idle_is_replaced_and_costs_no_retry(misch
 
 def test_a_thread_that_hangs_is_left_behind_with_its_env_and_another_goes_on(mischief):
     mischief.order("step", "hang")
-    with evaluator(mischief, timeout_s=3.0) as ev:
-        with pytest.raises(WorkerLate, match="timeout_s=3") as raised:
+    with evaluator(mischief, timeout_s=1.0) as ev:
+        with pytest.raises(WorkerLate, match="timeout_s=1") as raised:
             ev.evaluate()
-        assert (raised.value.deadline, raised.value.workers) == (3.0, (0,))
+        assert (raised.value.deadline, raised.value.workers) == (1.0, (0,))
         assert is_fine(ev)
         assert counts(ev, completed=1, errors=1, retries=0)
-        (stuck,) = [thread for thread in threading.enumerate() if "abandoned" in thread.name]
         with pytest.warns(UserWarning, match=r"left behind: swath worker 0 \(life 0\), abandoned"):
-            ev.shutdown()
+            ev.shutdown(timeout=0.0)
     mischief.gate.open()
-    stuck.join()
+    join("abandoned")
 
 
 def test_an_instance_that_hangs_cannot_be_used_until_its_call_returns(mischief):
     mischief.order("step", "hang")
-    with Evaluator(TokenEnv(mischief), TokenPolicy(), num_trajectories=6, timeout_s=3.0) as ev:
-        for said in ("timeout_s=3", "still in a call", "still in a call"):
+    with Evaluator(UnrulyEnv(mischief), UnrulyPolicy(), num_trajectories=6, timeout_s=1.0) as ev:
+        for said in ("timeout_s=1", "still in a call", "still in a call"):
             with pytest.raises(WorkerLate, match=said):
                 ev.evaluate()
-        (stuck,) = [thread for thread in threading.enumerate() if "abandoned" in thread.name]
         mischief.gate.open()
-        stuck.join()
+        join("abandoned")
         assert is_fine(ev)
 
 
 def test_a_process_that_hangs_is_killed(mischief):
     mischief.order("policy", "hang")
-    with evaluator(mischief, "process", timeout_s=3.0) as ev:
-        with pytest.raises(WorkerLate, match="timeout_s=3"):
+    with evaluator(mischief, "process", timeout_s=1.0) as ev:
+        with pytest.raises(WorkerLate, match="timeout_s=1"):
             ev.evaluate()
         assert is_fine(ev)
         assert counts(ev, completed=1, errors=1, retries=0)
@@ -245,14 +236,12 @@ def test_a_process_that_hangs_is_killed(mischief):
 @pytest.mark.parametrize("place", PLACES)
 def test_a_worker_that_is_not_up_in_time_is_late(place, mischief):
     mischief.order("factory", "hang")
-    with evaluator(mischief, place, start_timeout_s=3.0) as ev:
-        with pytest.raises(WorkerLate, match="start_timeout_s=3") as raised:
+    with evaluator(mischief, place, start_timeout_s=2.0) as ev:
+        with pytest.raises(WorkerLate, match="start_timeout_s=2") as raised:
             ev.evaluate()
-        assert raised.value.deadline == 3.0
+        assert raised.value.deadline == 2.0
         mischief.gate.open()
-        for thread in threading.enumerate():
-            if "abandoned" in thread.name:
-                thread.join()
+        join("abandoned")
         assert is_fine(ev)
 
 
@@ -287,7 +276,7 @@ def test_shutdown_in_flight_wakes_who_waits_and_leaves_nothing(place, mischief):
         except Closed as error:
             said.append(error)
 
-    ev = evaluator(mischief, place, endless=True, max_steps=None, busy_policy="queue")
+    ev = evaluator(mischief, place, endless=True, busy_policy="queue")
     ev.trigger_eval()
     mischief.gate.await_arrival()
     asking = threading.Thread(target=ask)
@@ -306,14 +295,20 @@ def test_shutdown_in_flight_wakes_who_waits_and_leaves_nothing(place, mischief):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_shutdown_from_on_result_lets_the_result_be_read(place):
-    ev = evaluator(None, place, on_result=lambda _: ev.shutdown())
+@pytest.mark.parametrize("within", [True, False], ids=["from on_result", "from outside"])
+def test_after_shutdown_nothing_is_taken_and_unread_results_stay(place, within):
+    ev = evaluator(None, place, on_result=lambda _: ev.shutdown() if within else None)
     ev.trigger_eval()
     while not ev.stats()["unread"]:
         threading.Event().wait(0.01)
-    assert ev.poll().returns.tolist() == TRUTH
-    assert ev.closed
     ev.shutdown()
+    ev.shutdown()
+    assert ev.closed
+    for ask in (ev.trigger_eval, ev.evaluate):
+        with pytest.raises(Closed):
+            ask()
+    assert ev.poll().returns.tolist() == TRUTH
+    assert ev.wait() is None
 
 
 def test_shutdown_does_not_wait_for_workers_that_are_coming_up(mischief):
@@ -327,14 +322,49 @@ def test_shutdown_does_not_wait_for_workers_that_are_coming_up(mischief):
         ev.trigger_eval()
 
 
+class Jammed(UnrulyEnv):
+    """Raises when it is closed, once it is closed."""
+
+    def close(self):
+        super().close()
+        raise OSError("the simulator is gone")
+
+
+def test_shutdown_logs_what_closing_raises_also_where_nothing_was_evaluated(caplog):
+    env = Jammed()
+    ev = Evaluator(env, UnrulyPolicy())
+    ev.shutdown()
+    assert env.closed
+    assert ev.closed
+    assert errors_in(caplog) == ["an env of an evaluation raised when it was closed"]
+
+
+def test_shutdown_does_not_wait_for_ever_for_an_env_that_was_never_used(gate):
+    env = UnrulyEnv()
+    env.close = gate.go_through
+    ev = Evaluator(env, UnrulyPolicy())
+    with pytest.warns(UserWarning, match="left behind: swath eval closes"):
+        ev.shutdown(timeout=0.1)
+    gate.open()
+    join("swath eval closes")
+
+
+@pytest.mark.parametrize("built", ["policy", "policy_factory"])
+def test_an_instance_is_closed_also_where_its_last_life_has_ended_itself(mischief, built):
+    mischief.order("step", "exit", times=2)
+    env = UnrulyEnv(mischief)
+    policy = {built: UnrulyPolicy() if built == "policy" else UnrulyPolicy}
+    with Evaluator(env, **policy, num_trajectories=3) as ev, pytest.raises(WorkerLost):
+        ev.evaluate()
+    assert env.closed
+
+
 LEFT_OPEN = """
-from functools import partial
 from pathlib import Path
-from eval_mischief import Mischief, TokenEnv, TokenPolicy
-from swath.evaluators import Evaluator
+from eval_mischief import Mischief, evaluator
 mischief = Mischief.at(Path.cwd())
 mischief.order("step", "hang")
-ev = Evaluator(partial(TokenEnv, mischief, True), policy_factory=TokenPolicy, num_trajectories=1)
+ev = evaluator(mischief, endless=True)
 ev.trigger_eval()
 mischief.gate.await_arrival()
 mischief.gate.open()
@@ -343,7 +373,7 @@ print("played")
 
 
 def test_a_program_that_ends_while_it_evaluates_does_end(tmp_path):
-    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    run = partial(subprocess.run, env=surroundings, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    child = run([sys.executable, "-c", LEFT_OPEN], check=False)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", LEFT_OPEN]
+    child = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert (child.returncode, child.stdout) == (0, "played\n"), child.stderr

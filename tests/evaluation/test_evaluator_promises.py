@@ -8,8 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from eval_mischief import Mischief, TokenEnv, TokenPolicy, evaluator
+from eval_mischief import Mischief, evaluator
+from evaluator_toys import evaluate_once
 from torch import nn
+from uneven_env import Shifted, UnevenEnv
 
 from swath.evaluators import Evaluator
 
@@ -44,9 +46,15 @@ def test_an_on_result_that_takes_long_is_warned_of_once(monkeypatch):
 # ---- status
 
 
-def test_its_text_says_what_is_evaluated_and_how_far_it_is(tmp_path):
+@pytest.fixture
+def mischief(tmp_path):
+    """Holds up the first evaluation in its third step."""
     mischief = Mischief.at(tmp_path)
     mischief.order("step", "hang")
+    return mischief
+
+
+def test_its_text_says_what_is_evaluated_and_how_far_it_is(mischief):
     with evaluator(mischief, busy_policy="queue") as ev:
         assert repr(ev) == "<Evaluator thread 1 worker: 0 waiting, 0 unread, 0 done>"
         ev.trigger_eval(step=40)
@@ -59,17 +67,15 @@ def test_its_text_says_what_is_evaluated_and_how_far_it_is(tmp_path):
     assert repr(ev) == "<Evaluator thread 1 worker: 0 waiting, 0 unread, 2 done, closed>"
 
 
-def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(tmp_path):
-    mischief = Mischief.at(tmp_path)
-    mischief.order("step", "hang")
+def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(mischief):
     with evaluator(mischief, busy_policy="queue") as ev:
-        ev.trigger_eval(TokenPolicy())
+        ev.trigger_eval(Shifted())
         mischief.gate.await_arrival()
         for _ in range(15):
-            ev.trigger_eval(TokenPolicy())
+            ev.trigger_eval(Shifted())
         with pytest.warns(UserWarning, match=r"16 evaluations wait, and their weights take 64 bytes"):
-            ev.trigger_eval(TokenPolicy())
-        ev.trigger_eval(TokenPolicy())
+            ev.trigger_eval(Shifted())
+        ev.trigger_eval(Shifted())
         assert ev.cancel() == 18
         mischief.gate.open()
         assert ev.wait() is None
@@ -80,13 +86,13 @@ def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(tmp_path):
 
 
 def test_counts_go_on_where_another_evaluator_has_left_them_and_only_at_rest(tmp_path):
-    with evaluator(None) as ev:
+    with evaluator() as ev:
         for _ in range(3):
-            ev.evaluate(TokenPolicy())
+            ev.evaluate(Shifted())
         state = ev.state_dict()
     with evaluator(None, keep_best=tmp_path) as ev:
         ev.load_state_dict({**state, "best": 1e6})
-        result = ev.evaluate(TokenPolicy())
+        result = ev.evaluate(Shifted())
         assert (result.step, result["eval/policy_version"]) == (3, 4)
         assert not (tmp_path / "best.json").exists(), "the bar came along"
         assert ev.state_dict() == {"step_counter": 4, "policy_version": 4, "best": 1e6}
@@ -134,28 +140,27 @@ class Model:
 
 
 def fixed(action):
-    with Evaluator(TokenEnv, lambda observation: 0 * observation[..., 0] + action, num_trajectories=6) as ev:
-        return ev.evaluate().returns.tolist()
+    return evaluate_once(lambda observation: 0 * observation[..., 0] + action, UnevenEnv, num_trajectories=6).returns
 
 
 @pytest.mark.parametrize("place", ["thread", "process"])
 def test_a_model_with_predict_acts_with_its_weights_of_each_request(place, warm_processes):
     model = Model()
     options = {"policy": model} if place == "thread" else {"policy_factory": Model}
-    with Evaluator(TokenEnv, **options, num_trajectories=6, backend=place) as ev:
-        assert ev.evaluate().returns.tolist() == fixed(1)
+    with Evaluator(UnevenEnv, **options, num_trajectories=6, backend=place) as ev:
+        assert ev.evaluate().returns.tolist() == fixed(1).tolist()
         model.act(4)
-        assert ev.evaluate(None if place == "thread" else model.policy).returns.tolist() == fixed(4)
+        assert ev.evaluate(None if place == "thread" else model.policy).returns.tolist() == fixed(4).tolist()
 
 
 def test_a_function_that_refers_to_a_module_is_refused_for_it_would_act_itself():
-    net = TokenPolicy()
+    net = Shifted()
     for policy in (lambda observation: net(observation), net_of_the_module):  # noqa: PLW0108  that is what is tried
         with pytest.raises(TypeError, match=r"refers to .*policy_factory"):
-            Evaluator(TokenEnv, policy)
+            Evaluator(UnevenEnv, policy)
 
 
-NET = TokenPolicy()
+NET = Shifted()
 
 
 def net_of_the_module(observation):

@@ -3,32 +3,29 @@
 import numpy as np
 import pytest
 import torch
-from evaluation_toys import LONG, SHORT, CoinEnv, evaluate_once, expected, integer_policy
+from evaluator_toys import evaluate_once
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
 from tensordict import TensorDict
 from tensordict.nn import ProbabilisticTensorDictModule, TensorDictModule, TensorDictSequential
 from tensordict.nn.probabilistic import interaction_type
 from torch import nn
+from uneven_env import LONG, SHORT, Shifted, UnevenEnv, played
 
 from swath.errors import NoEffectWarning
-from swath.rollout.policies.calling import ExplorationType
 
 N = 23
+SHIFTED = Shifted()
 
 
-def asked(n=N, **options):
-    return {"num_trajectories": n, **options}
-
-
-def coins(num_envs, request=None, env=CoinEnv, policy=integer_policy):
-    return evaluate_once(policy, env, request or asked(), num_envs)
+def coins(num_envs, n=N, env=UnevenEnv, policy=SHIFTED, **options):
+    return evaluate_once(policy, env, num_envs, num_trajectories=n, **options)
 
 
 @pytest.mark.parametrize("wrap", [lambda env: env, RecordVectorStatistics], ids=["bare", "counted"])
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 def test_vector_envs_in_every_autoreset_mode_give_the_same_episodes(mode, wrap):
-    result = evaluate_once(integer_policy, wrap(SyncVectorEnv([CoinEnv] * 4, autoreset_mode=mode)), asked())
+    result = coins(None, env=wrap(SyncVectorEnv([UnevenEnv] * 4, autoreset_mode=mode)))
     reference = coins(1)
     np.testing.assert_array_equal(result.returns, reference.returns)
     np.testing.assert_array_equal(result.lengths, reference.lengths)
@@ -39,10 +36,10 @@ def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
     envs = []
 
     def make():
-        envs.append(CoinEnv())
+        envs.append(UnevenEnv())
         return envs[-1]
 
-    result = coins(4, asked(10), make)
+    result = coins(4, 10, make)
     by_slot = [result.lengths[slot::4].sum() for slot in range(4)]
     assert [env.steps for env in envs] == by_slot
     assert [env.resets for env in envs] == [result.seeds[slot::4].tolist() for slot in range(4)]
@@ -52,17 +49,16 @@ def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-class Normed(nn.Module):
+class Normed(Shifted):
     """Acts differently in training mode, and notes how it was called."""
 
     def __init__(self):
         super().__init__()
-        self.scale = nn.Parameter(torch.ones(()))
         self.calls = []
 
     def forward(self, observation):
         self.calls.append((self.training, torch.is_grad_enabled()))
-        return integer_policy(observation) if not self.training else torch.zeros_like(observation[..., 0])
+        return torch.zeros_like(observation[..., 0]) if self.training else super().forward(observation)
 
 
 def test_the_module_itself_is_neither_called_nor_switched():
@@ -87,14 +83,14 @@ def test_tensordict_modules_sample_by_the_type_asked_for_and_leave_the_process_s
     policy = TensorDictSequential(net, head)
     before = interaction_type()
     greedy = coins(3, policy=policy)
-    drawn = coins(3, asked(exploration_type=ExplorationType.RANDOM), policy=policy)
+    drawn = coins(3, exploration_type="RANDOM", policy=policy)
     assert interaction_type() is before
     by_hand = coins(
         1, policy=lambda obs: policy[0](TensorDict({"observation": obs}, obs.shape[:-1]))["logits"].argmax(-1)
     )
     np.testing.assert_array_equal(greedy.returns, by_hand.returns)
     assert not np.array_equal(greedy.returns, drawn.returns)
-    alone = coins(1, asked(exploration_type=ExplorationType.RANDOM), policy=policy)
+    alone = coins(1, exploration_type="RANDOM", policy=policy)
     np.testing.assert_array_equal(alone.returns, drawn.returns)
 
 
@@ -109,10 +105,10 @@ class Memory(nn.Module):
         return (count[..., 0] + observation[..., 0]) % 7, count + 1
 
 
-@pytest.mark.parametrize("exploration", [ExplorationType.RANDOM, ExplorationType.DETERMINISTIC])
+@pytest.mark.parametrize("exploration", ["RANDOM", "DETERMINISTIC"])
 @pytest.mark.parametrize("num_envs", [None, 4])
 def test_recurrent_state_starts_anew_with_each_episode(num_envs, exploration):
-    result = coins(num_envs, asked(exploration_type=exploration), policy=Memory())
+    result = coins(num_envs, policy=Memory(), exploration_type=exploration)
     np.testing.assert_array_equal(result.returns, coins(1).returns)  # the state is the env's own step counter
 
 
@@ -128,7 +124,7 @@ def test_envs_that_cannot_be_seeded_say_so_once_and_everything_else_holds():
         return (observation[..., 2] > 0).int()
 
     with pytest.warns(NoEffectWarning, match="the seed of an evaluation has no effect"):
-        result = evaluate_once(policy, env, asked(8))
+        result = coins(None, 8, env, policy)
     assert result.seeding == "none"
     assert len(result.returns) == 8
     np.testing.assert_array_equal(result.returns, result.lengths)
@@ -146,9 +142,8 @@ class OneSeedForAll(SyncVectorEnv):
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.name)
 def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, max_steps):
     def play(seed):
-        return evaluate_once(
-            integer_policy, OneSeedForAll([CoinEnv] * 4, autoreset_mode=mode), asked(9, seed=seed, max_steps=max_steps)
-        )
+        envs = OneSeedForAll([UnevenEnv] * 4, autoreset_mode=mode)
+        return coins(None, 9, envs, seed=seed, max_steps=max_steps)
 
     first, second = play(0), play(0)
     np.testing.assert_array_equal(first.returns, second.returns)
@@ -182,8 +177,8 @@ class Remembering:
 @pytest.mark.parametrize("num_envs", [None, 1, 4])
 def test_predict_gets_batches_its_own_state_and_the_starts_of_episodes(num_envs):
     model = Remembering()
-    result = coins(num_envs, asked(11), policy=model)
-    assert result.returns.tolist() == [expected(seed)[0] for seed in result.seeds]
+    result = coins(num_envs, 11, policy=model)
+    assert result.returns.tolist() == [played(seed)[0] for seed in result.seeds]
     starts = np.array([call[0] for call in model.calls])
     assert starts[0].all()
     assert starts.sum() == 11
@@ -193,7 +188,7 @@ def test_predict_gets_batches_its_own_state_and_the_starts_of_episodes(num_envs)
 def test_its_mode_is_evaluation_meanwhile_and_put_back_afterwards():
     model = Remembering()
     model.policy.add_module("inner", torch.nn.Linear(1, 1).eval())
-    coins(2, asked(11), policy=model)
+    coins(2, 11, policy=model)
     assert {call[2] for call in model.calls} == {False}
     assert model.policy.training
     assert not model.policy.inner.training
