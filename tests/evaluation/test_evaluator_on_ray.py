@@ -9,12 +9,8 @@ from swath.errors import PlacementFailed, WorkerLate, WorkerLost
 
 @pytest.fixture(scope="module")
 def truth():
-    with evaluator(None) as ev:
+    with evaluator() as ev:
         return ev.evaluate().returns.tolist()
-
-
-def workers(ev):
-    return ev._service._workers
 
 
 def ask_for_ever(ray, actor):
@@ -36,10 +32,10 @@ def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_th
         mischief.order("step", "kill")
         result = ev.evaluate()
         assert (result.returns.tolist(), result.retries) == (truth, 1)
-        worker = workers(ev)._fleet.handle(0)
-        ray.kill(worker.actor)
+        actor = ev._service._workers._fleet.handle(0).actor
+        ray.kill(actor)
         with pytest.raises(ray.exceptions.ActorDiedError):
-            ask_for_ever(ray, worker.actor)
+            ask_for_ever(ray, actor)
         result = ev.evaluate()
         assert (result.returns.tolist(), result.retries) == (truth, 0)
         counts = ev.stats()
@@ -49,7 +45,7 @@ def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_th
 @pytest.mark.usefixtures("lent_actors")
 def test_a_hang_is_an_error_and_the_next_evaluation_is_fine(tmp_path, truth):
     mischief = Mischief.at(tmp_path)
-    with evaluator(mischief, "ray", retries=0, timeout_s=5.0) as ev:
+    with evaluator(mischief, "ray", retries=0, timeout_s=2.0) as ev:
         mischief.order("policy", "hang")
         with pytest.raises(WorkerLate):
             ev.evaluate()
@@ -60,9 +56,8 @@ def test_what_cannot_be_placed_is_told_with_what_there_is_and_asked_for_again():
     ray_cluster.up()
     with evaluator(None, "ray", num_gpus=1, placement_timeout_s=0.5) as ev:
         for _ in range(2):
-            with pytest.raises(
-                PlacementFailed, match=r"(?s)placement_timeout_s=0\.5.*num_gpus=1.*CPU.*num_gpus=0"
-            ) as raised:
+            said = r"(?s)placement_timeout_s=0\.5.*num_gpus=1.*CPU.*num_gpus=0"
+            with pytest.raises(PlacementFailed, match=said) as raised:
                 ev.evaluate()
             assert (raised.value.asked, "CPU" in raised.value.available) == ("num_gpus=1", True)
         ev.trigger_eval()
@@ -74,7 +69,7 @@ def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ra
     ray = ray_cluster.up()
     with evaluator(None, "ray", retries=0) as ev:
         assert ev.evaluate().returns.tolist() == truth
-        fleet = workers(ev)._fleet
+        fleet = ev._service._workers._fleet
         actor = fleet.handle(0).actor
         fleet._backend.cluster._session = ("another node", "another job")
         with pytest.raises(WorkerLost, match="Ray was started anew"):

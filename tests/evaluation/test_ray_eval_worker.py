@@ -1,9 +1,8 @@
 """`RayEvalWorker`: one rollout per submit, in an actor of Ray."""
 
-import contextlib
+import os
 import subprocess
 import sys
-import textwrap
 from functools import partial
 from pathlib import Path
 
@@ -11,12 +10,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from eval_mischief import Mischief
 from gymnasium.vector import SyncVectorEnv
 
 import ray_cluster
 from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLost
-from toys import Gate
 
 NAME = "the tests' own"
 NUMBERS = (
@@ -28,18 +27,15 @@ OPTIONS = {"num_gpus": 0, "num_cpus": 1}
 
 
 class Steps(gym.Env):
-    """Ends after so many steps, `None`: never; earns what the action is. A frame is as bright as its step.
-
-    Waits at each step for as long as a gate is closed; raises for as long as a file is there.
-    """
+    """Ends after so many steps, `None`: never; earns what the action is. A frame is as bright as its step."""
 
     observation_space = gym.spaces.Box(-1, 1, (1,))
     action_space = gym.spaces.Discrete(5)
     metadata = {"render_modes": ["rgb_array"]}
     render_mode = "rgb_array"
 
-    def __init__(self, length=None, gate=None, breaks=None):
-        self.length, self.gate, self.breaks = length, gate, breaks
+    def __init__(self, length=None, mischief=None):
+        self.length, self.mischief = length, mischief
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -48,10 +44,8 @@ class Steps(gym.Env):
 
     def step(self, action):
         self.made += 1
-        if self.gate is not None:
-            self.gate.go_through()
-        if self.breaks is not None and self.breaks.exists():
-            raise OSError("broken")
+        if self.mischief is not None:
+            self.mischief.obey("step")
         return np.zeros(1, np.float32), float(action), self.made == self.length, False, {}
 
     def render(self):
@@ -67,20 +61,11 @@ class Constant(torch.nn.Module):
         return torch.full(observation.shape[:-1], round(self.action.item()))
 
 
-class Upright:
+class Ones:
     """A policy without weights."""
 
     def __call__(self, observation):
-        return (observation[..., 1:].sum(-1) > 0).long()
-
-
-class Ones:
-    def __call__(self, observation):
         return torch.ones(observation.shape[:-1], dtype=torch.long)
-
-
-def cartpole():
-    return gym.make("CartPole-v1")
 
 
 def two():
@@ -93,19 +78,15 @@ def ray():
     return ray_cluster.up()
 
 
-@pytest.fixture
-def gate(tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    yield gate
-    gate.open()
+@pytest.fixture(scope="module")
+def mischief(tmp_path_factory):
+    return Mischief.at(tmp_path_factory.mktemp("mischief"))
 
 
 @pytest.fixture(scope="module")
-def worker(ray):
-    """For tests that leave it as it is; a fresh one takes seconds to import torch."""
-    with RayEvalWorker(None, Steps, Constant, name=NAME, **OPTIONS) as worker:
-        worker.submit(None, 1)
-        worker.poll(None)
+def worker(ray, mischief):
+    """For all tests that let it go on; a fresh one takes seconds to import torch."""
+    with RayEvalWorker(None, partial(Steps, mischief=mischief), Constant, name=NAME, **OPTIONS) as worker:
         yield worker
 
 
@@ -116,17 +97,8 @@ def pair(ray):
         yield worker
 
 
-def kill(name):
-    """Kill the actor of that name, and wait until it has none any more."""
-    ray = ray_cluster.up()
-    ray.kill(ray.get_actor(name, namespace="swath"))
-    with contextlib.suppress(ValueError):
-        while True:
-            ray.get_actor(name, namespace="swath")
-
-
-def played(worker, max_steps):
-    worker.submit(None, max_steps)
+def played(worker, max_steps, weights=None):
+    worker.submit(weights, max_steps)
     return worker.poll(None)
 
 
@@ -134,8 +106,7 @@ def played(worker, max_steps):
 
 
 def test_the_reward_is_a_return_and_each_step_has_a_frame(worker):
-    worker.submit(Constant(2), 9)
-    result = worker.poll(None)
+    result = played(worker, 9, Constant(2))
     assert (result["reward"], result["episode_length"], result["num_frames"]) == (18.0, 9.0, 9)
     assert result["frames"].shape == (9, 4, 6, 3)
     assert result["frames"].dtype == torch.uint8
@@ -147,13 +118,10 @@ def test_weights_are_those_of_the_moment_and_stay(worker):
     worker.submit(policy, 3)
     with torch.no_grad():
         policy.action.fill_(3.0)
-    first = worker.poll(None)
-    worker.submit(policy, 3)
-    second = worker.poll(None)
-    worker.submit(None, 3)
-    third = worker.poll(None)
-    assert [result["reward"] for result in (first, second, third)] == [6.0, 9.0, 9.0]
-    assert third["policy_version"] == second["policy_version"] == first["policy_version"] + 1
+    results = [worker.poll(None), played(worker, 3, policy), played(worker, 3)]
+    assert [result["reward"] for result in results] == [6.0, 9.0, 9.0]
+    version = results[0]["policy_version"]
+    assert [result["policy_version"] for result in results] == [version, version + 1, version + 1]
 
 
 def test_a_later_submit_does_not_wait_for_an_earlier_one(worker):
@@ -163,16 +131,15 @@ def test_a_later_submit_does_not_wait_for_an_earlier_one(worker):
     assert worker.poll() is None
 
 
-def test_another_handle_takes_over_what_is_played_and_the_first_is_told(ray, gate):
-    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, name="taken over", **OPTIONS) as worker:
-        worker.submit(None, None)
-        gate.await_arrival()
-        gate.open()
-        other = RayEvalWorker.from_name("taken over")
-        assert played(other, 2)["num_frames"] == 2
-        with pytest.raises(Superseded, match="another handle"):
-            worker.poll(None)
-        assert worker.poll(None) is None
+def test_another_handle_takes_over_what_is_played_and_the_first_is_told(worker, mischief):
+    mischief.order("step", "hang")
+    worker.submit(None, None)
+    mischief.gate.await_arrival()
+    mischief.gate.open()
+    assert played(RayEvalWorker.from_name(NAME), 2)["num_frames"] == 2
+    with pytest.raises(Superseded, match="another handle"):
+        worker.poll(None)
+    assert worker.poll(None) is None
 
 
 @pytest.mark.parametrize(("break_when_any_done", "lengths"), [(True, [3, 3]), (False, [3, 9])])
@@ -207,12 +174,8 @@ import ray
 ray.init({address!r}, log_to_driver=False, logging_level="ERROR", namespace="another")
 from swath import RayEvalWorker
 import gymnasium as gym
-
-class Policy:
-    def __call__(self, observation):
-        return (observation.sum(-1) > 0).long()
-
-worker = RayEvalWorker(None, lambda: gym.make("CartPole-v1"), Policy, name="left", num_gpus=0, num_cpus=1)
+policy = lambda: lambda observation: (observation.sum(-1) > 0).long()
+worker = RayEvalWorker(None, lambda: gym.make("CartPole-v1"), policy, name="left", num_gpus=0, num_cpus=1)
 worker.submit(None, 3)
 print(worker.poll(None)["reward"])
 """
@@ -220,19 +183,12 @@ print(worker.poll(None)["reward"])
 
 def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
     address = ray.get_runtime_context().gcs_address
-    script = textwrap.dedent(DRIVER).format(address=address)
-    source = str(Path(__file__).parents[2] / "src")
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {source!r})\n{script}"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-c", DRIVER.format(address=address)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=100)
     assert done.stdout.split() == ["3.0"], done.stderr
     with RayEvalWorker.from_name("left") as found:
-        found.submit(None, 4)
-        assert found.poll(None)["reward"] == 4
+        assert played(found, 4)["reward"] == 4
         third = RayEvalWorker.from_name("left")
     with pytest.raises(WorkerLost, match="the handle that built it begins another"):
         played(third, 2)
@@ -240,33 +196,20 @@ def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
         RayEvalWorker.from_name("left")
 
 
-def test_a_handle_that_found_the_actor_gets_its_loss_and_the_one_that_built_it_replaces_it(ray, gate):
-    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, name="lost once", **OPTIONS) as worker:
-        other = RayEvalWorker.from_name("lost once")
-        other.submit(None, 2)
-        gate.await_arrival()
-        kill("lost once")
-        gate.open()
-        with pytest.raises(WorkerLost, match=r"the handle that built it begins another.*from_name"):
-            other.poll(None)
-        assert played(worker, 2)["reward"] == 2
-        assert played(RayEvalWorker.from_name("lost once"), 3)["reward"] == 3
-
-
 # Faults
 
 
-def test_an_actor_that_is_lost_at_work_or_idle_is_replaced_and_the_rollout_repeated(ray, gate):
-    with RayEvalWorker(None, partial(Steps, gate=gate), Constant, name="repeated", **OPTIONS) as worker:
-        worker.submit(Constant(3), 4)
-        gate.await_arrival()
-        kill("repeated")
-        gate.open()
-        result = worker.poll(None)
-        assert (result["reward"], result["policy_version"]) == (12.0, 1)
-        kill("repeated")
-        again = played(worker, 2)
-        assert (again["reward"], again["policy_version"]) == (6.0, 1)
+def test_a_loss_is_told_to_who_found_the_actor_and_who_built_it_replaces_it_and_repeats(worker, mischief):
+    version = played(worker, 1, Constant(3))["policy_version"]
+    mischief.order("step", "kill")
+    with pytest.raises(WorkerLost, match=r"the handle that built it begins another.*from_name"):
+        played(RayEvalWorker.from_name(NAME), 2)
+    lost_idle = played(worker, 2)
+    mischief.order("step", "kill")
+    lost_at_work = played(worker, 4)
+    assert (lost_idle["reward"], lost_at_work["reward"]) == (6.0, 12.0)
+    assert lost_idle["policy_version"] == lost_at_work["policy_version"] == version
+    assert played(RayEvalWorker.from_name(NAME), 3)["num_frames"] == 3
 
 
 def test_init_fn_runs_first_and_finds_no_torch(ray):
@@ -280,14 +223,14 @@ def test_init_fn_runs_first_and_finds_no_torch(ray):
 
         if sys.found:
             raise AssertionError("torch was imported before init_fn")
-        return Upright()
+        return Ones()
 
-    with RayEvalWorker(init, cartpole, policy, **OPTIONS) as worker:
+    with RayEvalWorker(init, two, policy, **OPTIONS) as worker:
         assert played(worker, 2)["reward"] == 2
 
 
 def test_without_room_it_says_so_and_ends_at_once(ray):
-    worker = RayEvalWorker(None, cartpole, Upright, placement_timeout_s=0.5)
+    worker = RayEvalWorker(None, two, Ones, placement_timeout_s=0.5)
     worker.submit(None, 2)
     with pytest.raises(PlacementFailed, match="num_gpus=0"):
         worker.poll(None)
@@ -311,4 +254,4 @@ def test_without_room_it_says_so_and_ends_at_once(ray):
 )
 def test_bad_options_are_refused_before_anything_is_begun(options, said):
     with pytest.raises(ValueError, match=said):
-        RayEvalWorker(None, cartpole, Upright, **options)
+        RayEvalWorker(None, two, Ones, **options)
