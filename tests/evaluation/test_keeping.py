@@ -1,25 +1,24 @@
-"""The best weights so far, on disk."""
+"""The best weights so far, on disk, and the example that keeps them."""
 
 import math
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from evaluator_toys import PLACES, N, evaluator
 from safetensors.torch import load_file
+from uneven_env import Shifted
 
+from example_runs import example, lines_of
 from swath.evaluation.reporting import Keeper
 from swath.evaluation.result import EvalResult, episodes_of
-from swath.evaluators import Evaluator
-from swath.testing import Counting, CountingEnv, Script
 
 KILLED = """
-import os, signal, sys
+import os, signal
 from pathlib import Path
-sys.path.insert(0, sys.argv[1])
 import torch
 from test_keeping import scored
 from swath.evaluation import reporting
@@ -39,24 +38,13 @@ def scored(reward):
     return EvalResult({"eval/reward": reward}, episodes_of({0: (reward, 3, True, False, 1)}))
 
 
-class Level(torch.nn.Module):
+class Doubled(Shifted):
     """Two names for one weight, and a buffer."""
 
     def __init__(self):
         super().__init__()
-        self.level = torch.nn.Parameter(torch.zeros(1))
-        self.same = self.level
+        self.same = self.shift
         self.register_buffer("calls", torch.zeros(1))
-
-    def forward(self, observation):
-        return (observation[..., 0] * 0 + self.level[0]).long()
-
-
-def evaluator(path, **options):
-    def env():
-        return CountingEnv(0, Counting(script=Script((3, 5), endings=("terminated",))))
-
-    return Evaluator(env, policy_factory=Level, num_trajectories=2, keep_best=path, **options)
 
 
 def test_only_what_is_better_is_kept_and_what_is_found_sets_the_bar(tmp_path):
@@ -80,41 +68,33 @@ def test_a_file_that_is_no_result_or_that_of_another_prefix_is_not_overwritten(t
             Keeper(tmp_path, "test")
 
 
-@pytest.mark.parametrize("place", ["thread", "process"])
-def test_the_file_loads_with_load_state_dict(tmp_path, place):
-    policy = Level()
-    with torch.no_grad():
-        policy.level.fill_(1.0)
-    with evaluator(tmp_path / "best.safetensors", backend=place) as ev:
-        result = ev.evaluate(policy, step=7)
-    other = Level()
-    other.load_state_dict(load_file(tmp_path / "best.safetensors"))
-    assert other.level.item() == 1.0
-    again = EvalResult.from_json((tmp_path / "best.json").read_text())
-    assert again == result
-    assert again.step == 7
-
-
-@pytest.mark.parametrize("place", ["thread", "process"])
-def test_weights_that_were_never_sent_are_fetched(tmp_path, place):
-    with evaluator(tmp_path, backend=place) as ev:
-        ev.evaluate()
-        assert ev.stats()["write_errors"] == 0
-    assert set(load_file(tmp_path / "best.safetensors")) == {"level", "same", "calls"}
+@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.parametrize("place", PLACES)
+def test_the_file_loads_with_load_state_dict_and_has_weights_that_were_never_sent(tmp_path, place):
+    policy, other = Doubled(), Doubled()
+    policy.load_state_dict({"shift": torch.tensor(3.0), "same": torch.tensor(3.0), "calls": torch.ones(1)})
+    for folder, weights, kept in (("sent", policy, (3.0, 1.0)), ("built", None, (0.0, 0.0))):
+        with evaluator(place, policy_factory=Doubled, keep_best=tmp_path / folder) as ev:
+            result = ev.evaluate(weights, step=7)
+            assert ev.stats()["write_errors"] == 0
+        other.load_state_dict(load_file(tmp_path / folder / "best.safetensors"))
+        assert (other.shift.item(), other.calls.item()) == kept
+        again = EvalResult.from_json((tmp_path / folder / "best.json").read_text())
+        assert (again, again.step) == (result, 7)
 
 
 def test_a_failed_write_is_counted_and_harms_nothing(tmp_path, caplog):
-    with evaluator(tmp_path / "folder") as ev:
+    with evaluator(keep_best=tmp_path / "folder") as ev:
         (tmp_path / "folder").write_text("in the way")
         result = ev.evaluate()
         assert ev.stats()["write_errors"] == 1
-        assert result["eval/num_episodes"] == 2
+        assert result["eval/num_episodes"] == N
     assert "could not be written" in caplog.text
 
 
 def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_on(tmp_path):
-    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent)]
-    child = subprocess.run(command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=100, check=False)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    child = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, env=env, timeout=100, check=False)
     assert child.returncode == -signal.SIGKILL
     best = tmp_path / "best.safetensors"
     assert load_file(best)["w"].tolist() == [1.0]
@@ -122,3 +102,10 @@ def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_
     assert keeper.bar == 1.0
     keeper.keep(scored(3.0), lambda: {"policy": {"w": torch.tensor([3.0])}})
     assert load_file(best)["w"].tolist() == [3.0]
+
+
+def test_the_example_beside_ppo_runs_and_leaves_the_best_weights(tmp_path, monkeypatch):
+    module = example(monkeypatch, "ppo_with_evaluator.py")
+    lines = lines_of(monkeypatch, module, tmp_path, "--frames", "2048")
+    assert [line.split()[0] for line in lines] == ["1,024", "2,048"]
+    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == ["best.json", "best.safetensors"]
