@@ -1,10 +1,12 @@
 """The arguments of `Evaluator`: each has its effect in every place, or is refused before anything is built."""
 
 import inspect
+import random
 import sys
 import threading
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from evaluator_toys import PLACES, N, Named, Predicts, built, evaluated, evaluator
@@ -41,8 +43,7 @@ def mean_step(trajectories):
     return {"mean_step": trajectories["observation"][..., 1].float().mean(), "rows": trajectories.batch_size[0]}
 
 
-FILMED = "uneven_env:UnevenEnv-v0"
-
+UNEVEN = "uneven_env:UnevenEnv-v0"
 WORKS = {
     "env": [({"env": lambda: Named("double")}, doubled), ({"env": [Named] * 5}, as_plain)],
     "policy_factory": [({"policy_factory": lambda env: Shifted(len(env.name))}, shifted(5))],
@@ -90,9 +91,9 @@ WORKS = {
             lambda result: result.stopped == "max" and result["eval/num_episodes"] == 2 * N,
         )
     ],
-    "record_video": [({"env": FILMED, "record_video": 2}, lambda result: len(result.video_lengths) == 2)],
+    "record_video": [({"env": UNEVEN, "record_video": 2}, lambda result: len(result.video_lengths) == 2)],
     "max_video_bytes": [
-        ({"env": FILMED, "record_video": 2, "max_video_bytes": 1}, lambda result: result.video_truncated)
+        ({"env": UNEVEN, "record_video": 2, "max_video_bytes": 1}, lambda result: result.video_truncated)
     ],
     "per_episode": [
         ({"per_episode": True}, lambda result: result["eval/episode_lengths"].tolist() == [*result.lengths])
@@ -138,9 +139,28 @@ def test_what_asks_for_a_process_of_its_own_has_one_with_the_thread_backend_too(
 
 POLICY = {"policy_factory": None}
 SCHEMES = {"weight_sync_schemes": {"policy": MultiProcessWeightSyncScheme()}}
+NET = Shifted()
+
+
+def by_a_module(observation):
+    return NET(observation)
+
+
+def by(net):
+    return lambda observation: net(observation)  # noqa: PLW0108  it is the lambda that is tried
+
+
+class Held(nn.Module):
+    def __deepcopy__(self, memo):
+        raise RuntimeError("it is held")
+
+
 REFUSED = [
     ({**POLICY}, ValueError, "`policy` or `policy_factory` must be provided"),
     ({"policy": Shifted()}, ValueError, "not both"),
+    ({"policy": Held(), **POLICY}, TypeError, "Held cannot be copied.*it is held.*policy_factory"),
+    ({"policy": by_a_module, **POLICY}, TypeError, "refers to .*policy_factory"),
+    ({"policy": by(Shifted()), **POLICY}, TypeError, "refers to .*policy_factory"),
     ({"policy": Shifted(), **POLICY, "place": "process"}, ValueError, "policy_factory.*worker|worker.*policy_factory"),
     ({"env": UnevenEnv(), "place": "process"}, ValueError, "builds the env in the worker.*callable"),
     ({"place": "cloud"}, ValueError, "Unknown backend 'cloud'.*'thread', 'process', 'ray'"),
@@ -192,17 +212,6 @@ def test_it_is_refused_before_anything_is_built(options, kind, text):
         evaluator(**options)
     assert not built
     assert set(threading.enumerate()) <= threads
-
-
-def test_a_policy_that_cannot_be_copied_is_refused_with_the_way_out():
-    class Held(nn.Module):
-        def __deepcopy__(self, memo):
-            raise RuntimeError("it is held")
-
-    built.clear()
-    with pytest.raises(TypeError, match=r"Held cannot be copied.*it is held.*policy_factory"):
-        evaluator(policy=Held(), policy_factory=None)
-    assert not built
 
 
 def test_ray_is_asked_for_where_it_is_not_installed(monkeypatch):
@@ -274,3 +283,110 @@ def test_a_model_whose_scheme_sends_nothing_stays_as_built():
         result = ev.evaluate(Shifted(1))
     assert as_plain(result)
     assert result["eval/policy_version"] == 0
+
+
+# Built ----------------------------------------------------------------------------------------------------------------
+
+
+def several(n):
+    return gym.vector.SyncVectorEnv([UnevenEnv] * n, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+
+
+FORMS = {
+    "an id": (UNEVEN, 1, "everywhere"),
+    "an id, several times": (UNEVEN, 3, "everywhere"),
+    "a callable": (UnevenEnv, None, "everywhere"),
+    "a callable of a vector env": (lambda: several(2), None, "everywhere"),
+    "an instance": (UnevenEnv(), None, "thread"),
+    "a vector env": (several(2), None, "thread"),
+    "a list of ids": ([UNEVEN, UNEVEN], None, "everywhere"),
+    "a list of callables, twice": ([UnevenEnv, UnevenEnv], 4, "everywhere"),
+    "a list of instances": ([UnevenEnv(), UnevenEnv()], None, "thread"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("form", FORMS)
+def test_envs_of_every_form_give_the_same_numbers(form, place):
+    env, num_envs, where = FORMS[form]
+    if where == "thread" != place:
+        with pytest.raises(ValueError, match="callable"):
+            evaluator(place, env=env, num_envs=num_envs)
+        return
+    result = evaluated(place, env=env, num_envs=num_envs)
+    assert [*zip(result.returns, result.lengths, strict=True)] == [played(seed) for seed in result.seeds]
+    assert result.seeding == "episode"
+
+
+def test_tasks_of_a_list_take_turns():
+    envs = [lambda: Named("plain"), lambda: Named("double")]
+    for num_envs in (2, 4):
+        result = evaluated(env=envs, num_envs=num_envs)
+        assert result.returns.tolist() == [played(seed)[0] * (1 + i % 2) for i, seed in enumerate(result.seeds)]
+
+
+def test_an_instance_is_closed_with_the_evaluator_but_not_where_construction_fails():
+    env = UnevenEnv()
+    with pytest.raises(ZeroDivisionError):
+        evaluator(env=env, policy_factory=lambda: 1 / 0)
+    assert (env.closed, env.resets) == (False, [])
+    with evaluator(env=env) as ev:
+        ev.evaluate()
+        assert not env.closed
+    assert env.closed
+
+
+@pytest.mark.parametrize(
+    ("env", "policy", "at_once"),
+    [("callable", "factory", False), ("list", "factory", False), ("callable", "module", True), ("it", "factory", True)],
+)
+def test_a_thread_builds_at_once_unless_env_and_policy_are_both_to_be_built(env, policy, at_once):
+    events = []
+
+    def make(what, kind):
+        events.append((what, threading.current_thread() is threading.main_thread()))
+        return kind()
+
+    def make_env():
+        return make("env", UnevenEnv)
+
+    envs = {"callable": make_env, "list": [make_env], "it": UnevenEnv()}
+    factory = {"policy_factory": lambda: make("policy", Shifted)}
+    with evaluator(env=envs[env], **(factory if policy == "factory" else {**POLICY, "policy": Shifted()})) as ev:
+        before = list(events)
+        ev.evaluate()
+        ev.evaluate()
+    expected = ["env"] * (env != "it") + ["policy"] * (policy == "factory")
+    assert events == [(what, at_once) for what in expected], "each once, env first"
+    assert before == (events if at_once else [])
+
+
+FACTORIES = {
+    "nothing": (lambda: Shifted(5), 5),
+    "env": (lambda env: Shifted(5 if type(env) is Named else 0), 5),
+    "another name": (lambda world: Shifted(5 if type(world) is Named else 0), 5),
+    "env with a default": (lambda env=None: Shifted(5 if type(env) is Named else 0), 5),
+    "env by keyword": (lambda *, env: Shifted(5 if type(env) is Named else 0), 5),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", FACTORIES)
+def test_factories_get_the_env_if_they_want_one(name, place):
+    factory, shift = FACTORIES[name]
+    result = evaluated(place, policy_factory=factory, num_envs=2)
+    assert result.returns.tolist() == [played(seed, shift)[0] for seed in result.seeds]
+
+
+def test_factories_draw_the_same_in_every_place_worker_and_life():
+    def drawn():
+        return Shifted(int(torch.randint(0, 10**5, ())) + int(np.random.randint(10**5)) + random.randrange(10**5))
+
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    results = [evaluated(policy_factory=drawn), evaluated(env=UnevenEnv(), policy_factory=drawn)]
+    results.append(evaluated("process", policy_factory=drawn, num_workers=2))
+    other = evaluated(policy_factory=drawn, seed=1)
+    assert len({tuple(result.returns) for result in results}) == 1
+    assert tuple(other.returns) != tuple(results[0].returns)
+    assert before[0].equal(torch.get_rng_state())
+    assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
