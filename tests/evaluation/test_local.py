@@ -1,18 +1,23 @@
-"""Evaluations in the calling thread: which episodes, from which seeds, with which numbers."""
+"""Evaluations of one env: which episodes, from which seeds, with which numbers; what of it stands still meanwhile."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from evaluator_toys import evaluate_once
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers.vector import RecordEpisodeStatistics as RecordVectorStatistics
-from tensordict import TensorDict
+from evaluator_toys import PLACES, evaluate_once
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
+from gymnasium.wrappers import vector as of_vectors
 from tensordict.nn import ProbabilisticTensorDictModule, TensorDictModule, TensorDictSequential
 from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 from uneven_env import LONG, SHORT, Shifted, UnevenEnv, played
 
 from swath.errors import NoEffectWarning
+from swath.evaluators import Evaluator
+
+pytestmark = pytest.mark.usefixtures("warm_processes")
 
 N = 23
 SHIFTED = Shifted()
@@ -22,7 +27,7 @@ def coins(num_envs, n=N, env=UnevenEnv, policy=SHIFTED, **options):
     return evaluate_once(policy, env, num_envs, num_trajectories=n, **options)
 
 
-@pytest.mark.parametrize("wrap", [lambda env: env, RecordVectorStatistics], ids=["bare", "counted"])
+@pytest.mark.parametrize("wrap", [lambda env: env, of_vectors.RecordEpisodeStatistics], ids=["bare", "counted"])
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 def test_vector_envs_in_every_autoreset_mode_give_the_same_episodes(mode, wrap):
     result = coins(None, env=wrap(SyncVectorEnv([UnevenEnv] * 4, autoreset_mode=mode)))
@@ -54,7 +59,11 @@ class Normed(Shifted):
 
     def __init__(self):
         super().__init__()
-        self.calls = []
+        self.calls, self.copies = [], []
+
+    def __deepcopy__(self, memo):
+        self.copies.append(Normed())
+        return self.copies[-1]
 
     def forward(self, observation):
         self.calls.append((self.training, torch.is_grad_enabled()))
@@ -63,35 +72,28 @@ class Normed(Shifted):
 
 def test_the_module_itself_is_neither_called_nor_switched():
     policy = Normed().train()
-    copies = []
-    policy.__class__ = type(
-        "Spied", (Normed,), {"__deepcopy__": lambda self, memo: copies.append(Normed()) or copies[-1]}
-    )
     result = coins(2, policy=policy)
     assert policy.calls == []
     assert policy.training
-    assert set(copies[0].calls) == {(False, False)}
+    assert set(policy.copies[0].calls) == {(False, False)}
     np.testing.assert_array_equal(result.returns, coins(2).returns)
     assert torch.is_grad_enabled()
 
 
 def test_tensordict_modules_sample_by_the_type_asked_for_and_leave_the_process_s_type_alone():
-    net = TensorDictModule(
-        lambda obs: torch.stack([obs[..., 0] % 5, obs[..., 1] % 3], -1).float(), ["observation"], ["logits"]
-    )
+    def logits(observation):
+        return torch.stack([observation[..., 0] % 5, observation[..., 1] % 3], -1).float()
+
+    net = TensorDictModule(logits, ["observation"], ["logits"])
     head = ProbabilisticTensorDictModule(["logits"], ["action"], distribution_class=torch.distributions.Categorical)
-    policy = TensorDictSequential(net, head)
-    before = interaction_type()
+    policy, before = TensorDictSequential(net, head), interaction_type()
     greedy = coins(3, policy=policy)
     drawn = coins(3, exploration_type="RANDOM", policy=policy)
     assert interaction_type() is before
-    by_hand = coins(
-        1, policy=lambda obs: policy[0](TensorDict({"observation": obs}, obs.shape[:-1]))["logits"].argmax(-1)
-    )
+    by_hand = coins(1, policy=lambda observation: logits(observation).argmax(-1))
     np.testing.assert_array_equal(greedy.returns, by_hand.returns)
     assert not np.array_equal(greedy.returns, drawn.returns)
-    alone = coins(1, exploration_type="RANDOM", policy=policy)
-    np.testing.assert_array_equal(alone.returns, drawn.returns)
+    np.testing.assert_array_equal(coins(1, exploration_type="RANDOM", policy=policy).returns, drawn.returns)
 
 
 class Memory(nn.Module):
@@ -125,8 +127,7 @@ def test_envs_that_cannot_be_seeded_say_so_once_and_everything_else_holds():
 
     with pytest.warns(NoEffectWarning, match="the seed of an evaluation has no effect"):
         result = coins(None, 8, env, policy)
-    assert result.seeding == "none"
-    assert len(result.returns) == 8
+    assert (result.seeding, len(result.returns)) == ("none", 8)
     np.testing.assert_array_equal(result.returns, result.lengths)
 
 
@@ -147,11 +148,9 @@ def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, 
 
     first, second = play(0), play(0)
     np.testing.assert_array_equal(first.returns, second.returns)
-    assert first.seeding == "layout"
-    assert first.seeds.tolist() == [-1] * 9
+    assert (first.seeding, first.seeds.tolist()) == ("layout", [-1] * 9)
     assert not np.array_equal(first.returns, play(1).returns)
-    longest = max_steps or LONG
-    assert set(first.lengths.tolist()) == {SHORT, longest}
+    assert set(first.lengths.tolist()) == {SHORT, max_steps or LONG}
 
 
 # Objects with `predict` -----------------------------------------------------------------------------------------------
@@ -175,20 +174,122 @@ class Remembering:
 
 
 @pytest.mark.parametrize("num_envs", [None, 1, 4])
-def test_predict_gets_batches_its_own_state_and_the_starts_of_episodes(num_envs):
+def test_predict_gets_batches_its_own_state_and_the_starts_of_episodes_in_evaluation_mode(num_envs):
     model = Remembering()
+    model.policy.add_module("inner", torch.nn.Linear(1, 1).eval())
     result = coins(num_envs, 11, policy=model)
     assert result.returns.tolist() == [played(seed)[0] for seed in result.seeds]
     starts = np.array([call[0] for call in model.calls])
     assert starts[0].all()
     assert starts.sum() == 11
-    assert {call[1] for call in model.calls} == {True}
+    assert {call[1:] for call in model.calls} == {(True, False)}
+    assert (model.policy.training, model.policy.inner.training) == (True, False), "put back"
 
 
-def test_its_mode_is_evaluation_meanwhile_and_put_back_afterwards():
-    model = Remembering()
-    model.policy.add_module("inner", torch.nn.Linear(1, 1).eval())
-    coins(2, 11, policy=model)
-    assert {call[2] for call in model.calls} == {False}
-    assert model.policy.training
-    assert not model.policy.inner.training
+# Envs in any form -----------------------------------------------------------------------------------------------------
+
+
+class OtherSpaces(UnevenEnv):
+    action_space = spaces.Discrete(3)
+
+
+@pytest.mark.parametrize(
+    ("env", "num_envs", "error", "says"),
+    [
+        (SyncVectorEnv([UnevenEnv] * 3), 2, ValueError, "num_envs=2 for .*which has 3 already"),
+        (lambda: SyncVectorEnv([UnevenEnv] * 3), 2, ValueError, "num_envs=2 for .*batched already"),
+        ([UnevenEnv(), UnevenEnv()], 4, ValueError, "multiple of 2, or 2 for instances"),
+        ([UnevenEnv, OtherSpaces], None, ValueError, "agree in their spaces"),
+        ([lambda: SyncVectorEnv([UnevenEnv])], None, ValueError, "batched already"),
+        (lambda: None, None, TypeError, "returned None"),
+        ("NoSuchEnv-v0", None, gym.error.NameNotFound, "NoSuchEnv"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
+    with pytest.raises(error, match=says):
+        coins(num_envs, env=env)
+
+
+@pytest.mark.parametrize(
+    ("make", "statistics"),
+    [
+        (lambda: NormalizeReward(NormalizeObservation(UnevenEnv())), lambda env: [env.return_rms, env.env.obs_rms]),
+        (lambda: SyncVectorEnv([lambda: NormalizeReward(UnevenEnv())]), lambda env: [env.envs[0].return_rms]),
+        (lambda: of_vectors.NormalizeObservation(SyncVectorEnv([UnevenEnv] * 2)), lambda env: [env.obs_rms]),
+        (lambda: of_vectors.NormalizeReward(SyncVectorEnv([UnevenEnv] * 2)), lambda env: [env.return_rms]),
+        (lambda: AsyncVectorEnv([lambda: NormalizeObservation(UnevenEnv())] * 2), lambda env: env.get_attr("obs_rms")),
+    ],
+    ids=["single", "in a vector env", "observations of a vector env", "rewards of a vector env", "in other processes"],
+)
+def test_running_statistics_stand_still_and_go_on_afterwards(make, statistics):
+    def learned():
+        return [(np.array(each.mean).tolist(), float(each.count)) for each in statistics(env)]
+
+    env = make()
+    env.reset(seed=1)
+    act = env.action_space.sample
+    env.step(act())
+    before = learned()
+    assert len(coins(None, 2, env, lambda observation: (observation[..., 0] > 0).int()).returns) == 2
+    assert learned() == before
+    env.reset(seed=2)
+    env.step(act())
+    assert learned() != before
+    env.close()
+
+
+MEAN, VAR = np.array([5.0, 1.0]), np.array([4.0, 0.25])
+SENT = {"mean": MEAN, "var": VAR, "count": 50}
+
+
+def normal():
+    return NormalizeObservation(NormalizeReward(UnevenEnv()))
+
+
+def still(observation):
+    return torch.zeros(observation.shape[:-1], dtype=torch.int64)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("num_envs", [None, 3])
+def test_statistics_reach_every_copy(place, num_envs):
+    seen = []
+
+    def measure(batch):
+        seen.append(batch["observation"][:, 0] * torch.tensor(VAR + 1e-8).sqrt() + torch.tensor(MEAN))
+        return {}
+
+    options = {"num_trajectories": 4, "metrics_fn": measure, "num_envs": num_envs, "backend": place}
+    with Evaluator(normal, policy_factory=lambda: still, **options) as evaluator:
+        evaluator.evaluate(weights_dict={"env.obs_rms": SENT})
+        evaluator.evaluate()
+    assert seen[0][:, 1].tolist() == pytest.approx([0.0] * 4, abs=1e-5)
+    assert seen[0].tolist() == seen[1].tolist()
+    assert len({round(token) for token in seen[0][:, 0].tolist()}) == 4
+
+
+def test_the_first_name_is_looked_up_through_wrappers_and_in_envs_of_a_vector_env():
+    env = SyncVectorEnv([normal, normal])
+    with Evaluator(env, still, num_trajectories=2) as evaluator:
+        evaluator.evaluate(weights_dict={"env.return_rms": {"mean": 0.5, "var": 2.0, "count": 9}})
+        assert [(one.env.return_rms.mean, float(one.env.return_rms.var)) for one in env.envs] == [(0.5, 2.0)] * 2
+
+
+@pytest.mark.parametrize(
+    ("sent", "error", "says"),
+    [
+        ({"env.obs_rms": {**SENT, "mean": np.zeros(3)}}, ValueError, "mean"),
+        ({"env.obs_rms": SENT, "env.nothing": SENT}, KeyError, "'policy', 'env.obs_rms'"),
+        ({"env.obs_rms": SENT, "env.spec": SENT}, KeyError, "'policy', 'env.obs_rms'"),
+        ({"env.obs_rms": SENT, "critic": torch.nn.Linear(1, 1)}, KeyError, "'policy', 'env.obs_rms'"),
+    ],
+)
+def test_what_does_not_fit_changes_nothing(sent, error, says):
+    env = normal()
+    with Evaluator(env, still, num_trajectories=1) as evaluator:
+        before = env.obs_rms.mean.copy(), env.obs_rms.count
+        with pytest.raises(error, match=says):
+            evaluator.evaluate(weights_dict=sent)
+        assert (env.obs_rms.mean == before[0]).all()
+        assert env.obs_rms.count == before[1]
+        assert len(evaluator.evaluate().returns) == 1

@@ -120,14 +120,10 @@ def test_it_holds_the_true_mean_as_often_as_it_says(draw, mean, n, least, most):
 WIDE, NARROW = (0.0, 10.0), (4.9, 5.1)
 
 
-def rule(**options):
-    return EvaluatorOptions("CartPole-v1", len, **options)
-
-
 def verdict(options, played, values):
     """After so many returns, half of them the one, half the other."""
-    returns = np.resize(np.array(values), played)
-    return rule(num_trajectories=8, **options).verdict(returns, 0)
+    options = EvaluatorOptions("CartPole-v1", len, num_trajectories=8, **options)
+    return options.verdict(np.resize(np.array(values), played), 0)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +151,7 @@ def test_pairs_are_found_by_seed_whatever_their_order():
     a = evaluated([1.0, 2.0, 3.0, 50.0], seeds=[10, 20, 30, 99])
     b = evaluated([7.0, 33.0, 2.0, 11.0], seeds=[77, 30, 20, 10])
     found = compare(a, b)
-    assert found.n == 3
-    assert found.paired
+    assert (found.n, found.paired) == (3, True)
     assert found.difference == pytest.approx((10.0 + 0.0 + 30.0) / 3)
     assert found.probability_of_improvement == pytest.approx(2.5 / 3)
 
@@ -183,8 +178,7 @@ def test_unpaired_the_probability_is_over_all_pairs_and_both_sides_may_differ_in
 @pytest.mark.parametrize("paired", [True, False])
 def test_nan_returns_give_nan(paired):
     found = compare(evaluated([1.0, math.nan, 2.0]), evaluated([1.0, 2.0, 3.0]), paired=paired)
-    numbers = (found.difference, found.ci_low, found.ci_high, found.probability_of_improvement)
-    assert all(math.isnan(number) for number in numbers)
+    assert np.isnan([found.difference, found.ci_low, found.ci_high, found.probability_of_improvement]).all()
 
 
 def test_results_read_back_compare_like_the_live_ones():
