@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import ClipReward, RecordEpisodeStatistics, TimeLimit
+from gymnasium.wrappers import ClipReward, RecordEpisodeStatistics, TimeLimit, TransformReward
 
 from swath import seeds
 from swath.errors import WorkerLate
@@ -90,8 +90,7 @@ def test_lists_are_in_episode_order(num_envs):
     returns, lengths = evaluate_policy(two, Walk, 7, return_episode_rewards=True, num_envs=num_envs)
     assert lengths == lengths_of(7)
     assert returns == [2.0 * length for length in lengths]
-    assert {type(value) for value in returns} == {float}
-    assert {type(value) for value in lengths} == {int}
+    assert [{type(value) for value in each} for each in (returns, lengths)] == [{float}, {int}]
 
 
 def test_a_mean_that_is_not_above_the_threshold_is_an_assertion_error_with_both_numbers():
@@ -100,24 +99,30 @@ def test_a_mean_that_is_not_above_the_threshold_is_an_assertion_error_with_both_
     with pytest.raises(AssertionError, match=rf"{mean:.2f} is not above reward_threshold={mean:.2f}"):
         evaluate_policy(two, Walk, reward_threshold=mean)
     with pytest.raises(AssertionError, match="nan"):
-        evaluate_policy(
-            two, lambda: gym.wrappers.TransformReward(Walk(), lambda r: np.nan), warn=False, reward_threshold=0
-        )
+        evaluate_policy(two, TransformReward(Walk(), lambda _: np.nan), warn=False, reward_threshold=0)
 
 
-def test_instances_are_borrowed_and_what_it_built_is_closed():
+@pytest.fixture
+def walks():
+    """What `make` has built."""
+    return []
+
+
+@pytest.fixture
+def make(walks):
+    def make():
+        walks.append(Walk())
+        return TimeLimit(walks[-1], 50)
+
+    return make
+
+
+def test_instances_are_borrowed_and_what_it_built_is_closed(make, walks):
     mine = Walk()
     evaluate_policy(two, mine, 3)
-    assert not mine.closed
-    assert len(mine.resets) == 3
-    built = []
-
-    def make():
-        built.append(Walk())
-        return built[-1]
-
+    assert (mine.closed, len(mine.resets)) == (False, 3)
     evaluate_policy(two, make, 3, num_envs=2)
-    assert [env.closed for env in built] == [True, True]
+    assert [env.closed for env in walks] == [True, True]
 
 
 def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_those_of_a_loop_by_hand():
@@ -164,9 +169,8 @@ def test_with_a_monitor_only_its_word_ends_an_episode_and_its_sums_count(mode):
 
 
 def test_max_steps_counts_over_lives_and_cuts_where_the_monitor_is_silent():
-    returns, lengths = evaluate_policy(
-        two, lambda: Lives(RecordEpisodeStatistics(Walk())), 8, return_episode_rewards=True, max_steps=4
-    )
+    env = Lives(RecordEpisodeStatistics(Walk()))
+    returns, lengths = evaluate_policy(two, env, 8, return_episode_rewards=True, max_steps=4)
     assert lengths == [min(length, 4) for length in lengths_of(8)]
     assert returns == [2.0 * length for length in lengths]
 
@@ -212,15 +216,9 @@ def test_the_callback_sees_every_step_of_every_slot_before_the_end_is_booked():
 
 
 @pytest.mark.parametrize("num_envs", [None, 2])
-def test_render_renders_after_each_step(num_envs):
-    built = []
-
-    def make():
-        built.append(Walk())
-        return TimeLimit(built[-1], 50)
-
+def test_render_renders_after_each_step(make, walks, num_envs):
     evaluate_policy(two, make, 4, render=True, num_envs=num_envs)
-    assert {env.renders for env in built} == {max(env.steps for env in built)}
+    assert {env.renders for env in walks} == {max(env.steps for env in walks)}
 
 
 @pytest.mark.parametrize(
