@@ -1,10 +1,43 @@
+"""What a display shows of the facts that `stats("both")` of collectors gives, and the view that asks for them."""
+
+import gc
 import io
+import sys
+import threading
 
 import pytest
 from rich.console import Console
-from seen_toys import ALONE, of_fleet, of_worker
 
-from swath.report.display import Display, fact_lines
+from swath import Progress
+from swath.report.display import Display, as_progress, fact_lines
+
+
+def of_worker(worker, **changes):
+    facts = {"frames": 50, "life": 0, "state": "up", "policy_version": 2, "staleness": 1, **changes}
+    return {f"worker_{worker}/{name}": value for name, value in facts.items()}
+
+
+ALONE = {
+    "frames": 100,
+    "batches": 2,
+    "policy_version": 3,
+    **dict.fromkeys(("staleness", "restarts", "workers_lost", "late", "fragments_lost", "env_errors"), 0),
+    **dict.fromkeys(("batches_dropped", "episodes"), 0),
+    "fps": 25.0,
+    "seconds": 4.0,
+    "seconds_waiting": 1.0,
+    "running": False,
+    **of_worker(0, frames=100, state="ready", policy_version=3, staleness=0),
+}
+
+
+def of_fleet(number=2, **changes):
+    facts = dict(ALONE)
+    for worker in range(number):
+        facts |= of_worker(worker)
+    facts |= {"workers": number, "workers_alive": number, "staleness": 1}
+    return {**facts, "episode_return": 21.5, "episode_length": 33.0, **changes}
+
 
 HINT = "Ctrl-C stops"
 RESULT = {"eval/reward": 475.3, "eval/reward_ci_low": 451.2, "eval/reward_ci_high": 498.0}
@@ -36,10 +69,6 @@ def picture():
 def lines():
     display, drawn = opened(terminal=False)
     return display, lambda: drawn().splitlines()
-
-
-def frames_of(text):
-    return [int(line.split()[1].replace(",", "")) for line in text if " frames" in line]
 
 
 def test_the_facts_are_a_few_lines():
@@ -93,7 +122,8 @@ def test_lines_come_every_twentieth_of_a_run_and_at_its_end(lines):
     text = printed()
     assert text[0] == "CartPole-v1: PPO, seed 0"
     assert text[-1].startswith("CartPole-v1: 1,000 of 1,000 frames (100 %), ")
-    assert frames_of(text) == [*range(1, 1000, 50), 1000]
+    frames = [int(line.split()[1].replace(",", "")) for line in text if " frames" in line]
+    assert frames == [*range(1, 1000, 50), 1000]
 
 
 def test_lines_are_for_results_and_remarks_and_an_evaluation_is_one_line(lines):
@@ -110,3 +140,116 @@ def test_lines_are_for_results_and_remarks_and_an_evaluation_is_one_line(lines):
         f"CartPole-v1: {EVALUATION}",
         "CartPole-v1: evaluation 1, at step 3, 2 episodes",
     ]
+
+
+# Views
+
+PATIENCE_S = 60
+
+
+class Collecting:
+    """Stands in for a collector: answers `stats`."""
+
+    def __init__(self, facts):
+        self.facts = facts
+
+    def stats(self, workers):
+        assert workers == "both"
+        return dict(self.facts)
+
+
+class Judging:
+    """Stands in for an evaluator: answers `stats`."""
+
+    result = {}
+
+    def stats(self):
+        return {"completed": len(self.result), **self.result}
+
+
+class Terminal(io.StringIO):
+    """Tells what was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.news = threading.Condition()
+
+    def write(self, text):
+        with self.news:
+            count = super().write(text)
+            self.news.notify_all()
+        return count
+
+    def await_text(self, text):
+        with self.news:
+            assert self.news.wait_for(lambda: text in self.getvalue(), PATIENCE_S), self.getvalue()
+
+
+@pytest.fixture
+def terminal():
+    return Terminal()
+
+
+@pytest.fixture
+def make(terminal):
+    """Makes views on that terminal that are closed at the end."""
+    made = []
+
+    def view(evaluator=None):
+        pictures = {"force_terminal": True, "color_system": None, "_environ": {"TERM": "xterm"}}
+        console = Console(file=terminal, width=80, height=30, **pictures)
+        made.append(Progress(console, evaluator=evaluator, every_s=0.01))
+        return made[-1]
+
+    yield view
+    for one in made:
+        one.close()
+    assert not threads()
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "swath-progress"]
+
+
+def test_a_view_follows_its_collector_until_it_is_closed_and_gives_the_terminal_back(make, terminal):
+    collector, streams = Collecting(of_fleet()), (sys.stdout, sys.stderr)
+    with make().watch(collector):
+        terminal.await_text("100 ")
+        collector.facts = of_fleet(frames=4321)
+        terminal.await_text("4,321")
+        assert sys.stdout is not streams[0]
+    assert not threads(), "nobody asks any more"
+    assert (sys.stdout, sys.stderr) == streams
+    assert terminal.getvalue().endswith("\x1b[?25h")
+
+
+def test_a_collector_is_not_kept_alive_and_its_end_ends_the_view(make):
+    collector = Collecting(of_fleet())
+    view = make().watch(collector)
+    thread = view._thread
+    del collector
+    gc.collect()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    view.require_free()
+
+
+def test_the_newest_evaluation_is_read_from_the_evaluator_with_its_interval(make, terminal):
+    collector, evaluator = Collecting(of_fleet()), Judging()
+    with make(evaluator=evaluator).watch(collector):
+        terminal.await_text("100 ")
+        assert "evaluation" not in terminal.getvalue()
+        evaluator.result = RESULT
+        terminal.await_text("475.3 [451.2, 498]")
+        assert "at step 512, 20 episodes" in terminal.getvalue()
+        evaluator.result = {**RESULT, "eval/reward": 480.0}
+        terminal.await_text("480 [451.2, 498]")
+
+
+def test_the_argument_of_collectors_is_a_bool_or_a_view():
+    assert as_progress(None) is as_progress(False) is None
+    assert isinstance(as_progress(True), Progress)
+    view = Progress()
+    assert as_progress(view) is view
+    with pytest.raises(TypeError, match=r"progress=3 must be True, False or a swath\.Progress"):
+        as_progress(3)
