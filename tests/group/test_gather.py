@@ -163,46 +163,31 @@ def check_once_and_in_order(got):
         numbers[name], versions[name] = request.number, version
 
 
+@pytest.mark.parametrize("kind", [InOrder, AsReady])
 @given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(ALL_FATES))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
-def test_rounds_are_whole_once_and_in_order(survival, ahead, fates):
-    group, got, raised, failed = play(InOrder, survival, ahead, fates)
-    assert all(len(requests) == N for requests in got)
+def test_rounds_and_replies_are_whole_once_and_in_order(kind, survival, ahead, fates):
+    group, got, raised, failed = play(kind, survival, ahead, fates)
+    assert all(len(requests) == (N if kind is InOrder else 1) for requests in got)
     check_once_and_in_order(got)
     gone = {worker for worker in range(N) if group.is_gone(worker)}
-    for requests in got:
+    for requests in got if kind is InOrder else []:
         assert all(request.worker == row for row, request in enumerate(requests) if row not in gone)
     assert failed or len(got) == DRAWS
     assert raised <= len(fates["failing"])
 
 
-@given(SURVIVALS, st.integers(0, 2), st.fixed_dictionaries(ALL_FATES))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
-def test_replies_as_they_are_ready_come_once_and_in_order(survival, ahead, fates):
-    _, got, raised, failed = play(AsReady, survival, ahead, fates)
-    assert all(len(requests) == 1 for requests in got)
-    check_once_and_in_order(got)
-    assert failed or len(got) == DRAWS
-    assert raised <= len(fates["failing"])
-
-
-@pytest.mark.parametrize(("kind", "expected"), [(InOrder, [0, 1, 2]), (AsReady, [0, 0, 0, 1, 2])])
-def test_what_is_asked_for_brings_the_newest_weights(kind, expected):
+@pytest.mark.parametrize(
+    ("kind", "ahead", "expected"),
+    [(InOrder, 0, [0, 1, 2]), (InOrder, 2, [0, 0, 0, 1]), (AsReady, 0, [0, 0, 0, 1, 2])],
+)
+def test_what_is_asked_for_brings_the_weights_that_are_the_newest_then(kind, ahead, expected):
     group = group_of(Scripted(), len(expected))
-    gather, versions = kind(group, 0), []
+    gather, versions = kind(group, ahead), []
     for _ in expected:
         versions.append({request.reply[2] for request in drawn(gather, group)})
         group.channel.publish({})
     assert versions == [{version} for version in expected]
-
-
-def test_rounds_that_are_asked_for_ahead_keep_the_weights_of_then():
-    group = group_of(Scripted(), 4)
-    gather, versions = InOrder(group, 2), []
-    for _ in range(4):
-        versions.append({request.reply[2] for request in drawn(gather, group)})
-        group.channel.publish({})
-    assert versions == [{0}, {0}, {0}, {1}]
 
 
 def test_who_was_served_longest_ago_comes_first():

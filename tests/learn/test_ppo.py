@@ -1,6 +1,8 @@
 import dataclasses
 import math
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -8,7 +10,8 @@ from learn_toys import batch_of, small_policy
 from torch.distributions import Categorical
 from torch.nn.functional import mse_loss
 
-from swath.learn import PPO, LearnerConfig, NetworkPolicy
+from swath import Collector, ExplorationType
+from swath.learn import PPO, LearnerConfig, NetworkPolicy, default_config, make_policy
 from swath.learn.heads import Categorical as CategoricalHead
 from swath.learn.networks import MLP
 from swath.learn.ppo import STATISTICS, rows_of
@@ -112,19 +115,13 @@ def test_batches_of_any_shape_are_learnt_from_and_left_as_they_were(shape):
     assert f"{batch.numel()} frames" in repr(learner)
 
 
-def test_the_learning_rate_falls_with_the_frames_learnt_from():
+def test_the_learning_rate_falls_with_the_frames_learnt_from_and_gradients_are_shortened_to_the_norm_allowed():
     policy = small_policy()
-    learner = PPO(policy, dataclasses.replace(WHOLE, total_frames=200, learning_rate=1e-3))
-    rates = [learner.update(batch_of(policy, seed=seed))["learning_rate"] for seed in range(3)]
-    assert rates == pytest.approx([1e-3, 5e-4, 0])
-
-
-def test_gradients_are_shortened_to_the_norm_allowed():
-    policy = small_policy()
-    learner = PPO(policy, dataclasses.replace(WHOLE, max_grad_norm=1e-3))
-    norm = learner.update(batch_of(policy))["gradient_norm"]
+    learner = PPO(policy, dataclasses.replace(WHOLE, total_frames=200, learning_rate=1e-3, max_grad_norm=1e-3))
+    losses = [learner.update(batch_of(policy, seed=seed)) for seed in range(3)]
+    assert [each["learning_rate"] for each in losses] == pytest.approx([1e-3, 5e-4, 0])
+    assert losses[-1]["gradient_norm"] > 1e-2
     total = torch.stack([parameter.grad.norm() for parameter in policy.parameters()]).norm()
-    assert norm > 1e-2
     assert total.item() == pytest.approx(1e-3, rel=1e-3)
 
 
@@ -148,22 +145,18 @@ def test_a_restored_learner_goes_on_bit_for_bit(tmp_path):
     assert (restored.frames, restored.updates) == (400, 4)
 
 
-def test_rewards_that_are_not_finite_are_reported_at_once():
+def test_what_is_missing_or_not_finite_is_named():
     policy = small_policy()
     batch = batch_of(policy)
-    batch["next", "reward"][0, 0] = float("nan")
-    with pytest.raises(FloatingPointError, match=r"after update 1 .*policy_loss.*lower learning_rate"):
-        PPO(policy).update(batch)
-
-
-def test_what_is_missing_is_named():
-    policy = small_policy()
     with pytest.raises(ValueError, match="no critic"):
         PPO(NetworkPolicy(MLP([3, 2]), CategoricalHead(2)))
     with pytest.raises(KeyError, match="action_log_prob"):
-        PPO(policy).update(batch_of(policy).exclude("action_log_prob"))
+        PPO(policy).update(batch.exclude("action_log_prob"))
     with pytest.raises(KeyError, match="frames"):
         PPO(policy).load_state_dict({k: v for k, v in PPO(policy).state_dict().items() if k != "frames"})
+    batch["next", "reward"][0, 0] = math.nan
+    with pytest.raises(FloatingPointError, match=r"after update 1 .*policy_loss.*lower learning_rate"):
+        PPO(policy).update(batch)
 
 
 BAD = [
@@ -178,3 +171,42 @@ BAD = [
 def test_a_setting_out_of_range_is_refused_with_its_name_and_value(name, value, wanted):
     with pytest.raises(ValueError, match=f"LearnerConfig: {name}={value!r} must be {wanted}"):
         LearnerConfig(**{name: value})
+
+
+# A small task that the defaults must learn, through a collector, from the first frame to the last
+
+
+class Contrast(gym.Env):
+    """One step: act as the observation says; the best reward is 1, an untrained policy's far below."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = spaces.Box(0, 3, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._state = 1000 + 50 * self.np_random.normal(size=4).astype(np.float32)  # badly scaled, as life is
+        return self._state, {}
+
+    def step(self, action):
+        targets = 1.5 + np.tanh((self._state[:2] - 1000) / 50)  # between 0.5 and 2.5, of the allowed 0 to 3
+        return self._state, float(1 - np.sum((action - targets) ** 2)), True, False, {}
+
+
+def mean_reward(policy):
+    settings = {"envs_per_worker": 10, "seed": 7, "exploration_type": ExplorationType.DETERMINISTIC}
+    with Collector(Contrast, policy, frames_per_batch=500, **settings) as judge:
+        return judge.next()["next", "reward"].mean().item()
+
+
+def test_the_defaults_learn_to_act_on_what_is_observed():
+    torch.manual_seed(0)
+    policy = make_policy(Contrast.observation_space, Contrast.action_space)
+    config = default_config(Contrast.observation_space, Contrast.action_space)
+    learner = PPO(policy, dataclasses.replace(config, total_frames=6_000, minibatch_size=64))
+
+    assert mean_reward(policy) < 0.45
+    with Collector(Contrast, policy, frames_per_batch=500, total_frames=6_000, envs_per_worker=10, seed=0) as collector:
+        for batch in collector:
+            learner.update(batch)
+            collector.update_policy_weights_()
+    assert mean_reward(policy) > 0.75
