@@ -153,9 +153,6 @@ def test_max_steps_cuts_and_past_the_deadline_it_is_late():
         evaluate_policy(two, Endless, timeout_s=0.01)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 def lively():
     return ClipReward(Lives(RecordEpisodeStatistics(Walk())), 0, 1)
 
@@ -181,8 +178,6 @@ def test_wrappers_that_change_rewards_are_warned_of_unless_a_monitor_tells_the_t
     evaluate_policy(two, lambda: ClipReward(Walk(), 0, 1), warn=False)
     evaluate_policy(two, lambda: ClipReward(RecordEpisodeStatistics(Walk()), 0, 1))
 
-
-# ----------------------------------------------------------------------------------------------------------------------
 
 NAMES = {
     *("i", "n_envs", "reward", "done", "info", "actions", "observations", "new_observations", "states"),

@@ -266,9 +266,6 @@ def test_a_key_that_the_env_does_not_write_is_the_outcome(place, name):
                 ev.wait()
 
 
-# Weights ------------------------------------------------------------------------------------------------------------
-
-
 def test_only_models_with_a_scheme_can_be_sent():
     schemes = {"policy": MultiProcessWeightSyncScheme()}
     with evaluator(weight_sync_schemes=schemes) as ev:

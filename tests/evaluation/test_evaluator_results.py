@@ -196,9 +196,6 @@ def test_what_goes_wrong_in_measuring_is_the_outcome_of_that_evaluation(measure,
         assert ev.evaluate()["eval/fine"] == 1
 
 
-# ---- within on_result
-
-
 def test_on_result_is_told_that_it_cannot_wait_and_sees_its_own_evaluation_as_pending():
     said = []
 
@@ -222,9 +219,6 @@ def test_an_on_result_that_takes_long_is_warned_of_once(monkeypatch):
         with pytest.warns(UserWarning, match="no evaluation begins") as said:
             [ev.evaluate() for _ in range(2)]
         assert len(said) == 1
-
-
-# ---- status
 
 
 @pytest.fixture
@@ -263,9 +257,6 @@ def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(mischief):
         assert ev.stats()["cancelled"] == 18
 
 
-# ---- counts
-
-
 def test_counts_go_on_where_another_evaluator_has_left_them_and_only_at_rest(tmp_path):
     with evaluator() as ev:
         for _ in range(3):
@@ -284,9 +275,6 @@ def test_counts_go_on_where_another_evaluator_has_left_them_and_only_at_rest(tmp
         ev.wait()
 
 
-# ---- its end
-
-
 @pytest.mark.parametrize("place", PLACES)
 def test_an_evaluator_that_nobody_has_is_collected_and_ends_its_thread(place):
     ev = evaluator(place)
@@ -300,9 +288,6 @@ def test_an_evaluator_that_nobody_has_is_collected_and_ends_its_thread(place):
         if closing.name == "swath eval closes":
             closing.join()
     assert not thread.is_alive()
-
-
-# ---- whose weights act
 
 
 class Model:

@@ -50,6 +50,6 @@ def test_what_it_raises_is_the_outcome():
 def test_with_a_thread_it_is_not_called(monkeypatch):
     monkeypatch.setattr("swath.errors._warned_of", set())
     with pytest.warns(NoEffectWarning, match="init_fn"):
-        ev = Evaluator("CartPole-v1", torch_first.Right(), init_fn=torch_first.fail, num_trajectories=1)
+        ev = Evaluator("CartPole-v1", lambda observation: 1, init_fn=torch_first.fail, num_trajectories=1)
     with ev:
         ev.evaluate()

@@ -51,9 +51,6 @@ def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
     assert all(env.closed for env in envs)
 
 
-# ----------------------------------------------------------------------------------------------------------------------
-
-
 class Normed(Shifted):
     """Acts differently in training mode, and notes how it was called."""
 
@@ -112,9 +109,6 @@ class Memory(nn.Module):
 def test_recurrent_state_starts_anew_with_each_episode(num_envs, exploration):
     result = coins(num_envs, policy=Memory(), exploration_type=exploration)
     np.testing.assert_array_equal(result.returns, coins(1).returns)  # the state is the env's own step counter
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered")  # gymnasium's, about EnvPool's spaces

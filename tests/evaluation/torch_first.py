@@ -32,11 +32,4 @@ def env():
 def policy():
     """Likewise."""
     assert os.environ[SEEN].endswith(".more")
-    return Right()
-
-
-class Right(torch.nn.Module):
-    """Always to the right."""
-
-    def forward(self, observation):
-        return torch.ones(observation.shape[:-1], dtype=torch.int64)
+    return lambda observation: torch.ones(observation.shape[:-1], dtype=torch.int64)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from torch import nn
+from filled import Filled
 
 from swath.weights.channel import Channel
 from swath.weights.snapshot import Manifest, fitting, take
@@ -24,39 +24,11 @@ class Seen(NamedTuple):
     values: set[float]
 
 
-class Filled(nn.Module):
-    """Weights of several kinds, all of one value, so that a mix of two versions shows itself."""
-
-    def __init__(self, value=0.0, *, width=200, dtype=torch.float32):
-        super().__init__()
-        self.body = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width)).to(dtype)
-        self.brief = nn.Parameter(torch.empty(3, 1, dtype=torch.bfloat16))
-        self.tied = self.brief
-        self.register_buffer("empty", torch.empty(0))
-        self.fill(value)
-
-    def fill(self, value):
-        self.extra = value
-        with torch.no_grad():
-            for tensor in (*self.parameters(), *self.buffers()):
-                tensor.fill_(value)
-
-    def values(self):
-        tensors = [tensor for tensor in (*self.parameters(), *self.buffers()) if tensor.numel()]
-        return {self.extra, *(value.item() for tensor in tensors for value in (tensor.min(), tensor.max()))}
-
-    def get_extra_state(self):
-        return self.extra
-
-    def set_extra_state(self, state):
-        self.extra = state
-
-
 class Reader:
     """A worker that has weights and says which."""
 
     def __init__(self):
-        self.model = Filled()
+        self.model = Filled(width=200)
         self.version = 0
 
     def manifest(self):
@@ -68,7 +40,7 @@ class Reader:
             for snapshot in update.opened().values():
                 fitting(snapshot, self.model)()
             self.version = update.version
-        return Seen(self.version, self.model.values())
+        return Seen(self.version, self.model.values)
 
 
 class Readers:
@@ -78,7 +50,7 @@ class Readers:
         self.backend = backend
         self.channel = Channel(backend.share)
         self.handles = {}
-        self.manifest = Manifest.of(Filled())
+        self.manifest = Manifest.of(Filled(width=200))
         self.begin(0)
         self.begin(1)
 
@@ -88,7 +60,7 @@ class Readers:
 
     def snapshot(self, value):
         """Weights that are all of this value."""
-        return take(Filled(value), self.manifest)
+        return take(Filled(value, width=200), self.manifest)
 
     def publish(self, value, workers=None):
         return self.channel.publish({"policy": self.snapshot(value)}, workers)
@@ -115,7 +87,7 @@ class ChannelContract:
             yield Readers(backend)
 
     def test_a_request_brings_the_newest_weights_whole(self, readers):
-        source = Filled(3.0, dtype=torch.float64)
+        source = Filled(3.0, width=200, dtype=torch.float64)
         manifest = readers.answer(readers.backend.call(readers.handles[0], "manifest"))
         snapshot = take(source, manifest)
         source.fill(4.0)

@@ -1,16 +1,17 @@
-"""Snapshots: what is in them, and how they come into a module. Which weights fit is tested with `plan`."""
+"""Snapshots: what is in them, how weights of any form come into a module, as a whole, and which fit."""
 
 import pickle
 from collections import OrderedDict
 
 import pytest
 import torch
-from scheme_toys import Filled
-from tensordict import TensorDict
+from filled import Filled
+from tensordict import LazyStackedTensorDict, TensorDict, TensorDictParams
+from tensordict.nn import TensorDictModule
 from torch import nn
 
 from swath import WeightStrategy
-from swath.weights.snapshot import Manifest, fitting, take
+from swath.weights.snapshot import Manifest, fitting, plan, take
 from swath.workers.packing import pack, unpack
 
 
@@ -74,19 +75,99 @@ def test_shared_parameters_are_in_it_once_under_whatever_name_they_come():
         assert target[1].weight is target[0].weight
 
 
-FORMS = ("tensordict", "state_dict")
+# Weights of any form
+
+
+def nested(module):
+    return TensorDict.from_module(module).detach().clone()
 
 
 def as_dict(value):
     return {key: as_dict(part) if isinstance(part, TensorDict) else value[key] for key, part in value.items()}
 
 
+WEIGHTS = {
+    "a module": lambda m: m,
+    "its state_dict": lambda m: m.state_dict(),
+    "a dict": lambda m: dict(m.state_dict()),
+    "a TensorDict": nested,
+    "a locked TensorDict": lambda m: nested(m).lock_(),
+    "TensorDict.from_module": TensorDict.from_module,
+    "a nested dict": lambda m: as_dict(nested(m)),
+    "parameters in a TensorDict": lambda m: TensorDictParams(nested(m), no_convert=True),
+    "with gradients": lambda m: {name: value * 1 for name, value in m.named_parameters()},
+    "a lazy TensorDict": lambda m: LazyStackedTensorDict(nested(m), nested(m))[0],
+    "parameters alone": lambda m: dict(m.named_parameters()),
+    "a flat TensorDict": lambda m: TensorDict(dict(m.state_dict())),
+    "float64": lambda m: m.double(),
+    "a TensorDict module": lambda m: TensorDictModule(m, in_keys=["x"], out_keys=["y"]),
+    "wrapped twice": lambda m: {f"module.module.{name}": value for name, value in m.state_dict().items()},
+}
+
+
+@pytest.mark.parametrize("form", WEIGHTS.values(), ids=WEIGHTS)
+def test_weights_come_in_any_form(form):
+    target, source = net(0), net(1)
+    before = dict(target.named_parameters())
+    wanted = {name: value.clone() for name, value in source.named_parameters()}
+    plan(target, form(source))()
+    for name, parameter in target.named_parameters():
+        assert parameter is before[name], "parameters stay parameters"
+        assert parameter.requires_grad
+        assert torch.equal(parameter, wanted[name])
+
+
+def test_buffers_are_copied_and_may_be_missing():
+    target, source = net(0), net(1)
+    source[1].running_mean.fill_(3)
+    source[1].num_batches_tracked.fill_(5)
+    plan(target, source)()
+    assert (target[1].running_mean.unique().tolist(), target[1].num_batches_tracked) == ([3], 5)
+    weights = {name: value for name, value in source.state_dict().items() if "running" not in name}
+    target[1].running_mean.fill_(7)
+    plan(target, weights)()
+    assert target[1].running_mean.unique().tolist() == [7]
+
+
+BAD = {
+    "a missing parameter": (lambda w: w.pop("0.weight"), KeyError, r"missing \['0.weight'\], unknown \[\]"),
+    "an unknown name": (lambda w: w.update(more=torch.zeros(1)), KeyError, r"unknown \['more'\]; nothing was changed"),
+    "another shape": (lambda w: w.update({"0.bias": torch.zeros(5)}), ValueError, r"0.bias has shape \(5,\) and"),
+    "another dtype": (
+        lambda w: w.update({"1.num_batches_tracked": torch.tensor(1.0)}),
+        ValueError,
+        r"has shape \(\) and dtype torch.float32, the policy's has \(\) and torch.int64",
+    ),
+    "no tensor": (lambda w: w.update({"0.bias": [0.0] * 4}), TypeError, "weight 0.bias is of type list"),
+    "a name that is no string": (lambda w: w.update({("0", "bias"): torch.zeros(4)}), TypeError, "names of weights"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "error", "message"), BAD.values(), ids=BAD)
+def test_what_does_not_fit_changes_nothing(spoil, error, message):
+    target = net(0)
+    weights = net(1).state_dict()
+    spoil(weights)
+    with pytest.raises(error, match=message):
+        plan(target, weights)
+    assert all_equal(target, net(0))
+
+
+@pytest.mark.parametrize("source", [3, "weights.pt", None, [torch.zeros(3)], torch.zeros(3)])
+def test_what_is_no_weights_is_refused(source):
+    with pytest.raises(TypeError, match="pass a module, a TensorDict, or a dict of tensors"):
+        plan(net(), source)
+
+
+# Strategies
+
+
 def test_a_tensordict_nests_and_has_extra_state_beside_the_weights_of_its_module():
     weights = WeightStrategy().extract_weights(Filled(2.0))
     assert isinstance(weights, TensorDict)
-    assert weights["body", "weight"].unique().tolist() == [2.0]
+    assert weights["body", "0", "weight"].unique().tolist() == [2.0]
     assert weights["note", "__extra_state__"] == {"text": "2.0"}
-    assert set(weights.keys()) == {"body", "note", "seen"}
+    assert set(weights.keys()) == {"body", "brief", "empty", "note", "tied"}
 
 
 def test_a_state_dict_has_the_names_that_torch_gives():
@@ -115,7 +196,7 @@ def seen_in(destination):
 
 
 @pytest.mark.parametrize("inplace", [True, False], ids=["in place", "anew"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["tensordict", "state_dict"])
 @pytest.mark.parametrize("make", DESTINATIONS.values(), ids=DESTINATIONS)
 def test_weights_are_applied_wherever_they_fit(make, form, inplace):
     destination, strategy = make(), WeightStrategy(form)

@@ -1,19 +1,18 @@
-"""Models for tests of schemes."""
-
-from __future__ import annotations
+"""A model for tests of weights."""
 
 import torch
 from torch import nn
 
 
 class Filled(nn.Module):
-    """A parameter and a buffer of one value, and a part with extra state of its own."""
+    """Weights of several kinds and a part with extra state, all of one value, so that a mix of two shows itself."""
 
-    def __init__(self, value=0.0, width=3):
+    def __init__(self, value=0.0, width=3, dtype=torch.float32):
         super().__init__()
-        self.body = nn.Linear(width, 1)
-        self.register_buffer("seen", torch.zeros(2))
-        self.note = Noted(value)
+        self.body = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width)).to(dtype)
+        self.brief = self.tied = nn.Parameter(torch.empty(3, 1, dtype=torch.bfloat16))
+        self.register_buffer("empty", torch.empty(0))
+        self.note = Noted()
         self.fill(value)
 
     def fill(self, value):
@@ -21,20 +20,15 @@ class Filled(nn.Module):
             for tensor in (*self.parameters(), *self.buffers()):
                 tensor.fill_(value)
         self.note.text = str(value)
-        return self
 
     @property
     def values(self):
         tensors = (*self.parameters(), *self.buffers())
-        return {value for tensor in tensors for value in tensor.detach().reshape(-1).tolist()}
+        return {float(self.note.text), *(value for one in tensors for value in one.detach().unique().tolist())}
 
 
 class Noted(nn.Module):
     """Extra state, and nothing else."""
-
-    def __init__(self, value=0.0):
-        super().__init__()
-        self.text = str(value)
 
     def get_extra_state(self):
         return {"text": self.text}
