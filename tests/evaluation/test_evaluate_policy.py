@@ -11,42 +11,27 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
+from eval_mischief import UnrulyEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import ClipReward, RecordEpisodeStatistics, TimeLimit, TransformReward
+from uneven_env import UnevenEnv, played
 
 from swath import seeds
 from swath.errors import WorkerLate
 from swath.evaluators import evaluate_policy
 
 
-class Walk(gym.Env):
-    """Episodes of 2 to 9 steps, as the seed falls; each step earns the number of the action."""
+class Walk(UnevenEnv):
+    """Each step earns the number of the action, and says how many are left."""
 
-    observation_space = spaces.Box(0, 100, (1,), np.int64)
-    action_space = spaces.Discrete(5)
-    metadata = {"render_modes": ["human"]}
-    render_mode = None
-
-    def __init__(self):
-        self.resets, self.steps, self.renders, self.closed = [], 0, 0, False
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.resets.append(seed)
-        self.left = int(self.np_random.integers(2, 10))
-        return np.array([self.left]), {}
+    renders = 0
 
     def step(self, action):
-        self.steps += 1
-        self.left -= 1
-        return np.array([self.left]), float(action), self.left == 0, False, {"left": self.left}
+        observation, _, *ends, _ = super().step(action)
+        return observation, float(action), *ends, {"left": self.length - self.t}
 
     def render(self):
         self.renders += 1
-
-    def close(self):
-        self.closed = True
 
 
 class Lives(gym.Wrapper):
@@ -58,7 +43,7 @@ class Lives(gym.Wrapper):
         self.count = 0
         if self.over or seed is not None:
             return self.env.reset(seed=seed)
-        return np.array([self.unwrapped.left]), {}
+        return np.array([self.unwrapped.token, self.unwrapped.t]), {}
 
     def step(self, action):
         observation, reward, self.over, truncated, info = self.env.step(action)
@@ -70,9 +55,8 @@ def two(observation):
     return torch.full(observation.shape[:-1], 2)
 
 
-def lengths_of(n, root=0):
-    env = Walk()
-    return [int(env.reset(seed=seeds.derive(root, "evaluation", 0, i))[0][0]) for i in range(n)]
+def lengths_of(n):
+    return [played(seeds.derive(0, "evaluation", 0, i))[1] for i in range(n)]
 
 
 def test_it_gives_mean_and_standard_deviation_with_divisor_n():
@@ -129,9 +113,9 @@ def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_t
     def by_hand(env):
         returns = []
         for _ in range(5):
-            (left,), _ = env.reset()
-            returns.append(2.0 * left)
-            for _ in range(left):
+            env.reset()
+            returns.append(2.0 * env.length)
+            for _ in range(env.length):
                 env.step(2)
         return returns
 
@@ -141,16 +125,10 @@ def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_t
     assert mine.resets == [7] + [None] * 5
 
 
-class Endless(Walk):
-    def step(self, action):
-        observation, reward, _, _, info = super().step(action)
-        return observation, reward, False, False, info
-
-
 def test_max_steps_cuts_and_past_the_deadline_it_is_late():
     assert evaluate_policy(two, Walk, 5, max_steps=2, return_episode_rewards=True) == ([4.0] * 5, [2] * 5)
     with pytest.raises(WorkerLate, match=r"timeout_s=0\.01"):
-        evaluate_policy(two, Endless, timeout_s=0.01)
+        evaluate_policy(two, UnrulyEnv(endless=True), timeout_s=0.01)
 
 
 def lively():
@@ -190,23 +168,20 @@ def test_the_callback_sees_every_step_of_every_slot_before_the_end_is_booked():
     seen = []
     evaluate_policy(two, Walk, 5, num_envs=2, callback=lambda there, whole: seen.append((there, whole)))
     views = [there for there, _ in seen]
-    assert all(set(there) == NAMES for there in views)
-    assert all(whole == {} for _, whole in seen)
+    assert all((set(there), whole) == (NAMES, {}) for there, whole in seen)
     assert len(views) == sum(lengths_of(5))
     ends = [there for there in views if there["done"]]
     assert [len(there["episode_rewards"]) for there in ends] == [0, 1, 2, 3, 4]
     for there in ends:
         slot = there["i"]
         assert there["current_rewards"][slot] == 2.0 * there["current_lengths"][slot]
-        assert there["new_observations"][slot].tolist() == [0]
+        assert there["new_observations"][slot][1] == there["current_lengths"][slot]
         assert there["info"] == {"left": 0}
         assert there["episode_starts"][slot]
     last = views[-1]
     assert last["episode_count_targets"].tolist() == [3, 2]
     assert (last["n_envs"], last["model"], last["reward"]) == (2, two, 2.0)
-    assert last["actions"].tolist() == [2, 2]
-    assert last["observations"].shape == (2, 1)
-    assert last["states"] is None
+    assert (last["actions"].tolist(), last["observations"].shape, last["states"]) == ([2, 2], (2, 2), None)
     assert isinstance(last["env"], list)
 
 

@@ -21,35 +21,35 @@ from swath.evaluators import Evaluator
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
-FLOATS = {
-    *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"),
-    *("reward_ci_low", "reward_ci_high", "episode_length", "duration_s", "fps"),
+NUMBERS = {
+    **dict.fromkeys(("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"), float),
+    **dict.fromkeys(("reward_ci_low", "reward_ci_high", "episode_length", "duration_s", "fps"), float),
+    **dict.fromkeys(("num_episodes", "frames", "step", "policy_version"), int),
 }
-INTS = {"num_episodes", "frames", "step", "policy_version"}
-KINDS = [
-    ({}, {}),
-    ({"per_episode": True}, {"episode_rewards": torch.float64, "episode_lengths": torch.int64}),
-    ({"env": "uneven_env:UnevenEnv-v0", "record_video": 1}, {"video": torch.uint8}),
-    (
-        {"metrics_fn": lambda td: {"rows": len(td), "on": True, "sum": td["next", "reward"].sum()}},
-        {"sum": torch.float32},
-    ),
-]
 
 
-@pytest.mark.parametrize(("options", "tensors"), KINDS, ids=["defaults", "per_episode", "record_video", "metrics_fn"])
-def test_keys_and_types_are_those_of_a_table(options, tensors):
+def kinds_in(result):
+    kinds = {key: value.dtype if isinstance(value, torch.Tensor) else type(value) for key, value in result.items()}
+    return {key.removeprefix("eval/"): kind for key, kind in kinds.items()}
+
+
+def test_keys_and_types_are_those_of_a_table():
     """That they are the same everywhere is part of the contract."""
-    result = evaluated(**options)
-    plain = {key: value for key, value in result.items() if not isinstance(value, torch.Tensor)}
-    measured = {"rows": int, "on": bool} if "metrics_fn" in options else {}
-    assert {key.removeprefix("eval/"): type(value) for key, value in plain.items()} == {
-        **dict.fromkeys(FLOATS, float),
-        **dict.fromkeys(INTS, int),
-        **measured,
+
+    def measure(td):
+        return {"rows": len(td), "on": True, "sum": td["next", "reward"].sum()}
+
+    assert kinds_in(evaluated()) == NUMBERS
+    everything = {"per_episode": True, "record_video": 1, "metrics_fn": measure}
+    assert kinds_in(evaluated(env="uneven_env:UnevenEnv-v0", **everything)) == {
+        **NUMBERS,
+        "episode_rewards": torch.float64,
+        "episode_lengths": torch.int64,
+        "video": torch.uint8,
+        "rows": int,
+        "on": bool,
+        "sum": torch.float32,
     }
-    assert {key: result[f"eval/{key}"].dtype for key in tensors} == tensors
-    assert len(result) == len(plain) + len(tensors)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
@@ -69,30 +69,23 @@ def test_outcomes_are_read_once_in_their_order_errors_too(place):
             ev.poll()
         assert ev.wait().step == 7
         assert ev.poll() is ev.poll(None) is ev.wait() is None
-        assert {key: ev.stats()[key] for key in ("accepted", "completed", "errors", "unread")} == {
-            "accepted": 4,
-            "completed": 3,
-            "errors": 1,
-            "unread": 0,
-        }
+        stats = ev.stats()
+        assert [stats[name] for name in ("accepted", "completed", "errors", "unread")] == [4, 3, 1, 0]
 
 
 def test_steps_are_counted_where_none_is_given_and_refused_requests_use_none_up():
-    shift = Shifted()
     with evaluator(busy_policy="queue") as ev:
         for step in (None, np.int64(40), None):
             ev.trigger_eval(step=step)
-        for wrong, error in ((1.5, TypeError), ("3", TypeError)):
-            with pytest.raises(error, match="integer"):
-                ev.trigger_eval(shift, step=wrong)
-        with pytest.raises(TypeError, match="integer"):
-            ev.evaluate(step=torch.tensor(1.5))  # which has __index__, and refuses it
+        for wrong in (1.5, "3", torch.tensor(1.5)):  # which has __index__, and refuses it
+            for ask in (ev.trigger_eval, ev.evaluate):
+                with pytest.raises(TypeError, match="integer"):
+                    ask(Shifted(), step=wrong)
         with pytest.raises(TypeError, match="weights are of type int"):
             ev.trigger_eval(5)
         ev.trigger_eval()
         results = [ev.wait() for _ in range(4)]
-    assert [result.step for result in results] == [0, 40, 1, 2]
-    assert [result["eval/step"] for result in results] == [0, 40, 1, 2]
+    assert [(result.step, result["eval/step"]) for result in results] == [(0, 0), (40, 40), (1, 1), (2, 2)]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -100,12 +93,11 @@ def test_weights_come_in_every_form(place):
     policy = Shifted(1)
     forms = [policy, policy.state_dict(), TensorDict.from_module(policy), Evaluator.extract_weights(policy)]
     with evaluator(place) as ev:
-        returns = [ev.evaluate(form).returns.tolist() for form in forms]
-        returns.append(ev.evaluate(weights_dict={"policy": policy}).returns.tolist())
-        returns.append(ev.evaluate().returns.tolist())
-        last = ev.evaluate(weights_dict={})
-    assert [*returns, last.returns.tolist()] == [[played(seed, 1)[0] for seed in last.seeds]] * 7
-    assert last["eval/policy_version"] == 5
+        results = [*map(ev.evaluate, forms), ev.evaluate(weights_dict={"policy": policy})]
+        results += [ev.evaluate(), ev.evaluate(weights_dict={})]
+    for result in results:
+        assert result.returns.tolist() == [played(seed, 1)[0] for seed in result.seeds]
+    assert results[-1]["eval/policy_version"] == 5
 
 
 @pytest.mark.parametrize("place", PLACES)
