@@ -77,7 +77,7 @@ def test_steps_are_counted_where_none_is_given_and_refused_requests_use_none_up(
     with evaluator(busy_policy="queue") as ev:
         for step in (None, np.int64(40), None):
             ev.trigger_eval(step=step)
-        for wrong in (1.5, "3", torch.tensor(1.5)):  # which has __index__, and refuses it
+        for wrong in (1.5, "3", torch.tensor(1.5)):  # the last has __index__, and refuses it
             for ask in (ev.trigger_eval, ev.evaluate):
                 with pytest.raises(TypeError, match="integer"):
                     ask(Shifted(), step=wrong)
@@ -96,7 +96,7 @@ def test_weights_come_in_every_form(place):
         results = [*map(ev.evaluate, forms), ev.evaluate(weights_dict={"policy": policy})]
         results += [ev.evaluate(), ev.evaluate(weights_dict={})]
     for result in results:
-        assert result.returns.tolist() == [played(seed, 1)[0] for seed in result.seeds]
+        assert result.returns.tolist() == [played(seed, 1)[0] for seed in result.seeds], result.step
     assert results[-1]["eval/policy_version"] == 5
 
 
