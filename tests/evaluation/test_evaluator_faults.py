@@ -9,18 +9,17 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from eval_mischief import Broke, Mischief, UnrulyEnv, UnrulyPolicy, evaluator
 
 from swath.errors import Closed, WorkerLate, WorkerLost
 from swath.evaluators import Evaluator
+from traces import left, require_no_more_than
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
 PLACES = ["thread", "process"]
-LINUX = Path("/proc/self/fd").exists()
 TRUTH = []
 
 
@@ -28,6 +27,9 @@ TRUTH = []
 def truth():
     with evaluator() as ev:
         TRUTH[:] = ev.evaluate().returns.tolist()
+    gc.freeze()  # else garbage is looked for in all modules after each test, for a tenth of a second
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -37,36 +39,15 @@ def mischief(tmp_path):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(warm_processes):
-    """After each test: threads, processes and shared memory are those of before."""
-    before = census()
+    """After each test: processes, threads, descriptors and shared memory are those of before."""
+    before = left()
     yield
     until = time.monotonic() + 30
-    while any(left := more_than(before)) and time.monotonic() < until:
-        gc.collect()  # an exception and the frames that it has seen hold each other, and what these refer to
+    while time.monotonic() < until:  # what was killed, or is ended from a thread, may take a moment
+        with suppress(AssertionError):
+            return require_no_more_than(before)
         threading.Event().wait(0.01)
-    assert left == [set(), set(), set()]
-
-
-def more_than(before):
-    """What is there now and was not before; what was left by others may end at any time."""
-    return [after - earlier for after, earlier in zip(census(), before, strict=True)]
-
-
-def census():
-    """Threads of evaluators, processes below this one, descriptors of shared memory."""
-    threads = {t.ident for t in threading.enumerate() if "eval" in t.name or "worker 0" in t.name}
-    if not LINUX:
-        return threads, set(), set()
-    shared = {fd.name for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink() and "memfd" in str(fd.readlink())}
-    return threads, set(_descendants(os.getpid())), shared
-
-
-def _descendants(pid):
-    for file in Path("/proc").glob(f"{pid}/task/*/children"):
-        with suppress(OSError):  # that thread has ended meanwhile
-            for child in file.read_text().split():
-                yield child
-                yield from _descendants(child)
+    require_no_more_than(before)
 
 
 def is_fine(ev):
