@@ -150,6 +150,10 @@ def by(net):
     return lambda observation: net(observation)  # noqa: PLW0108  it is the lambda that is tried
 
 
+def by_default(observation, net=NET):
+    return net(observation)
+
+
 class Held(nn.Module):
     def __deepcopy__(self, memo):
         raise RuntimeError("it is held")
@@ -161,6 +165,7 @@ REFUSED = [
     ({"policy": Held(), **POLICY}, TypeError, "Held cannot be copied.*it is held.*policy_factory"),
     ({"policy": by_a_module, **POLICY}, TypeError, "refers to .*policy_factory"),
     ({"policy": by(Shifted()), **POLICY}, TypeError, "refers to .*policy_factory"),
+    ({"policy": by_default, **POLICY}, TypeError, "refers to .*net.*policy_factory"),
     ({"policy": Shifted(), **POLICY, "place": "process"}, ValueError, "policy_factory.*worker|worker.*policy_factory"),
     ({"env": UnevenEnv(), "place": "process"}, ValueError, "builds the env in the worker.*callable"),
     ({"place": "cloud"}, ValueError, "Unknown backend 'cloud'.*'thread', 'process', 'ray'"),

@@ -200,7 +200,7 @@ def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
 
 
 def test_a_loss_is_told_to_who_found_the_actor_and_who_built_it_replaces_it_and_repeats(worker, mischief):
-    version = played(worker, 1, Constant(3))["policy_version"]
+    version = [played(worker, 1, Constant(action))["policy_version"] for action in (2, 3)][-1]
     mischief.order("step", "kill")
     with pytest.raises(WorkerLost, match=r"the handle that built it begins another.*from_name"):
         played(RayEvalWorker.from_name(NAME), 2)
@@ -208,7 +208,12 @@ def test_a_loss_is_told_to_who_found_the_actor_and_who_built_it_replaces_it_and_
     mischief.order("step", "kill")
     lost_at_work = played(worker, 4)
     assert (lost_idle["reward"], lost_at_work["reward"]) == (6.0, 12.0)
-    assert lost_idle["policy_version"] == lost_at_work["policy_version"] == version
+    mischief.order("step", "kill", times=2)
+    with pytest.raises(WorkerLost):
+        played(worker, 2)
+    after_too_many = played(worker, 2)
+    for result in (lost_idle, lost_at_work, after_too_many):
+        assert (result["policy_version"], result["reward"] / result["num_frames"]) == (version, 3)
     assert played(RayEvalWorker.from_name(NAME), 3)["num_frames"] == 3
 
 

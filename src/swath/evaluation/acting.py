@@ -9,7 +9,7 @@ import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from inspect import getclosurevars
+from inspect import getclosurevars, signature
 from types import FunctionType
 from typing import Any
 
@@ -54,8 +54,11 @@ def require_own(policy: Any) -> None:
     Raises:
         TypeError: it refers to one, which would act itself, with weights that training changes meanwhile.
     """
-    referred = getclosurevars(policy) if isinstance(policy, FunctionType) else None
-    for name, value in {**referred.globals, **referred.nonlocals}.items() if referred else ():
+    if not isinstance(policy, FunctionType):
+        return
+    referred = getclosurevars(policy)
+    defaults = {name: each.default for name, each in signature(policy).parameters.items()}
+    for name, value in {**referred.globals, **referred.nonlocals, **defaults}.items():
         if isinstance(value, torch.nn.Module):
             raise TypeError(f"{the_policy(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
 

@@ -83,6 +83,7 @@ class EvalWorkers:
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
         self._held: Mapping[str, Snapshot] = {}  # the newest weights by model id, also for workers to come
+        self._version = 0  # of these
         self._stopped: Callable[[], bool] = lambda: False
         self._until = 0.0
         self._asker, self._evaluations = uuid4().hex, 0
@@ -237,8 +238,8 @@ class EvalWorkers:
             fleet = self._fleet = Fleet(backend, self._job, options.num_workers, options.survival)
             self._group = WorkerGroup(fleet, Channel(backend.share))
         fleet.look()
-        if self._held:
-            self._group.channel.publish(self._held)
+        if self._version:
+            self._group.channel.publish(self._held, version=self._version)
         return fleet
 
     def _job(self, name: Name) -> Job:
@@ -290,7 +291,7 @@ class EvalWorkers:
         new = {model_id: one for model_id, one in models.items() if self._held.get(model_id) is not one}
         self._group.channel.withdraw(self._held.keys() - models.keys())
         if new:
-            self._group.channel.publish(new)
+            self._version = self._group.channel.publish(new)
         self._held = models
 
     def _ask(
