@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -83,6 +84,15 @@ def test_a_client_of_a_cluster_is_told_to_be_part_of_it(ray, monkeypatch):
     monkeypatch.setattr("ray.util.client.ray.is_connected", lambda: True)
     with pytest.raises(ValueError, match="ray job submit"):
         backend_called("ray")
+
+
+def test_a_cluster_that_is_not_there_is_an_error_at_once(ray, monkeypatch):
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    with socket.socket() as taken:  # but nobody listens
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(ConnectionError, match="unset RAY_ADDRESS"):
+            backend_called("ray")
 
 
 def test_a_configuration_has_no_effect_where_ray_is_up(ray):

@@ -11,7 +11,9 @@ The end of an actor is known from the error of a call; that of an idle one, from
 
 from __future__ import annotations
 
+import os
 import pickle
+import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +48,7 @@ class Cluster:
             else starts one on this machine, without a dashboard.
 
     Raises:
+        ConnectionError: nobody answers at the address of the cluster that is to be joined.
         ValueError: this process is not part of the cluster, but a client of it.
     """
 
@@ -53,6 +56,7 @@ class Cluster:
         self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
         with _joining:
             if not self._ray.is_initialized():
+                _require_reachable(str((init_config or {}).get("address") or os.environ.get("RAY_ADDRESS", "")))
                 in_lasting_thread(partial(self._ray.init, **{"include_dashboard": False, **(init_config or {})}))
             elif init_config is not None:
                 warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
@@ -99,6 +103,18 @@ class Cluster:
     def _present(self) -> tuple[str, str]:
         context = self._ray.get_runtime_context()
         return context.get_node_id(), context.get_job_id()
+
+
+def _require_reachable(address: str) -> None:
+    """Raise at once if nobody is at `host:port`: `ray.init` would try for minutes, then end the process."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and port.isdecimal()) or "://" in address:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+    except OSError as error:
+        way_out = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
+        raise ConnectionError(f"no Ray cluster answers at {address} ({error}); {way_out}") from error
 
 
 def in_lasting_thread(start: Callable[[], Any]) -> None:
