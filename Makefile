@@ -24,10 +24,10 @@ demo: $(VENV)/.has-demo  ## train PPO on CartPole-v1 and leave curve, video, met
 # One thread each: small networks gain nothing from a second, and threads that wait for each other spin on shared cores.
 test: lint  ## lint, then the whole test suite
 	@echo "pytest: the whole suite"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=2 --max-worker-restart=0
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=3 --max-worker-restart=0
 
 coverage: $(VENV)/.has-dev  ## the whole test suite again, and which lines it runs: half as long again as without
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=2 --max-worker-restart=0 \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=3 --max-worker-restart=0 \
 		--cov=swath --cov-report=term:skip-covered --cov-fail-under=90
 
 lint: $(VENV)/.has-dev  ## ruff, mypy strict, the layers
