@@ -20,7 +20,7 @@ demo: $(VENV)/.has-demo  ## train PPO on CartPole-v1 and leave curve, video, met
 	@$(BIN)/swath train CartPole-v1
 	@echo "(\`source $(BIN)/activate\` finds swath)"
 
-# Two processes: most tests wait, for workers or deadlines; all tests on Ray are in one of them (tests/conftest.py).
+# Three processes: most tests wait, for workers or deadlines; all tests on Ray are in one of them (tests/conftest.py).
 # One thread each: small networks gain nothing from a second, and threads that wait for each other spin on shared cores.
 test: lint  ## lint, then the whole test suite
 	@echo "pytest: the whole suite"
