@@ -74,6 +74,7 @@ def test_properties_say_what_it_is_fetched_from():
 MISUSE = {
     "two sources": ({"model": torch.nn.Identity(), "weights": {}}, ValueError, "model and weights are both given"),
     "another model": ({"model_id": "critic"}, ValueError, "serves 'policy' and cannot serve 'critic'"),
+    "no collector at all": ({"params_map": {0: {}}}, RuntimeError, "takes no params_map: .*update_policy_weights_"),
     "no collector": ({"context": torch.nn.Identity()}, TypeError, "it must be a collector"),
 }
 

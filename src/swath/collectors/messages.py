@@ -373,7 +373,8 @@ def spread(name: str, value: Any, n_workers: int) -> list[Any]:
         return [value] * n_workers
     if len(value) != n_workers:
         raise ValueError(
-            f"{name} has {len(value)} entries for {n_workers} workers; give one per worker, or one for all"
+            f"{name} has {len(value)} entries for {n_workers} workers. "
+            f"If `{name}` is provided as a sequence, it should contain exactly one value per worker"
         )
     return list(value)
 

@@ -165,6 +165,7 @@ class WeightSyncScheme:
         weights: Any = None,
         devices: Any = None,
         num_workers: int | None = None,
+        **elsewhere: Any,
     ) -> None:
         """Say where the weights come from, and which collector sends them. A collector does the second itself.
 
@@ -175,12 +176,15 @@ class WeightSyncScheme:
             weights: what is sent then instead.
             devices: has no effect: a collector knows where its workers are.
             num_workers: has no effect likewise.
+            **elsewhere: of schemes that send without a collector: refused.
 
         Raises:
-            RuntimeError: this is a reader, or serves another collector.
+            RuntimeError: this is a reader, or serves another collector, or is to send without one.
             TypeError: `context` is no collector.
             ValueError: two sources, or another model than before.
         """
+        if elsewhere:
+            raise RuntimeError(f"init_on_sender() takes no {', '.join(elsewhere)}: {BY_COLLECTORS}")
         if (devices, num_workers) != (None, None):
             warn_of_no_effect(f"{devices=}, {num_workers=}", "a collector knows where its workers are")
         if self._read is not None or self.initialized_on_receiver:

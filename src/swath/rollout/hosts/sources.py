@@ -165,6 +165,7 @@ def _require_no_aec(env: object) -> None:
 
 # Services, which are `closed` or not, by identity of the innermost env. Who steps an env keeps it alive, so that its
 # identity is not given anew.
+_WAY_OUT = "shut that down first; shutdown(close_env=False) of a collector leaves the env open"
 _steppers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
@@ -177,7 +178,7 @@ def require_free(env: Any) -> None:
     for instance in _instances(env):
         service = _steppers.get(id(_innermost(instance)))
         if service is not None and not service.closed:
-            raise ValueError(f"{instance} is stepped by another collector or evaluator; shut that down first")
+            raise ValueError(f"{instance} is stepped by another collector or evaluator; {_WAY_OUT}")
 
 
 def claim(env: Any, service: Any) -> None:
