@@ -31,7 +31,7 @@ def test_an_unknown_command_is_one_line(swath):
 @pytest.mark.parametrize(
     "words", [["train", "--fraems", "9"], ["collect"], ["eval"], ["bench", "--rounds"], ["doctor"]]
 )
-def test_a_command_that_is_misused_is_told_with_its_own_help(words, swath):
+def test_a_command_that_is_misused_names_its_own_help(words, swath):
     code, _, err = swath(*words)
     assert (code, len(err)) == (2, 1)
     assert err[0].endswith(f"; swath {words[0]} --help shows what there is")
@@ -67,7 +67,7 @@ def collect(swath, name, *place):
 
 @pytest.mark.usefixtures("warm_processes")
 @pytest.mark.parametrize(("command", "place"), [(train, "inline"), (train, "process"), (collect, "thread")])
-def test_an_env_that_raises_is_told_with_its_seed_its_worker_and_its_lines(place, command, swath):
+def test_an_env_that_raises_is_shown_with_its_seed_its_worker_and_its_lines(place, command, swath):
     code, _, err = command(swath, "Mistaken", f"--workers={1 if place == 'inline' else 2}", f"--backend={place}")
     assert code == 1
     assert err[0].startswith("swath: ValueError: the door is locked; raised by env ")
@@ -85,7 +85,7 @@ def test_an_env_that_raises_is_told_with_its_seed_its_worker_and_its_lines(place
         (train, "Leaving", "SystemExit: enough"),
     ],
 )
-def test_an_env_that_raises_at_its_beginning_or_ends_the_process_is_told_likewise(command, name, said, swath):
+def test_an_env_that_raises_at_its_beginning_or_ends_the_process_is_shown_likewise(command, name, said, swath):
     code, _, err = command(swath, name)
     assert (code, err[0].partition("; ")[0]) == (1, f"swath: {said}")
     assert err[1] == "Traceback (most recent call last):"
@@ -100,7 +100,7 @@ def test_an_env_that_raises_at_its_beginning_or_ends_the_process_is_told_likewis
         ("bench", "x = ("),
     ],
 )
-def test_a_module_that_raises_or_exits_while_it_is_imported_is_told_with_its_line(line, command, swath):
+def test_a_module_that_raises_or_exits_while_it_is_imported_is_shown_with_its_line(line, command, swath):
     module = f"left_{len(line)}_{command}"
     Path(f"{module}.py").write_text(f"import sys\n{line}\n")
     code, out, err = swath(command, f"{module}:Maze", *(["--out", "data"] if command == "collect" else []))

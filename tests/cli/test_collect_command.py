@@ -81,7 +81,7 @@ def test_a_trained_policy_acts_greedily_if_asked(trained):
     assert sampled["action_log_prob"].exp().min() < 0.5
 
 
-def test_episodes_end_where_told(collect):
+def test_episodes_end_where_asked(collect):
     collect(40, "--max-episode-steps", "3")
     rows = open_dataset(OUT).load()
     assert rows["next", "observation"][:, STEP].max() == 3

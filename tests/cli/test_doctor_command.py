@@ -26,7 +26,7 @@ def only(findings, level):
     return finding.value
 
 
-def test_a_healthy_env_and_policy_are_told_with_their_figures(trained):
+def test_a_healthy_env_and_policy_are_shown_with_their_figures(trained):
     code, out, _ = trained("doctor", "CartPole-v1", "--policy", "runs/CartPole-v1-seed0", "--json")
     told = json.loads("\n".join(out))
     assert code == 0
@@ -127,7 +127,7 @@ def test_a_cluster_that_does_not_answer_or_has_no_room_is_found(cluster):
     assert only(at_ray({"RAY_ADDRESS": "ray://here:10001"}), "error") == "ray://here:10001"
 
 
-def test_a_token_that_is_refused_is_told_with_its_place(cluster, tmp_path):
+def test_a_token_that_is_refused_is_named_with_its_place(cluster, tmp_path):
     cluster(said="AuthenticationError", refused=True)
     wrong = "is missing or refused; RAY_AUTH_MODE is"
     assert only(at_ray({}), "error") == f"the one in {tmp_path}/.ray/auth_token {wrong} not set"

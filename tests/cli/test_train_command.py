@@ -180,7 +180,7 @@ def test_what_a_resumed_run_cannot_change_is_said(arguments, message, trained):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_the_first_signal_only_asks_and_the_exit_code_tells_which(number, code, capsys):
+def test_the_first_signal_only_asks_and_the_exit_code_names_it(number, code, capsys):
     before = signal.getsignal(signal.SIGTERM)
     with StopRequest(print) as stop:
         signal.raise_signal(number)
@@ -191,7 +191,7 @@ def test_the_first_signal_only_asks_and_the_exit_code_tells_which(number, code, 
 
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_that_the_process_was_told_to_ignore_stays_ignored(ignored):
+def test_a_signal_that_the_process_ignored_stays_ignored(ignored):
     before = signal.signal(ignored, signal.SIG_IGN)
     try:
         with StopRequest(print) as stop:

@@ -287,7 +287,7 @@ class Stuck(CountingEnv):
         raise OSError("it will not close")
 
 
-def test_what_closing_envs_raises_is_raised_once_by_shutdown_unless_told_otherwise():
+def test_what_closing_envs_raises_is_raised_once_by_shutdown_by_default():
     collector = fleet(sources=[Stuck, Stuck], envs_per_worker=1)
     with pytest.raises(OSError, match="it will not close") as caught:
         collector.shutdown()

@@ -166,7 +166,7 @@ def test_a_list_without_coordinator_sums_the_frames(build):
 # ---- the rest
 
 
-def test_shutdown_ends_rays_connection_only_if_told_to(build, monkeypatch):
+def test_shutdown_ends_rays_connection_only_if_asked_to(build, monkeypatch):
     ended = []
     monkeypatch.setattr(face, "need", lambda *_, **__: SimpleNamespace(shutdown=lambda: ended.append(True)))
     build().shutdown()

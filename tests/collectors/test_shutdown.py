@@ -26,7 +26,7 @@ def test_shutdown_closes_the_envs_and_twice_is_fine():
     assert [env.closed for env in envs.made] == [1, 1]
 
 
-def test_a_users_instance_is_closed_too_unless_told_otherwise():
+def test_a_users_instance_is_closed_too_by_default():
     for close_env, closed in ((True, 1), (False, 0)):
         env, vector = CountingEnv(), CountingVectorEnv(2)
         collector(env).shutdown(close_env=close_env)
@@ -46,7 +46,7 @@ def test_leaving_the_context_shuts_down_whatever_happens():
         made.next()
 
 
-def test_an_error_of_closing_is_raised_once_unless_told_otherwise():
+def test_an_error_of_closing_is_raised_once_by_default():
     envs = CountingEnvs(LONG, {0: [Fault("raise_at_close")]})
     made = collector(envs, envs_per_worker=2)
     with pytest.raises(EnvBroke, match="raised when it was closed"):

@@ -60,7 +60,7 @@ def test_the_newest_of_a_registered_scheme_is_taken_at_the_start_of_every_batch(
 
 
 @pytest.mark.parametrize("make", EITHER)
-def test_registering_takes_the_newest_unless_told_not_to(make, sender):
+def test_registering_takes_the_newest_by_default(make, sender):
     sender.send(weights(2))
     with make(policy=Always(1)) as made:
         made.register_scheme_receiver({"policy": copy.copy(sender)}, synchronize_weights=False)

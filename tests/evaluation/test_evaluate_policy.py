@@ -150,7 +150,7 @@ def test_max_steps_counts_over_lives_and_cuts_where_the_monitor_is_silent():
     assert returns == [2.0 * length for length in lengths]
 
 
-def test_wrappers_that_change_rewards_are_warned_of_unless_a_monitor_tells_the_true_ones():
+def test_wrappers_that_change_rewards_are_warned_of_unless_a_monitor_has_the_true_ones():
     with pytest.warns(UserWarning, match="the env's ClipReward changes rewards"):
         evaluate_policy(two, lambda: ClipReward(Walk(), 0, 1))
     evaluate_policy(two, lambda: ClipReward(Walk(), 0, 1), warn=False)

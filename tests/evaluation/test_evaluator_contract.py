@@ -137,7 +137,7 @@ class EvaluatorContract:
             assert not evaluator.pending
             assert {key: evaluator.stats()[key] for key in count} == count
 
-    def test_a_busy_evaluator_refuses_unless_told_otherwise(self, held):
+    def test_a_busy_evaluator_refuses_by_default(self, held):
         make, gate = held
         with make() as evaluator:
             evaluator.trigger_eval()

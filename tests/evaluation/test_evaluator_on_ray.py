@@ -52,7 +52,7 @@ def test_a_hang_is_an_error_and_the_next_evaluation_is_fine(tmp_path, truth):
         assert ev.evaluate().returns.tolist() == truth
 
 
-def test_what_cannot_be_placed_is_told_with_what_there_is_and_asked_for_again():
+def test_what_cannot_be_placed_is_an_error_with_what_is_free_and_asked_for_again():
     ray_cluster.up()
     with evaluator(None, "ray", num_gpus=1, placement_timeout_s=0.5) as ev:
         for _ in range(2):

@@ -188,7 +188,7 @@ def test_what_goes_wrong_in_measuring_is_the_outcome_of_that_evaluation(measure,
         assert ev.evaluate()["eval/fine"] == 1
 
 
-def test_on_result_is_told_that_it_cannot_wait_and_sees_its_own_evaluation_as_pending():
+def test_on_result_cannot_wait_and_sees_its_own_evaluation_as_pending():
     said = []
 
     def on_result(td):

@@ -131,7 +131,7 @@ def test_a_later_submit_does_not_wait_for_an_earlier_one(worker):
     assert worker.poll() is None
 
 
-def test_another_handle_takes_over_what_is_played_and_the_first_is_told(worker, mischief):
+def test_another_handle_takes_over_what_is_played_and_the_first_raises_superseded(worker, mischief):
     mischief.order("step", "hang")
     worker.submit(None, None)
     mischief.gate.await_arrival()
@@ -199,7 +199,7 @@ def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
 # Faults
 
 
-def test_a_loss_is_told_to_who_found_the_actor_and_who_built_it_replaces_it_and_repeats(worker, mischief):
+def test_a_lost_actor_is_an_error_for_from_name_and_its_builder_replaces_it_and_repeats(worker, mischief):
     version = [played(worker, 1, Constant(action))["policy_version"] for action in (2, 3)][-1]
     mischief.order("step", "kill")
     with pytest.raises(WorkerLost, match=r"the handle that built it begins another.*from_name"):

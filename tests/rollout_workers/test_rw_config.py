@@ -245,7 +245,7 @@ def test_classes_and_functions_of_a_config_are_called_in_order_until_one_raises(
     assert log == ["A", "B", {"episode": 1}]
 
 
-def test_functions_are_kept_by_event_and_what_cannot_hear_an_event_is_refused_or_warned_of():
+def test_functions_are_kept_by_event_and_what_cannot_be_called_is_refused_or_warned_of():
     config = AlgorithmConfig().callbacks(on_sample_end=some).callbacks(on_episode_end=[some, some])
     assert config.callback_functions == {"on_sample_end": some, "on_episode_end": [some, some]}
     for wrong, error in (({"on_sample_end": 3}, ValueError), ({"on_train_result": some}, TypeError)):

@@ -117,7 +117,7 @@ def test_threads_that_share_a_concurrent_filter_lose_nothing():
 KINDS = {"NoFilter": NoFilter, "MeanStdFilter": MeanStdFilter, "ConcurrentMeanStdFilter": ConcurrentMeanStdFilter}
 
 
-def test_a_filter_is_got_by_name_or_from_a_callable_which_is_told_the_shape():
+def test_a_filter_is_got_by_name_or_from_a_callable_which_gets_the_shape():
     for name, kind in KINDS.items():
         filt = get_filter(name, (2,))
         assert (type(filt), getattr(filt, "clip", None)) == (kind, None)

@@ -139,7 +139,7 @@ def test_a_call_may_say_whether_to_explore_and_give_running_episodes_up():
 
 
 @pytest.mark.parametrize(("clip", "reward"), [(True, 10.0), (False, 1000.0), (None, 1000.0), (5.0, 50.0)])
-def test_metrics_tell_of_clipped_and_of_raw_rewards(clip, reward):
+def test_metrics_have_clipped_and_raw_rewards(clip, reward):
     with made_of(lambda: MockEnv2(10), RandomPolicy, clip_rewards=clip, rollout_fragment_length=10) as worker:
         batch = worker.sample()
         (told,) = worker.get_metrics()

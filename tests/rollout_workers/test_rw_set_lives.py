@@ -16,7 +16,7 @@ def index(worker):
     return worker.worker_index
 
 
-def test_workers_are_told_who_they_are_and_what_they_are_made_of(tmp_path):
+def test_workers_get_their_index_and_what_they_are_made_of(tmp_path):
     check = lambda env, context: None
     with toy_set(options={"validate_env": check, "logdir": str(tmp_path)}) as workers:
         local, made_of = workers.local_worker(), workers.foreach_worker("creation_args")
@@ -126,7 +126,7 @@ def test_workers_that_are_added_begin_with_what_all_have_seen(local_worker):
         assert set(known) == {2 * (STEPS + 1)}
 
 
-def test_who_came_back_is_told_once_when_they_know_what_is_new(warm_processes):
+def test_who_came_back_is_reported_once_when_they_have_what_is_new(warm_processes):
     heard = []
 
     def hear(*, worker_set, worker_ids, is_evaluation, **_):

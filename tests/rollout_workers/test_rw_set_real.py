@@ -23,7 +23,7 @@ def made(n=2, backend="inline", **settings):
     return WorkerSet(**MADE, config=own, num_workers=n, backend=backend)
 
 
-def test_custom_metrics_are_told_one_by_one_where_the_config_says_so():
+def test_custom_metrics_are_reported_one_by_one_where_the_config_says_so():
     note = {"on_episode_end": lambda *, episode, **_: episode.custom_metrics.update(one=1)}
     for keep in (False, True):
         config = {"callback_functions": note, "keep_per_episode_custom_metrics": keep}

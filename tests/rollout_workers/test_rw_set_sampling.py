@@ -202,7 +202,7 @@ def test_weights_without_a_source_are_refused_and_those_that_do_not_fit_raised_u
         assert set(workers.sample()["policy_version"]) == {version}
 
 
-def test_global_variables_are_told_with_the_weights_and_to_later_workers():
+def test_global_variables_are_sent_with_the_weights_and_to_later_workers():
     with toy_set() as workers:
         workers.sync_weights(global_vars={"timestep": 7})
         workers.sync_weights(global_vars={"more": 1})
@@ -239,7 +239,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize(("settings", "local_worker", "expected"), FILTERS)
-def test_what_filters_tell_each_other_is_up_to_the_config(settings, local_worker, expected):
+def test_what_filters_exchange_is_up_to_the_config(settings, local_worker, expected):
     with toy_set(options={"local_worker": local_worker}, **FILTER, **settings) as workers:
         for round_ in (1, 2):
             workers.sample()

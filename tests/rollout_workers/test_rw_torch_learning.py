@@ -67,7 +67,7 @@ def test_the_info_of_an_update():
     assert policy.compute_gradients(batch)[1]["num_grad_updates_lifetime"] == 6
 
 
-def test_callbacks_see_the_batch_before_and_what_they_tell_is_told():
+def test_callbacks_see_the_batch_before_and_what_they_note_is_reported():
     class Telling(DefaultCallbacks):
         def on_learn_on_batch(self, *, policy, train_batch, result, **kwargs):
             train_batch["obs"] = np.zeros_like(train_batch["obs"])

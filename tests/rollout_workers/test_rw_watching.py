@@ -160,7 +160,7 @@ FAULTY = episode(
 )  # fmt: skip
 
 
-def test_returns_are_told_by_both_names_and_raw_statistics_of_the_recent_and_counts_of_the_new():
+def test_returns_have_both_names_and_raw_statistics_of_the_recent_and_counts_of_the_new():
     out = summarize_episodes([episode(10, 1.0, episode_reward_raw=100.0), episode(20, 4.0, episode_reward_raw=300.0)])
     for name, expected in [("reward", (1, 2.5, 4)), ("return", (1, 2.5, 4)), ("return_raw", (100, 200, 300))]:
         assert tuple(out[f"episode_{name}_{kind}"] for kind in ("min", "mean", "max")) == expected
@@ -220,7 +220,7 @@ def test_without_an_episode_statistics_are_nan_and_counts_are_0(episodes):
     assert (out["num_episodes"], out["episodes_this_iter"], out["episodes_timesteps_total"]) == (0, 0, 0)
 
 
-def test_rewards_are_told_by_policy_noted_numbers_joined_media_kept_and_timings_averaged():
+def test_rewards_are_by_policy_noted_numbers_joined_media_kept_and_timings_averaged():
     rewards = {("a", "p"): 1.0, ("b", "p"): 3.0, ("c", "q"): 5.0}
     episodes = [
         episode(agent_rewards=rewards, hist_data={"h": [1]}, media={"v": "x"}, perf_stats={"t": 1.0}),

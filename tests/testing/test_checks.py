@@ -133,7 +133,7 @@ def test_wrong_ids_are_found(td):
         (lambda td: td["place"][0, 0].fill_(float("nan")), "'place' differs"),
     ],
 )
-def test_data_that_differ_are_told_apart(good, td, change, message):
+def test_data_that_differ_are_refused(good, td, change, message):
     change(td)
     with pytest.raises(AssertionError, match=message):
         same_data(good, td)

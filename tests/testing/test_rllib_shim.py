@@ -151,7 +151,7 @@ def report(tmp_path):
     return child.stdout
 
 
-def test_tests_that_import_from_rllib_get_ours_and_what_is_left_out_is_told_with_its_reason(report):
+def test_tests_that_import_from_rllib_get_ours_and_what_is_left_out_has_its_reason(report):
     assert "score: 16 passed, 0 failed, 1 left out" in report
     (line,) = [line for line in report.splitlines() if line.startswith("left out: ")]
     assert "evaluation/tests/test_episode_v2.py::test_single_agent_env: wants a MultiAgentBatch" in line

@@ -302,7 +302,7 @@ def test_of_workers_that_cannot_be_added_none_is(stage, fleet, starts, dies, err
     assert made.add(1) == (2,)
 
 
-def test_workers_are_asked_to_close_and_what_that_raises_is_told(stage, fleet):
+def test_workers_are_asked_to_close_and_what_that_raises_is_returned(stage, fleet):
     made = fleet(2)
     stage.raises["close"] = OSError("the window is gone")
     assert [str(error) for error in made.close()] == ["the window is gone"] * 2

@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from swath.errors import RemoteFailure, WorkerLate
 from swath.workers.outcome import frozen, thawed
 from swath.workers.packing import owned, pack, unpack
-from swath.workers.tickets import Board, Name, Ticket
+from swath.workers.tickets import Name, Ticket, TicketMonitor
 
 ARRAYS = {
     "plain": np.arange(12.0).reshape(3, 4),
@@ -113,7 +113,7 @@ def test_an_exception_arrives_as_its_own_type_with_what_it_carries(error):
     assert vars(came) == {**vars(error), "__notes__": came.__notes__}
 
 
-def test_it_tells_its_notes_its_cause_and_where_it_was_raised():
+def test_it_shows_its_notes_its_cause_and_where_it_was_raised():
     error = ValueError("second")
     error.add_note("while testing")
     error.__cause__ = KeyError("first")
@@ -147,4 +147,4 @@ def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_wait():
     with ThreadPoolExecutor(1) as pool:
         pool.submit(interrupt)
         with pytest.raises(KeyboardInterrupt):
-            Board().wait([ticket()], None, waiting.set)
+            TicketMonitor().wait([ticket()], None, waiting.set)

@@ -80,7 +80,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
         backend_called("ray")
 
 
-def test_a_client_of_a_cluster_is_told_to_be_part_of_it(ray, monkeypatch):
+def test_a_client_of_a_cluster_is_refused(ray, monkeypatch):
     monkeypatch.setattr("ray.util.client.ray.is_connected", lambda: True)
     with pytest.raises(ValueError, match="ray job submit"):
         backend_called("ray")

@@ -10,7 +10,7 @@ from swath.collectors.gather import Fragments
 from swath.collectors.messages import Description, WorkerRequest
 from swath.collectors.options import AnyOptions
 from swath.collectors.service import CollectorService, jobs_of
-from swath.group.local import Gate, LocalChannel, LocalFleet
+from swath.group.local import Access, LocalChannel, LocalFleet
 from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.channel import Channel
 from swath.workers.base import Handle
@@ -41,7 +41,7 @@ def assemble(
         ValueError: options that contradict each other, or workers whose shares are joined and that differ.
         Exception: what building env or policy raised; everything is closed again.
     """
-    gate, jobs = Gate(name), jobs_of(options, requests)
+    access, jobs = Access(name), jobs_of(options, requests)
     cluster = {"init_config": options.ray_init_config, "workers": len(requests)} if options.backend == "ray" else {}
     bare = options.init_fn is not None
     places = backend(options.backend or "direct", preload=PRELOADED, bare=bare, options=cluster)
@@ -51,8 +51,8 @@ def assemble(
         env = requests[0].source.env
         require_free(env)
         member: Any = jobs.job(FIRST).build()
-        claim(env, gate)
-        fleet, channel = LocalFleet(member, gate), LocalChannel(member, gate)
+        claim(env, access)
+        fleet, channel = LocalFleet(member, access), LocalChannel(member, access)
     else:
         fleet, channel = Fleet(places, jobs.job, len(requests), options.survival), Channel(places.share)
     try:
@@ -69,12 +69,12 @@ def assemble(
         if options.in_order:
             require_equal(jobs.described)
             require_joinable(jobs.described, options.cat_dim)
-        collection = CollectorService(options, group, jobs, gate)
+        collection = CollectorService(options, group, jobs, access)
         if options.seed is not None:
             collection.seed(options.seed)
     except BaseException:
         theirs = options.here and requests[0].source.is_instance
-        gate.close(GOODBYE_S, lambda: fleet.close(GOODBYE_S, ask=not theirs))
+        access.close(GOODBYE_S, lambda: fleet.close(GOODBYE_S, ask=not theirs))
         raise
     return collection
 

@@ -43,7 +43,7 @@ class Background:
 
     def start(self) -> None:
         """Begin, or do nothing if it is running."""
-        with self._collection.gate.control():
+        with self._collection.access.control():
             if self.running:
                 return
             self._act_in(background=True)
@@ -104,7 +104,7 @@ class Background:
             pass
         except BaseException as raised:  # noqa: BLE001  kept, shown in stats, raised by the next call
             error = raised
-        with suppress(Closed), self._collection.gate.control():
+        with suppress(Closed), self._collection.access.control():
             self._act_in(background=False)
         with self._change:
             self.running, self.error, self._group.held = False, error, 0
@@ -125,4 +125,4 @@ class Background:
             return self._drawing or bool(self._group.wanted())
 
     def _over(self) -> bool:
-        return self._stopped or self._collection.gate.halted
+        return self._stopped or self._collection.access.halted

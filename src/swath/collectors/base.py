@@ -93,7 +93,7 @@ class BaseCollector(TakesWeights, ABC):
         """The next batch, or the end of the run."""
         if self._background.running:
             raise RuntimeError(
-                f"this {self.collection.gate.name} is collecting in the background; pause it or read the replay buffer"
+                f"this {self.collection.access.name} collects in the background; pause it or read the replay buffer"
             )
         if self._background.error is not None:
             self._background.raise_kept()
@@ -152,7 +152,7 @@ class BaseCollector(TakesWeights, ABC):
             The number with which another call goes on without overlap; `seed` with `static_seed`.
         """
         root = whole_number("seed", seed)
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         self.collection.seed(root, static=static_seed)
         return root if static_seed else derive(root, "next")
 
@@ -205,7 +205,7 @@ class BaseCollector(TakesWeights, ABC):
             AttributeError: a part is missing.
             ValueError: arguments for something that cannot be called.
         """
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         return call_at(self, attr_path, args, kwargs)
 
     def getattr_env(self, name: str) -> Any:
@@ -218,7 +218,7 @@ class BaseCollector(TakesWeights, ABC):
 
     def getattr_rb(self, name: str) -> Any:
         """An attribute of the replay buffer."""
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         return follow(self.collection.buffer, name)
 
     def get_model(self, model_id: str) -> Any:

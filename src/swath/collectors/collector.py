@@ -119,7 +119,7 @@ class Collector(InThisProcess):
 
     def fake_tensordict(self) -> TensorDictBase:
         """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         device = self.collection.jobs.requests[0].options.devices.storing
         zeros: TensorDictBase = self.collection.delivery.without_ids(self.collection.member.zero_batch()).apply(
             torch.zeros_like
@@ -146,7 +146,7 @@ class Collector(InThisProcess):
             KeyError: parts are missing, unless `strict=False`, or weights do not fit.
             ValueError: weights of other shapes. In all cases nothing has changed.
         """
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         load_fleet(self.collection, {0: state_dict}, state_dict, strict=strict)
 
     def reset(self, index: Any = None) -> None:
@@ -167,7 +167,7 @@ class Collector(InThisProcess):
 
     def get_distant_attr(self, path: str) -> Any:
         """The attribute at the end of a path."""
-        with self.collection.gate.control():
+        with self.collection.access.control():
             return follow(self, path)
 
     def map_fn(
@@ -181,7 +181,7 @@ class Collector(InThisProcess):
         Raises:
             ValueError: the lists are not of the same length.
         """
-        with self.collection.gate.control():
+        with self.collection.access.control():
             return [call_at(self, method_name, *call) for call in paired(list_of_args, list_of_kwargs, 1)]
 
     @property

@@ -68,7 +68,7 @@ class ManyWorkers(BaseCollector):
             ValueError: not one entry per worker, or lists that are not of the same length.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         workers = sorted(self.collection.jobs.described)
         rows = paired(list_of_args, list_of_kwargs, len(workers))
         if len(rows) != len(workers):
@@ -229,7 +229,7 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
             ValueError: weights of other shapes, or of more workers, unless `strict=False`.
             WorkerLate: a worker did not answer in time.
         """
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"the state dict is of type {type(state_dict).__name__}; give what state_dict() gave")
         names = {f"worker{worker}": worker for worker in sorted(self.collection.jobs.described)}

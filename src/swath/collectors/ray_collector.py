@@ -352,7 +352,7 @@ class RayCollector(ManyWorkers):
     @property
     def remote_collectors(self) -> list[Any]:
         """Handles of the live actors, in order of workers; a new list each time, empty after shutdown."""
-        if self.collection.gate.halted:
+        if self.collection.access.halted:
             return []
         handles: list[Any] = [handle for _, handle in sorted(self.collection.group.fleet.up.items())]
         return [handle.actor for handle in handles]
@@ -384,7 +384,7 @@ class RayCollector(ManyWorkers):
             PlacementFailed: they were not ready within `placement_timeout_s`.
             Exception: what building an env or a policy raised. In all cases nothing is added.
         """
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         self._require_plain("add_collectors()")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
         options, model = self.collection.options, self.collection.jobs.requests[0]
@@ -428,7 +428,7 @@ class RayCollector(ManyWorkers):
             ValueError: weights of other shapes, or another number of workers.
             WorkerLate: a worker did not answer in time.
         """
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         workers = sorted(self.collection.jobs.described)
         rows = [state_dict] * len(workers) if isinstance(state_dict, Mapping) else state_dict
         if not (isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows)):

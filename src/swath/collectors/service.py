@@ -23,7 +23,7 @@ from swath.collectors.options import AnyOptions, Hooks
 from swath.collectors.remote import PUBLIC, build_remote
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
-from swath.group.local import Gate, LocalFleet
+from swath.group.local import Access, LocalFleet
 from swath.rollout.episodes.statistics import MOST_WORKERS
 from swath.workers.base import Job
 from swath.workers.tickets import Name
@@ -145,7 +145,7 @@ class CollectorService:
         options: of the face.
         group: the workers, what they are to be asked for, and what is known of them.
         jobs: how they are brought up, and what they are like.
-        gate: who may draw; whether it is open.
+        access: who may draw; whether it is open.
 
     Attributes:
         member: the one worker in this process; `None` where workers live elsewhere.
@@ -154,8 +154,8 @@ class CollectorService:
         delivery: what happens to batches on their way out.
     """
 
-    def __init__(self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, gate: Gate) -> None:
-        self.options, self.group, self.jobs, self.gate = options, group, jobs, gate
+    def __init__(self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, access: Access) -> None:
+        self.options, self.group, self.jobs, self.access = options, group, jobs, access
         self.member: Any = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
         self.counters, self.buffer, described = group.counters, options.replay_buffer, jobs.described
         self.changing = threading.RLock()  # held by who adds workers, which takes long
@@ -173,7 +173,7 @@ class CollectorService:
         several = not options.here and (options.in_order or wanted.per_batch is not None)
         self._joiner = Joiner(described, stores, dim=options.cat_dim, several=several, own=options.here)
         hooks = jobs.hooks if options.here else Hooks(postproc=options.postproc)
-        ending = self.counters, gate.require_open, options.track_traj_ids, self.buffer
+        ending = self.counters, access.require_open, options.track_traj_ids, self.buffer
         self.delivery = Delivery(described[0].layout, wanted, hooks, *ending)
         whole = wanted.per_batch is not None and jobs.writing is None
         self.whole = WholeEpisodes(wanted, self.counters, writing=self.buffer is not None) if whole else None
@@ -193,7 +193,7 @@ class CollectorService:
         Raises:
             Closed: after shutdown.
         """
-        self.gate.require_open()
+        self.access.require_open()
         return self.group
 
     @property
@@ -210,8 +210,8 @@ class CollectorService:
             FleetFailed: too few workers are left.
             Exception: what user code raised, as its own type; draw again.
         """
-        with self.gate.drawing():
-            self.gate.require_open()
+        with self.access.drawing():
+            self.access.require_open()
             if self.completed:
                 self.forget()
                 return ENDED
@@ -244,7 +244,7 @@ class CollectorService:
 
         What is done within comes at that moment, too. At the end the calls are waited for.
         """
-        self.gate.require_between()
+        self.access.require_between()
         calls: dict[int, Sequence[Any]] = {}
         with self.group.lock:
             self.forget(workers, envs)
@@ -298,10 +298,10 @@ class CollectorService:
             WorkerLate: the step of a worker in this process did not return in time; it is closed when that does.
             Exception: what closing an env raised; more of them are in its notes.
         """
-        self.gate.halted = True
+        self.access.halted = True
         self.group.end_all()
         self.group.fleet.wake()
-        self.gate.close(timeout, lambda: self._close(timeout, close_env=close_env))
+        self.access.close(timeout, lambda: self._close(timeout, close_env=close_env))
 
     def _close(self, timeout: float, *, close_env: bool) -> None:
         raised: list[BaseException] = []
@@ -331,7 +331,7 @@ class CollectorService:
             if self.delivery.hooks.before is not None:
                 with noted("pre_collect_hook"):
                     self.delivery.hooks.before()
-            taken = self.gather.next(lambda: self.gate.halted, self._made)
+            taken = self.gather.next(lambda: self.access.halted, self._made)
             if taken is None:
                 return ENDED
             shares, made = taken

@@ -133,7 +133,7 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
     if here is None:
         facts |= {
             "workers": len(standings),
-            "workers_alive": 0 if collection.gate.halted else len(fleet.up),
+            "workers_alive": 0 if collection.access.halted else len(fleet.up),
             "worker_frames": sum(one.frames for one in list(records.values())),
         }
     if group.total is not None:
@@ -149,7 +149,7 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         per_worker[f"{name}/life"] = max(standing.life, record.life)
         per_worker[f"{name}/policy_version"] = record.version
         per_worker[f"{name}/staleness"] = record.lag
-        per_worker[f"{name}/state"] = "closed" if collection.gate.halted else standing.words
+        per_worker[f"{name}/state"] = "closed" if collection.access.halted else standing.words
         per_worker[f"{name}/busy"] = worker in busy
     return facts, per_worker
 
@@ -162,7 +162,7 @@ def status_line(name: str, collection: CollectorService, background: Background)
         life = f" (life {one.restarts} of {most})" if one.words == "restarting" else ""
         said[one.words + life if one.phase != "up" else "busy" if worker in busy else "idle"] += 1
     parts = [f"{number} {state}" for state, number in said.items()]
-    parts = ["closed"] if collection.gate.halted else parts
+    parts = ["closed"] if collection.access.halted else parts
     parts += [f"{late} abandoned, but busy"] if late else []
     parts += ["collecting in the background"] if background.running else []
     frames, version = collection.counters.frames, collection.version

@@ -21,7 +21,7 @@ from swath.collectors.service import CollectorService
 from swath.errors import warn
 from swath.options import deadline
 from swath.rollout.policies.calling import as_device
-from swath.weights.schemes import OUTLETS, WeightSyncScheme, require_schemes
+from swath.weights.schemes import PUBLISHERS, WeightSyncScheme, require_schemes
 from swath.weights.snapshot import POLICY, Manifest, Snapshot, take
 from swath.weights.updaters import WeightUpdaterBase
 
@@ -52,7 +52,7 @@ class Publication:
         self.models.setdefault(worker, {})[model_id] = item
 
 
-class WeightOutlet:
+class WeightPublisher:
     """Publishes the weights of one collector. Any thread may use it; versions are in the order of publications.
 
     Weights are copied, and checked here against what the workers' models need.
@@ -73,7 +73,7 @@ class WeightOutlet:
         self.schemes: dict[str, WeightSyncScheme] = {}
         self.receivers: dict[str, WeightSyncScheme] = {}
         self._group = collection.group
-        self._gate, self._jobs = collection.gate, collection.jobs
+        self._access, self._jobs = collection.access, collection.jobs
         self._here = collection.member
         self._manifests: dict[str, Manifest] = {}
         self._receiving, self._mine = threading.RLock(), threading.local()
@@ -81,7 +81,7 @@ class WeightOutlet:
     @property
     def key(self) -> str:
         """Names the collector for those who read its weights; empty when nobody can any more."""
-        return "" if self._gate.halted else self._jobs.key
+        return "" if self._access.halted else self._jobs.key
 
     def begin(self) -> None:
         """Let workers begin with what the schemes have; the first request brings it.
@@ -131,7 +131,7 @@ class WeightOutlet:
             RuntimeError: there is nothing to fetch.
             TypeError, KeyError, ValueError: weights do not fit, or there is no such worker.
         """
-        self._gate.require_open()
+        self._access.require_open()
         workers: Sequence[int | None] = self.addressed(worker_ids) or [None]
         sources = {model_id: given[model_id] for model_id in given if self._sends(model_id)}
         if given and not sources:
@@ -163,7 +163,7 @@ class WeightOutlet:
         Raises:
             Closed: the collector was shut down.
         """
-        self._gate.require_open()
+        self._access.require_open()
         outer, made = getattr(self._mine, "kept", None), Publication(self._group.channel.version + 1)
         self._mine.kept = made
         try:
@@ -173,7 +173,7 @@ class WeightOutlet:
         if made.models:
             made.version = self._group.channel.publish_each(made.models)
             for change in made.also:
-                self._gate.soon(change)
+                self._access.soon(change)
 
     def addressed(self, worker_ids: Any) -> list[int] | None:
         """Workers by index or by the device of their policies; `None` for all.
@@ -194,9 +194,9 @@ class WeightOutlet:
     def wait(self, worker_ids: Any, timeout_s: float | None) -> None:
         """Wait until these workers run what is meant for them now."""
         if self._here is not None:
-            with self._gate.control(timeout_s):
+            with self._access.control(timeout_s):
                 return
-        self._gate.require_open()
+        self._access.require_open()
         tickets = self._group.send(dict.fromkeys(self.addressed(worker_ids) or self._workers, ("touch",)))
         for worker, version in self._group.answers(tickets, timeout_s).items():
             self._group.workers[worker].version = version
@@ -328,7 +328,7 @@ class TakesWeights:
     """Methods that publish weights, from any thread, before, during and between draws. After shutdown: `Closed`."""
 
     collection: CollectorService
-    _outlet: WeightOutlet
+    _publisher: WeightPublisher
     _background: Background
     # What is done after shutdown, whatever that raises.
     _at_end: ExitStack
@@ -380,19 +380,19 @@ class TakesWeights:
         given = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
         patience = deadline("timeout_s", timeout_s)
         self._require_ready()
-        updater = self._outlet.updater
+        updater = self._publisher.updater
         if updater is None:
-            self._outlet.require_models(*given)
-            self._outlet.publish(given, worker_ids)
+            self._publisher.require_models(*given)
+            self._publisher.publish(given, worker_ids)
         else:
             if model_id is not None or weights_dict is not None:
                 form, kind = "weights_dict" if model_id is None else "model_id", type(updater).__name__
                 raise ValueError(f"{form} is given, but the weight updater {kind} serves the policy alone")
-            self._outlet.addressed(worker_ids)
-            with self._outlet.one_version():
+            self._publisher.addressed(worker_ids)
+            with self._publisher.one_version():
                 updater.push_weights(given[POLICY], worker_ids)
         if wait:
-            self._outlet.wait(worker_ids, patience)
+            self._publisher.wait(worker_ids, patience)
 
     def publish_weights(self, weights: Any, *, worker_ids: Any = None, model_id: str = POLICY) -> int:
         """Publish weights past any updater.
@@ -406,8 +406,8 @@ class TakesWeights:
             The version; within a push of an updater that which the push will be.
         """
         self._require_ready()
-        self._outlet.require_models(model_id)
-        return self._outlet.publish({model_id: weights}, worker_ids)
+        self._publisher.require_models(model_id)
+        return self._publisher.publish({model_id: weights}, worker_ids)
 
     def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
         """Bring weights into this collector.
@@ -425,15 +425,15 @@ class TakesWeights:
             ValueError: two sources, or one beside registered receivers.
             RuntimeError: a sender cannot be reached.
         """
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         given = weights_of(None, {"policy_or_weights": policy_or_weights, "weights": weights, "policy": policy})[POLICY]
-        if self._outlet.receivers:
+        if self._publisher.receivers:
             if given is not None:
                 raise ValueError("weights are given, but this collector takes its weights from registered receivers")
-            self._outlet.receive()
+            self._publisher.receive()
         elif given is not None:
             self.publish_weights(given)
-        elif self._outlet.updater is not None or self._outlet.has_source():
+        elif self._publisher.updater is not None or self._publisher.has_source():
             self.update_policy_weights_()
 
     def register_scheme_receiver(
@@ -449,26 +449,26 @@ class TakesWeights:
             TypeError: not a dict of schemes.
             RuntimeError: a scheme is a sender in this process, or its sender cannot be reached.
         """
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         schemes = require_schemes("weight_recv_schemes", weight_recv_schemes)
-        self._outlet.receive_from(schemes, self, self._worker_idx)
+        self._publisher.receive_from(schemes, self, self._worker_idx)
         for scheme in schemes.values():
             self._at_end.callback(scheme.shutdown)
         if synchronize_weights:
-            self._outlet.receive()
+            self._publisher.receive()
 
     @property
     def weight_updater(self) -> WeightUpdaterBase | None:
         """Delivers weights in its own way; an instance, a class or a callable can be assigned, `None` removes it."""
-        updater: WeightUpdaterBase | None = self._outlet.updater
+        updater: WeightUpdaterBase | None = self._publisher.updater
         return updater
 
     @weight_updater.setter
     def weight_updater(self, updater: Any) -> None:
-        self.collection.gate.require_open()
+        self.collection.access.require_open()
         made = updater
         if isinstance(updater, type) and issubclass(updater, WeightUpdaterBase):
-            made = updater.from_policy(self._outlet.policy) or updater()
+            made = updater.from_policy(self._publisher.policy) or updater()
         elif not isinstance(updater, WeightUpdaterBase) and callable(updater):
             made = updater()
         if isinstance(made, WeightUpdaterBase):
@@ -476,17 +476,17 @@ class TakesWeights:
         elif made is not None:
             wanted = "an instance of a WeightUpdaterBase, a class of these, or a callable that makes one"
             raise TypeError(f"weight_updater is of type {type(made).__name__}; give {wanted}")
-        self._outlet.updater = made
+        self._publisher.updater = made
 
     def init_updater(self, *args: Any, **kwargs: Any) -> None:
         """Call `init` of the weight updater; without one do nothing."""
-        self.collection.gate.require_open()
-        if self._outlet.updater is not None:
-            self._outlet.updater.init(*args, **kwargs)
+        self.collection.access.require_open()
+        if self._publisher.updater is not None:
+            self._publisher.updater.init(*args, **kwargs)
 
     def increment_version(self) -> int:
         """Publish the newest weights again under the next version, and return it."""
-        return self._outlet.publish({})
+        return self._publisher.publish({})
 
     @property
     def policy_version(self) -> int:
@@ -504,18 +504,18 @@ class TakesWeights:
             TypeError: something that is neither.
             ValueError: automatic updates have nothing to publish.
         """
-        outlet = self._outlet = OUTLETS[self] = WeightOutlet(self.collection, options.policy)
+        publisher = self._publisher = PUBLISHERS[self] = WeightPublisher(self.collection, options.policy)
         self.weight_updater = options.weight_updater
         for model_id, scheme in require_schemes("weight_sync_schemes", options.weight_sync_schemes).items():
             scheme.init_on_sender(model_id=model_id, context=self)
-        if options.automatic != Automatic() and not outlet.has_source():
+        if options.automatic != Automatic() and not publisher.has_source():
             raise ValueError(
                 "automatic updates of weights have no source: give a policy, an updater, or a scheme's weights"
             )
-        outlet.begin()
+        publisher.begin()
         if options.weight_recv_schemes is not None:
             self.register_scheme_receiver(options.weight_recv_schemes)
 
     def _require_ready(self) -> None:
         self._background.raise_kept()
-        self.collection.gate.require_open()
+        self.collection.access.require_open()

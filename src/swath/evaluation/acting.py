@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from swath.evaluation.options import EvaluatorOptions
-from swath.evaluation.runner import Performer
+from swath.evaluation.runner import BoundActor
 from swath.keys import Key
 from swath.rollout.hosts.base import ArraySpec, TensorDictSpec
 from swath.rollout.policies.answers import require_fitting
@@ -83,7 +83,7 @@ def bound(
     playing: Sequence[int | None],
     *,
     alone: bool,
-) -> Performer:
+) -> BoundActor:
     """The policy as it acts in one evaluation, given the first observation. Random states stay as they are.
 
         deterministic, unseeded, or beside other threads  ──▶ one call for all B rows
@@ -105,7 +105,7 @@ def bound(
     exploration, root = as_exploration(options.exploration_type), options.seed
     sampled = exploration is ExplorationType.RANDOM
 
-    def bound_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> Performer:
+    def bound_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> BoundActor:
         if not predicts(policy):
             return bind(policy, spec, observation, Binding(device, exploration))
         if isinstance(spec, ArraySpec):
@@ -179,7 +179,7 @@ class RowByRow:
     """
 
     def __init__(
-        self, rows: Sequence[Performer], playing: Sequence[int | None], root: int, device: torch.device | None
+        self, rows: Sequence[BoundActor], playing: Sequence[int | None], root: int, device: torch.device | None
     ) -> None:
         self._rows, self._playing, self._root, self._device = rows, playing, root, device
         self.keys = rows[0].keys

@@ -38,7 +38,7 @@ _NEWEST = ("step", "reward", "reward_ci_low", "reward_ci_high", "num_episodes") 
 
 
 @dataclass
-class Performed:
+class PlayedRounds:
     """What came of an evaluation.
 
     Attributes:
@@ -136,7 +136,7 @@ class Reporter:
         self.counts = {"callback_errors": 0, "write_errors": 0}
         self.last_error: BaseException | None = None
 
-    def finish(self, request: EvalRequest, performed: Performed) -> EvalResult:
+    def finish(self, request: EvalRequest, performed: PlayedRounds) -> EvalResult:
         """The result of an evaluation: of what was asked for, and what came of it.
 
         Raises:

@@ -43,7 +43,7 @@ Score: TypeAlias = tuple[float, int]  # return and length of an episode
 Watcher: TypeAlias = "Callable[[Step, int, Runner], None]"
 
 
-class Performer(Actor, Protocol):
+class BoundActor(Actor, Protocol):
     """A policy that is bound to a host, with the keys of what it answers, those of the action first."""
 
     keys: tuple[keys.Key, ...]
@@ -77,7 +77,7 @@ class Runner:
     def __init__(
         self,
         host: Host,
-        act: Callable[[Leaves, Sequence[int | None]], Performer],
+        act: Callable[[Leaves, Sequence[int | None]], BoundActor],
         options: EvaluatorOptions,
         worker: int = 0,
         watchers: Sequence[Watcher] = (),
@@ -101,7 +101,7 @@ class Runner:
         self._together = all_at_once or (not spec.resettable and seeded)
         self._plays_on = spec.resettable and not spec.alone
         self.sums, self.rows, self.steps = EpisodeSums(n), dict[int, EpisodeRow](), 0
-        self.policy: Performer | None = None
+        self.policy: BoundActor | None = None
         self.shares, self.playing = [range(0)] * n, list[int | None]([None] * n)
         self._stop = 0
         self._within: set[int] = set()  # slots whose env ended, but whose episode goes on

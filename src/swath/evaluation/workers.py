@@ -1,6 +1,6 @@
 """The workers of an evaluator, from one evaluation to the next: brought up, given weights, asked for their episodes.
 
-    perform ─▶ workers there? ─▶ weights ─▶ a round, asked of every worker ─▶ … ─▶ Performed
+    perform ─▶ workers there? ─▶ weights ─▶ a round, asked of every worker ─▶ … ─▶ PlayedRounds
                  ▲                            │ a reply that is not over: its worker is asked again
                  │                            └ a worker is lost: its next life is asked for the same
                  └── anew, if too few are left: no failure is final
@@ -23,7 +23,7 @@ from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, Worke
 from swath.evaluation.acting import private_copy, require_own
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.queue import QueuedEvaluation
-from swath.evaluation.reporting import Performed
+from swath.evaluation.reporting import PlayedRounds
 from swath.evaluation.result import episodes_of
 from swath.evaluation.worker import EvalRequest, EvalWorker
 from swath.group.group import Request, WorkerGroup
@@ -106,7 +106,7 @@ class EvalWorkers:
         fleets = [*self._left, *([] if self._fleet is None else [self._fleet])]
         return [*closing, *(name for fleet in fleets for name in fleet.left_behind)]
 
-    def perform(self, queued: QueuedEvaluation, request: EvalRequest) -> Performed:
+    def perform(self, queued: QueuedEvaluation, request: EvalRequest) -> PlayedRounds:
         """Play an evaluation.
 
         Args:
@@ -123,7 +123,7 @@ class EvalWorkers:
             Exception: what code of the user raised.
         """
         self._evaluations += 1
-        options, played, ended = self._options, Performed(), None
+        options, played, ended = self._options, PlayedRounds(), None
         due = range(n := options.num_trajectories)
         with self._trying(lambda: queued.cancelled):
             self._assemble()

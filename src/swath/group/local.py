@@ -2,7 +2,7 @@
 
     request ─▶ carried out in the thread that waits     call ─▶ carried out at once, between two requests
 
-No copies, no deaths: what the member is given and what it gives are the objects themselves. A gate says who may touch
+No copies, no deaths: the member gets and gives the objects themselves. An `Access` says who may use
 the worker now: one thread draws at a time, control calls come between two fragments.
 """
 
@@ -27,7 +27,7 @@ from swath.workers.tickets import Received, Ticket
 CONTROL_DEADLINE_S = 600.0
 
 
-class Gate:
+class Access:
     """Order among threads: one at a time has its turn, in the order in which they came.
 
     A fragment is made inside `collecting()`, a control call runs inside `control()`: never both at once, and a control
@@ -167,7 +167,7 @@ class LocalFleet:
 
     Args:
         member: answers requests.
-        gate: puts requests, calls and publications of several threads in order.
+        access: puts requests, calls and publications of several threads in order.
 
     Attributes:
         up: it can always be called.
@@ -177,8 +177,8 @@ class LocalFleet:
     late = left_behind = ()
     failure: FleetFailed | None = None
 
-    def __init__(self, member: Any, gate: Gate) -> None:
-        self.member, self._gate = member, gate
+    def __init__(self, member: Any, access: Access) -> None:
+        self.member, self._access = member, access
         self.up: Mapping[int, Handle] = {0: Handle(Job(object, FIRST))}
         self._open: dict[Ticket, Sequence[Any]] = {}
 
@@ -196,7 +196,7 @@ class LocalFleet:
         if timed:
             self._open[ticket] = method, *args
         else:
-            with self._gate.control():
+            with self._access.control():
                 ticket.settle(attempted(self._carry_out, method, *args))
         return ticket
 
@@ -204,12 +204,12 @@ class LocalFleet:
         self,
         tickets: Sequence[Ticket],
         timeout: float | None,  # noqa: ARG002  a request is not broken off
-        interrupted: Callable[[], bool],  # noqa: ARG002  the member looks at the gate after each step
+        interrupted: Callable[[], bool],  # noqa: ARG002  the member looks whether it is halted after each step
         seen: int,  # noqa: ARG002  nothing changes
     ) -> None:
         """Carry out requests until one of these is done. Ctrl-C leaves the one that it broke off for the next time."""
         while tickets and not any(ticket.done for ticket in tickets):
-            with self._gate.collecting():
+            with self._access.collecting():
                 ticket = next(iter(self._open))
                 ticket.settle(attempted(self._carry_out, *self._open[ticket]))
                 del self._open[ticket]
@@ -224,7 +224,7 @@ class LocalFleet:
         """Nothing becomes of it."""
 
     def wake(self) -> None:
-        """Nobody waits but for the gate."""
+        """Nobody waits but for a turn."""
 
     def close(self, timeout: float, *, ask: bool = True) -> list[BaseException]:  # noqa: ARG002  at once
         """Ask the member to close; what that raised."""
@@ -245,18 +245,18 @@ class LocalChannel(Channel):
 
     Args:
         member: takes them.
-        gate: of its fleet.
+        access: of its fleet.
     """
 
-    def __init__(self, member: Any, gate: Gate) -> None:
+    def __init__(self, member: Any, access: Access) -> None:
         super().__init__(lambda value: LocalShared(lambda: value))
-        self._member, self._gate = member, gate
+        self._member, self._access = member, access
 
     def publish_each(self, models: Mapping[int | None, Models], version: int | None = None) -> int:
         """As that of others; who publishes faster than the worker can take it skips versions."""
-        self._gate.require_open()
+        self._access.require_open()
         number = super().publish_each(models, version)
-        self._gate.soon(self._bring)
+        self._access.soon(self._bring)
         return number
 
     @contextmanager

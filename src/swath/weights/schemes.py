@@ -91,8 +91,8 @@ class WeightStrategy:
 
 Ref: TypeAlias = Callable[[], Any]
 
-OUTLETS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""By collector of this process, its `WeightOutlet`: what publishes its weights."""
+PUBLISHERS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""By collector of this process, its `WeightPublisher`: what publishes its weights."""
 
 BY_COLLECTORS = (
     "schemes connect collectors of one process (weight_sync_schemes= sends, a copy in weight_recv_schemes= receives); "
@@ -239,11 +239,11 @@ class WeightSyncScheme:
             WorkerLate: a worker does not run them in time; they are published all the same.
             TypeError, KeyError, ValueError: they do not fit; nothing is published.
         """
-        outlet = self._outlet(serves=self.initialized_on_sender)
+        publisher = self._publisher(serves=self.initialized_on_sender)
         if self.sends:
-            outlet.publish({self.model_id: weights}, worker_ids)
+            publisher.publish({self.model_id: weights}, worker_ids)
             if self.sync:
-                outlet.wait(worker_ids, None)
+                publisher.wait(worker_ids, None)
 
     def receive(self) -> Any:
         """Bring the newest weights that were not seen yet into the reader's collector, and return them.
@@ -255,7 +255,7 @@ class WeightSyncScheme:
             RuntimeError: no collector has this scheme as a reader, or the sender's was shut down.
             KeyError, ValueError: the weights do not fit; they are not tried again.
         """
-        self._outlet(serves=self.initialized_on_receiver)
+        self._publisher(serves=self.initialized_on_receiver)
         sender, model_id = self._sender() if self.sends else (None, "")
         newest = None if sender is None else sender.newest(model_id, self.worker_idx, self._seen)
         if newest is None:
@@ -294,7 +294,7 @@ class WeightSyncScheme:
         """
         if not inplace:
             raise ValueError("inplace=False: a collector copies values into the tensors that it has; leave it out")
-        self._outlet(serves=self.initialized_on_receiver).publish({self.model_id: weights})
+        self._publisher(serves=self.initialized_on_receiver).publish({self.model_id: weights})
 
     def prepare_weights(self, weights: Any, model_id: str, strategy: WeightStrategy, context: Any = None) -> Any:  # noqa: ARG002
         """Map weights before the snapshot is taken. May be overridden; here they stay as they are."""
@@ -322,9 +322,9 @@ class WeightSyncScheme:
 
     @property
     def read_from(self) -> tuple[str, str] | None:
-        """Which collector, by the key of its outlet, and which model copies of this scheme read, if any."""
-        outlet = outlet_of(self.context) if self.initialized_on_sender else None
-        return self._read if outlet is None else (outlet.key, self.model_id or POLICY)
+        """Which collector, by the key of its publisher, and which model copies of this scheme read, if any."""
+        publisher = publisher_of(self.context) if self.initialized_on_sender else None
+        return self._read if publisher is None else (publisher.key, self.model_id or POLICY)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but whom it serves. A copy of a sender reads what that sends."""
@@ -341,25 +341,25 @@ class WeightSyncScheme:
         sender = "sender" if self.initialized_on_sender else "not in use"
         return f"<{type(self).__name__} of {self.model_id!r}: {'receiver' if self.initialized_on_receiver else sender}>"
 
-    def _outlet(self, *, serves: bool) -> Any:
+    def _publisher(self, *, serves: bool) -> Any:
         """What publishes the weights of the collector that it serves."""
         if not serves or self._context is _nothing:
             raise RuntimeError(f"this scheme serves no collector: {BY_COLLECTORS}")
-        outlet = outlet_of(self.context)
-        if outlet is None:
+        publisher = publisher_of(self.context)
+        if publisher is None:
             raise Closed("the collector of this scheme is gone; make another scheme")
-        return outlet
+        return publisher
 
     def _sender(self) -> tuple[Any, str]:
-        """The outlet of the collector whose weights are read, and of which model.
+        """The publisher of the collector whose weights are read, and of which model.
 
         Raises:
             RuntimeError: there is none in this process, or it was shut down.
         """
         key, model_id = self._read or (None, "")
-        for outlet in list(OUTLETS.values()):
-            if outlet.key == key:
-                return outlet, model_id
+        for publisher in list(PUBLISHERS.values()):
+            if publisher.key == key:
+                return publisher, model_id
         raise RuntimeError(f"this is no copy of a scheme that a collector of this process sends with: {BY_COLLECTORS}")
 
 
@@ -445,16 +445,16 @@ def require_schemes(name: str, schemes: Any) -> dict[str, WeightSyncScheme]:
     return dict(schemes)
 
 
-def outlet_of(collector: Any) -> Any:
+def publisher_of(collector: Any) -> Any:
     """What publishes a collector's weights; `None` without a collector, or for something that only acts as one."""
-    return None if collector is None else OUTLETS.get(collector)
+    return None if collector is None else PUBLISHERS.get(collector)
 
 
 def _required(context: Any) -> Any:
-    outlet = outlet_of(context)
-    if outlet is None:
+    publisher = publisher_of(context)
+    if publisher is None:
         raise TypeError(f"context is of type {type(context).__name__}; it must be a collector")
-    return outlet
+    return publisher
 
 
 def _nothing() -> None:

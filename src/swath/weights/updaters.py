@@ -17,7 +17,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from swath.extras import need
-from swath.weights.schemes import outlet_of
+from swath.weights.schemes import publisher_of
 from swath.weights.snapshot import POLICY, Snapshot, plan, snapshot_of
 
 
@@ -50,11 +50,11 @@ class WeightUpdaterBase(ABC):
             Closed: the collector was shut down.
             Exception: what a step raised; hooks are not called then.
         """
-        outlet = outlet_of(self.collector)
-        with nullcontext() if outlet is None else outlet.one_version():
+        publisher = publisher_of(self.collector)
+        with nullcontext() if publisher is None else publisher.one_version():
             weights = self._get_server_weights() if policy_or_weights is None else policy_or_weights
-            if weights is None and outlet is not None:
-                weights = outlet.fetched()
+            if weights is None and publisher is not None:
+                weights = publisher.fetched()
             weights = self._maybe_map_weights(weights)
             workers = self.all_worker_ids() if worker_ids is None else _listed(worker_ids)
             if workers is None:
@@ -172,12 +172,12 @@ class _InPlace(WeightUpdaterBase):
     def _sync_weights_with_worker(self, *, worker_id: Any = None, server_weights: Any) -> None:
         if isinstance(server_weights, dict) and not server_weights:
             return
-        outlet, target = outlet_of(self.collector), self._target(worker_id)
-        if outlet is None:
+        publisher, target = publisher_of(self.collector), self._target(worker_id)
+        if publisher is None:
             plan(target, server_weights)()
         else:
             copy_in = plan(target, server_weights, required=False)  # what is missing is checked by its policy
-            outlet.publish({POLICY: server_weights}, worker_id, also=copy_in)
+            publisher.publish({POLICY: server_weights}, worker_id, also=copy_in)
 
 
 class VanillaWeightUpdater(_InPlace):
@@ -256,8 +256,8 @@ class RayWeightUpdater(WeightUpdaterBase):
 
     def all_worker_ids(self) -> list[int]:
         """Indices of the actors; with a collector, those of its workers that are there or coming back."""
-        outlet = outlet_of(self.collector)
-        return list(range(len(self.remote_collectors))) if outlet is None else list(outlet.progress())
+        publisher = publisher_of(self.collector)
+        return list(range(len(self.remote_collectors))) if publisher is None else list(publisher.progress())
 
     def push_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
         """Send weights to workers, then call the post hooks.
@@ -280,24 +280,24 @@ class RayWeightUpdater(WeightUpdaterBase):
         if isinstance(policy_or_weights, Snapshot | _ray().ObjectRef):
             return policy_or_weights
         snapshot = snapshot_of(policy_or_weights)
-        return _ray().put(snapshot) if outlet_of(self.collector) is None else snapshot
+        return _ray().put(snapshot) if publisher_of(self.collector) is None else snapshot
 
     def _skip_update(self, worker_id: int) -> bool:
         """Whether too few batches have passed since the worker's last update."""
-        outlet = outlet_of(self.collector)
-        if outlet is None:
+        publisher = publisher_of(self.collector)
+        if publisher is None:
             passed = self._pushes[worker_id] = self._pushes.get(worker_id, 0) + 1
             return passed <= self.max_interval
-        life, made = outlet.progress().get(worker_id, (0, 0))
+        life, made = publisher.progress().get(worker_id, (0, 0))
         life_then, made_then = self._updated.get(worker_id, (0, 0))
         return self.max_interval > 0 and life == life_then and made - made_then <= self.max_interval
 
     def _sync_weights_with_worker(self, worker_id: int | None = None, server_weights: Any = None) -> None:
-        outlet, handle = outlet_of(self.collector), self._maybe_map_weights(server_weights)
-        if outlet is not None:
+        publisher, handle = publisher_of(self.collector), self._maybe_map_weights(server_weights)
+        if publisher is not None:
             weights = handle if isinstance(handle, Snapshot) else _ray().get(handle)
             self.collector.publish_weights(weights, worker_ids=worker_id)
-            self._updated |= {one: at for one, at in outlet.progress().items() if worker_id in (None, one)}
+            self._updated |= {one: at for one, at in publisher.progress().items() if worker_id in (None, one)}
             return
         workers = self.all_worker_ids()
         for worker in workers if worker_id is None else [worker_id]:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from swath.errors import Closed, WorkerLost
 from swath.workers.hosting import described
 from swath.workers.outcome import Error, Outcome, Value
-from swath.workers.tickets import Board, Name, Ticket
+from swath.workers.tickets import Name, Ticket, TicketMonitor
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Handle:
 
     Args:
         job: how it was brought up.
-        board: where its tickets are settled.
+        monitor: where its tickets are settled.
 
     Attributes:
         placed: settled when its place has had room for it, and it has begun; at once, where there is always room.
@@ -70,7 +70,7 @@ class Handle:
         killed: why we end it, if we do; completes "worker 0 (life 0) …", as whatever says how it has ended.
     """
 
-    def __init__(self, job: Job, board: Board | None = None) -> None:
+    def __init__(self, job: Job, monitor: TicketMonitor | None = None) -> None:
         self.job, self.name = job, job.name
         self.lasts = job.registered is not None
         self.placed = Ticket(job.name, "place")
@@ -81,7 +81,7 @@ class Handle:
         self.thread: threading.Thread | None = None
         self.news: deque[Handle] = deque()
         self.killed: str | None = None
-        self._board = board or Board()
+        self._monitor = monitor or TicketMonitor()
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Ticket, Any]] = {}
         self._loss: tuple[str, int | str | None] | None = None
@@ -98,7 +98,7 @@ class Handle:
             if self._loss is None:
                 self._open[ticket.number] = ticket, needed
                 return True
-        self._board.settle(ticket, self._lost())
+        self._monitor.settle(ticket, self._lost())
         return False
 
     def ticket(self, number: int) -> Ticket:
@@ -117,7 +117,7 @@ class Handle:
         with self._lock:
             self._open.pop(ticket.number, None)
             self.free_since = time.monotonic()
-        self._board.settle(ticket, outcome)
+        self._monitor.settle(ticket, outcome)
         if ticket is self.ready or ticket is self.placed:
             self._tell()
 
@@ -134,16 +134,16 @@ class Handle:
             self._loss = self.killed or how, exit
             left = [ticket for ticket, _ in self._open.values()]
             self._open.clear()
-        self._board.settle(self.ended, self._lost())
+        self._monitor.settle(self.ended, self._lost())
         self._tell()
         self.let_go()
         for ticket in left:
-            self._board.settle(ticket, self._lost())
+            self._monitor.settle(ticket, self._lost())
 
     def _tell(self) -> None:
         """Something has become of it; whoever waits is to look."""
         self.news.append(self)
-        self._board.wake()
+        self._monitor.wake()
 
     @property
     def there(self) -> bool:
@@ -167,7 +167,7 @@ class Handle:
     def join(self, timeout: float) -> None:
         """Wait until nothing is left of a worker that was killed."""
         if self.thread is None:
-            self._board.wait([self.ended], timeout)
+            self._monitor.wait([self.ended], timeout)
         elif self.thread is not threading.current_thread():
             self.thread.join(timeout)
 
@@ -193,7 +193,7 @@ class Shared(Protocol):
         """The value; its arrays are views that must not be written."""
 
 
-class Backend(Board, ABC):
+class Backend(TicketMonitor, ABC):
     """Where workers live and tickets are settled: spawn, call, wait, kill, and a place for what many read."""
 
     close_s = 10.0

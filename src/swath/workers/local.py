@@ -23,7 +23,7 @@ from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import Hosted, attempted, described
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel, owned, pack, unpack
-from swath.workers.tickets import Board, Interrupted, Received, Ticket
+from swath.workers.tickets import Interrupted, Received, Ticket, TicketMonitor
 
 Queued: TypeAlias = Callable[..., None]
 """A call that waits for its turn; its arguments are exceptions that leave it open."""
@@ -34,12 +34,12 @@ class LocalHandle(Handle):
 
     Args:
         job: how it is brought up.
-        board: where its tickets are settled.
+        monitor: where its tickets are settled.
         queue: takes calls, which are carried out elsewhere, one after another.
     """
 
-    def __init__(self, job: Job, board: Board, queue: Callable[[Queued], None]) -> None:
-        super().__init__(job, board)
+    def __init__(self, job: Job, monitor: TicketMonitor, queue: Callable[[Queued], None]) -> None:
+        super().__init__(job, monitor)
         self._hosted = Hosted(job.name)
         self._queue = queue
         queue(partial(self._carry_out, self.ready, self._build))
@@ -167,9 +167,9 @@ class ThreadHandle(LocalHandle):
 
     thread: threading.Thread
 
-    def __init__(self, job: Job, board: Board) -> None:
+    def __init__(self, job: Job, monitor: TicketMonitor) -> None:
         self._calls: SimpleQueue[Queued | None] = SimpleQueue()
-        super().__init__(job, board, self._calls.put)
+        super().__init__(job, monitor, self._calls.put)
         self.thread = threading.Thread(target=self._serve, name=f"swath {described(job.name)}", daemon=True)
         self.thread.start()
 

@@ -1,7 +1,7 @@
 """What we hold of a call: its outcome appears when there is one, whoever brings it.
 
 call ─▶ Ticket ◀─settle─ (reader thread | callback | the caller itself)
-          └─▶ Board.wait: returns what is done, at the latest after a deadline, or when interrupted
+          └─▶ TicketMonitor.wait: returns what is done, at the latest after a deadline, or when interrupted
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ticket:
         return self.outcome is not None
 
     def settle(self, outcome: Outcome) -> None:
-        """Fill in the outcome, where nobody waits for it yet; else see `Board.settle`."""
+        """Fill in the outcome, where nobody waits for it yet; else see `TicketMonitor.settle`."""
         self.outcome = outcome
 
     @property
@@ -116,7 +116,7 @@ class Received:
         self._load = None
 
 
-class Board:
+class TicketMonitor:
     """Where tickets are settled and waited for, from any thread."""
 
     def __init__(self) -> None:

@@ -106,7 +106,7 @@ class CountedHostContract(HostContract):
                 n_ends += len(step.ended.envs)
         assert n_ends >= host.spec.num_envs, f"only {n_ends} episodes ended in {self.n_steps} steps; play longer"
 
-    def test_termination_and_truncation_are_told_apart(self, make_host, counting):
+    def test_termination_and_truncation_are_kept_apart(self, make_host, counting):
         if not isinstance(counting.script, Script):
             pytest.skip("needs episodes that follow from their numbers alone")
         with opened(make_host) as host:

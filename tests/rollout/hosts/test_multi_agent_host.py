@@ -78,7 +78,7 @@ def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_o
         (3, BadAnswer, "unpack"),
     ],
 )
-def test_what_breaks_in_one_env_or_in_what_it_returns_is_told_of_that_env_and_the_others_step(returned, error, text):
+def test_what_breaks_in_one_env_or_in_what_it_returns_names_that_env_and_the_others_step(returned, error, text):
     host = MultiAgentHost([Told(returned), Told(moved(4))])
     host.reset_all()
     step = host.step([[{}, {}]])

@@ -91,7 +91,7 @@ def test_in_next_step_mode_a_seed_makes_the_reset_come_at_once():
 # ---- last observations
 
 
-def test_a_vector_env_that_does_not_tell_its_last_observation_is_an_error_with_a_way_out():
+def test_a_vector_env_that_does_not_give_its_last_observation_is_an_error_with_a_way_out():
     class Silent(CountingVectorEnv):
         def step(self, actions):
             return (*super().step(actions)[:4], {})

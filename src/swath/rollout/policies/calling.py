@@ -138,8 +138,8 @@ def convention(policy: Any, observation: Sequence[Key], *, trust: bool | None) -
         return "single", (), explores
     found = f"its parameters are {list(inputs)}, the env's entries {list(observation)}"
     ways = "Name its parameters after these entries, give it `in_keys`, or let it take one `tensordict`"
-    trusted = "Failed to wrap the policy. If the policy needs to be trusted, set trust_policy=True"
-    raise TypeError(f"cannot tell how to call {the_policy(policy)}: {found}. {ways}. {trusted}. It is called with the TensorDict then.")
+    trusted = "Failed to wrap the policy. If the policy needs to be trusted, set trust_policy=True."
+    raise TypeError(f"cannot tell how to call {the_policy(policy)}: {found}. {ways}. {trusted}")
 
 
 def the_policy(policy: Any) -> str:

@@ -32,7 +32,7 @@ from swath.workers.packing import outcome_of, pack
 from swath.workers.process import fork_server
 from swath.workers.process.memory import Arena, ProcessShared, Window
 from swath.workers.process.worker import LONGEST, Answer, Call
-from swath.workers.tickets import Board, Ticket
+from swath.workers.tickets import Ticket, TicketMonitor
 
 PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
 
@@ -46,7 +46,7 @@ class ProcessHandle(Handle):
 
     Args:
         job: how it is brought up.
-        board: where tickets are settled.
+        monitor: where tickets are settled.
         server: forks it.
         arena: what the driver writes.
 
@@ -54,8 +54,8 @@ class ProcessHandle(Handle):
         pid: its process, once it has one.
     """
 
-    def __init__(self, job: Job, board: Board, server: fork_server.ForkServer, arena: Arena) -> None:
-        super().__init__(job, board)
+    def __init__(self, job: Job, monitor: TicketMonitor, server: fork_server.ForkServer, arena: Arena) -> None:
+        super().__init__(job, monitor)
         self.pid: int | None = None
         self._server, self._arena = server, arena
         self._sending = threading.Lock()

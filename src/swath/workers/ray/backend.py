@@ -1,7 +1,7 @@
 """Workers on a Ray cluster, each in an actor of its own; the cluster is joined or started, and seen to be gone.
 
     spawn ─▶ actor ◀─ swath_here, swath_build
-    call  ─▶ swath_answer ─▶ future ─ done callback, in Ray's own thread ─▶ Board
+    call  ─▶ swath_answer ─▶ future ─ done callback, in Ray's own thread ─▶ TicketMonitor
     kill  ─▶ swath_end, never answered: its error is the actor's end
 
 Small answers travel along, bodies of parcels stay in Ray's store. Ray is used as it is found in this process, joined or
@@ -30,7 +30,7 @@ from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import outcome_of
 from swath.workers.ray.values import ELSEWHERE, RayShared, fetched, packed, shared, unpacked
 from swath.workers.ray.worker import RayWorker, Setup, public
-from swath.workers.tickets import Board, Interrupted, Ticket
+from swath.workers.tickets import Interrupted, Ticket, TicketMonitor
 
 A = TypeVar("A")
 
@@ -184,7 +184,7 @@ class RayHandle(Handle):
 
     Args:
         job: how it is brought up; what is registered lasts until it is killed.
-        board: where its tickets are settled.
+        monitor: where its tickets are settled.
         cluster: where it lives.
         options: what Ray is asked for.
 
@@ -192,8 +192,8 @@ class RayHandle(Handle):
         actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
     """
 
-    def __init__(self, job: Job, board: Board, cluster: Cluster, options: Mapping[str, Any]) -> None:
-        super().__init__(job, board)
+    def __init__(self, job: Job, monitor: TicketMonitor, cluster: Cluster, options: Mapping[str, Any]) -> None:
+        super().__init__(job, monitor)
         self.placed = Ticket(job.name, "place")
         self.options = options
         self.actor: Any = None
@@ -322,7 +322,7 @@ class RayBackend(Backend):
     def wait(
         self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
-        """The tickets that are done; see `Board.wait`. If Ray is gone nobody will call back: all are given up."""
+        """The tickets that are done; see `TicketMonitor.wait`. If Ray is gone, all are given up."""
         if gone := self.cluster.gone():
             for handle in self._handles:
                 handle.end(f"is lost: {gone}")

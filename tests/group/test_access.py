@@ -6,17 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from swath.errors import Closed
-from swath.group.local import Gate
+from swath.group.local import Access
 
 
-def pass_through(gate, deadline=0.01):
-    with gate.control(deadline):
+def pass_through(access, deadline=0.01):
+    with access.control(deadline):
         pass
 
 
 @pytest.fixture
-def gate():
-    return Gate("Thing")
+def access():
+    return Access("Thing")
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def start():
 
 
 @pytest.fixture
-def release(gate, start):
+def release(access, start):
     """Ends a fragment in another thread that lasts until then."""
     inside, released = threading.Event(), threading.Event()
 
     def collect():
-        with gate.collecting():
+        with access.collecting():
             inside.set()
             assert released.wait(60)
 
@@ -41,53 +41,53 @@ def release(gate, start):
     return lambda: (released.set(), collecting.result(60))
 
 
-def test_what_is_left_in_the_last_moment_is_done_all_the_same(gate, start):
+def test_what_is_left_in_the_last_moment_is_done_all_the_same(access, start):
     """Somebody comes while the turn is being given back, and leaves it to whoever had the turn."""
 
     class Changed(threading.Condition):
         def __enter__(self):
             entered.append(True)
             if len(entered) == 2:
-                start(gate.soon, lambda: done.append(1)).result(60)
+                start(access.soon, lambda: done.append(1)).result(60)
                 assert done == []
             return super().__enter__()
 
-    done, entered, gate._changed = [], [], Changed()
-    with gate.collecting():
+    done, entered, access._changed = [], [], Changed()
+    with access.collecting():
         pass
     assert done == [1]
 
 
-def test_ctrl_c_in_the_moment_in_which_a_turn_is_taken_leaves_the_gate_free(gate, start):
+def test_ctrl_c_in_the_moment_in_which_a_turn_is_taken_leaves_access_free(access, start):
     class Interrupted(threading.Condition):
         def wait_for(self, *args):
             assert super().wait_for(*args)
             raise KeyboardInterrupt
 
-    gate._changed = Interrupted()
-    with pytest.raises(KeyboardInterrupt), gate.collecting():
+    access._changed = Interrupted()
+    with pytest.raises(KeyboardInterrupt), access.collecting():
         pass
-    gate._changed = threading.Condition()
-    start(pass_through, gate, 60.0).result(60)
+    access._changed = threading.Condition()
+    start(pass_through, access, 60.0).result(60)
 
 
-def test_a_control_call_that_waits_comes_before_the_next_fragment(gate, start, release):
+def test_a_control_call_that_waits_comes_before_the_next_fragment(access, start, release):
     """The thread that collects releases and takes the lock without a pause; the waiting call must get in between."""
     begin, order, stop = threading.Event(), [], threading.Event()
 
     def collect():
         begin.wait(60)
         while not stop.is_set():
-            with gate.collecting():
+            with access.collecting():
                 order.append("fragment")
 
     def control():
-        with gate.control():
+        with access.control():
             order.append("control")
             stop.set()
 
     calling = start(control)
-    while len(gate._threads) < 2:
+    while len(access._threads) < 2:
         pass
     collecting = start(collect)
     begin.set()
@@ -97,12 +97,12 @@ def test_a_control_call_that_waits_comes_before_the_next_fragment(gate, start, r
     assert order[0] == "control"
 
 
-def test_waiting_calls_hear_of_the_closing(gate, start, release):
-    waiting = start(pass_through, gate, 60.0)
-    while len(gate._threads) < 2:
+def test_waiting_calls_raise_closed(access, start, release):
+    waiting = start(pass_through, access, 60.0)
+    while len(access._threads) < 2:
         pass
-    closing = start(gate.close, 10, lambda: None)
-    while not gate.halted:
+    closing = start(access.close, 10, lambda: None)
+    while not access.halted:
         pass
     release()
     assert isinstance(waiting.exception(60), Closed)
