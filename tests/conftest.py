@@ -33,6 +33,9 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if is_on_ray(item.nodeid):
+            item.add_marker("ray")
     if hasattr(config, "workerinput"):  # one of several processes
         items.sort(key=lambda item: not is_on_ray(item.nodeid))
 

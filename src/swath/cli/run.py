@@ -97,7 +97,7 @@ class Run:
     """
 
     def __init__(self, config: options.RunConfig, saved: Saved | None, stack: ExitStack) -> None:
-        for name in options.logs_named(config.log):
+        for name in options.MODULES.keys() & options.logs_named(config.log):
             need(options.MODULES[name], extra=name, why=f"for --log {name}")
         torch.set_num_threads(config.threads)
         spaces, root = parts.spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
