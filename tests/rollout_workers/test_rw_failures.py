@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rw_toys import Foreseen, counting_worker, made_of, waiting_steps
 
-from mock_envs import VectorizedMockEnv
+from mock_envs import MockEnv, VectorizedMockEnv
 from swath.rollout_workers import PPOTorchPolicy, VectorEnv
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, RandomScript, Script
@@ -171,6 +171,20 @@ def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit()
             worker.sample()
     assert len(worker.env_creator.made) == 1 + 3
     assert any("max_num_sub_environment_restarts=3" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("settings", [{}, RESTART], ids=str)
+def test_the_only_env_may_raise_where_observations_are_preprocessed(settings):
+    class Breaks(MockEnv):
+        def step(self, action, fail=raising(at=3)):
+            fail()
+            return super().step(action)
+
+    with made_of(lambda: Breaks(5), RandomPolicy, **ONE, **settings, rollout_fragment_length=4) as worker:
+        if not settings:
+            with pytest.raises(Once, match="call 3"):
+                worker.sample()
+        assert [len(worker.sample()["obs"]) for _ in range(2)] == [4, 4]
 
 
 def test_a_good_step_between_two_failures_starts_the_count_anew():

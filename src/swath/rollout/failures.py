@@ -185,8 +185,8 @@ class VoidRows(Failures):
     def judged(self, host: Host, moved: Transition, before: Leaves) -> Transition:
         """The step with void rows for the envs that failed; their episodes are over."""
         everyone, failed = range(host.spec.num_envs), dict(moved.failed)
-        if host.spec.alone or not failed:
-            good = [env for env in everyone if env not in failed] if failed else everyone
+        good = [env for env in everyone if env not in failed] if failed else everyone
+        if good and (host.spec.alone or not failed):
             failed |= self.look(good, moved.observation, moved.info)
         if not failed:
             self.in_a_row.clear()
