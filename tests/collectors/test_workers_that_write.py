@@ -160,7 +160,7 @@ def test_what_extend_raises_leaves_the_draw_and_the_next_goes_on(kind, place, tm
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("mishap", "uncounted"), [("die", 0), ("die after", 10)])
 def test_a_worker_that_dies_while_it_writes_is_replaced_and_asked_again(kind, mishap, uncounted, tmp_path):
-    buffer = FileBuffer(tmp_path, Mishap(mishap, entries=1, client=0))
+    buffer = FileBuffer(tmp_path, Mishap(mishap, entries=0, client=0))
     with fleet(kind, replay_buffer=buffer, total_frames=100) as collector:
         list(collector)
         stats = collector.stats()

@@ -31,18 +31,18 @@ class Agents(ABC):
     Args:
         host: the envs.
         slots: who acts.
-        laps: times the steps.
+        timer: times the steps.
         announce: called for each env in which an episode has begun, before policies are asked.
     """
 
-    def __init__(self, host: ArrayHost, slots: Slots, laps: PerfStats, announce: Callable[[int], None]) -> None:
-        self.slots, self._host, self._laps, self._announce = slots, host, laps, announce
+    def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
+        self.slots, self._host, self._timer, self._announce = slots, host, timer, announce
         self._everyone = np.arange(host.spec.num_envs)
         self._begun_in: list[int] = []
 
     def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
         """Actions as the host takes them."""
-        self._laps.lap("env_wait")
+        self._timer.lap("env_wait")
         while self._begun_in:
             self._announce(self._begun_in.pop(0))
         return self._act()
@@ -61,9 +61,9 @@ class Agents(ABC):
 
     def look(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
         """Keep what these envs have shown, in a step if there are infos, else in a reset; who failed by it, and why."""
-        self._laps.lap("env_wait")
+        self._timer.lap("env_wait")
         failed = self._look(envs, leaves, infos)
-        self._laps.lap("raw_obs_processing")
+        self._timer.lap("raw_obs_processing")
         return failed
 
     @abstractmethod
@@ -115,9 +115,9 @@ class Agents(ABC):
     def _ask(self, rows: PolicyRows, ids: Array) -> Leaves:
         """What a policy answers to the latest observations of these slots."""
         actions = rows.ask(self.slots, ids)
-        self._laps.lap("inference")
+        self._timer.lap("inference")
         dealt = actions if rows.process is None else rows.process(actions)
-        self._laps.lap("action_processing")
+        self._timer.lap("action_processing")
         return dealt
 
 
@@ -184,8 +184,8 @@ _BEGUN: dict[str, ByAgent] = {REWARDS: {}, TERMINATEDS: {ALL: False}, TRUNCATEDS
 class ManyAgents(Agents):
     """Envs of several agents each, who come and go: the only place in which their dicts are read and made."""
 
-    def __init__(self, host: ArrayHost, slots: Slots, laps: PerfStats, announce: Callable[[int], None]) -> None:
-        super().__init__(host, slots, laps, announce)
+    def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
+        super().__init__(host, slots, timer, announce)
         self._acting: list[dict[Any, int]] = [{} for _ in self._everyone]
         self._shown = [_NOBODY] * len(self._everyone)
         self._sorted: tuple[list[int], list[tuple[PolicyRows, Array, Array]]] = [], []
@@ -229,7 +229,7 @@ class ManyAgents(Agents):
             single = policy.split(actions)
             for env, agent, action in zip(slots.fields["env"][ids].tolist(), slots.agents[ids], single, strict=True):
                 dealt[env][agent] = action
-            self._laps.lap("action_processing")
+            self._timer.lap("action_processing")
         return [dealt]
 
     def _look(self, envs: Sequence[int], leaves: Leaves, infos: Any) -> dict[int, Exception]:

@@ -270,12 +270,12 @@ class Sampler:
 
     def __init__(self, envs: Any, lone: str | None, counts: dict[str, int]) -> None:
         self.counts, self._envs, self._worker, self._lone = counts, envs, envs.worker, lone
-        self._failures, self._laps, n_envs = envs.failures, envs.laps, envs.host.spec.num_envs
+        self._failures, self._timer, n_envs = envs.failures, envs.timer, envs.host.spec.num_envs
         self._slots = Slots(envs.worker, n_envs)
         if lone is not None:
             self._slots.rows_of(lone)  # raises now what is wrong with it
         kind: type[Agents] = ManyAgents if lone is None else LoneAgents
-        self._agents = kind(envs.host, self._slots, envs.laps, self._announce)
+        self._agents = kind(envs.host, self._slots, envs.timer, self._announce)
         envs.failures.look = self._agents.look
         self._maker = BatchMaker(envs.worker, self._slots, envs.unroll_ids)
         self._listening = {event: listener(envs.worker.callbacks, event) for event in _WATCHED}
@@ -346,10 +346,10 @@ class Sampler:
     def _step(self, source: Iterator[Step]) -> None:
         """Make a step of all envs; what it led to is written before anything is raised."""
         failures = self._failures
-        self._laps.step()
+        self._timer.step()
         try:
             self._write(next(source))
-            self._laps.lap("env_wait")
+            self._timer.lap("env_wait")
         finally:
             while failures.raised:
                 env, error = failures.raised.pop(0)
@@ -395,7 +395,7 @@ class Sampler:
 
     def _end(self, waiting: Collection[int]) -> None:
         """Call `on_episode_end` of the episodes that have ended, but for those that wait; then report them."""
-        ended, perf_stats = [episode for episode in self._ended if episode.episode_id not in waiting], self._laps.get()
+        ended, perf_stats = [episode for episode in self._ended if episode.episode_id not in waiting], self._timer.get()
         self._ended = [episode for episode in self._ended if episode.episode_id in waiting]
         try:
             for episode in ended:

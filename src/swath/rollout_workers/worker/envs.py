@@ -76,7 +76,7 @@ class Envs:
         spaces: of one, before preprocessing.
         failures: what becomes of envs that raise.
         log: keeps the metrics of episodes.
-        laps: times the steps.
+        timer: times the steps.
         counts: what was done, by `COUNTERS`.
         episode_ids: that were never given before.
         unroll_ids: likewise, of chunks.
@@ -92,7 +92,7 @@ class Envs:
 
     def __init__(self, worker: Any, validate: Callable[[Any, EnvContext], Any] | None) -> None:
         self.worker, self._validate = worker, validate
-        self.log, self.laps, self.counts = MetricsLog(), PerfStats(), dict.fromkeys(COUNTERS, 0)
+        self.log, self.timer, self.counts = MetricsLog(), PerfStats(), dict.fromkeys(COUNTERS, 0)
         self.contexts: dict[int, EnvContext] = {}
         envs: list[Any] = []
         with closed_on_failure(envs):
