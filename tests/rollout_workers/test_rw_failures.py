@@ -175,8 +175,10 @@ def test_an_env_that_never_can_be_reset_ends_in_its_own_exception_at_the_limit()
 
 @pytest.mark.parametrize("settings", [{}, RESTART], ids=str)
 def test_the_only_env_may_raise_where_observations_are_preprocessed(settings):
+    fail = raising(at=3)
+
     class Breaks(MockEnv):
-        def step(self, action, fail=raising(at=3)):
+        def step(self, action):
             fail()
             return super().step(action)
 
