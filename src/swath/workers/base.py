@@ -119,7 +119,7 @@ class Handle:
             self.free_since = time.monotonic()
         self._monitor.settle(ticket, outcome)
         if ticket is self.ready or ticket is self.placed:
-            self._tell()
+            self._announce()
 
     def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
         """Settle `ended`, then all open tickets, since the worker has ended. Twice is fine.
@@ -135,12 +135,12 @@ class Handle:
             left = [ticket for ticket, _ in self._open.values()]
             self._open.clear()
         self._monitor.settle(self.ended, self._lost())
-        self._tell()
+        self._announce()
         self.let_go()
         for ticket in left:
             self._monitor.settle(ticket, self._lost())
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         """Something has become of it; whoever waits is to look."""
         self.news.append(self)
         self._monitor.wake()
