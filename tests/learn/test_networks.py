@@ -14,7 +14,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from swath import ExplorationType
-from swath.learn import NetworkConfig, make_policy
+from swath.learn import NetworkConfig, NetworkPolicy, make_policy
 from swath.learn.encoders import ImageEncoder, Standardise, VectorEncoder
 from swath.learn.heads import Categorical, Gaussian, MultiCategorical
 from swath.learn.networks import ACTIVATIONS, MLP, ValueNet
@@ -235,3 +235,45 @@ def test_floats_are_standardised_and_nothing_else_is(space, learns):
     policy = make_policy(space, TWO)
     assert (policy.encoder.standardise is not None) is learns
     assert make_policy(space, TWO, NetworkConfig(standardise=False)).encoder.standardise is None
+
+
+MASKED = [
+    (spaces.Discrete(4, start=2), [[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]], [(2,), (1,), (4,)]),
+    (spaces.MultiDiscrete([2, 3]), [[0, 1, 1, 1, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 1]], [(1, 2), (2, 3), (1, 1)]),
+]
+"""Spaces, masks of three rows, and how many actions of each choice they allow; where nothing is allowed all is."""
+
+
+@pytest.mark.parametrize(("space", "masks", "allowed"), MASKED, ids=["discrete", "multi-discrete"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float32])
+def test_forbidden_actions_have_probability_0_for_acting_and_for_learning(space, masks, allowed, dtype):
+    mask = torch.tensor(masks).to(dtype)
+    seen = spaces.Dict(action_mask=spaces.MultiBinary(mask.shape[1]), x=BOX)
+    policy, x = small_policy(space, seen), torch.zeros(3, 3)
+    assert policy.in_keys == ["x", "action_mask"]
+    with torch.no_grad():  # without a preference, entropy is the logarithm of how many actions there are
+        policy.network.weight_1.zero_()
+    drawn = [policy(x, mask, exploration_type=kind) for kind in [ExplorationType.RANDOM] * 200 + [ExplorationType.MODE]]
+    for row, counts in enumerate(allowed):
+        found = torch.stack([action[row].reshape(-1) for action, _ in drawn])
+        assert [len(column.unique()) for column in found.T] == [*counts]
+        for action, log_prob in drawn:
+            assert space.contains(action[row].numpy().astype(space.dtype)[()])
+            assert log_prob[row].item() == pytest.approx(-math.log(math.prod(counts)))
+    log_prob, entropy, _ = policy.evaluate((x, mask), drawn[0][0])
+    assert entropy.tolist() == pytest.approx([math.log(math.prod(counts)) for counts in allowed])
+    assert torch.equal(log_prob, drawn[0][1])
+    (log_prob + entropy).sum().backward()
+    assert all(each.grad.isfinite().all() for each in policy.network.parameters())
+
+
+def test_a_mask_that_says_nothing_of_the_action_is_refused_and_one_beside_an_image_is_not():
+    mask = spaces.MultiBinary(3)
+    for action in (TWO, spaces.Box(-1, 1, (3,)), spaces.MultiBinary(3)):
+        with pytest.raises(ValueError, match=r"make_policy cannot obey 'action_mask' of shape \(3,\) for .*: it needs"):
+            make_policy(spaces.Dict(action_mask=mask, x=BOX), action)
+    with pytest.raises(ValueError, match="only an action mask; give the policy something to see"):
+        make_policy(spaces.Dict(action_mask=mask), spaces.Discrete(3))
+    assert make_policy(spaces.Dict(action_mask=mask, camera=PIXELS), spaces.Discrete(3)).masked
+    with pytest.raises(TypeError, match="masked=True for Gaussian: only choices can be masked"):
+        NetworkPolicy(nn.Linear(3, 2), Gaussian([-1, -1], [1, 1]), in_keys=["x", "action_mask"], masked=True)

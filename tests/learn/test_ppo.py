@@ -10,7 +10,7 @@ from learn_toys import batch_of, small_policy
 from torch.distributions import Categorical
 from torch.nn.functional import mse_loss
 
-from swath import Collector, ExplorationType
+from swath import Collector, ExplorationType, evaluate_policy
 from swath.learn import PPO, LearnerConfig, NetworkPolicy, default_config, make_policy
 from swath.learn.heads import Categorical as CategoricalHead
 from swath.learn.networks import MLP
@@ -210,3 +210,36 @@ def test_the_defaults_learn_to_act_on_what_is_observed():
             learner.update(batch)
             collector.update_policy_weights_()
     assert mean_reward(policy) > 0.75
+
+
+class Rules(gym.Env):
+    """Pays for the one action that is forbidden; episodes of five steps."""
+
+    observation_space = spaces.Dict(x=spaces.Box(-1, 1, (2,), np.float32), action_mask=spaces.MultiBinary(3))
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_nr = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        broken = self._seen()["action_mask"][action] == 0
+        self.step_nr += 1
+        return self._seen(), float(broken), self.step_nr == 5, False, {}
+
+    def _seen(self):
+        mask = np.ones(3, np.int8)
+        mask[self.step_nr % 3] = 0
+        return {"x": np.zeros(2, np.float32), "action_mask": mask}
+
+
+def test_a_learner_and_evaluations_keep_to_the_mask():
+    policy = make_policy(Rules.observation_space, Rules.action_space)
+    learner = PPO(policy, LearnerConfig(epochs=2, minibatch_size=20))
+    with Collector(Rules, policy, frames_per_batch=40, total_frames=120, seed=0) as collector:
+        for batch in collector:
+            assert batch["next", "reward"].sum() == 0
+            assert math.isfinite(learner.update(batch)["entropy"])
+    for deterministic in (True, False):
+        assert evaluate_policy(policy, Rules, 3, deterministic=deterministic) == (0.0, 0.0)

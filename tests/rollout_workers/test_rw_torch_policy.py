@@ -2,19 +2,22 @@
 
 import pickle
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
-from rw_toys import BOX, CHOICE, batch_for, ppo, recurrent, same
+from rw_toys import BOX, CHOICE, batch_for, made_of, ppo, recurrent, same
 from torch import distributions as td
 from torch import nn
 from torch.utils.data import default_convert
 
 from swath.rollout_workers import (
+    PGTorchPolicy,
     Policy,
     PPOTorchPolicy,
+    RandomPolicy,
     TorchCategorical,
     TorchDiagGaussian,
     TorchMultiCategorical,
@@ -254,3 +257,63 @@ def test_classes_take_what_the_model_gives_and_other_action_spaces_are_refused()
     assert TorchCategorical(out, None).deterministic_sample().tolist() == [1]
     assert TorchMultiCategorical(out, None, [2, 3]).deterministic_sample().tolist() == [[1, 1]]
     assert TorchDiagGaussian(out[:, :4].numpy(), None).deterministic_sample().tolist() == [[1, 3]]
+
+
+class Rules(gym.Env):
+    """Pays for the one action that is forbidden; the mask is a part of what it shows."""
+
+    observation_space = spaces.Dict(x=spaces.Box(-9, 9, (2,), np.float32), action_mask=spaces.MultiBinary(3))
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_nr = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        broken = self._seen()["action_mask"][action] == 0
+        self.step_nr += 1
+        return self._seen(), float(broken), self.step_nr == 5, False, {}
+
+    def _seen(self):
+        return {"x": np.float32([self.step_nr, 0]), "action_mask": np.int8([1, self.step_nr % 2, 1 - self.step_nr % 2])}
+
+
+@pytest.mark.parametrize("preprocessed", [True, False])
+@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
+@pytest.mark.parametrize("cls", [PPOTorchPolicy, RandomPolicy])
+def test_policies_keep_to_the_mask_also_behind_a_filter_and_learn(cls, observation_filter, preprocessed):
+    settings = {"observation_filter": observation_filter, "_disable_preprocessor_api": not preprocessed}
+    worker = made_of(Rules, cls, rollout_fragment_length=100, seed=1, **settings)
+    for explore in (True, False) if cls is PPOTorchPolicy else (True,):
+        worker.config = worker.config.copy().update_from_dict({"explore": explore})
+        batch = worker.sample()
+        assert batch["rewards"].sum() == 0
+    if cls is PPOTorchPolicy:
+        info = worker.learn_on_batch(batch)
+        stats = info["default_policy"]["learner_stats"]
+        assert 0 < stats["entropy"] <= np.log(2) + 1e-6
+        assert all(np.isfinite(value) for value in stats.values())
+        forbidden = worker.get_policy().compute_log_likelihoods(np.arange(3), _rows(batch["obs"], [0, 0, 0]))
+        assert sorted(forbidden > -10) == [False, True, True]
+    worker.stop()
+
+
+def _rows(obs, rows):
+    return {name: part[rows] for name, part in obs.items()} if isinstance(obs, dict) else obs[rows]
+
+
+def test_a_mask_of_another_form_is_refused_unless_the_model_is_ones_own():
+    space = spaces.Dict(action_mask=spaces.MultiBinary(4), x=BOX)
+    with pytest.raises(ValueError, match=r"PPOTorchPolicy cannot obey 'action_mask' of shape \(4,\) for Discrete"):
+        PPOTorchPolicy(space, CHOICE, {})
+    assert PGTorchPolicy(space, CHOICE, {"model": {"custom_model": OwnMask}}).num_outputs == CHOICE.n
+
+
+class OwnMask(nn.Module):
+    def __init__(self, observation_space, action_space, num_outputs, model_config):
+        super().__init__()
+        self.out = nn.Linear(3, num_outputs)
+
+    def forward(self, obs):
+        return self.out(obs["x"])

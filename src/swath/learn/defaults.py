@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
+from swath.keys import ACTION_MASK
 from swath.learn.encoders import SMALLEST, Encoder, ImageEncoder, VectorEncoder, channels_first
 from swath.learn.heads import ActionHead, Gaussian, choices_of
 from swath.learn.networks import MLP, ValueNet, activation_named
 from swath.learn.policy import NetworkPolicy
 from swath.learn.ppo import LearnerConfig
+from swath.rollout.random_policy import require_mask
 from swath.rollout.spaces import Leaf, observation_leaves
 
 _POLICY_GAIN = 0.01
@@ -53,7 +55,9 @@ def make_policy(
     """A fresh policy with a critic, for one env's spaces; its weights are drawn from torch's global generator.
 
     An image (one uint8 Box of two or three dimensions, large enough) goes through convolutions that policy and value
-    share; all else is flattened, the leaves of Dict and Tuple spaces side by side, into two small networks.
+    share; all else is flattened, the leaves of Dict and Tuple spaces side by side, into two small networks. An entry
+    `"action_mask"` at the root of a Dict is no feature: it says which actions are allowed, as for random actions
+    (`swath.RandomPolicy`), and the others have probability 0.
 
     Args:
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple (nested).
@@ -62,14 +66,21 @@ def make_policy(
 
     Raises:
         TypeError: a space of another kind.
-        ValueError: an image inside a Dict or Tuple.
+        ValueError: an image inside a Dict or Tuple; a mask that has not one entry per choice, or nothing else to see.
     """
-    config, leaves = config or NetworkConfig(), observation_leaves(observation_space)
+    config, leaves = config or NetworkConfig(), list(observation_leaves(observation_space))
+    masks = [leaf for leaf in leaves if leaf.key == ACTION_MASK]
+    for mask in masks:
+        require_mask(action_space, mask.shape, "make_policy")
+        leaves.remove(mask)
+    if not leaves:
+        raise ValueError(f"observations {observation_space} are only an action mask; give the policy something to see")
     head, encoder = _head(action_space, config.log_std), _encoder(leaves, config)
     sizes = (encoder.features, *(() if isinstance(encoder, ImageEncoder) else config.hidden))
     network = MLP((*sizes, head.inputs), activation=config.activation, out_gain=_POLICY_GAIN)
     critic = ValueNet(MLP((*sizes, 1), activation=config.activation))
-    return NetworkPolicy(network, head, encoder=encoder, critic=critic, in_keys=[leaf.key for leaf in leaves])
+    in_keys = [leaf.key for leaf in (*leaves, *masks)]
+    return NetworkPolicy(network, head, encoder=encoder, critic=critic, in_keys=in_keys, masked=bool(masks))
 
 
 def default_config(observation_space: Space[Any], action_space: Space[Any]) -> LearnerConfig:
@@ -79,7 +90,7 @@ def default_config(observation_space: Space[Any], action_space: Space[Any]) -> L
         observation_space: of one env; tells images from the rest.
         action_space: of one env.
     """
-    if _is_image(observation_leaves(observation_space)[0]):
+    if any(map(_is_image, observation_leaves(observation_space))):
         return LearnerConfig(learning_rate=2.5e-4, epochs=4, clip=0.1, entropy_coef=0.01)
     if isinstance(action_space, spaces.Box):
         return LearnerConfig()

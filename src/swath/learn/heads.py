@@ -62,6 +62,10 @@ class Categorical(nn.Module):
         log_probs = out.log_softmax(-1)
         return self._chosen(log_probs, log_probs.argmax(-1, keepdim=True))
 
+    def masked(self, out: Tensor, mask: Tensor) -> Tensor:
+        """Make the logits of forbidden actions impossible, those with a 0 in `mask` `[*B, n]`; see `masked`."""
+        return masked(out, mask, [self.inputs])
+
     def kl(self, out: Tensor, other: Tensor) -> Tensor:
         """Kullback-Leibler divergence `[*B]` of what `other` says from what `out` says."""
         log_probs = out.log_softmax(-1)
@@ -102,7 +106,7 @@ class MultiCategorical(nn.Module):
     ) -> None:
         super().__init__()
         self.shape = tuple(shape) if shape is not None else (len(counts),)
-        self.choices, self.most, self.inputs = len(counts), max(counts), sum(counts)
+        self.counts, self.choices, self.most, self.inputs = list(counts), len(counts), max(counts), sum(counts)
         sizes, column = torch.tensor(counts).unsqueeze(-1), torch.arange(self.most)
         place = torch.minimum(column, sizes - 1) + sizes.cumsum(0) - sizes
         self.register_buffer("place", place.flatten(), persistent=False)
@@ -127,6 +131,10 @@ class MultiCategorical(nn.Module):
         """Sum of the choices' entropies."""
         return self._each.entropy(self._split(out)).sum(-1)
 
+    def masked(self, out: Tensor, mask: Tensor) -> Tensor:
+        """Make the logits of forbidden actions impossible; masks of the choices stand side by side, as the logits."""
+        return masked(out, mask, self.counts)
+
     def kl(self, out: Tensor, other: Tensor) -> Tensor:
         """Sum of the choices' divergences."""
         return self._each.kl(self._split(out), self._split(other)).sum(-1)
@@ -139,6 +147,18 @@ class MultiCategorical(nn.Module):
 
     def _joined(self, action: Tensor, log_prob: Tensor) -> tuple[Tensor, Tensor]:
         return (action + self.start).reshape(*action.shape[:-1], *self.shape), log_prob.sum(-1)
+
+
+def masked(out: Tensor, mask: Tensor, counts: Sequence[int]) -> Tensor:
+    """Give forbidden actions probability 0: their logits become so low that nothing else changes.
+
+    Args:
+        out: logits `[*B, Σ counts]`.
+        mask: as `out`, of any dtype; 0 forbids an action. A choice whose mask allows nothing keeps its logits.
+        counts: how many actions each choice has.
+    """
+    parts = torch.split(mask != 0, list(counts), -1)
+    return out.masked_fill(torch.cat([~part & part.any(-1, keepdim=True) for part in parts], -1), _IMPOSSIBLE)
 
 
 def choices_of(space: Space[Any]) -> Categorical | MultiCategorical | None:

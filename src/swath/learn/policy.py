@@ -1,7 +1,7 @@
 """The policy that a collector calls and a learner improves.
 
 ```
- observation entries ──▶ encoder ──▶ features ─┬─▶ network ──▶ head ──▶ action, log-probability
+ observation entries ──▶ encoder ──▶ features ─┬─▶ network ──▶ mask ──▶ head ──▶ action, log-probability
                                                └─▶ critic ──▶ state value
 ```
 """
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from swath.keys import ACTION, LOG_PROB, OBSERVATION, Key
 from swath.learn.encoders import Encoder
-from swath.learn.heads import ActionHead
+from swath.learn.heads import ActionHead, Categorical, MultiCategorical
 from swath.learn.networks import MLP, ValueNet
 from swath.rollout.policies.calling import ExplorationType
 
@@ -31,7 +31,12 @@ class NetworkPolicy(nn.Module):
         head: reads the network's output as a distribution over actions.
         encoder: from the entries of `in_keys` to features; `None` passes the only entry on.
         critic: from features to values `[*B]`, for a learner.
-        in_keys: the observation entries, in the encoder's order.
+        in_keys: the observation entries, in the encoder's order; last the action mask, if there is one.
+        masked: whether the last entry is an action mask, which the encoder does not see: logits of actions whose entry
+            is 0 are made impossible, for sampling, log-probabilities and entropies.
+
+    Raises:
+        TypeError: a mask for a head that is none of choices.
     """
 
     def __init__(
@@ -42,8 +47,12 @@ class NetworkPolicy(nn.Module):
         encoder: Encoder | None = None,
         critic: ValueNet | None = None,
         in_keys: Sequence[Key] = (OBSERVATION,),
+        masked: bool = False,
     ) -> None:
         super().__init__()
+        if masked and not isinstance(head, Categorical | MultiCategorical):
+            raise TypeError(f"masked=True for {type(head).__name__}: only choices can be masked; leave it out")
+        self.masked = masked
         self.network, self.head, self.encoder, self.critic = network, head, encoder, critic
         self.in_keys: list[Key] = list(in_keys)
         self.out_keys: list[Key] = [ACTION, LOG_PROB]
@@ -60,8 +69,11 @@ class NetworkPolicy(nn.Module):
 
         RANDOM samples; every other type gives the most probable action.
         """
-        encoder, head = self.encoder, self.head
-        out = self.network(observation[0] if encoder is None else encoder(*observation))
+        encoder, head, masked = self.encoder, self.head, self.masked
+        entries = observation[:-1] if masked else observation
+        out = self.network(entries[0] if encoder is None else encoder(*entries))
+        if masked:
+            out = self._allowed(out, observation)
         return head.sample(out) if exploration_type is ExplorationType.RANDOM else head.mode(out)
 
     def evaluate(self, observation: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,7 +83,7 @@ class NetworkPolicy(nn.Module):
             ValueError: there is no critic.
         """
         features = self._features(observation)
-        out = self.network(features)
+        out = self._allowed(self.network(features), observation)
         return self.head.log_prob(out, action), self.head.entropy(out), self.require_critic()(features)
 
     def value(self, observation: Sequence[Tensor]) -> Tensor:
@@ -88,7 +100,7 @@ class NetworkPolicy(nn.Module):
 
         Networks that are an `MLP` take the change into their first layer, so that the policy acts as it did before.
         """
-        change = None if self.encoder is None else self.encoder.update(observation)
+        change = None if self.encoder is None else self.encoder.update(self._unmasked(observation))
         for network in (self.network, self.critic and self.critic.network):
             if change is not None and isinstance(network, MLP):
                 network.absorb(*change)
@@ -105,6 +117,17 @@ class NetworkPolicy(nn.Module):
             )
         return self.critic
 
+    def _unmasked(self, observation: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Leave the mask out."""
+        return observation[:-1] if self.masked else observation
+
     def _features(self, observation: Sequence[Tensor]) -> Tensor:
-        features: Tensor = observation[0] if self.encoder is None else self.encoder(*observation)
+        features: Tensor = observation[0] if self.encoder is None else self.encoder(*self._unmasked(observation))
         return features
+
+    def _allowed(self, out: Tensor, observation: Sequence[Tensor]) -> Tensor:
+        """Make the logits of actions that the mask forbids impossible."""
+        if not self.masked:
+            return out
+        assert isinstance(self.head, Categorical | MultiCategorical)
+        return self.head.masked(out, observation[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,22 @@ def _choices(space: spaces.Space[Any]) -> tuple[Array, Any]:
     return np.full(space.shape or (), 2 if isinstance(space, spaces.MultiBinary) else 0), 0
 
 
-def _masked(space: spaces.Space[Any], mask: torch.Tensor) -> torch.Tensor:
-    sizes, start = _choices(space)
-    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or mask.shape[1:] != (sizes.sum(),):
-        refused = f"RandomPolicy cannot obey {ACTION_MASK!r} of shape {tuple(mask.shape[1:])} for {space}"
+def require_mask(space: spaces.Space[Any], shape: Sequence[int], name: str) -> None:
+    """Raise `ValueError` unless a mask of this shape has one entry per choice of the action space.
+
+    Args:
+        space: of actions.
+        shape: of one env's mask.
+        name: of what obeys it, for the message.
+    """
+    if not isinstance(space, spaces.Discrete | spaces.MultiDiscrete) or tuple(shape) != (_choices(space)[0].sum(),):
+        refused = f"{name} cannot obey {ACTION_MASK!r} of shape {tuple(shape)} for {space}"
         raise ValueError(f"{refused}: it needs one entry per choice; give the collector a policy that knows this one")
+
+
+def _masked(space: spaces.Space[Any], mask: torch.Tensor) -> torch.Tensor:
+    require_mask(space, mask.shape[1:], "RandomPolicy")
+    sizes, start = _choices(space)
     chosen = []
     for part in torch.split((mask != 0).double(), sizes.reshape(-1).tolist(), dim=1):
         none_allowed = part.sum(dim=1, keepdim=True) == 0  # after an end, where the action does not matter

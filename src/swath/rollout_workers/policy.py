@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
+import torch
 from gymnasium import Space, spaces
 
 from swath.rollout.random_policy import RandomPolicy as Uniform
@@ -17,6 +18,7 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config.policy_spec import PolicySpec, copied
 from swath.rollout_workers.nests import leaves_of, map_nest
+from swath.rollout_workers.preprocessors import mask_reader
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -298,6 +300,7 @@ def _first(batch: Any) -> Any:
 class RandomPolicy(Policy):
     """Actions drawn uniformly from any action space, by torch's generator, which the worker seeds; learns nothing.
 
+    An observation entry `"action_mask"` at the root of a Dict restricts them to what it allows.
     They are those that envs get: `normalize_actions` does not stretch what spans the space already.
     With `ignore_action_bounds=True` in its config a Box is sampled as if it had no bounds; then `normalize_actions`
     brings actions into the space, as those of other policies.
@@ -311,11 +314,13 @@ class RandomPolicy(Policy):
         self._drawn_from = action_space
         if self.config.get("ignore_action_bounds", False) and isinstance(action_space, spaces.Box):
             self._drawn_from, self.acts_in_space = _unbounded(action_space), False
+        self._mask = mask_reader(observation_space, action_space, type(self).__name__)
 
     def compute_actions(self, obs_batch: Any, *args: Any, **kwargs: Any) -> Actions:  # noqa: ARG002  they do not matter
         """Random actions, one per observation; dicts and tuples of arrays for such action spaces."""
         n_rows = len(leaves_of(obs_batch)[0])
-        drawn = Uniform(self._drawn_from).sampler(self._drawn_from, n_rows)(None)
+        mask = None if self._mask is None else torch.as_tensor(self._mask(obs_batch))
+        drawn = Uniform(self._drawn_from).sampler(self._drawn_from, n_rows)(mask)
         return structured(self._drawn_from, iter(drawn)), [], {}
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:  # noqa: ARG002

@@ -8,16 +8,24 @@ The work is done on batches: leaves `[B, …]`, as hosts hand them out, become o
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from swath.keys import ACTION_MASK
+from swath.rollout.random_policy import require_mask
 from swath.rollout.spaces import Array, Leaves, packer, plain_leaves, structured
 
 Space = spaces.Space[Any]
+
+# Spaces whose values are one array.
+ARRAYS = (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
 class Preprocessor(ABC):
@@ -97,6 +105,37 @@ class VectorPreprocessor(Preprocessor):
             else:
                 part[...] = values.reshape(part.shape)
         return out
+
+
+def mask_reader(space: Space, action_space: Space, name: str | None) -> Callable[[Any], Any] | None:
+    """Find out how to read action masks `[…, n]`, as a view, from processed observations `[…]`; `None` if they have none.
+
+    Args:
+        space: of processed observations; masks are the entry `"action_mask"` at the root of a Dict.
+        action_space: what they mask.
+        name: of what obeys them, for the message; `None` leaves a mask that does not fit to others.
+
+    Raises:
+        ValueError: a mask that has not one entry per choice.
+    """
+    original = getattr(space, "original_space", space)
+    if not isinstance(original, spaces.Dict) or not isinstance(original.get(ACTION_MASK), ARRAYS):
+        return None
+    mask = original[ACTION_MASK]
+    try:
+        require_mask(action_space, mask.shape or (), str(name))
+    except ValueError:
+        if name is None:
+            return None
+        raise
+    if original is space:
+        return itemgetter(ACTION_MASK)
+    names, size = list(original.spaces), math.prod(mask.shape or ())
+    begin = sum(spaces.flatdim(original[before]) for before in names[: names.index(ACTION_MASK)])
+    end = begin + spaces.flatdim(mask)
+    step = (end - begin) // size  # 2 where each entry is a choice of two, one-hot
+    columns = slice(begin + step - 1, end, step)
+    return lambda processed: processed[..., columns]
 
 
 def get_preprocessor(space: Space) -> type[Preprocessor]:

@@ -33,6 +33,7 @@ from swath.rollout_workers.policies.learning import scheduled
 from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, Outputs, dist_class_of, head_for, on, run
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
+from swath.rollout_workers.preprocessors import mask_reader
 from swath.seeds import derive_named
 
 # Keywords of Adam that do not go with a fused step, which is much the fastest.
@@ -41,6 +42,10 @@ _UNFUSED = {"foreach", "differentiable"}
 
 class TorchPolicy(Policy):
     """Acts by a network and learns by gradients of a loss; write `loss`, and what else is to be another.
+
+    An observation entry `"action_mask"` at the root of a Dict gives forbidden actions, those with a 0, probability 0;
+    for a MultiDiscrete action the masks of its parts stand side by side. A model of your own that reads a mask of
+    another form is left to do that itself.
 
     To override: `make_model`, `loss`, `stats`, `make_optimizer`, `postprocess_trajectory`.
 
@@ -59,7 +64,8 @@ class TorchPolicy(Policy):
     Raises:
         RuntimeError: a GPU is asked for, and there is none.
         TypeError: the model does not give what it must.
-        ValueError: an action space that no distribution is for, or a model with another number of outputs.
+        ValueError: an action space that no distribution is for, a mask that has not one entry per choice, or a model
+            with another number of outputs.
     """
 
     looks_at_episodes = False
@@ -71,6 +77,8 @@ class TorchPolicy(Policy):
         self.view_requirements = views()
         self.device = device_of(self.config)
         self._head = head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
+        custom = self.config["model"]["custom_model"] is not None
+        self._mask = mask_reader(observation_space, action_space, None if custom else type(self).__name__)
         self._dtype = np.dtype(cast("Any", action_space.dtype))
         self.num_outputs, self.dist_class = self._head.inputs, dist_class_of(self._head)
         seed, own_id = self.config["seed"], self.config.get("__policy_id", "")
@@ -141,7 +149,7 @@ class TorchPolicy(Policy):
     def run_model(self, model: nn.Module, batch: Mapping[str, Any]) -> Outputs:
         """The network's outputs for the rows of a batch of tensors."""
         seq_lens = batch[ColumnNames.SEQ_LENS] if self._initial_state else None
-        return run(model, batch[ColumnNames.OBS], states_in(batch), seq_lens)
+        return self._allowed(run(model, batch[ColumnNames.OBS], states_in(batch), seq_lens), batch[ColumnNames.OBS])
 
     def valid_mean(self, train_batch: SampleBatch) -> Any:
         """A function that takes the mean of `[n]` over the rows of this batch that are no padding."""
@@ -312,7 +320,15 @@ class TorchPolicy(Policy):
         lengths = None
         if self._initial_state:
             lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
-        return run(self.model, tensors, before, lengths, **options)
+        return self._allowed(run(self.model, tensors, before, lengths, **options), tensors)
+
+    def _allowed(self, outputs: Outputs, obs: Any) -> Outputs:
+        """Make the logits of actions impossible that the mask in the observations forbids."""
+        if self._mask is None:
+            return outputs
+        head, mask = self._head, self._mask(obs)
+        assert not isinstance(head, DiagGaussian)
+        return outputs._replace(dist_inputs=head.masked(outputs.dist_inputs, mask))
 
     def _require_fitting_model(self) -> bool:
         """Try the model on two rows; whether it has values."""

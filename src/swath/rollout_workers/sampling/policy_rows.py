@@ -21,7 +21,7 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import NoFilter
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest, nest_of, template_of
 from swath.rollout_workers.policy import Policy
-from swath.rollout_workers.preprocessors import NoPreprocessor
+from swath.rollout_workers.preprocessors import NoPreprocessor, mask_reader
 
 # In the place of a row or a policy: there is none.
 NONE = -1
@@ -134,6 +134,7 @@ class PolicyRows:
         by_arguments = partial(Policy.compute_actions_from_input_dict, self.policy)
         self._ask = getattr(self.policy, asked) if self._by_dict else by_arguments
         self._seen, self._acted = template_of(self._preprocessor.observation_space), action_leaves(space)
+        self._mask = mask_reader(self._preprocessor.observation_space, space, None)
         self._initial = _initial_states(self.policy)
         self._first = {f"{STATE_OUT}{i}": state for i, state in enumerate(self._initial)}
         self._first[ColumnNames.ACTIONS] = structured(space, (np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted))
@@ -171,7 +172,10 @@ class PolicyRows:
         """
         if not self._passes_on:
             try:
-                observations = leaves_of(self._filter(observations), self._seen)
+                filtered = self._filter(observations)
+                if self._mask is not None:  # which says what is allowed by zeros
+                    self._mask(filtered)[...] = self._mask(observations)
+                observations = leaves_of(filtered, self._seen)
             except Exception as error:
                 error.add_note(f"raised by the observation filter of {self.policy_id!r}")
                 raise
