@@ -4,7 +4,8 @@ import os
 import random
 import select
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,9 @@ from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
 
-DEADLINE_S = 60.0
+DEADLINE_S = 240.0
+"""Of what takes seconds on a busy machine: half the time that a test has."""
+
 LARGE = 3_000_000
 
 
@@ -52,8 +55,9 @@ class Gate:
 
     def await_arrival(self):
         """In the test: wait until a worker is at the gate."""
-        with (self.path / "arrived").open("rb"):
-            pass
+        arrived = os.open(self.path / "arrived", os.O_RDONLY | os.O_NONBLOCK)  # readable when a worker has closed it
+        with os.fdopen(arrived, "rb") as file:
+            assert select.select([file], [], [], DEADLINE_S)[0], f"no worker came to {self.path} in {DEADLINE_S} s"
 
     def open(self):
         """Let through who is there, and who will come."""
@@ -163,6 +167,24 @@ def ask(backend, worker, method, *args):
 def result_of_end(backend, worker):
     """Wait for the worker's end; its cause."""
     return error_of(backend, worker.ended)
+
+
+def becomes(condition, within_s=DEADLINE_S):
+    """Whether it holds, now or within so many seconds; for what tells nobody: the table of processes, Ray's counts."""
+    until, pause = time.monotonic() + within_s, threading.Event()
+    while not condition():
+        if time.monotonic() >= until:
+            return False
+        pause.wait(0.01)
+    return True
+
+
+def first_in_time(late, attempt, *args, tries=20, **options):
+    """Try until it is not too late: a deadline that is under test is short, and the machine may be busy."""
+    for _ in range(tries - 1):
+        with suppress(late):
+            return attempt(*args, **options)
+    return attempt(*args, **options)
 
 
 def descriptors():

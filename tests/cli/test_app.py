@@ -11,6 +11,7 @@ import pytest
 from cli_toys import TINY
 
 from swath.cli.options import RunConfig, flag
+from toys import DEADLINE_S
 
 
 @pytest.mark.parametrize("name", ["frames", "envs", "workers", "batch", "seed", "device", "threads", "eval_episodes"])
@@ -53,7 +54,7 @@ RUN_ALL = "import sys; from swath.cli.app import run; print([run(line) for line 
 
 def test_help_and_usage_errors_are_quick_because_they_import_no_torch():
     code = RUN_ALL.format([line for line, _ in WITHOUT_TORCH])
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.stdout.splitlines()[-1] == f"{[code for _, code in WITHOUT_TORCH]} False"
 
 

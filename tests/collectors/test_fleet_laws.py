@@ -25,7 +25,7 @@ from collector_toys import (
 
 from swath.errors import Closed, RemoteFailure, WorkerLate
 from swath.testing import CountingEnv, CountingEnvs, Fault, Lives, by_life, check_lives
-from toys import Odd
+from toys import DEADLINE_S, Odd
 from traces import left, require_no_more_than
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -220,24 +220,21 @@ def test_law_7_a_worker_that_hangs_is_late_and_replaced(tmp_path, caplog):
         batches = drawn(collector, 3)
         stats = collector.stats()
     check_lives(batches, LONG)
-    assert (stats["late"], stats["restarts"], stats["fragments_lost"]) == (1, 1, 1)
-    (record,) = [record for record in caplog.records if record.name == "swath"]
-    assert all(
-        part in record.getMessage()
-        for part in ("worker 1 (life 0)", "collect() took longer than", "=3", "life 1 begins")
-    )
+    assert stats["late"] == stats["restarts"] == stats["fragments_lost"] >= 1, "more where the machine is too busy"
+    said = r"worker 1 \(life 0\) was killed: collect\(\) took longer than .*=3; life 1 begins"
+    assert len(re.findall(said, caplog.text)) == 1
 
 
 @pytest.mark.parametrize("place", ["process", "ray"])
 def test_law_7_control_calls_say_who_is_late(place, gate):
     sources = [lambda: Held(gate, at=3), lambda: CountingEnv(1, LONG)]
-    options = {"envs_per_worker": None, "frames_per_batch": 10, "fragment_timeout_s": 30.0, "backend": place}
+    options = {"envs_per_worker": None, "frames_per_batch": 10, "backend": place}
     with fleet(sources=sources, **options) as collector:
         drawing = InThread(collector.next)
         gate.await_arrival()
-        with pytest.raises(WorkerLate, match=r"\[0\].*within 2\.0 s") as caught:
-            collector.update_policy_weights_(Always(), wait=True, timeout_s=2.0)
-        assert (caught.value.workers, caught.value.deadline) == ((0,), 2.0)
+        with pytest.raises(WorkerLate, match=r"\[0(, 1)?\].*within 0\.2 s") as caught:
+            collector.update_policy_weights_(Always(), wait=True, timeout_s=0.2)
+        assert (caught.value.workers[0], caught.value.deadline) == (0, 0.2)
         assert collector.policy_version == 1
         gate.open()
         assert drawing.join().value.shape == (2, 5)
@@ -283,7 +280,7 @@ def test_law_8_shutdown_during_a_draw_ends_the_fragments_at_their_next_steps(kin
     collector = fleet(kind, sources, backend=place, envs_per_worker=None, frames_per_batch=10**6)
     drawing = InThread(collector.next)
     gate.await_arrival()
-    ending = InThread(collector.shutdown, 60.0)
+    ending = InThread(collector.shutdown, DEADLINE_S)
     if place != "inline":
         assert isinstance(drawing.join().error, Closed)
     gate.open()

@@ -17,13 +17,12 @@ SURROUNDINGS = {
     "OMP_NUM_THREADS": "1",
     "RAY_AUTH_MODE": "disabled",
     "RAY_health_check_period_ms": "500",  # Ray notices after so many of these that a node is gone
-    "RAY_health_check_failure_threshold": "2",
-    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "4",
+    "RAY_health_check_timeout_ms": "10000",  # who is gone refuses at once, who is slow answers
     "RAY_health_check_initial_delay_ms": "500",
 }
 
 
-@pytest.mark.timeout(300)
 def test_a_node_is_lost_and_another_comes_while_batches_go_on():
     """The example sees to it that all batches have their size, and ends when all workers are back."""
     pytest.importorskip("ray")
@@ -34,7 +33,7 @@ def test_a_node_is_lost_and_another_comes_while_batches_go_on():
             env={**os.environ, **SURROUNDINGS, "RAY_TMPDIR": folder, "RAY_ADDRESS": ""},
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=400,
             check=False,
         )
     assert run.returncode == 0, run.stderr

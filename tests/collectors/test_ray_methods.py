@@ -10,7 +10,7 @@ from collector_toys import IDS, VERSION, WIDE, Always, drawn, made_by, weights
 from swath.collectors import ray_collector as face
 from swath.errors import Closed, PlacementFailed
 from swath.testing import Counting, CountingEnvs, EnvBroke, Fault, check_lives
-from toys import Gate
+from toys import first_in_time
 
 # ---- add_collectors
 
@@ -98,9 +98,8 @@ def test_what_does_not_fit_is_refused_and_nothing_is_added(build, how, error, me
     assert collector.next().shape == (2, 2, 6)
 
 
-def test_those_that_are_not_ready_in_time_are_not_added(build, tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    collector = build("thread", placement_timeout_s=1.0)
+def test_those_that_are_not_ready_in_time_are_not_added(build, gate):
+    collector = first_in_time(PlacementFailed, build, "thread", placement_timeout_s=0.5)
 
     def late():
         gate.go_through()

@@ -14,6 +14,7 @@ from swath.collectors import gather, service
 from swath.errors import Closed
 from swath.group import group
 from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault, check_lives
+from toys import DEADLINE_S
 
 
 def test_shutdown_closes_the_envs_and_twice_is_fine():
@@ -178,5 +179,5 @@ fresh = Collector(Env, frames_per_batch=10)
 
 def test_the_interpreters_exit_closes_what_is_open():
     command = [sys.executable, "-W", "error", "-c", SCRIPT]
-    child = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    child = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (child.returncode, child.stdout, child.stderr) == (0, "closed\n" * 3, "")

@@ -34,6 +34,11 @@ class Mischief:
         """Where a hang ends."""
         return Gate(self.path / "gate")
 
+    @property
+    def pid(self):
+        """The process in which a policy was made last."""
+        return int((self.path / "pid").read_text())
+
     def order(self, where, what, times=1):
         """Let this happen there, so many times."""
         for number in range(times):
@@ -101,6 +106,7 @@ class UnrulyPolicy(Shifted):
 
 def make_policy(mischief):
     if mischief is not None:
+        (mischief.path / "pid").write_text(str(os.getpid()))
         mischief.obey("factory")
     return UnrulyPolicy(mischief)
 

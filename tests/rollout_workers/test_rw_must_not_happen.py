@@ -14,17 +14,14 @@ import numpy as np
 import pytest
 import set_toys
 from rw_toys import LONG, cartpole, counting_worker, made_of
-from set_toys import DEFAULT, STEPS, Broken, ToyPolicy, toy_set
+from set_toys import DEFAULT, STEPS, Broken, Play, ToyPolicy, toy_set
 
 import ray_cluster
 import toys
 from swath.errors import WorkerLate
 from swath.rollout_workers import RandomPolicy
 from swath.testing.counting import Counting, Script
-from toys import exists
-
-GRACE_S = 60.0
-"""Of a process that was ended, to be gone."""
+from toys import DEADLINE_S, exists
 
 apart = pytest.mark.parametrize("workers", ["process"], indirect=True)
 on_ray = pytest.mark.parametrize("workers", ["process", "ray"], indirect=True)
@@ -49,19 +46,25 @@ def note_first(*, worker, samples, **_):
         worker.first = set(samples["policy_version"].tolist()), worker.filters[DEFAULT].rs.n
 
 
-@pytest.fixture(scope="module")
-def workers(request):
-    """Two workers in a place, and the local one; each test leaves them in working order."""
+@pytest.fixture(scope="module", autouse=True)
+def by_value():
+    """Workers on Ray do not find modules of tests."""
     modules = [sys.modules[__name__], set_toys, toys]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
+    yield
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+@pytest.fixture(scope="module")
+def workers(request, by_value):
+    """Two workers in a place, and the local one; each test leaves them in working order."""
     if request.param == "ray":
         ray_cluster.up()
     own = {"observation_filter": "MeanStdFilter", "callback_functions": {"on_sample_end": note_first}}
     with toy_set(backend=request.param, options={"default_policy_class": Fragile}, **own) as made:
         yield made
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
 
 
 def only(workers, func, worker, **options):
@@ -143,9 +146,9 @@ def test_r3_a_late_answer_is_kept_and_nothing_queues_behind_it(workers, gate):
 @apart
 def test_r5_a_worker_that_was_busy_has_the_last_weights_before_its_next_fragment(workers, gate):
     arm(workers, 1, gate)
-    workers.foreach_worker_async("sample", worker_ids=[1])
+    assert workers.foreach_worker_async("sample", worker_ids=[1]) == 1
     gate.await_arrival()
-    with pytest.raises(WorkerLate, match=r"workers \[1\] have not applied version"):
+    with pytest.raises(WorkerLate, match=r"workers \[1(, 2)?\] have not applied version"):
         workers.sync_weights(timeout_seconds=0.01)
     for _ in range(5):
         version = workers.sync_weights()
@@ -155,16 +158,17 @@ def test_r5_a_worker_that_was_busy_has_the_last_weights_before_its_next_fragment
     require_acted_with(workers.sample(), version)
 
 
-@on_ray
-def test_r4_the_end_does_not_wait_for_who_hangs(workers, gate):
-    """The set is stopped: the last of its tests."""
-    arm(workers, 1, gate)
+@pytest.mark.parametrize("place", ["process", "ray"])
+def test_r4_the_end_does_not_wait_for_who_hangs(place, gate):
+    if place == "ray":
+        ray_cluster.up()
+    workers = toy_set(Play({(1, 0, 1): gate}), 1, place)
     pids = workers.foreach_worker(pid, local_worker=False)
-    workers.foreach_worker_async("sample", worker_ids=[1])
+    assert workers.foreach_worker_async("sample") == 1
     gate.await_arrival()
     workers.stop(timeout_s=0.1)
     workers.stop()
-    assert not [process for process in pids if exists(process, GRACE_S)]
+    assert not [process for process in pids if exists(process, DEADLINE_S)]
 
 
 def test_r12_whole_episodes_begin_from_states_of_their_own():

@@ -11,6 +11,7 @@ from set_toys import Broken, Play, ToyPolicy, toy_set, weighing
 
 from swath.errors import Closed
 from swath.workers.outcome import Error
+from toys import DEADLINE_S
 
 
 @pytest.fixture
@@ -253,7 +254,7 @@ def test_a_policy_that_cannot_be_is_in_no_worker_and_all_go_on(either, name):
 def test_a_worker_that_comes_back_knows_what_was_said_and_nothing_of_a_policy_that_had_the_id_before(warm_processes):
     with toy_set(Play({(1, 0, 1): "kill"}), 1, "process") as workers:
         workers.add_policy("a", policy=weighing(3.0))
-        workers.sync_weights(timeout_seconds=60.0)
+        workers.sync_weights(timeout_seconds=DEADLINE_S)
         workers.remove_policy(policy_id="a")
         workers.add_policy("a", policy=weighing(4.0), policy_mapping_fn=to_a, policies_to_train=["a"])
         workers.sync_weights("default_policy", global_vars={"timestep": 9})

@@ -14,6 +14,7 @@ from swath.errors import FleetFailed, NoEffectWarning, WorkerLate
 from swath.rollout_workers import FilterManager, SampleBatch, synchronous_parallel_sample
 from swath.rollout_workers.worker_set.actor import SharedWeights
 from swath.workers.local import InlineBackend
+from toys import DEADLINE_S, first_in_time
 
 
 def test_one_fragment_of_each_worker_in_order_joined_or_apart_and_of_the_local_one_if_there_is_no_other():
@@ -109,11 +110,11 @@ def test_with_nobody_left_or_too_many_deaths_in_a_row_the_set_has_failed(warm_pr
 def test_late_fragments_are_part_of_the_next_batch(warm_processes, gate):
     with toy_set(Play({(1, 0, 2): gate}), backend="process") as workers:
         workers.sample()
-        assert workers_of(workers.sample(timeout_seconds=1.0)) == [2]
+        assert workers_of(first_in_time(WorkerLate, workers.sample, timeout_seconds=0.5)) == [2]
         assert workers.healthy_worker_ids() == [1, 2], "late is not dead"
         gate.open()
         assert rows(workers.sample())[::STEPS] == [(1, 0, STEPS), (2, 0, 2 * STEPS)]
-        assert [event.kind for event in workers.events()] == ["late"]
+        assert {event.kind for event in workers.events()} == {"late"}
 
 
 def test_when_no_fragment_is_in_time_that_is_said(warm_processes, gate):
@@ -122,7 +123,7 @@ def test_when_no_fragment_is_in_time_that_is_said(warm_processes, gate):
             workers.sample()
         assert raised.value.workers == (1,)
         gate.open()
-        assert rows(workers.sample(timeout_seconds=60.0)) == [(1, 0, t) for t in range(STEPS)]
+        assert rows(workers.sample(timeout_seconds=DEADLINE_S)) == [(1, 0, t) for t in range(STEPS)]
 
 
 FILTER = {"observation_filter": "MeanStdFilter"}
@@ -192,7 +193,7 @@ def test_weights_without_a_source_are_refused_and_those_that_do_not_fit_raised_u
     with toy_set(options=NO_LOCAL) as workers:
         with pytest.raises(TypeError, match="no local worker"):
             workers.sync_weights()
-        assert workers.sync_weights(from_worker=Learner(default_policy=3.0), timeout_seconds=60.0) == 2
+        assert workers.sync_weights(from_worker=Learner(default_policy=3.0), timeout_seconds=DEADLINE_S) == 2
         assert weights(workers) == [[3.0]] * 2
         workers.sync_weights(from_worker=Learner(3, default_policy=1.0))
         for _ in range(2):

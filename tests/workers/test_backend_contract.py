@@ -20,10 +20,10 @@ from swath.workers.tickets import Name
 from toys import (
     DEADLINE_S,
     LARGE,
-    Gate,
     Odd,
     ToyWorker,
     ask,
+    becomes,
     descriptors,
     error_of,
     exists,
@@ -57,12 +57,6 @@ class BackendContract:
     def backend(self, make_backend, request):
         with visiting(make_backend, request.node) as visit:
             yield visit
-
-    @pytest.fixture
-    def gate(self, tmp_path):
-        gate = Gate.at(tmp_path / "gate")
-        yield gate
-        gate.open()
 
     @pytest.fixture
     def workers(self, backend):
@@ -392,17 +386,6 @@ def use_and_close(make_backend):
     return pid
 
 
-def becomes(condition, within_s):
-    """Whether it holds, now or after some of so many seconds."""
-    waited, pause = 0.0, threading.Event()
-    while not condition():
-        if waited >= within_s:
-            return False
-        pause.wait(0.02)
-        waited += 0.02
-    return True
-
-
 class TestInline(BackendContract):
     concurrent = False
     own_process = False
@@ -430,7 +413,7 @@ class TestRay(BackendContract):
     watches = False
     sees_idle_deaths = False
     tells_exit_codes = False
-    lingers_s = 60.0  # Ray says so first; a process that is stopped is killed after 5 s
+    lingers_s = DEADLINE_S  # Ray says so first; a process that is stopped is killed after 5 s
 
     @pytest.fixture
     def make_backend(self):

@@ -9,7 +9,7 @@ from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
 from swath.workers.local import ThreadBackend
 from swath.workers.tickets import Name
-from toys import Gate, job
+from toys import DEADLINE_S, job
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def make_fleet():
     made = []
 
     def make_fleet(backend=ThreadBackend, **survival):
-        patient = {"restarts": Restarts(100, backoff_s=0.0), "fragment_timeout_s": 60.0, **survival}
+        patient = {"restarts": Restarts(100, backoff_s=0.0), "fragment_timeout_s": DEADLINE_S, **survival}
         made.append(Fleet(backend(), lambda name: job(index=name.worker, life=name.life), 2, Survival(**patient)))
         made[-1].bring_up()
         return made[-1]
@@ -26,13 +26,6 @@ def make_fleet():
     yield make_fleet
     for fleet in made:
         fleet.close(0.0)
-
-
-@pytest.fixture
-def gate(tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    yield gate
-    gate.open()
 
 
 def wait_for(fleet, worker):
@@ -51,7 +44,7 @@ class Sleeper:
         self._asleep, self._outcome = threading.Event(), None
         self._thread = threading.Thread(target=self._wait, args=(tickets,))
         self._thread.start()
-        assert self._asleep.wait(60.0)
+        assert self._asleep.wait(DEADLINE_S)
 
     def interrupt(self):
         self._stop = True
@@ -59,7 +52,7 @@ class Sleeper:
 
     def result(self):
         """What the wait returned or raised."""
-        self._thread.join(60.0)
+        self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive(), "nobody woke it"
         return self._outcome
 
@@ -86,7 +79,8 @@ def test_a_death_that_several_threads_notice_is_one_death(make_fleet, gate):
         thread.start()
     fleet.replace(fleet.up[0], RuntimeError("it has had its day"))
     for thread in threads:
-        thread.join()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
     assert wait_for(fleet, 0).name == Name(0, 1)
     assert fleet.restarts == 1
 
@@ -95,11 +89,12 @@ def test_closing_ends_the_waits_of_other_threads_before_it_waits_for_workers(mak
     fleet = make_fleet()
     ticket = fleet.call(fleet.up[0], "wait_at", gate)
     gate.await_arrival()
-    sleeper, closer = Sleeper(fleet, [ticket]), threading.Thread(target=fleet.close, args=(60.0,))
+    sleeper, closer = Sleeper(fleet, [ticket]), threading.Thread(target=fleet.close, args=(DEADLINE_S,))
     closer.start()
     assert isinstance(sleeper.result(), Closed)
     gate.open()
-    closer.join()
+    closer.join(DEADLINE_S)
+    assert not closer.is_alive()
 
 
 WAKES = {

@@ -6,8 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -17,11 +15,10 @@ from swath.errors import NoEffectWarning, PayloadLost, SwathError, WorkerLost
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
 from swath.workers.tickets import Name
-from toys import Gate, ToyWorker, ask, error_of, job, result, result_of_end
+from toys import DEADLINE_S, ToyWorker, ask, becomes, error_of, job, result, result_of_end
 
 MEGABYTE = 2**20
 SIZE = 8 * MEGABYTE
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -53,22 +50,8 @@ def stored(ray):
     def stored():
         return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
 
-    assert eventually(lambda: stored() < MEGABYTE)
+    assert becomes(lambda: stored() < MEGABYTE)
     return stored
-
-
-@pytest.fixture
-def gate(tmp_path):
-    gate = Gate.at(tmp_path / "gate")
-    yield gate
-    gate.open()
-
-
-def eventually(condition):
-    until = time.monotonic() + PATIENCE_S
-    while not condition() and time.monotonic() < until:
-        threading.Event().wait(0.02)
-    return condition()
 
 
 # The cluster
@@ -163,23 +146,23 @@ def test_however_many_values_are_shared_the_store_holds_those_in_use(backend, wo
     in_flight = backend.call(worker, "read", shared)
     for _ in range(100):
         shared = backend.share({"array": np.ones(SIZE, np.uint8)})
-    assert eventually(lambda: 2 * SIZE <= stored() < 2.5 * SIZE)
+    assert becomes(lambda: 2 * SIZE <= stored() < 2.5 * SIZE)
     gate.open()
     assert result(backend, in_flight) == (SIZE, False)
-    assert eventually(lambda: SIZE <= stored() < 1.5 * SIZE)
+    assert becomes(lambda: SIZE <= stored() < 1.5 * SIZE)
     del shared
-    assert eventually(lambda: stored() < MEGABYTE)
+    assert becomes(lambda: stored() < MEGABYTE)
 
 
 def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(backend, worker, stored):
     ask(backend, worker, "parcel", 0, SIZE).close()  # a large one: the next body has a reference of its own
     parcel = ask(backend, worker, "parcel", 1, SIZE)
-    assert eventually(lambda: stored() > SIZE)
+    assert becomes(lambda: stored() > SIZE)
     view = parcel.open()["array"][:5]
     parcel.close()
     assert view.tolist() == [1] * 5
     del view
-    assert eventually(lambda: stored() < MEGABYTE)
+    assert becomes(lambda: stored() < MEGABYTE)
 
 
 def test_a_parcel_that_ray_cannot_find_says_so(ray):
@@ -200,10 +183,10 @@ def test_a_parcel_that_ray_cannot_find_says_so(ray):
 
 def test_others_call_public_methods_of_the_actor(ray, backend, worker):
     actor = worker.actor
-    assert ray.get(actor.add.remote(3), timeout=PATIENCE_S) == 3
-    assert ray.get(actor.add.remote(number=-3), timeout=PATIENCE_S) == 0
+    assert ray.get(actor.add.remote(3), timeout=DEADLINE_S) == 3
+    assert ray.get(actor.add.remote(number=-3), timeout=DEADLINE_S) == 0
     with pytest.raises(ray.exceptions.RayTaskError, match="unsupported operand"):
-        ray.get(actor.add.remote("a"), timeout=PATIENCE_S)
+        ray.get(actor.add.remote("a"), timeout=DEADLINE_S)
     assert not hasattr(actor, "keep")
     assert not hasattr(type(actor), "__len__")
     assert bool(actor)
@@ -216,7 +199,7 @@ def test_everything_says_so_when_ray_is_gone(ray, backend, monkeypatch):
     worker = backend.spawn(job())
     parcel = ask(backend, worker, "parcel", 1, SIZE)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    assert backend.wait([worker.ended], PATIENCE_S) == [worker.ended]
+    assert backend.wait([worker.ended], DEADLINE_S) == [worker.ended]
     unborn = backend.spawn(job())
     for ticket in (worker.ended, backend.call(worker, "add", 1), unborn.ready, unborn.ended):
         assert isinstance(error_of(backend, ticket), WorkerLost)
@@ -263,4 +246,4 @@ def test_workers_end_when_their_driver_shuts_ray_down_and_when_it_is_killed(ray)
         pid = int(driver.stdout.readline())
         with os.fdopen(os.pidfd_open(pid), "rb") as process:
             driver.send_signal(signal.SIGKILL)
-            assert select.select([process], [], [], PATIENCE_S)[0]
+            assert select.select([process], [], [], DEADLINE_S)[0]
