@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 from test_keeping import scored
 from swath.evaluation import reporting
+from swath.report import checkpoint
 
 def half(path, text):
     path.write_bytes(text[:10].encode())
@@ -29,7 +30,7 @@ def half(path, text):
 
 keeper = reporting.Keeper("best.safetensors", "eval")
 keeper.keep(scored(1.0), lambda: {"policy": {"w": torch.tensor([1.0])}})
-reporting.save_file = lambda tensors, path: half(Path(path), "half of it")
+checkpoint.save_file = lambda tensors, path, metadata: half(Path(path), "half of it")
 keeper.keep(scored(2.0), lambda: {"policy": {"w": torch.tensor([2.0])}})
 """
 

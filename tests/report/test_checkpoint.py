@@ -1,12 +1,14 @@
-"""What people look at and keep: files that are whole or not there, sinks, datasets, films, curves, one live view."""
+import zlib
+from collections import OrderedDict
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from swath.report.atomic import replacing
 from swath.report.checkpoint import FORMAT, load_checkpoint, save_checkpoint
 
 
@@ -67,8 +69,11 @@ def test_what_a_checkpoint_cannot_hold_is_named_with_its_place(state, message, t
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"version": "1", "state": "{"}, "is damaged: its state cannot be read"),
-        ({"version": "99", "state": "{}"}, "has checkpoint format 99, this Swath reads 1; upgrade Swath"),
+        (
+            {"version": "1", "state": "{}"},
+            "has checkpoint format 1, this Swath reads 2; train again: it has no checksum",
+        ),
+        ({"version": "99", "state": "{}"}, "has checkpoint format 99, this Swath reads 2; upgrade Swath"),
         ({"format": "theirs"}, "was not written by Swath"),
     ],
 )
@@ -88,14 +93,66 @@ def test_a_missing_file_and_one_that_was_cut_are_named(tmp_path):
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize("folder", [False, True])
-def test_what_is_written_appears_whole_when_the_block_ends_and_not_at_all_if_it_raises(folder, tmp_path):
-    target = tmp_path / "deep" / "a.txt"
-    with replacing(target, folder=folder) as draft:
-        (draft / "c.txt" if folder else draft).write_text("new")
-        assert draft.suffix == ".txt"
-        assert not target.exists()
-    with pytest.raises(OSError, match="directory"), replacing(target, folder=folder) as draft:
-        (draft / "nowhere" / "c.txt").write_text("half")
-    assert (target / "c.txt" if folder else target).read_text() == "new"
-    assert len([*tmp_path.rglob("*")]) == 2 + folder, "no draft is left"
+def test_any_changed_byte_is_noticed_when_a_checkpoint_is_read(tmp_path):
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(path, {"a": torch.arange(20.0), "b": {"c": torch.ones(3, dtype=torch.bool)}, "n": 100})
+    whole = path.read_bytes()
+    for at in range(8, len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ValueError, match=r"c\.safetensors"):
+            load_checkpoint(path)
+
+
+def test_a_checkpoint_that_lacks_its_checksum_is_refused(tmp_path):
+    save_file({"a": torch.ones(1)}, tmp_path / "c.safetensors", {"format": FORMAT, "version": "2", "state": "{}"})
+    with pytest.raises(ValueError, match=r"is damaged: checksum .*, None was saved; take another checkpoint"):
+        load_checkpoint(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(np.float32([-1, -np.inf]), np.float32([1, 2])),
+        spaces.Box(0, 255, (2, 2, 3), np.uint8),
+        spaces.Box(-1, 1, (), np.float64),
+        spaces.Discrete(3, start=-1),
+        spaces.MultiDiscrete([[2, 3], [1, 2]], start=[[1, 2], [0, 0]]),
+        spaces.MultiBinary(4),
+        spaces.MultiBinary((2, 3)),
+        spaces.Tuple([spaces.Discrete(2), spaces.Dict(b=spaces.Discrete(2), a=spaces.Box(0, 1, (1,)))]),
+    ],
+    ids=str,
+)
+def test_spaces_come_back_as_they_were(space, tmp_path):
+    save_checkpoint(tmp_path / "c.safetensors", {"spaces": (space, 1)})
+    loaded, _ = load_checkpoint(tmp_path / "c.safetensors")["spaces"]
+    assert loaded == space
+    assert type(loaded) is type(space)
+    assert (loaded.dtype, loaded.shape) == (space.dtype, space.shape)
+
+
+def test_the_order_of_a_dict_space_is_kept(tmp_path):
+    space = spaces.Dict(OrderedDict(b=spaces.Discrete(2), a=spaces.Discrete(3)))
+    save_checkpoint(tmp_path / "c.safetensors", {"space": space})
+    assert list(load_checkpoint(tmp_path / "c.safetensors")["space"]) == ["b", "a"]
+
+
+def test_a_state_that_is_nested_too_deeply_is_named(tmp_path):
+    text = "[" * 100_000
+    metadata = {"format": FORMAT, "version": "2", "state": text, "checksum": str(zlib.crc32(text.encode()))}
+    save_file({}, tmp_path / "c.safetensors", metadata)
+    with pytest.raises(ValueError, match=r"is damaged: its state cannot be read .RecursionError"):
+        load_checkpoint(tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize("kib", [200, 1023, 1100, 3000])
+def test_a_full_disk_is_an_error_and_the_old_checkpoint_stays(kib, small_disk):
+    path = small_disk / "c.safetensors"
+    save_checkpoint(path, {"a": torch.ones(10)})
+    if kib > 900:
+        with pytest.raises(OSError, match=r"c\.safetensors could not be written: .*No space left"):
+            save_checkpoint(path, {"a": torch.ones(kib, 256)})
+    else:
+        save_checkpoint(path, {"a": torch.ones(10), "b": torch.ones(kib, 256)})
+    assert load_checkpoint(path)["a"].tolist() == [1.0] * 10
+    assert [file.name for file in small_disk.iterdir()] == ["c.safetensors"]

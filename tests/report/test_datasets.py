@@ -1,10 +1,20 @@
+import json
 from pathlib import Path
 
 import pytest
 import torch
-from tensordict import MemoryMappedTensor, TensorDict
+from tensordict import MemoryMappedTensor, NonTensorData, TensorDict
 
 from swath.report.datasets import NAME, DatasetManifest, DatasetWriter, open_dataset
+
+OUTSIDE = json.dumps(
+    {
+        "version": 2,
+        "format": "memmap",
+        "settings": {},
+        "parts": [{"name": "part-000000", "frames": 1, "episodes": 0, "files": {"../secret": [1, 1]}}],
+    }
+)
 
 
 @pytest.fixture(params=["poles", "poles.parquet"])
@@ -111,7 +121,14 @@ def test_a_folder_with_something_else_in_it_is_left_alone(path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("nonsense", "is no manifest"), ('{"version": 99}', "has layout 99, this Swath reads 1; upgrade Swath")],
+    [
+        ("nonsense", "is no manifest"),
+        ("[" * 100_000, "is no manifest of a dataset .RecursionError"),
+        ('{"version": 1}', "has layout 1, this Swath reads 2; collect into another folder"),
+        ('{"version": 2, "format": "memmap", "settings": {}, "parts": [3]}', "is no manifest"),
+        (OUTSIDE, "the file '../secret' is not in the folder"),
+        ('{"version": 99}', "has layout 99, this Swath reads 2; upgrade Swath"),
+    ],
 )
 def test_a_manifest_that_cannot_be_read_is_named(text, message, tmp_path: Path):
     (tmp_path / NAME).write_text(text)
@@ -125,3 +142,114 @@ def test_a_dataset_is_never_begun_twice_and_the_error_says_how_to_go_on(path):
         DatasetWriter.begin(str(path), {})
     DatasetWriter.resume(str(path)).append(rows_of(4, 3), None)
     assert open_dataset(path).frames == 7
+
+
+def files_of(path):
+    return sorted(file for file in path.rglob("*") if file.is_file() and file.name != NAME)
+
+
+def test_a_file_that_was_cut_is_named_wherever_it_is_read_and_stays_as_it_is(path):
+    written(path, 4, 3)
+    data = open_dataset(path)
+    for file in files_of(path):
+        whole = file.read_bytes()
+        index = int(file.relative_to(path).parts[0][5:11])
+        for length in {0, len(whole) // 2, len(whole) - 1}:
+            file.write_bytes(whole[:length])
+            for read in (open_dataset, DatasetWriter.resume, lambda _, index=index: data[index], lambda _: data.load()):
+                with pytest.raises(
+                    ValueError, match=f"{file.name} has {length} bytes, {len(whole)} were written; put back"
+                ):
+                    read(path)
+            assert file.stat().st_size == length
+        file.write_bytes(whole)
+    assert same(open_dataset(path, verify=True).load(), rows_of(0, 7, ends=(1,)))
+
+
+def test_a_file_that_is_missing_is_named_wherever_it_is_read(path):
+    written(path, 4)
+    data = open_dataset(path)
+    for file in files_of(path):
+        whole = file.read_bytes()
+        file.unlink()
+        for read in (open_dataset, DatasetWriter.resume, lambda _: data.load()):
+            with pytest.raises(FileNotFoundError, match=f"{file.name} is missing; put back a copy of it, or collect"):
+                read(path)
+        file.write_bytes(whole)
+
+
+def test_a_changed_byte_is_found_if_asked(path):
+    written(path, 4)
+    for file in files_of(path):
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        open_dataset(path)
+        with pytest.raises(ValueError, match=f"{file.name} has the checksum [0-9]+, [0-9]+ was written"):
+            open_dataset(path, verify=True)
+        file.write_bytes(whole)
+
+
+def test_a_manifest_that_counts_other_rows_is_not_believed(path):
+    written(path, 4)
+    (path / NAME).write_text((path / NAME).read_text().replace('"frames": 4', '"frames": 5'))
+    with pytest.raises(ValueError, match=r"part-000000.* has 4 rows, 5 were written"):
+        open_dataset(path).load()
+
+
+def test_files_are_opened_for_reading_only(path):
+    written(path, 4)
+    before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files_of(path)}
+    rows = open_dataset(path)[0]
+    rows["action"][:] = 9
+    rows["next", "reward"].zero_()
+    assert rows["action"].tolist() == [9] * 4
+    assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files_of(path)} == before
+    assert same(open_dataset(path).load(), rows_of(0, 4, ends=(1,)))
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return open, (self.file, "w")
+
+
+def test_objects_are_never_written(path):
+    writer = written(path, 4)
+    rows = rows_of(4, 3).set("who", NonTensorData({1, 2}, batch_size=[3]))
+    with pytest.raises(TypeError, match="entry 'who' is of type NonTensorData; datasets hold tensors: leave it out"):
+        writer.append(rows, None)
+    assert same(open_dataset(path).load(), rows_of(0, 4, ends=(1,)))
+
+
+@pytest.mark.parametrize("add", ["an entry", "a whole part"])
+def test_a_pickle_in_a_dataset_is_refused_by_name_and_never_read(add, tmp_path):
+    path, marker = tmp_path / "poles", tmp_path / "ran"
+    written(path, 4)
+    data = open_dataset(path)
+    evil = TensorDict({"who": NonTensorData(Evil(str(marker)), batch_size=[4])}, [4])
+    (evil if add == "an entry" else evil.update(rows_of(0, 4))).memmap(path / "part-000000")
+    for read in (open_dataset, DatasetWriter.resume, lambda _: data[0], lambda _: data.load()):
+        with pytest.raises(ValueError, match=r"part-000000/who/other\.pickle is a pickle, which is not read"):
+            read(path)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [*(("poles", rows) for rows in (20_000, 25_000, 40_000, 100_000)), ("poles.parquet", 40_000)],
+)
+def test_a_full_disk_is_an_error_and_the_dataset_is_as_it_was(name, rows, small_disk):
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    writer, noise = written(small_disk / name, 4), rows_of(4, rows)
+    for key in ("observation", ("next", "reward")):
+        noise[key] = torch.randn_like(noise[key])
+    with pytest.raises(OSError, match="No space left"):
+        writer.append(noise, None)
+    assert len([*(small_disk / name).iterdir()]) == 2, "no draft is left"
+    writer.append(rows_of(4, 3), None)
+    assert same(open_dataset(small_disk / name, verify=True).load(), rows_of(0, 7, ends=(1,)))

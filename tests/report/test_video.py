@@ -72,3 +72,10 @@ def test_what_the_encoder_says_when_it_fails_is_passed_on(level, tmp_path, monke
     with pytest.raises(OSError, match="ffmpeg stopped with exit code 3; it said: no such codec"):
         write_video(tmp_path / "film.mp4", [flat(1, 1000, 1000)] * 5)
     assert not (tmp_path / "film.mp4").exists()
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_film(small_disk):
+    noise = np.random.default_rng(0)
+    with pytest.raises(OSError, match="No space left"):
+        write_video(small_disk / "film.mp4", (noise.integers(0, 255, (256, 256, 3), np.uint8) for _ in range(60)))
+    assert list(small_disk.iterdir()) == []

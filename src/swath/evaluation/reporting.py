@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from tensordict import TensorDictBase
 
 from swath.errors import noted
@@ -26,6 +25,7 @@ from swath.evaluation.result import EpisodeRow, EvalResult, Stopped, episodes_of
 from swath.evaluation.worker import EvalRequest, Report, joined
 from swath.keys import drop_private
 from swath.report.atomic import replacing
+from swath.report.checkpoint import save_tensors
 from swath.report.video import VideoWriter
 from swath.weights.snapshot import POLICY
 
@@ -104,8 +104,7 @@ class Keeper:
                 full = name if model_id == POLICY else f"{model_id}::{name}"
                 is_dict = isinstance(value, Mapping)
                 named |= {f"{full}.{key}": part for key, part in value.items()} if is_dict else {full: value}
-        with replacing(self._weights) as draft:
-            save_file({name: value.detach().cpu().clone().contiguous() for name, value in named.items()}, str(draft))
+        save_tensors(self._weights, {name: value.detach().cpu().clone().contiguous() for name, value in named.items()})
         with replacing(self._result) as draft:
             draft.write_text(result.to_json())
         self.bar = float(result[self._key])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
     ```
     block writes .name.<pid>.tmp.ext ──ends──▶ fsync ──▶ rename to name.ext
                                      ──raises─▶ removed; the old name.ext stays as it was
+                                     ──killed─▶ removed by the next writer of a file .ext in this folder
     ```
 
     The parent folder is made if it is missing. The temporary name keeps the suffix, for writers that choose a format
@@ -30,9 +32,11 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    sweep_drafts(target.parent, target.suffix)
     draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
     draft.mkdir() if folder else draft.touch()
     mode = draft.stat().st_mode  # as the user's umask has it; some writers make files that only the user can read
+    lock = _lock(draft)
     try:
         yield draft
         draft.chmod(mode)
@@ -42,22 +46,46 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
         _flush(target.parent)
     finally:
         remove(draft)
+        if lock is not None:
+            os.close(lock)
 
 
-def sweep_drafts(folder: Path, stem: str = "*") -> None:
-    """Remove what writers that were killed have left in a folder; only if nobody else writes there.
+def sweep_drafts(folder: Path, suffix: str = "*") -> None:
+    """Remove the drafts of killed writers from a folder; drafts of running writers stay.
+
+    Where the disk has no locks, all drafts stay.
 
     Args:
         folder: where to look.
-        stem: of the names that they were to get; of any by default.
+        suffix: of the names that the drafts were to get, with its point; any by default.
     """
-    for draft in folder.glob(f".{stem}.*.tmp*"):
-        remove(draft)
+    for draft in folder.glob(f".*.[0-9]*.tmp{suffix if suffix == '*' else escape(suffix)}"):
+        if (lock := _lock(draft)) is not None:
+            remove(draft)
+            os.close(lock)
 
 
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all that is in it, if it is there."""
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a file or a folder and return its open descriptor; `None` if a writer holds the lock, or there are none.
+
+    The system frees the lock when the process ends, however it ends.
+    """
+    with suppress(ImportError, OSError):
+        import fcntl  # noqa: PLC0415  Windows has none
+
+        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        return descriptor
+    return None
 
 
 def _flush(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Experience on disk: datasets that are whole at every moment, however their writer ends.
 
 ```
- append(rows, state) ──▶ part-000007, written aside, fsync, rename ──▶ manifest, likewise: from now on the part counts
+ append(rows, state) ──▶ part-000007, written aside, fsync, rename ──▶ manifest, the same: from now on the part counts
                               └─ killed before that: the next writer removes it and collects again
 ```
 """
@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+import zlib
+from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -20,19 +21,33 @@ from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 from swath.extras import need
 from swath.keys import DONE, NEXT, as_tuple
 from swath.report.atomic import remove, replacing, sweep_drafts
+from swath.report.checkpoint import bytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    Entries = Mapping[tuple[str, ...], torch.Tensor]
 
 NAME = "_manifest.json"
 """Readers of Parquet pass over names that begin with an underscore."""
 
-VERSION = 1
+VERSION = 2
+INDEX = "entries.json"
+"""In a folder of memory-mapped tensors: by file, the key, dtype and shape of the entry in it."""
+
 ENTRIES = b"swath.entries"
 """Metadata of a Parquet file: by column, the key of the entry and the shape of one row of it."""
 
 UNSERVED = (".arrow", ".csv", ".feather", ".h5", ".hdf5", ".json", ".jsonl", ".npy", ".npz", ".pt", ".zarr", ".zip")
 """Suffixes that ask for what is not written here."""
+
+PICKLES = (".pickle", ".pkl")
+"""Suffixes of the files in which tensordict keeps objects; reading one runs code."""
+
+WAY_OUT = "put back a copy of it, or collect into another folder"
+
+CHUNK = 2**20
+"""Bytes that are read at a time for a checksum."""
 
 
 class Memmap:
@@ -40,17 +55,33 @@ class Memmap:
 
     name, suffix = "memmap", ""
 
-    def write(self, rows: TensorDictBase, draft: Path) -> None:
-        """Write a part, flat rows `[n]`, into a folder."""
+    def write(self, entries: Entries, draft: Path) -> None:
+        """Write the entries of a part into a folder, by `write`: a full disk is an exception, not a signal.
+
+        Raises:
+            OSError: they could not be written.
+        """
         try:
-            rows.memmap(draft)
-        except RuntimeError as error:  # what torch raises where the disk is full
+            layout = TensorDict(dict(entries), [len(next(iter(entries.values())))]).memmap_like(draft)
+        except RuntimeError as error:  # of torch, where a file cannot be made
             raise OSError(f"{draft} could not be written: {error}") from error
+        index = {}
+        for key, entry in entries.items():
+            file = Path(layout.get(key).filename)
+            with file.open("r+b") as content:
+                content.write(bytes_of(entry))
+            place = {"key": key, "dtype": str(entry.dtype).removeprefix("torch."), "shape": list(entry.shape)}
+            index[file.relative_to(draft).as_posix()] = place
+        (draft / INDEX).write_text(json.dumps(index), encoding="utf-8")
 
     def read(self, part: Path) -> TensorDictBase:
-        """The part, memory-mapped."""
-        rows: TensorDictBase = TensorDict.load_memmap(part)
-        return rows
+        """Map the entries of a part into memory; the files are opened read-only, and stay as they are."""
+        index, rows = json.loads((part / INDEX).read_text(encoding="utf-8")), {}
+        for name, entry in index.items():
+            shape, dtype = torch.Size(entry["shape"]), getattr(torch, entry["dtype"])
+            flat = torch.from_file(str(_inside(part, name)), shared=False, size=shape.numel(), dtype=dtype)
+            rows[tuple(entry["key"])] = flat.reshape(shape)
+        return TensorDict(rows, next(iter(rows.values())).shape[:1])
 
 
 class Parquet:
@@ -72,22 +103,14 @@ class Parquet:
         self._arrow = need("pyarrow", extra="datasets", why="for .parquet files")
         self._files = need("pyarrow.parquet", extra="datasets", why="for .parquet files")
 
-    def write(self, rows: TensorDictBase, draft: Path) -> None:
-        """Write a part, flat rows `[n]`.
-
-        Raises:
-            TypeError: an entry is no tensor.
-        """
-        columns, entries = {}, {}
-        for key in rows.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
-            entry, name = rows.get(key), ".".join(as_tuple(key))
-            if not isinstance(entry, torch.Tensor):
-                kind = type(entry).__name__
-                raise TypeError(f"entry {key!r} is of type {kind}; Parquet files hold tensors: leave it out")
-            values, length = self._arrow.array(entry.reshape(-1).numpy()), prod(entry.shape[1:])
+    def write(self, entries: Entries, draft: Path) -> None:
+        """Write the entries of a part into a file."""
+        columns, places = {}, {}
+        for key, entry in entries.items():
+            values, length, name = self._arrow.array(entry.reshape(-1).numpy()), prod(entry.shape[1:]), ".".join(key)
             columns[name] = values if length == 1 else self._arrow.FixedSizeListArray.from_arrays(values, length)
-            entries[name] = {"key": as_tuple(key), "shape": list(entry.shape[1:])}
-        table = self._arrow.table(columns).replace_schema_metadata({ENTRIES: json.dumps(entries)})
+            places[name] = {"key": key, "shape": list(entry.shape[1:])}
+        table = self._arrow.table(columns).replace_schema_metadata({ENTRIES: json.dumps(places)})
         self._files.write_table(table, str(draft), compression="zstd")
 
     def read(self, part: Path) -> TensorDictBase:
@@ -118,11 +141,19 @@ def format_at(path: Path) -> Memmap | Parquet:
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """One batch on disk: the name of its file or folder, how many rows it has, and how many episodes ended in it."""
+    """Name one batch on disk and say what was written.
+
+    Attributes:
+        name: of its file or folder.
+        frames: its rows.
+        episodes: how many ended in it.
+        files: size in bytes and CRC-32 of each file, by its path in the dataset's folder.
+    """
 
     name: str
     frames: int
     episodes: int
+    files: dict[str, list[int]]
 
 
 @dataclass(frozen=True)
@@ -155,8 +186,9 @@ class DatasetManifest:
 
     def save(self, folder: Path) -> None:
         """Write it into the dataset's folder; from then on it holds."""
+        values = {**vars(self), "parts": [vars(part) for part in self.parts]}
         with replacing(folder / NAME) as draft:
-            draft.write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+            draft.write_text(json.dumps(values, allow_nan=False) + "\n", encoding="utf-8")
 
     @property
     def storage(self) -> Memmap | Parquet:
@@ -172,28 +204,57 @@ class DatasetManifest:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The manifest in a folder.
+        """Read the manifest in a folder.
 
         Raises:
             FileNotFoundError: there is none.
-            ValueError: it is damaged, or from a newer version.
+            ValueError: it is damaged, or of another version.
         """
         file = folder / NAME
         if not file.is_file():
             raise FileNotFoundError(f"no dataset in {folder}; `swath collect ENV --out {folder}` makes one")
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
-            if values["version"] > VERSION:
-                raise ValueError(f"{file} has layout {values['version']}, this Swath reads {VERSION}; upgrade Swath")
-            return cls(**{**values, "parts": tuple(DatasetPart(**part) for part in values["parts"])})
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ValueError(f"{file} is no manifest of a dataset: {error!r}; choose another folder") from None
+            if (found := int(values["version"])) == VERSION:
+                manifest = cls(**{**values, "parts": tuple(DatasetPart(**part) for part in values["parts"])})
+                for part in manifest.parts:
+                    for name in (part.name, *part.files):
+                        _inside(folder, name)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{file} is no manifest of a dataset ({why}); choose another folder") from None
+        if found != VERSION:
+            move = "upgrade Swath" if found > VERSION else "collect into another folder"
+            raise ValueError(f"{file} has layout {found}, this Swath reads {VERSION}; {move}")
+        return manifest
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Join a folder and the path of a file in it, as a dataset names it.
+
+    Raises:
+        ValueError: the path leads out of the folder.
+    """
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"the file {name!r} is not in the folder {folder}")
+    return folder / path
+
+
+def _crc32(path: Path) -> int:
+    """Compute the CRC-32 of a file."""
+    total = 0
+    with path.open("rb") as content:
+        while chunk := content.read(CHUNK):
+            total = zlib.crc32(chunk, total)
+    return total
 
 
 class Dataset:
     """The parts of a dataset, flat TensorDicts `[n]`, in the order in which they were collected.
 
-    Parts are read when they are asked for; those of a folder are memory-mapped.
+    Parts are read when they are asked for; parts of a folder are memory-mapped. Files are opened read-only: what is
+    written into a part that was read stays in memory.
 
     Args:
         path: the dataset's folder.
@@ -224,16 +285,50 @@ class Dataset:
         return len(self.manifest.parts)
 
     def __getitem__(self, index: int) -> TensorDictBase:
-        return self._format.read(self.path / self.manifest.parts[index].name)
+        self.check(index)
+        part = self.manifest.parts[index]
+        try:
+            rows = self._format.read(self.path / part.name)
+        except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{self.path / part.name} cannot be read ({why}); {WAY_OUT}") from error
+        if len(rows) != part.frames:
+            raise ValueError(f"{self.path / part.name} has {len(rows)} rows, {part.frames} were written; {WAY_OUT}")
+        return rows
 
     def __iter__(self) -> Iterator[TensorDictBase]:
         return (self[index] for index in range(len(self)))
 
-    def load(self) -> TensorDictBase:
-        """All rows `[frames]`, in memory.
+    def check(self, index: int, *, verify: bool = False) -> None:
+        """Compare the files of a part with what was written.
+
+        Args:
+            index: of the part.
+            verify: compare checksums, too: all bytes are read. Sizes are always compared.
 
         Raises:
-            ValueError: there are none.
+            FileNotFoundError: a file is missing.
+            ValueError: a file has another size or checksum, or there is a pickle, which is never read.
+        """
+        part = self.manifest.parts[index]
+        for file in (self.path / part.name).rglob("*"):
+            if file.suffix in PICKLES:
+                raise ValueError(f"{file} is a pickle, which is not read: it could run code; {WAY_OUT}")
+        for name, (size, checksum) in part.files.items():
+            file = self.path / name
+            if not file.is_file():
+                raise FileNotFoundError(f"{file} is missing; {WAY_OUT}")
+            if (found := file.stat().st_size) != size:
+                raise ValueError(f"{file} has {found} bytes, {size} were written; {WAY_OUT}")
+            if verify and (found := _crc32(file)) != checksum:
+                raise ValueError(f"{file} has the checksum {found}, {checksum} was written; {WAY_OUT}")
+
+    def load(self) -> TensorDictBase:
+        """Read all rows `[frames]` into memory.
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: there are no rows, or a file is damaged.
         """
         if not len(self):
             raise ValueError(f"{self.path} has no parts yet; collect some first")
@@ -262,7 +357,7 @@ class DatasetWriter(Dataset):
             way_on = f"DatasetWriter.resume({str(folder)!r}) goes on with it"
             raise FileExistsError(f"{folder} holds a dataset; {way_on}, or choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        sweep_drafts(folder, Path(NAME).stem)
+        sweep_drafts(folder)
         if any(folder.iterdir()):
             raise ValueError(f"{folder} has files in it, but no dataset; choose a folder that is new or empty")
         made.manifest.save(folder)
@@ -273,14 +368,13 @@ class DatasetWriter(Dataset):
         """Go on with the dataset in a folder; what a killed writer has left beside it is removed.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is none, or a file of it is missing.
             ImportError: a package for its format is missing.
-            ValueError: a part is missing.
+            ValueError: a file has another size than was written, or the manifest is damaged.
         """
         made = cls(Path(path), DatasetManifest.read(Path(path)))
-        for part in made.manifest.parts:
-            if not (made.path / part.name).exists():
-                raise ValueError(f"{path} lacks {part.name}; put it back, or collect into another folder")
+        for index in range(len(made)):
+            made.check(index)
         sweep_drafts(made.path)
         remove(made.path / made._next_name)
         return made
@@ -294,12 +388,15 @@ class DatasetWriter(Dataset):
 
         Raises:
             OSError: it cannot be written; the dataset is as it was.
-            TypeError: an entry that the format has no place for.
+            TypeError: an entry is no tensor; datasets hold nothing that would have to be pickled.
         """
-        part = DatasetPart(self._next_name, len(rows), int(rows[NEXT, DONE].sum()))
-        remove(self.path / part.name)  # one that was written, and never came to count
-        with replacing(self.path / part.name, folder=not self._format.suffix) as draft:
-            self._format.write(rows, draft)
+        entries, name = _tensors_of(rows), self._next_name
+        remove(self.path / name)  # one that was written, and never came to count
+        with replacing(self.path / name, folder=not self._format.suffix) as draft:
+            self._format.write(entries, draft)
+            written = {file: file.relative_to(draft) for file in (draft, *draft.rglob("*")) if file.is_file()}
+            files = {(name / place).as_posix(): [file.stat().st_size, _crc32(file)] for file, place in written.items()}
+        part = DatasetPart(name, len(rows), int(rows[NEXT, DONE].sum()), files)
         changed = replace(self.manifest, parts=(*self.manifest.parts, part), state=state)
         changed.save(self.path)
         self.manifest = changed
@@ -309,12 +406,34 @@ class DatasetWriter(Dataset):
         return f"part-{len(self.manifest.parts):06}{self._format.suffix}"
 
 
-def open_dataset(path: str | Path) -> Dataset:
-    """The dataset in a folder, as far as it has been written.
+def _tensors_of(rows: TensorDictBase) -> dict[tuple[str, ...], torch.Tensor]:
+    """Collect the entries of rows by their keys.
 
     Raises:
-        FileNotFoundError: there is none.
-        ImportError: a package for its format is missing.
-        ValueError: its manifest is damaged, or from a newer version.
+        TypeError: an entry is no tensor.
     """
-    return Dataset(Path(path), DatasetManifest.read(Path(path)))
+    entries = {}
+    for key in rows.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
+        entry = rows.get(key)
+        if not isinstance(entry, torch.Tensor):
+            raise TypeError(f"entry {key!r} is of type {type(entry).__name__}; datasets hold tensors: leave it out")
+        entries[as_tuple(key)] = entry
+    return entries
+
+
+def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
+    """Open the dataset in a folder, as far as it has been written; the sizes of all files are compared.
+
+    Args:
+        path: the folder.
+        verify: compare checksums, too: all bytes are read.
+
+    Raises:
+        FileNotFoundError: there is none, or a file of it is missing.
+        ImportError: a package for its format is missing.
+        ValueError: its manifest or a file is damaged, it is of another version, or there is a pickle in it.
+    """
+    data = Dataset(Path(path), DatasetManifest.read(Path(path)))
+    for index in range(len(data)):
+        data.check(index, verify=verify)
+    return data

@@ -1,0 +1,61 @@
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from swath.report.atomic import replacing
+
+KILLED = """
+import os, sys
+from swath.report.atomic import replacing
+with replacing(sys.argv[1], folder=sys.argv[2] == "folder"):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def die_while_writing(path, what="file"):
+    ended = subprocess.run([sys.executable, "-c", KILLED, path, what], timeout=300, check=False)
+    assert ended.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_appears_is_whole_when_the_block_ends_and_not_there_if_it_raises(folder, tmp_path):
+    target = tmp_path / "deep" / "a.txt"
+    with replacing(target, folder=folder) as draft:
+        (draft / "c.txt" if folder else draft).write_text("new")
+        assert draft.suffix == ".txt"
+        assert not target.exists()
+    with pytest.raises(OSError, match="directory"), replacing(target, folder=folder) as draft:
+        (draft / "nowhere" / "c.txt").write_text("half")
+    assert (target / "c.txt" if folder else target).read_text() == "new"
+    assert len([*tmp_path.rglob("*")]) == 2 + folder, "no draft is left"
+
+
+@pytest.mark.parametrize(("name", "what"), [("c.safetensors", "file"), ("film-7.mp4", "file"), ("part-0", "folder")])
+def test_a_draft_of_a_killed_writer_goes_when_a_file_of_its_kind_is_written(name, what, tmp_path):
+    die_while_writing(tmp_path / name, what)
+    assert len([*tmp_path.iterdir()]) == 1
+    with replacing(tmp_path / "other.txt"):
+        assert len([*tmp_path.iterdir()]) == 2, "another kind of file"
+    later = Path(name).with_stem("later")
+    with replacing(tmp_path / later, folder=what == "folder"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([str(later), "other.txt"])
+
+
+def test_a_draft_of_a_running_writer_stays(tmp_path):
+    with replacing(tmp_path / "film-1.mp4") as first:
+        with replacing(tmp_path / "film-2.mp4"):
+            pass
+        first.write_text("whole")
+    assert (tmp_path / "film-1.mp4").read_text() == "whole"
+
+
+def test_hidden_files_of_others_stay(tmp_path):
+    other = tmp_path / ".notes.tmp.txt"
+    other.touch()
+    with replacing(tmp_path / "a.txt"):
+        pass
+    assert other.exists()
