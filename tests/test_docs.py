@@ -20,8 +20,8 @@ import doc_commands
 import ray_cluster
 import swath
 from doc_pages import PAGES, ROOT, all_blocks, blocks, files, uses_ray, uses_torchrl
+from peers.rllib_shim import TABLE
 from swath import rollout_workers
-from swath.testing.rllib_shim import TABLE
 
 
 def prepare(page):

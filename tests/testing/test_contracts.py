@@ -1,12 +1,6 @@
 """The contract suite as users run it: good envs pass, bad ones fail with a message, a forgotten fixture says so."""
 
-import importlib
-import sys
-from inspect import signature
-
 import pytest
-
-from swath.testing import rllib_shim, torchrl_shim
 
 pytest_plugins = ["pytester"]
 
@@ -69,15 +63,3 @@ def test_an_env_that_ignores_its_seed_is_found_out(run):
     result.stdout.fnmatch_lines(["FAILED*::test_the_same_seed_gives_the_same_data*"])
     result.stdout.fnmatch_lines(["FAILED*test_frames_are_those_of_stepping_by_hand*"])
     assert result.parseoutcomes()["passed"] >= 5
-
-
-@pytest.mark.parametrize(("plugin", "package"), [(rllib_shim, "ray"), (torchrl_shim, "torchrl")])
-def test_without_the_peer_or_too_late_a_run_is_refused_with_the_way_out(plugin, package, monkeypatch):
-    importlib.reload(plugin)
-    with pytest.raises(pytest.UsageError, match=f"name it on the command line: pytest -p {plugin.__name__}"):
-        plugin.pytest_configure()
-    monkeypatch.setitem(sys.modules, package, None)
-    begin = plugin.pytest_load_initial_conftests
-    begin(**dict.fromkeys(signature(begin).parameters))
-    with pytest.raises(pytest.UsageError, match=rf"install swath\[{package}\]"):
-        plugin.pytest_configure()

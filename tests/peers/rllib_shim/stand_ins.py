@@ -5,10 +5,11 @@ config.build() ──▶ WorkerSet ──train()──▶ sample from all ──
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NoReturn, TypeVar
 
+import gymnasium as gym
 import numpy as np
 import torch
 
@@ -168,14 +169,27 @@ def override(*_: Any, **__: Any) -> Callable[[T], T]:
     return _as_it_is
 
 
-def try_import_tf(error: bool = False) -> tuple[None, None, None]:  # noqa: ARG001  there is none
+def try_import_tf(error: bool = False) -> tuple[None, None, None]:
     """No TensorFlow."""
     return None, None, None
 
 
-def try_import_torch(error: bool = False) -> tuple[Any, Any]:  # noqa: ARG001  it is there
+def try_import_torch(error: bool = False) -> tuple[Any, Any]:
     """torch, and its `nn`."""
     return torch, torch.nn
+
+
+def framework_iterator(config: Any = None, frameworks: str | Sequence[str] = "torch", **_: Any) -> Iterator[str]:
+    """Yield the frameworks that a test is to be run with and that are here: torch, or none."""
+    names = [frameworks] if isinstance(frameworks, str) else frameworks
+    yield from ("torch" for name in names if name == "torch")
+
+
+class Repeated(gym.Space[Any]):
+    """Describe observations of varying length. Modules of tests may make one; nothing here has such observations."""
+
+    def __init__(self, child_space: gym.Space[Any], max_len: int) -> None:
+        super().__init__()
 
 
 class EnvError(Exception):

@@ -1,4 +1,4 @@
-"""A pytest plugin that runs tests written for RLlib's rollout workers on ours: `pytest -p swath.testing.rllib_shim`.
+"""A pytest plugin that runs tests written for RLlib's rollout workers on ours: `pytest -p peers.rllib_shim`.
 
     pytest -p … ──▶ our names in ray.rllib.… ──▶ conftests and tests are imported ──▶ run ──▶ score, names put back
 
@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from peers.rllib_shim import stand_ins
+from peers.shim import Shim, pickle_by_value
 from swath import rollout_workers
 from swath.rollout_workers import Filter, MultiAgentEnv
-from swath.testing.rllib_shim import stand_ins
-from swath.testing.shim import Shim, pickle_by_value
 
 _SHIM = Shim(__name__, "RLlib's rollout workers", "ray", stand_ins, rollout_workers)
 TABLE = _SHIM.table
@@ -36,7 +36,7 @@ ENV_FOLDERS = "ray.rllib.examples.envs.classes", "ray.rllib.examples.env"
 
 _IMPORTED = re.compile(r"^\s*(?:from|import)\s+(ray\.(?:rllib|tune)[\w.]*)", re.MULTILINE)
 _STAND_IN = """from functools import partial
-from swath.testing.rllib_shim.stand_ins import missing
+from peers.rllib_shim.stand_ins import missing
 
 __getattr__ = partial(missing, __name__)
 """
@@ -56,7 +56,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     imported = {name for file in [*files, *sources.values()] for name in _IMPORTED.findall(file.read_text())}
     _write(Path(folder.name), {*TABLE, *imported, *sources}, sources)
     path.insert(0, folder.name)
-    _SHIM.apply(early_config)
+    early_config.add_cleanup(_SHIM.patch.undo)
+    _SHIM.apply()
     _SHIM.patch.setattr(Filter, "clear_buffer", lambda own: own.reset_buffer(), raising=False)  # its old name
     _SHIM.patch.setattr(MultiAgentEnv, "num_agents", property(_num_agents, _set_num_agents))
 

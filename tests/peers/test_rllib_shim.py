@@ -1,10 +1,8 @@
 """The plugin that puts our names in RLlib's places, in a child run of pytest."""
 
-import subprocess
-import sys
-from textwrap import dedent
-
 import pytest
+
+from peers.runs import run, write
 
 pytest.importorskip("ray")
 
@@ -132,11 +130,6 @@ LISTED = """
 """
 
 
-def write(file, text):
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(dedent(text))
-
-
 @pytest.fixture
 def report(tmp_path):
     folder = tmp_path / "rllib"
@@ -144,11 +137,8 @@ def report(tmp_path):
     write(folder / "evaluation/tests/test_episode_v2.py", LISTED)
     write(folder / "env/tests/toys.py", TOYS)
     write(folder / "examples/env/multi_agent.py", ENVS)
-    options = ("-p", "swath.testing.rllib_shim", "-p", "no:cacheprovider", "--rootdir", folder)
-    command = [sys.executable, "-m", "pytest", *options, folder]
-    child = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100, check=False)
-    assert child.returncode == 0, child.stdout + child.stderr
-    return child.stdout
+    options = ("-p", "peers.rllib_shim", "-p", "no:cacheprovider", "--rootdir", folder)
+    return run(folder, "-m", "pytest", *options, folder)
 
 
 def test_tests_that_import_from_rllib_get_ours_and_what_is_left_out_has_its_reason(report):

@@ -1,12 +1,17 @@
 """The plugin that puts our names in TorchRL's places, in a child run of pytest."""
 
-import subprocess
-import sys
 from textwrap import dedent
 
 import pytest
 
+from peers.runs import run, write
+
+pytest.importorskip("torchrl")
+
 TESTS = """
+    import subprocess
+    import sys
+
     import gymnasium
     import torch
     import swath
@@ -21,6 +26,12 @@ TESTS = """
     from torchrl.data import MultiStep, RayReplayBuffer
     from torchrl.data.postprocs.postprocs import MultiStep as TheSame
     from torchrl.weight_update import SharedMemWeightSyncScheme
+
+    CODE = '''
+    from torchrl.collectors import Collector
+    from torchrl.collectors.distributed.ray import RayCollector
+    print(Collector.__module__, RayCollector.__module__)
+    '''
 
     class Left(torch.nn.Module):
         def forward(self, observation):
@@ -54,6 +65,10 @@ TESTS = """
         with Collector("CartPole-v1", frames_per_batch=4, total_frames=4) as collector:
             assert len(list(collector)) == 1
 
+    def test_spawned_processes_get_ours_too():
+        module = subprocess.check_output([sys.executable, "-c", CODE], text=True)
+        assert module.split() == ["swath.collectors.collector", "swath.collectors.ray_collector"]
+
     def test_one_worker_in_a_process_of_its_own():
         env = {"id": "CartPole-v1"}
         options = {"frames_per_batch": 4, "total_frames": 8}
@@ -76,26 +91,49 @@ MORE = """
         assert seen_by_conftest is swath.Collector
 """
 
+ON_RAY = """
+    import ray
+
+    @ray.remote
+    class Actor:
+        def module(self):
+            from torchrl.collectors import Collector
+
+            return Collector.__module__
+
+    def test_actor():
+        ray.init("local", num_cpus=1, include_dashboard=False)
+        assert ray.get(Actor.remote().module.remote()) == "swath.collectors.collector"
+        ray.shutdown()
+"""
+
 # In a process of its own: our names must be there before a test module is imported, and be gone afterwards.
 RUN = """
 import sys, pytest, torchrl.collectors
-status = pytest.main(["-p", "swath.testing.torchrl_shim", "-p", "no:cacheprovider", "--rootdir", *sys.argv[1:]])
+status = pytest.main(["-p", "peers.torchrl_shim", "-p", "no:cacheprovider", "--rootdir", *sys.argv[1:]])
 print("put back:", torchrl.collectors.Collector.__module__.startswith("torchrl."))
 sys.exit(status)
 """
 
 
 @pytest.fixture
-def report(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("suite")
-    (folder / "conftest.py").write_text(dedent(CONFTEST))
-    (folder / "test_written_for_torchrl.py").write_text(dedent(TESTS) + dedent(MORE))
-    command = [sys.executable, "-c", RUN, folder, folder]
-    child = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=100, check=False)
-    assert child.returncode == 0, child.stdout + child.stderr
-    return child.stdout
+def run_on_ours(tmp_path):
+    """Run a test module, with the conftest."""
+
+    def run_on_ours(text):
+        write(tmp_path / "conftest.py", CONFTEST)
+        (tmp_path / "test_written_for_torchrl.py").write_text(text)
+        return run(tmp_path, "-c", RUN, tmp_path, tmp_path)
+
+    return run_on_ours
 
 
-def test_tests_and_conftests_that_import_from_torchrl_get_ours_until_the_run_is_over(report):
-    assert "score: 4 passed, 0 failed, 0 left out" in report
+def test_tests_and_conftests_that_import_from_torchrl_get_ours_until_the_run_is_over(run_on_ours):
+    report = run_on_ours(dedent(TESTS) + dedent(MORE))
+    assert "score: 5 passed, 0 failed, 0 left out" in report
     assert "put back: True" in report
+
+
+def test_actors_of_ray_get_ours_too(run_on_ours):
+    pytest.importorskip("ray")
+    assert "score: 1 passed, 0 failed, 0 left out" in run_on_ours(dedent(ON_RAY))

@@ -7,6 +7,7 @@ A module that imported a name before keeps what was there then; so apply before 
 
 from __future__ import annotations
 
+import os
 import sys
 import tomllib
 import warnings
@@ -20,6 +21,8 @@ from typing import Any, TypeAlias
 import cloudpickle
 import pytest
 from _pytest.terminal import TerminalReporter
+
+FOLDER = Path(__file__).parent
 
 Table: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Modules of the other library, names in them, what takes their place."""
@@ -59,14 +62,19 @@ class Shim:
         self._found = find_spec(self._package) is not None
         return self._found
 
-    def apply(self, config: pytest.Config) -> None:
-        """Replace the names, in the modules that this version has, until the run is over."""
-        config.add_cleanup(self.patch.undo)
+    def apply(self) -> None:
+        """Replace the names, in the modules that this version has."""
         with warnings.catch_warnings(action="ignore"):
             modules = {name: import_module(name) for name in self.table if find_spec(name)}  # before any name is ours
         for path, module in modules.items():
             for name, value in self.table[path].items():
                 self.patch.setattr(module, name, value, raising=False)
+
+    def reach_children(self) -> None:
+        """Have Python processes that start from now on replace the names too, Ray's workers included."""
+        self.patch.setenv("SWATH_PEERS", f"{self._package}={self._plugin}")
+        for folder in (FOLDER.parent, FOLDER / "startup"):
+            self.patch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out what is listed; send what test modules have to other processes whole, where these names are not."""

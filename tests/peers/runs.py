@@ -1,0 +1,24 @@
+"""Runs of pytest with a plugin, in a process of its own: our names must be there before test modules are imported."""
+
+import os
+import subprocess
+import sys
+from textwrap import dedent
+
+from peers.shim import FOLDER
+
+
+def write(file, text):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(dedent(text))
+
+
+def run(folder, *command):
+    """The output of a run that must succeed."""
+    path = os.pathsep.join(filter(None, (str(FOLDER.parent), os.environ.get("PYTHONPATH"))))
+    surroundings = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": path}}
+    child = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, timeout=200, check=False, **surroundings
+    )
+    assert child.returncode == 0, child.stdout + child.stderr
+    return child.stdout
