@@ -3,6 +3,7 @@
 And specs of policies, and how what they leave empty is found out.
 """
 
+import json
 import pickle
 from types import SimpleNamespace
 
@@ -85,9 +86,53 @@ def test_optional_columns_are_asked_for_by_view_requirements_and_other_columns_a
     bare["prev_actions"] = ViewRequirement("actions", shift=-1, used_for_compute_actions=False)
     wanted = WantedColumns.of(bare)
     assert wanted == WantedColumns(frozenset(["prev_rewards"]), frozenset(["prev_actions", "prev_rewards", "infos"]))
-    for name, view in (("next_rewards", ViewRequirement("rewards", shift=1)), ("infos", ViewRequirement(shift=-1))):
+    refused = {
+        "next_rewards": ViewRequirement("rewards", shift=1),
+        "infos": ViewRequirement(shift=-1),
+        "agent_id": ViewRequirement(index=3),
+        "env_id": ViewRequirement(batch_repeat_value=2),
+        "prev_rewards": ViewRequirement("rewards", shift="-5:-1"),
+    }
+    for name, view in refused.items():
         with pytest.raises(ValueError, match=rf"view_requirements\['{name}'\]"):
             WantedColumns.of({name: view})
+
+
+def test_view_requirements_take_the_arguments_of_rllib_in_its_order():
+    space = spaces.Discrete(3)
+    view = ViewRequirement("obs", space, [-1, 0], 5, 20, False, True)
+    assert (view.data_col, view.space, view.shift, view.index) == ("obs", space, [-1, 0], 5)
+    assert (view.batch_repeat_value, view.used_for_compute_actions, view.used_for_training) == (20, False, True)
+    assert ViewRequirement().space == spaces.Box(-np.inf, np.inf, ())
+
+
+DESCRIBED = [
+    spaces.Box(np.array([-1.0, 0.0]), np.array([0.0, 9.0]), dtype=np.float64),
+    spaces.Box(0, 255, (2, 2), np.uint8),
+    spaces.Discrete(5, start=-2),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary([2, 3]),
+    spaces.MultiDiscrete([2, 7]),
+    spaces.MultiDiscrete([2, 7], start=[1, -1]),
+    spaces.Text(4, min_length=2, charset="abc"),
+    spaces.Dict(b=spaces.Discrete(3), a=spaces.Tuple([spaces.Box(0, 1, (2,)), spaces.Discrete(2)])),
+]
+
+
+@pytest.mark.parametrize("space", [None, *DESCRIBED])
+def test_view_requirements_survive_json(space):
+    view = ViewRequirement("obs", space, [-1], used_for_training=False)
+    told = view.to_dict()
+    assert ViewRequirement.from_dict(json.loads(json.dumps(told))) == view
+    assert ViewRequirement.from_dict(told) == view
+    assert told == view.to_dict()
+
+
+def test_a_space_that_json_cannot_hold_is_named():
+    with pytest.raises(ValueError, match="Graph"):
+        ViewRequirement(space=spaces.Graph(spaces.Discrete(2), None)).to_dict()
+    with pytest.raises(ValueError, match="space='cube'"):
+        ViewRequirement.from_dict({"data_col": "obs", "space": {"space": "cube"}})
 
 
 SPACES = {

@@ -143,6 +143,15 @@ def test_the_names_and_answers_of_rllib(workers):
     assert fetch(index, None, "tag", None, on_error="return") == [1, 3]
 
 
+def test_functions_get_the_id_and_the_worker(workers):
+    def both(worker_id, worker):
+        return worker_id, worker.worker_index
+
+    assert workers.foreach_worker_with_id(both) == [(number, number) for number in range(4)]
+    assert workers.foreach_worker_with_id(both, local_worker=False, worker_ids=[3]) == [(3, 3)]
+    assert workers.foreach_env_runner_with_id(both, local_env_runner=False, remote_worker_ids=[2]) == [(2, 2)]
+
+
 def test_after_the_end_everything_is_closed(workers):
     workers.stop()
     workers.stop()

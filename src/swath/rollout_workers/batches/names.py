@@ -7,11 +7,15 @@ TorchPolicy  -             -              -      -       -            so that no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple, Self
 
 from gymnasium import Space
+from gymnasium.spaces import Box
+
+from swath.rollout_workers.space_dicts import space_from_dict, space_to_dict
 
 # The policy of all agents where nothing else is said.
 DEFAULT_POLICY_ID = "default_policy"
@@ -66,28 +70,64 @@ def counts_sequences(name: str) -> bool:
 
 @dataclass
 class ViewRequirement:
-    """A column that a policy reads.
+    """A column that a policy reads, with RLlib's arguments in RLlib's order.
+
+    Workers make views of a column's own step, and `prev_actions` and `prev_rewards`. Others can be described, and are
+    refused with a `ValueError` where they would be made.
 
     Attributes:
         data_col: the column that it is taken from; None for its own name.
-        space: of one row, where it cannot be seen from the data.
-        shift: 0 for the same step, -1 for the one before.
+        space: of one row; None for a number without bounds.
+        shift: 0 for the same step, -1 for the one before; several as a list or as `"from:to"`.
+        index: a fixed place in the trajectory.
+        batch_repeat_value: how many steps share a row; columns of states have one row per sequence in any case.
         used_for_compute_actions: whether it is part of the input for actions.
         used_for_training: whether it is part of batches.
     """
 
     data_col: str | None = None
     space: Space[Any] | None = None
-    shift: int = 0
+    shift: int | str | list[int] = 0
+    index: int | None = None
+    batch_repeat_value: int = 1
     used_for_compute_actions: bool = True
     used_for_training: bool = True
 
+    def __post_init__(self) -> None:
+        if self.space is None:
+            self.space = Box(-math.inf, math.inf, ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments as a dictionary that JSON can hold.
+
+        Raises:
+            ValueError: a space that has no such description.
+        """
+        assert self.space is not None  # since it was made
+        return {**{name: getattr(self, name) for name in _ARGUMENTS}, "space": space_to_dict(self.space)}
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any]) -> Self:
+        """Build the requirement that `to_dict` described.
+
+        Args:
+            d: as `to_dict` returns it; it stays as it is.
+
+        Raises:
+            TypeError: an entry that is no argument.
+            ValueError: a description of no space that is known.
+        """
+        return cls(**{**d, "space": d["space"] and space_from_dict(d["space"])})
+
     def require_own_step(self, name: str) -> None:
         """Raise `ValueError` unless it is a view of the column's own step."""
-        if (self.data_col or name, self.shift) not in ((name, 0), (SHIFTED.get(name), -1)):
+        is_own = (self.data_col or name, self.shift) in ((name, 0), (SHIFTED.get(name), -1))
+        if not is_own or self.index is not None or (self.batch_repeat_value != 1 and not is_state_in(name)):
             why = "columns are of their own step; make others in postprocess_trajectory"
             raise ValueError(f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): {why}")
 
+
+_ARGUMENTS = tuple(field.name for field in fields(ViewRequirement))
 
 # Columns that hold what another held one step before.
 SHIFTED = {ColumnNames.PREV_ACTIONS: ColumnNames.ACTIONS, ColumnNames.PREV_REWARDS: ColumnNames.REWARDS}

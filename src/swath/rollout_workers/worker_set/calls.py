@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from itertools import chain, cycle
 from typing import Any, Literal, TypeAlias
 
@@ -276,6 +277,20 @@ class Calls:
         replies = self.foreach_worker_async_fetch_ready(func, **sent)
         return [(one.worker, one.result) if return_actor_ids else one.result for one in replies if one.error is None]
 
+    def foreach_worker_with_id(self, func: Callable[[int, Any], Any], **given: Any) -> list[Any]:
+        """Call `func(worker_id, worker)` in workers and wait for their answers; id 0 is the local worker's.
+
+        Args:
+            func: called with the id and the worker.
+            **given: other keywords of `foreach_worker` or `foreach_env_runner`.
+
+        Returns:
+            As `foreach_worker`.
+        """
+        return self.foreach_worker(partial(_call_with_id, func), **_renamed(given))
+
+    foreach_env_runner_with_id = foreach_worker_with_id
+
     def foreach_env(self, func: Callable[[Any], Any]) -> list[list[Any]]:
         """What a function gives of each sub-env: a list per worker, the local one's first."""
         return self.foreach_worker("foreach_env", kwargs={"func": func})
@@ -382,3 +397,7 @@ def _calls(func: Any, kwargs: Any, workers: Sequence[int], *, one_each: bool) ->
     return [
         (w, ("run", each, given or {})) for w, each, given in zip(cycle(workers), functions, keywords, strict=False)
     ]
+
+
+def _call_with_id(func: Callable[[int, Any], Any], worker: Any) -> Any:
+    return func(worker.worker_index, worker)
