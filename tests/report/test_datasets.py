@@ -95,6 +95,15 @@ def test_a_part_that_cannot_be_written_leaves_the_dataset_as_it_was(path, monkey
     assert same(open_dataset(path).load(), rows_of(0, 7, ends=(1,)))
 
 
+@pytest.mark.parametrize("name", ["poles", "deep/poles"])
+def test_a_relative_path_and_a_linked_folder_will_do(name, tmp_path, monkeypatch):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "deep").symlink_to(tmp_path / "far")
+    monkeypatch.chdir(tmp_path)
+    written(Path(name), 4)
+    assert same(open_dataset(name).load(), rows_of(0, 4, ends=(1,)))
+
+
 def test_the_parts_of_a_folder_are_what_tensordict_reads(tmp_path):
     written(tmp_path, 4)
     rows = TensorDict.load_memmap(tmp_path / "part-000000")

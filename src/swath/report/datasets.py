@@ -71,7 +71,7 @@ class Memmap:
             with file.open("r+b") as content:
                 content.write(bytes_of(entry))
             place = {"key": key, "dtype": str(entry.dtype).removeprefix("torch."), "shape": list(entry.shape)}
-            index[file.relative_to(draft).as_posix()] = place
+            index[file.relative_to(draft.absolute()).as_posix()] = place
         (draft / INDEX).write_text(json.dumps(index), encoding="utf-8")
 
     def read(self, part: Path) -> TensorDictBase:
