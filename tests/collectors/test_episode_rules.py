@@ -1,5 +1,6 @@
 """When episodes begin and end: limits, resets, cuts, whole episodes, ids over it all."""
 
+import gymnasium as gym
 import pytest
 import torch
 from collector_toys import LONG, collector, counting
@@ -129,3 +130,33 @@ def test_episodes_begin_with_the_reset_of_construction():
         assert [env.seeds for env in envs.made] == [[None], [None]]
         made.next()
         assert [env.seeds for env in envs.made] == [[None], [None]]
+
+
+def pendulum(limit):
+    """A Pendulum whose time limit was changed after its spec had been read."""
+    env = gym.make("Pendulum-v1")
+    assert env.spec.max_episode_steps == 200
+    env.set_wrapper_attr("_max_episode_steps", limit)
+    return env
+
+
+def ends_of(batch):
+    return batch["next", "truncated"][..., 0].nonzero().tolist()
+
+
+def test_a_time_limit_that_was_changed_counts_and_a_later_change_from_the_next_episode_on():
+    env = pendulum(5)
+    with collector(env, frames_per_batch=12) as made:
+        assert ends_of(made.next()) == [[4], [9]]
+        env.set_wrapper_attr("_max_episode_steps", 3)  # the third episode has begun, 2 steps ago
+        assert ends_of(made.next()) == [[2], [5], [8], [11]]
+        env.set_wrapper_attr("_max_episode_steps", 100)
+        made.reset()
+        assert ends_of(made.next()) == []
+
+
+@pytest.mark.parametrize("shorter", [None, 3])
+def test_each_env_of_a_list_has_its_own_changed_limit(shorter):
+    limits = iter([2, 4])
+    with collector(lambda: pendulum(next(limits)), envs_per_worker=2, max_frames_per_traj=shorter) as made:
+        assert ends_of(made.next()) == [[0, 1], [0, 3], [1, (shorter or 4) - 1]]

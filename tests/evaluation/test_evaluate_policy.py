@@ -18,7 +18,7 @@ from uneven_env import UnevenEnv, played
 
 from swath import seeds
 from swath.errors import WorkerLate
-from swath.evaluators import evaluate_policy
+from swath.evaluators import Evaluator, evaluate_policy
 
 
 class Walk(UnevenEnv):
@@ -202,3 +202,59 @@ def test_render_renders_after_each_step(make, walks, num_envs):
 def test_not_exactly_one_policy_is_a_type_error(arguments, named, message):
     with pytest.raises(TypeError, match=message):
         evaluate_policy(*arguments, **named)
+
+
+def test_a_time_limit_that_was_changed_is_the_one_that_counts():
+    env = TimeLimit(UnrulyEnv(endless=True), 50)
+    assert env.spec is None or env.spec.max_episode_steps == 50
+    for limit in (3, 7):
+        env.set_wrapper_attr("_max_episode_steps", limit)
+        assert evaluate_policy(two, env, 4, return_episode_rewards=True)[1] == [limit] * 4
+        assert evaluate_policy(two, env, 4, max_steps=5, return_episode_rewards=True)[1] == [min(limit, 5)] * 4
+    with Evaluator(env, two, num_trajectories=2) as evaluator:
+        assert evaluator.evaluate().lengths.tolist() == [7, 7]
+        env.set_wrapper_attr("_max_episode_steps", 2)
+        assert evaluator.evaluate().lengths.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
+def test_a_truncation_that_the_monitor_within_does_not_see_ends_the_episode(mode):
+    def cut():
+        return TimeLimit(RecordEpisodeStatistics(UnrulyEnv(endless=True)), 10)
+
+    env = cut if mode is None else SyncVectorEnv([cut] * 2, autoreset_mode=mode)
+    returns, lengths = evaluate_policy(two, env, 3, return_episode_rewards=True, timeout_s=60)
+    assert lengths == [10] * 3
+    assert len({*returns}) == 3
+
+
+def test_a_lost_life_goes_on_until_the_time_limit_around_it():
+    env = TimeLimit(Lives(RecordEpisodeStatistics(UnrulyEnv(endless=True))), 2)
+    assert evaluate_policy(two, env, 2, return_episode_rewards=True, timeout_s=60)[1] == [2, 2]
+    env = Lives(TimeLimit(RecordEpisodeStatistics(UnrulyEnv(endless=True)), 10))
+    assert evaluate_policy(two, env, 2, return_episode_rewards=True, timeout_s=60)[1] == [10, 10]
+
+
+class WithoutInfo(UnevenEnv):
+    """Returns None for an empty info, as many envs do."""
+
+    def reset(self, **options):
+        return super().reset(**options)[0], None
+
+    def step(self, action):
+        return *super().step(action)[:4], None
+
+
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_an_info_of_none_is_an_empty_one(num_envs):
+    infos = []
+    lengths = evaluate_policy(
+        two,
+        WithoutInfo,
+        4,
+        num_envs=num_envs,
+        return_episode_rewards=True,
+        callback=lambda seen, _: infos.append(seen["info"]),
+    )[1]
+    assert lengths == lengths_of(4)
+    assert infos == [{}] * sum(lengths)

@@ -114,3 +114,14 @@ def test_copies_are_made_by_id_or_by_name_too():
     env = make_multi_agent("CartPole-v1")({"num_agents": 2, "max_episode_steps": 3})
     assert env.envs[1].spec.max_episode_steps == 3
     env.close()
+
+
+def test_a_copy_whose_time_limit_was_changed_obeys_it_from_its_next_episode_on():
+    env = make_multi_agent("Pendulum-v1")({"num_agents": 2})
+    assert env.envs[1].spec.max_episode_steps == 200
+    for limit in (2, 3):
+        env.envs[1].set_wrapper_attr("_max_episode_steps", limit)
+        env.reset()
+        actions = {agent: env.action_spaces[agent].sample() for agent in (0, 1)}
+        assert [env.step(actions)[3][1] for _ in range(limit)] == [False] * (limit - 1) + [True]
+    env.close()

@@ -198,3 +198,31 @@ def test_batches_hold_raw_actions_and_envs_get_processed_ones_that_cannot_be_wri
     assert abs(raw).max() > 1 > abs(raw).min()
     with pytest.raises(ValueError, match="read-only"):
         got[0][0] = 1
+
+
+def test_a_time_limit_that_was_changed_ends_episodes_from_the_next_one_on():
+    env = gym.make("Pendulum-v1")
+    assert env.spec.max_episode_steps == 200
+    env.set_wrapper_attr("_max_episode_steps", 4)
+    with made_of(lambda: env, RandomPolicy, rollout_fragment_length=8) as worker:
+        assert worker.sample()["truncateds"].nonzero()[0].tolist() == [3, 7]
+        env.set_wrapper_attr("_max_episode_steps", 3)
+        assert worker.sample()["truncateds"].nonzero()[0].tolist() == [2, 5]
+
+
+@pytest.mark.parametrize("length", [2, 100])
+def test_an_info_of_none_is_an_empty_one(length):
+    class WithoutInfo(MockEnv):
+        def reset(self, **options):
+            return super().reset(**options)[0], None
+
+        def step(self, action):
+            return *super().step(action)[:4], None
+
+    class Wanting(RandomPolicy):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.view_requirements = views("infos")
+
+    with made_of(lambda: WithoutInfo(length), Wanting, rollout_fragment_length=5) as worker:
+        assert worker.sample()["infos"].tolist() == [{}] * 5

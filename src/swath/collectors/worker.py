@@ -111,7 +111,7 @@ class Worker:
             self._streams: PrivateStreams | None = None
             self._ids = self._new_ids()
             limited_there = isinstance(host.spec, TensorDictSpec)  # by the envs themselves
-            limit = StepLimit.of(host.spec, None if limited_there else options.max_frames)
+            limit = StepLimit(host.spec, None if limited_there else options.max_frames)
             limit.restart(range(host.spec.num_envs))
             resets = options.on_env_error == "reset"
             failures = Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures()

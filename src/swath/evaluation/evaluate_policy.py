@@ -85,8 +85,9 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     calling thread. Modules are copied and run in evaluation mode; random states of the process are the same after as
     before; running statistics of normalising wrappers stand still.
 
-    With a `Monitor` or `RecordEpisodeStatistics` wrapper, return and length are those in `info["episode"]`, and only a
-    step that carries it ends an episode.
+    With a `Monitor` or `RecordEpisodeStatistics` wrapper, return and length are those in `info["episode"]`, and a
+    termination without it, such as a lost life, ends no episode. A truncation always does: without `info["episode"]`
+    return and length are then the sums of the steps.
 
     Args:
         policy: any policy form, or an object with `predict(obs, state=, episode_start=, deterministic=)`.

@@ -150,11 +150,11 @@ class Runner:
             return
         self._within.clear()
         self.sums.begin(slots)
-        self._limit.restart(slots)
         # Slots without an episode get the seed of one they would play: a host that is given equal ones for all envs
         # deals out no others.
         seeds = None if self.seeding == "none" else [self._seed_of(share.start) for share in shares]
         observation = self._tried(partial(self.host.reset_all, seeds))
+        self._limit.restart(slots)
         if self.policy is None:
             self.policy = self._act(observation, self.playing)
         self.policy.begin(slots)
@@ -209,14 +209,14 @@ class Runner:
             for watch in self._watchers:
                 watch(step, slot, self)
             if slot in ends:
-                score = self._score(step, slot)
+                score = self._score(step, slot, truncated=ends[slot][1])
                 if score is None:
                     self._within.add(slot)
                 else:
                     self._book(slot, score, ends[slot])
 
-    def _score(self, step: Step, slot: int) -> Score | None:
-        """What an episode that ended by its env earned; `None` if a monitor says that it goes on.
+    def _score(self, step: Step, slot: int, *, truncated: bool) -> Score | None:
+        """Return what an episode earned; `None` if it goes on, since its monitor does not report this termination.
 
         Wrappers above a monitor may end several times within one episode (a life lost) or change the rewards. Envs that
         cannot be looked into are believed where their infos have an episode.
@@ -227,8 +227,7 @@ class Runner:
         said = info_of(step.info, slot).get("episode") if self._monitors else None
         if isinstance(said, Mapping) and {"r", "l"} <= said.keys():
             return float(said["r"]), int(said["l"])
-        is_cut = self._options.max_steps is not None and length >= self._options.max_steps
-        return (total, length) if is_cut or not self._monitored else None
+        return (total, length) if truncated or not self._monitored else None
 
     def _own_score(self, slot: int) -> Score:
         return float(self.sums.returns[slot]), int(self.sums.lengths[slot])
@@ -252,16 +251,12 @@ class EpisodeLimit(StepLimit):
     """
 
     def __init__(self, spec: HostSpec, most: int | None, lengths: Array) -> None:
-        own = [most if limit is None else limit for limit in spec.limits or [None] * spec.num_envs]
-        super().__init__(own)
-        self._own, self._most, self._lengths = [*self._limits], most, lengths
+        self._lengths = lengths
+        super().__init__(spec, most)
 
-    def restart(self, envs: Sequence[int]) -> None:
-        """These slots are stepped (again)."""
-        if self._most is not None:
-            for env in envs:
-                self._limits[env] = min(self._own[env], self._most - int(self._lengths[env]))
-        super().restart(envs)
+    def _steps_left(self, env: int) -> int:
+        left, most = super()._steps_left(env), self._most
+        return left if most is None else min(left, most - int(self._lengths[env]))
 
 
 def read(host: Host, reward_keys: Any, done_keys: Any) -> list[keys.Key]:

@@ -80,24 +80,20 @@ class StepLimit:
     Each env has the tick at which it is due; a step only compares the clock with the earliest of them.
 
     Args:
-        limits: most steps of an episode, per env; `None` for no limit.
+        spec: the envs; their own limits are read when an episode begins, since users may change them.
+        most: steps after which an episode ends in any env; `None` for no such limit.
     """
 
-    def __init__(self, limits: Sequence[int | None]) -> None:
-        self._limits = [_NEVER if limit is None else limit for limit in limits]
-        self._clock, self._due, self._next = 0, [*self._limits], min(self._limits)
-        self._unlimited = self._next == _NEVER
-
-    @classmethod
-    def of(cls, spec: HostSpec, most: int | None = None) -> StepLimit:
-        """The limits of these envs, none of which exceeds `most`."""
-        both = [(own, most) for own in spec.limits or [None] * spec.num_envs]
-        return cls([min((limit for limit in each if limit is not None), default=None) for each in both])
+    def __init__(self, spec: HostSpec, most: int | None = None) -> None:
+        self._most, self._own, envs = most, spec.limits, range(spec.num_envs)
+        self._unlimited = most is None and not self._own
+        self._clock, self._due = 0, [self._steps_left(env) for env in envs]
+        self._next = min(self._due)
 
     def restart(self, envs: Sequence[int]) -> None:
-        """An episode begins in these envs."""
+        """Count from 0 in these envs, where an episode has begun."""
         if not self._unlimited:
-            self._expect({env: self._clock + self._limits[env] for env in envs})
+            self._expect({env: self._clock + self._steps_left(env) for env in envs})
 
     def tick(self) -> Sequence[int]:
         """One step was made: the envs whose episode has now reached its limit. Each is named once an episode."""
@@ -112,6 +108,11 @@ class StepLimit:
         """No episode is going on in these envs."""
         if not self._unlimited:
             self._expect(dict.fromkeys(envs, _NEVER))
+
+    def _steps_left(self, env: int) -> int:
+        """Return how many steps an episode that begins in this env may take."""
+        own = self._own[env] if self._own else None
+        return min(_NEVER if limit is None else limit for limit in (own, self._most))
 
     def _expect(self, due: dict[int, int]) -> None:
         for env, at in due.items():

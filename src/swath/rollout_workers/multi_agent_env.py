@@ -154,9 +154,7 @@ class IndependentCopies(_MadeOfEnvs):
         rest: Any = {} if config is None else deepcopy(config)
         number = count("num_agents", rest.pop("num_agents", 1))
         self.envs = [self.creator(deepcopy(rest)) for _ in range(number)]
-        cores = [core_of(env) for env in self.envs]  # wrappers of gymnasium cost as much as a small env
-        self._steps = [core.step for core, _ in cores]
-        self._limits = [float("inf") if limit is None else limit for _, limit in cores]
+        self._steps = [core_of(env)[0].step for env in self.envs]  # wrappers cost as much as a small env
         self.agents = list(range(number))
         self.observation_spaces = {agent: env.observation_space for agent, env in enumerate(self.envs)}
         self.action_spaces = {agent: env.action_space for agent, env in enumerate(self.envs)}
@@ -165,9 +163,11 @@ class IndependentCopies(_MadeOfEnvs):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Reset all copies; with a seed each has its own, the first the one that is given."""
         super().reset(seed=seed)
-        self._terminated, self._left = {}, list(self._limits)
+        self._terminated = {}
         seeds = [derive(seed, "env", agent) if seed is not None and agent else seed for agent in range(len(self.envs))]
         both = [env.reset(seed=own, options=options) for env, own in zip(self.envs, seeds, strict=True)]
+        limits = [core_of(env)[1] for env in self.envs]  # they may have been changed
+        self._left = [float("inf") if limit is None else limit for limit in limits]
         return dict(enumerate(obs for obs, _ in both)), dict(enumerate(info for _, info in both))
 
     def step(self, action_dict: ByAgent) -> Step:

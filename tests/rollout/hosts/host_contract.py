@@ -154,7 +154,7 @@ def play(host, n_steps, seeds=None, actor=None):
         seeds: of the reset, one per env.
         actor: what acts; random actions by default.
     """
-    rules = Rules(StepLimit.of(host.spec), go_on, Failures())
+    rules = Rules(StepLimit(host.spec), go_on, Failures())
     source = steps(host, actor or Dice(host), Stage(host.reset_all(seeds)), rules)
     for _ in range(n_steps):
         yield next(source)

@@ -37,7 +37,8 @@ class CommonSpec:
         resettable: whether single envs can be reset while the others go on.
         alone: whether single envs can be stepped while the others stand still.
         skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
-        limits: most steps of an episode by env, which whoever steps them counts; none if empty.
+        limits: most steps of an episode by env, for the loop to count; the host renews them with each reset. None if
+            empty.
         seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all.
     """
 

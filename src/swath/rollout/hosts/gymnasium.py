@@ -24,6 +24,9 @@ from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Make
 from swath.rollout.hosts.returned import bad_answer, flags_of, rewards_of
 from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, observation_leaves, packer, splitter
 
+# Where `TimeLimit` keeps its limit, the only place in which users can change it: its `spec` is cached.
+_LIMIT = "_max_episode_steps"
+
 _SILENCE: dict[str, Any] = {}  # the info of an env that did not step
 
 
@@ -140,7 +143,7 @@ class ListHost(ArrayHost):
 
     def info_of(self, env: int) -> Mapping[str, Any]:
         """What this env said with its latest observation."""
-        return self._infos[env]
+        return self._infos[env] or {}  # None is an empty one
 
     @abstractmethod
     def _step_of(self, env: Any) -> Callable[[Any], Any]:
@@ -196,8 +199,8 @@ class EnvListHost(ListHost):
     """B gymnasium envs with equal spaces.
 
     The wrappers that `gymnasium.make` puts outermost cost about as much as a small env's step; the host does what they
-    do (reset before stepping, check shapes) and steps what they wrap; whoever steps the host counts steps, up to the
-    limits of its spec. Resets go through all wrappers.
+    do (reset before stepping, check shapes) and steps what they wrap; the loop counts steps, up to the limits of the
+    spec, which are read from the wrappers when an episode begins. Resets go through all wrappers.
 
     Args:
         envs: at least one env; their spaces are equal.
@@ -212,8 +215,8 @@ class EnvListHost(ListHost):
     def __init__(self, envs: list[Any], *, bare: bool = False, make: Make | None = None, exact: bool = False) -> None:
         seen, acted = envs[0].observation_space, envs[0].action_space
         observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
-        shape, limits = () if bare else (len(envs),), [core_of(env)[1] for env in envs]
-        spec = ArraySpec(len(envs), shape, observation, action, seen, acted, limits=limits)
+        shape, self._limits = () if bare else (len(envs),), [core_of(env)[1] for env in envs]
+        spec = ArraySpec(len(envs), shape, observation, action, seen, acted, limits=self._limits)
         for i, env in enumerate(envs):
             for name, first in (("observation_space", seen), ("action_space", acted)):
                 if (space := getattr(env, name)) != first:
@@ -224,16 +227,21 @@ class EnvListHost(ListHost):
     def _step_of(self, env: gym.Env[Any, Any]) -> Callable[[Any], Any]:
         return core_of(env)[0].step
 
+    def _begin(self, env: int, seed: int | None) -> Leaves:
+        leaves = super()._begin(env, seed)
+        self._limits[env] = core_of(self.envs[env])[1]
+        return leaves
+
 
 def core_of(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
-    """The env without the wrappers that the host and the loop stand in for, and their limit of steps."""
+    """Return the env without the wrappers that the host and the loop stand in for, and their limit of steps now."""
     limits = list[int]()
     while type(env) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         assert isinstance(env, gym.Wrapper)
         if isinstance(env, TimeLimit):
-            if env.spec is None or env.spec.max_episode_steps is None:  # it does not say its limit: it counts by itself
+            if not env.has_wrapper_attr(_LIMIT):  # its steps are counted by itself
                 break
-            limits.append(env.spec.max_episode_steps)
+            limits.append(env.get_wrapper_attr(_LIMIT))
         env = env.env
     return env, min(limits, default=None)
 

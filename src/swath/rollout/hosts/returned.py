@@ -26,7 +26,7 @@ def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     are from all. What the vector env itself says beside the envs' final infos is kept.
     """
     if not isinstance(infos, Mapping):
-        return infos[env] if infos else {}
+        return (infos[env] if infos else None) or {}  # None is an empty one
     row = _row(infos, env)
     final = row.pop(_FINAL, {})
     # After a reset in the same step the other entries are those of the new episode, but for what wrappers of the whole
@@ -36,7 +36,7 @@ def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
 
 def first_info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     """What one env said in a reset within the step, without what the step before it said."""
-    row = _row(infos, env) if isinstance(infos, Mapping) else infos[env]
+    row = _row(infos, env) if isinstance(infos, Mapping) else info_of(infos, env)
     return {name: value for name, value in row.items() if name not in (_FINAL, *_FINAL_OBS)}
 
 

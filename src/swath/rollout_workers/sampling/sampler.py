@@ -282,7 +282,7 @@ class Sampler:
         seen = envs.host.spec.observation
         nothing: Leaves = [np.zeros((n_envs, *leaf.shape), leaf.dtype) for leaf in seen] or [[{}] * n_envs]
         self._stage = Stage(nothing, list(range(n_envs)))
-        self._rules = Rules(StepLimit.of(envs.host.spec), self._begin, envs.failures)
+        self._rules = Rules(StepLimit(envs.host.spec), self._begin, envs.failures)
         self._ended: list[Episode] = []
         self._warned: set[int] = set()
 
