@@ -1,5 +1,6 @@
 """What an evaluation hands out."""
 
+import json
 import math
 import subprocess
 import sys
@@ -81,10 +82,49 @@ def test_json_brings_any_numbers_back_bit_for_bit(metrics, returns):
     assert {name: getattr(back, name) for name in ABOUT} == ABOUT
 
 
-@pytest.mark.parametrize("text", ["[1]", "{}", '{"swath_eval_result": 99}', "not json"])
+@pytest.mark.parametrize("text", ["[1]", "{}", '{"swath_eval_result": 99}', "not json", "[" * 10**5])
 def test_text_of_something_else_is_refused(text):
-    with pytest.raises(ValueError, match=r"JSON of an EvalResult|Expecting value"):
+    with pytest.raises(ValueError, match="not the JSON of an EvalResult, format 2: "):
         EvalResult.from_json(text)
+
+
+PARTS = [("metrics",), ("episodes",), ("about",), *(("episodes", name) for name in COLUMNS)]
+PARTS += [("about", name) for name in ABOUT]
+
+
+@pytest.mark.parametrize("path", PARTS, ids=".".join)
+def test_json_that_lacks_a_part_is_refused_by_its_name(path):
+    whole = json.loads(a_result({"eval/x": 1.0}).to_json())
+    part = whole
+    for name in path[:-1]:
+        part = part[name]
+    del part[path[-1]]
+    with pytest.raises(ValueError, match=f"not the JSON of an EvalResult, format 2: there is no entry '{path[-1]}'"):
+        EvalResult.from_json(json.dumps(whole))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("metrics",), 3),
+        (("episodes",), []),
+        (("episodes", "returns"), [1.0, 2.0, 3.0, 4.0, 5.0]),
+        (("episodes", "lengths"), ["many"]),
+        (("about",), None),
+        (("metrics", "eval/x"), {"float": "much"}),
+        (("metrics", "eval/x"), {"dtype": "float32", "shape": [3], "values": [1.0]}),
+        (("metrics", "eval/x"), {"dtype": "complex19", "shape": [1], "values": [1.0]}),
+    ],
+    ids=str,
+)
+def test_json_with_a_part_of_another_form_is_refused(path, value):
+    whole = json.loads(a_result({"eval/x": 1.0}).to_json())
+    part = whole
+    for name in path[:-1]:
+        part = part[name]
+    part[path[-1]] = value
+    with pytest.raises(ValueError, match="not the JSON of an EvalResult, format 2: "):
+        EvalResult.from_json(json.dumps(whole))
 
 
 # Films

@@ -111,16 +111,25 @@ class EvalResult(dict[str, Any]):
 
     @classmethod
     def from_json(cls, text: str) -> EvalResult:
-        """The result that `to_json` wrote, equal in every number.
+        """Read the result that `to_json` wrote, equal in every number.
 
         Raises:
-            ValueError: the text is not JSON, or not that of a result.
+            ValueError: the text is not JSON, or not that of a result; the message says what is missing or wrong.
         """
-        parts = json.loads(text, object_hook=_unpacked)
+        try:
+            return cls._read(json.loads(text, object_hook=_unpacked))
+        except (ArithmeticError, AttributeError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            why = f"there is no entry {error}" if isinstance(error, KeyError) else str(error)
+            what = f"this is not the JSON of an EvalResult, format {_FORMAT}: {why}"
+            raise ValueError(f"{what}; pass the whole text that to_json() gave") from error
+
+    @classmethod
+    def _read(cls, parts: Any) -> EvalResult:
         if not isinstance(parts, dict) or parts.get(_MARK) != _FORMAT:
-            raise ValueError(f"this is not the JSON of an EvalResult, format {_FORMAT}")
+            raise ValueError(f"it is no object whose entry {_MARK!r} is {_FORMAT}")
         rows = zip(*(parts["episodes"][name] for name in COLUMNS), strict=True)
-        about = {name: tuple(value) if isinstance(value, list) else value for name, value in parts["about"].items()}
+        about = {name: parts["about"][name] for name in _ABOUT}
+        about = {name: tuple(value) if isinstance(value, list) else value for name, value in about.items()}
         return cls(parts["metrics"], episodes_of(dict(enumerate(rows))), **about)
 
 
