@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 
 import pytest
@@ -10,7 +11,7 @@ from collector_toys import KINDS, LONG, PLACES, Always, InThread, Memory, drawn,
 
 from swath import Restarts
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLost
-from swath.testing import Counting, CountingEnv, CountingEnvs, Fault, Lives, by_life, check_lives
+from swath.testing import Counting, CountingEnv, CountingEnvs, EnvBroke, Fault, Lives, by_life, check_lives
 from swath.workers.tickets import Received
 from toys import first_in_time
 
@@ -138,6 +139,19 @@ def test_a_worker_that_is_not_ready_in_time_fails_the_construction(gate):
         PlacementFailed, match=r"of 2 workers \((0, )?1\) were not ready after placement_timeout_s=0\.5"
     ):
         fleet(sources=[CountingEnvs(LONG), slow_to_begin(gate, 1)], envs_per_worker=1, **IN_TIME)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("fault", "note"),
+    [("raise_at_build", "the env source .*, env 1"), ("raise_at_reset", "the first reset of env 1")],
+)
+def test_an_env_that_fails_in_the_construction_is_named_with_its_worker(place, fault, note):
+    third = CountingEnvs(LONG, {3: [Fault(fault)]}, first=2)  # envs 2 and 3: those of worker 1
+    with pytest.raises(EnvBroke, match="env 3") as caught:
+        fleet(sources=[CountingEnvs(LONG), third], backend=place, restarts=NEVER).next()
+    notes = "\n".join(caught.value.__notes__)
+    assert re.search(f"raised by {note}\nraised by the construction of worker 1 .life 0.", notes)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,7 +20,7 @@ from typing import Any
 
 import cloudpickle
 
-from swath.errors import SwathError
+from swath.errors import SwathError, noted
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
 
@@ -43,7 +43,8 @@ class Hosted:
         """Make the object with what `load` gives, if what comes before it went well; the value is `None`."""
 
         def make() -> None:
-            self._object = load()()
+            with noted(f"the construction of {described(self.name)}"):
+                self._object = load()()
 
         return before if isinstance(before, Error) else attempted(make)
 

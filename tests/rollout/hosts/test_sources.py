@@ -66,7 +66,8 @@ def test_what_is_no_source_is_an_error(source, error, message):
 def test_an_error_of_the_maker_leaves_as_itself_with_a_note():
     with pytest.raises(EnvBroke) as caught:
         build(Source(CountingEnvs(faults={1: [Fault("raise_at_build")]}), copies=2))
-    assert "raised by the env source" in caught.value.__notes__[0]
+    assert caught.value.__notes__[0].startswith("raised by the env source")
+    assert caught.value.__notes__[0].endswith(", env 1")
 
 
 def monitored():

@@ -117,7 +117,7 @@ def _envs(source: Source, fitting: Fitting) -> list[Any]:
         else:
             envs = [first]
             for _ in range((copies or 1) - 1):
-                env = _copy(first) if as_given else make_env(source)
+                env = _copy(first) if as_given else make_env(source, len(envs))
                 if any(env is other for other in envs):
                     raise ValueError(f"{source.copies_name}={copies}: the env callable returned the same env twice")
                 envs.append(env)
@@ -127,15 +127,19 @@ def _envs(source: Source, fitting: Fitting) -> list[Any]:
         return [fitting.applied(env) for env in envs] if is_of_torchrl else envs
 
 
-def make_env(source: Source) -> Any:
+def make_env(source: Source, number: int = 0) -> Any:
     """Build one env of a source that is no instance.
+
+    Args:
+        source: what to build.
+        number: which of the copies it is, from 0 on.
 
     Raises:
         TypeError: the source gives no env.
         Exception: what the callable or the env's maker raised, with a note.
     """
     by_id = isinstance(source.env, str)
-    with noted(f"the env source {source.env!r}"):
+    with noted(f"the env source {source.env!r}{'' if source.copies is None else f', env {number}'}"):
         if by_id and source.env.startswith("ALE/"):
             gym.register_envs(need("ale_py", extra="atari", why=f"for {source.env}"))
         env = gym.make(source.env, **source.kwargs) if by_id else source.env(**source.kwargs)
