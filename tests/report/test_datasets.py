@@ -36,7 +36,7 @@ def rows_of(first, n, ends=()):
                 "reward": number.double().unsqueeze(-1),
                 "done": torch.tensor([[row in ends] for row in number.tolist()]),
             },
-            "collector": {"traj_ids": number + 2**47},
+            "collector": {"traj_ids": number + 2**47, "version": torch.tensor(7).expand(n)},
         },
         [n],
     )
@@ -93,6 +93,13 @@ def test_a_part_that_cannot_be_written_leaves_the_dataset_as_it_was(path, monkey
     assert sorted(found.name for found in path.iterdir()) == sorted([NAME, writer.manifest.parts[0].name])
     writer.append(rows_of(4, 3), None)
     assert same(open_dataset(path).load(), rows_of(0, 7, ends=(1,)))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_rows_of_any_strides_are_written(n, path):
+    rows = rows_of(0, n).set("turned", torch.arange(6.0 * n).reshape(3, 2, n).permute(2, 0, 1))
+    DatasetWriter.begin(path, {}).append(rows, None)
+    assert same(open_dataset(path, verify=True).load(), rows)
 
 
 @pytest.mark.parametrize("name", ["poles", "deep/poles"])

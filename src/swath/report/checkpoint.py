@@ -107,7 +107,8 @@ def load_checkpoint(path: str | Path) -> State:
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
     """View a tensor on the CPU as its bytes, flat; one that is not contiguous is copied."""
-    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data
+    flat = tensor.detach().reshape(-1).contiguous()
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8).numpy().data  # a single number may have the stride 0
 
 
 def _crc32(text: str, tensors: Mapping[str, torch.Tensor]) -> int:
