@@ -25,9 +25,10 @@ from swath.options import OnEnvError, count, one_of
 from swath.rollout.buffer import Layout
 from swath.rollout.episodes.statistics import EpisodeArray, unpacked
 from swath.rollout.hosts.sources import Source
-from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
+from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration, referred_modules
 from swath.rollout.random_policy import RandomPolicy
-from swath.weights.snapshot import POLICY, Manifest
+from swath.seeds import LARGEST
+from swath.weights.snapshot import POLICY, Manifest, require_initialized, uninitialized
 from swath.workers.outcome import frozen, thawed
 
 
@@ -299,6 +300,7 @@ class WorkerRequest:
         options: what users have set for it.
         frames: asked of it at a time.
         here: it lives in the process of the user, whose own policy acts.
+        draws: seed of what lazy layers of the policy begin with; `None` where there are none.
         worker: its index.
         life: which of its lives.
         seed: root of its seeds; `None` seeds nothing.
@@ -318,6 +320,7 @@ class WorkerRequest:
     options: WorkerOptions
     frames: int
     here: bool = False
+    draws: int | None = None
     worker: int = 0
     life: int = 0
     seed: Seeding | None = None
@@ -409,14 +412,15 @@ def worker_requests(
 
     Raises:
         TypeError: no policy, or one that cannot travel; or both a policy and a factory.
-        ValueError: an env instance cannot be built anew.
+        ValueError: an env instance cannot be built anew, or a function refers to a module with lazy layers, of which
+            each worker would initialise its own.
     """
     if not (policy is None or isinstance(policy, RandomPolicy) or callable(policy)):
         raise TypeError(
             f"policy is of type {type(policy).__name__}; it must be None, a callable, an nn.Module or a TensorDict "
             "module"
         )
-    frozen, made = _Frozen(), []
+    frozen, made, draws = _Frozen(), [], None if options.here else _draws_for(policy, options.backend)
     only_source = isinstance(options.weight_sync_schemes, Mapping) and POLICY in options.weight_sync_schemes
     for env, row, share in zip(envs, rows, shares, strict=True):
         settings = {name: row[name] for name in SETTINGS if name in row}
@@ -435,8 +439,20 @@ def worker_requests(
             if not (acts is None or isinstance(acts, RandomPolicy | Frozen)):
                 acts = frozen.of(acts, "policy", "policy_factory, which builds it in the worker,")
         frames = count("frames_per_batch", share)
-        made.append(WorkerRequest(source, acts, one, frames, options.here, **of_all))
+        made.append(WorkerRequest(source, acts, one, frames, options.here, draws, **of_all))
     return made
+
+
+def _draws_for(policy: Any, backend: str | None) -> int | None:
+    """Draw a seed for lazy layers that a worker in another process initialises, so that they follow from seeds here.
+
+    Raises:
+        ValueError: a function refers to a module with such layers.
+    """
+    for module in referred_modules(policy).values():
+        require_initialized(module)
+    is_lazy = isinstance(policy, nn.Module) and bool(uninitialized(policy))
+    return int(torch.randint(LARGEST, ())) if is_lazy and backend in ("process", "ray") else None
 
 
 @dataclass(frozen=True)

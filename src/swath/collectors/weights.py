@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from swath.collectors.background import Background
 from swath.collectors.options import AnyOptions, Automatic
@@ -22,7 +23,7 @@ from swath.errors import warn
 from swath.options import deadline
 from swath.rollout.policies.calling import as_device
 from swath.weights.schemes import PUBLISHERS, WeightSyncScheme, require_schemes
-from swath.weights.snapshot import POLICY, Manifest, Snapshot, take
+from swath.weights.snapshot import POLICY, Manifest, Snapshot, initialize, plan, snapshot_of, take, uninitialized
 from swath.weights.updaters import WeightUpdaterBase
 
 
@@ -82,6 +83,21 @@ class WeightPublisher:
     def key(self) -> str:
         """Names the collector for those who read its weights; empty when nobody can any more."""
         return "" if self._access.halted else self._jobs.key
+
+    def initialize(self) -> None:
+        """Give lazy layers of the user's policy, and those of all workers, what the first worker has initialised.
+
+        Raises:
+            KeyError: weights of other names.
+            ValueError: layers that the policy does not call when it acts.
+        """
+        if not (isinstance(self.policy, nn.Module) and uninitialized(self.policy)):
+            return
+        weights = snapshot_of(self._group.call_first("get_model", POLICY))
+        initialize(self.policy, weights)
+        plan(self.policy, weights)()
+        if self._here is None:
+            self._group.channel.publish({POLICY: weights}, version=0)
 
     def begin(self) -> None:
         """Let workers begin with what the schemes have; the first request brings it.
@@ -505,6 +521,7 @@ class TakesWeights:
             ValueError: automatic updates have nothing to publish.
         """
         publisher = self._publisher = PUBLISHERS[self] = WeightPublisher(self.collection, options.policy)
+        publisher.initialize()
         self.weight_updater = options.weight_updater
         for model_id, scheme in require_schemes("weight_sync_schemes", options.weight_sync_schemes).items():
             scheme.init_on_sender(model_id=model_id, context=self)

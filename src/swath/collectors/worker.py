@@ -86,7 +86,8 @@ class Worker:
                 policy = from_factory(options.policy_factory, first_of(host.env))
             self.policy = self.acts = placed(policy, options.devices.policy)
             self.device = options.devices.policy or device_of(self.policy)
-            self._own = self._bound(self.policy, self._observation)
+            with nullcontext() if request.draws is None else PrivateStreams(request.draws, self.device).swapped():
+                self._own = self._bound(self.policy, self._observation)
             if not self._own.explores and options.exploration is not ExplorationType.RANDOM:
                 warn_of_no_effect(
                     f"exploration_type={options.exploration.name}",

@@ -9,8 +9,6 @@ import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from inspect import getclosurevars, signature
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from swath.keys import Key
 from swath.rollout.hosts.base import ArraySpec, TensorDictSpec
 from swath.rollout.policies.answers import require_fitting
 from swath.rollout.policies.binding import bind
-from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration, the_policy
+from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration, referred_modules, the_policy
 from swath.rollout.seeding import PrivateStreams, preserved
 from swath.rollout.spaces import Array, Leaves, structured
 from swath.seeds import derive
@@ -54,13 +52,8 @@ def require_own(policy: Any) -> None:
     Raises:
         TypeError: it refers to one, which would act itself, with weights that training changes meanwhile.
     """
-    if not isinstance(policy, FunctionType):
-        return
-    referred = getclosurevars(policy)
-    defaults = {name: each.default for name, each in signature(policy).parameters.items()}
-    for name, value in {**referred.globals, **referred.nonlocals, **defaults}.items():
-        if isinstance(value, torch.nn.Module):
-            raise TypeError(f"{the_policy(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
+    for name in referred_modules(policy):
+        raise TypeError(f"{the_policy(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
 
 
 def module_of(policy: Any) -> torch.nn.Module | None:

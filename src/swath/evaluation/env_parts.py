@@ -23,7 +23,7 @@ from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
 from swath.rollout.hosts.vector import is_from_stable_baselines
-from swath.weights.snapshot import Manifest, Snapshot, fitting, owner
+from swath.weights.snapshot import Manifest, Snapshot, fitting, initialize, owner
 
 _FLAG = "update_running_mean"
 _NORMALISING = (
@@ -218,6 +218,8 @@ def change(model_id: str, part: Any, weights: Snapshot) -> Callable[[], None]:
         ValueError: other shapes.
     """
     held = moments_of(part) if has_moments(part) else part
+    if isinstance(held, nn.Module):
+        initialize(held, weights)
     if (manifest := Manifest.of(held)).empty:
         raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
     given = manifest.fitted(weights)

@@ -56,7 +56,7 @@ from swath.rollout.policies.calling import compiled, device_of
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
-from swath.weights.snapshot import POLICY, Snapshot
+from swath.weights.snapshot import POLICY, Snapshot, require_initialized
 from swath.workers.fleet_state import FIRST
 from swath.workers.tickets import Name
 
@@ -286,7 +286,13 @@ class EvalWorker(Member):
         return self
 
     def runner(self, options: EvaluatorOptions, watchers: Sequence[Watcher], *, monitors: bool = False) -> Runner:
-        """Plays one evaluation with this host and policy; see `Runner`."""
+        """Plays one evaluation with this host and policy; see `Runner`.
+
+        Raises:
+            ValueError: the policy has lazy layers that are not initialised.
+        """
+        if (module := module_of(self._policy)) is not None:
+            require_initialized(module)
         act = partial(bound, self._acts, self.host.spec, options, self.device, alone=self._alone)
         return Runner(self.host, act, options, self._name.worker, watchers, monitors=monitors)
 

@@ -108,7 +108,7 @@ class VectorPreprocessor(Preprocessor):
 
 
 def mask_reader(space: Space, action_space: Space, name: str | None) -> Callable[[Any], Any] | None:
-    """Find out how to read action masks `[…, n]`, as a view, from processed observations `[…]`; `None` if they have none.
+    """Find out how to read action masks `[…, n]`, as a view, of processed observations; `None` if these have none.
 
     Args:
         space: of processed observations; masks are the entry `"action_mask"` at the root of a Dict.

@@ -17,6 +17,7 @@ are added or removed where exactly one way fits; floating dtypes are cast.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -27,6 +28,7 @@ import numpy.typing as npt
 import torch
 from tensordict import TensorDictBase, is_non_tensor
 from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -70,8 +72,10 @@ def entries(source: Any) -> dict[str, Entry]:
 
     Raises:
         TypeError: anything else, or with something else in it.
+        ValueError: a module with lazy layers that are not initialised.
     """
     if isinstance(source, nn.Module):
+        require_initialized(source)
         held: Flat = source.state_dict(keep_vars=True)
         buffers = source.named_buffers(remove_duplicate=False)
         held |= {name: buffer for name, buffer in buffers if name not in held}
@@ -81,6 +85,28 @@ def entries(source: Any) -> dict[str, Entry]:
     if isinstance(source, TensorDictBase | Mapping):
         return dict(_walk(source, ""))
     raise TypeError(f"weights are of type {type(source).__name__}; pass a module, a TensorDict, or a dict of tensors")
+
+
+def uninitialized(module: nn.Module) -> dict[str, UninitializedParameter | UninitializedBuffer]:
+    """Find the parameters and buffers whose shapes lazy layers do not know yet, by name."""
+    tensors = itertools.chain(module.named_parameters(), module.named_buffers())
+    return {name: each for name, each in tensors if isinstance(each, UninitializedParameter | UninitializedBuffer)}
+
+
+def require_initialized(module: nn.Module) -> None:
+    """Raise `ValueError` if a module has lazy layers that are not initialised; the message lists their weights."""
+    if names := [*uninitialized(module)]:
+        raise ValueError(
+            f"{type(module).__name__} has lazy layers that are not initialised: {', '.join(names)}; call it once on an "
+            "observation first, or build the Collector that trains it first, which does so"
+        )
+
+
+def initialize(module: nn.Module, weights: Snapshot) -> None:
+    """Give lazy layers the shapes that their weights have in a snapshot; values are to be copied in afterwards."""
+    for name, tensor in uninitialized(module).items():
+        if name in weights.places:
+            tensor.materialize(weights.places[name].shape)
 
 
 def flat_weights(source: Any) -> Flat:

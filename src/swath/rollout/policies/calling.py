@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from types import FunctionType
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -299,6 +300,16 @@ def as_device(name: str, value: Any) -> torch.device | None:
     if isinstance(value, bool) or not isinstance(value, int | str | torch.device | None):
         raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; it must be a device, like 'cuda:0'")
     return None if value is None else torch.device(value)
+
+
+def referred_modules(policy: Any) -> dict[str, torch.nn.Module]:
+    """Find the modules that a function refers to: as globals, from functions around it, or as defaults."""
+    if not isinstance(policy, FunctionType):
+        return {}
+    referred = inspect.getclosurevars(policy)
+    defaults = {name: each.default for name, each in inspect.signature(policy).parameters.items()}
+    values = {**referred.globals, **referred.nonlocals, **defaults}
+    return {name: value for name, value in values.items() if isinstance(value, torch.nn.Module)}
 
 
 def device_of(policy: Any) -> torch.device | None:
