@@ -1,14 +1,18 @@
-"""Ctrl-C at any moment."""
+"""Ctrl-C, and other threads, at any moment."""
 
 import dis
 import sys
 
 
-def interrupted_at(at, function, files, *, after_calls=False):
+def press_ctrl_c():
+    raise KeyboardInterrupt
+
+
+def interrupted_at(at, function, files, *, after_calls=False, by=press_ctrl_c):
     """Interrupt a function at the nth instruction in these files; what it gave, and whether it has so many.
 
     With `after_calls`, only instructions that follow a call count: there Python looks for signals. At others it does
-    not, so that `with lock:` is safe.
+    not, so that `with lock:` is safe. `by` is called then; the function goes on if it does not raise.
     """
     left, last = at, {}
 
@@ -23,13 +27,13 @@ def interrupted_at(at, function, files, *, after_calls=False):
             left -= not after_calls or (before is not None and dis.opname[before].startswith("CALL"))
             if left == 0:
                 sys.settrace(None)
-                raise KeyboardInterrupt
+                by()
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        return function(), False
+        return function(), left <= 0
     except KeyboardInterrupt:
         return None, True
     finally:

@@ -179,6 +179,13 @@ def becomes(condition, within_s=DEADLINE_S):
     return True
 
 
+def end(*threads):
+    """Wait until they have ended."""
+    for thread in threads:
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive(), f"{thread.name} has not ended in {DEADLINE_S} s"
+
+
 def first_in_time(late, attempt, *args, tries=20, **options):
     """Try until it is not too late: a deadline that is under test is short, and the machine may be busy."""
     for _ in range(tries - 1):

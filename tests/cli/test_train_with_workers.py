@@ -5,6 +5,8 @@ import sys
 
 from cli_toys import SMALL
 
+from toys import DEADLINE_S
+
 
 def test_ctrl_c_in_a_terminal_reaches_all_processes_and_the_run_stops_after_its_batch(tmp_path):
     code = "from swath.cli import main; main()"
@@ -18,7 +20,7 @@ def test_ctrl_c_in_a_terminal_reaches_all_processes_and_the_run_stops_after_its_
         try:
             seen = next((line for line in child.stdout if ": evaluation " in line), "nothing")
             os.killpg(child.pid, signal.SIGINT)
-            rest, errors = child.communicate(timeout=100)
+            rest, errors = child.communicate(timeout=DEADLINE_S)
         finally:
             child.kill()
     assert "at step 0" in seen

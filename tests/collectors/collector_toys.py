@@ -12,7 +12,7 @@ from torch import nn
 import ray_cluster
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, Restarts, WeightUpdaterBase
 from swath.testing import ENDLESS, Counting, CountingEnv, CountingEnvs, Fault, Script
-from toys import Gate
+from toys import DEADLINE_S, Gate, end
 
 PLACES = ["inline", "thread", "process"]
 EVERYWHERE = [*PLACES, "ray"]
@@ -118,7 +118,7 @@ class Signalling(Memory):
         with self.change:
             self.offered += 1
             self.change.notify_all()
-            assert self.change.wait_for(lambda: self.permits > 0, 60)
+            assert self.change.wait_for(lambda: self.permits > 0, DEADLINE_S), "nobody permits it"
             self.permits -= 1
             super().extend(td)
             self.change.notify_all()
@@ -130,11 +130,11 @@ class Signalling(Memory):
 
     def wait_for(self, n):
         with self.change:
-            assert self.change.wait_for(lambda: len(self.written) >= n, 60), "nothing was written"
+            assert self.change.wait_for(lambda: len(self.written) >= n, DEADLINE_S), "nothing was written"
 
     def wait_for_offer(self, n):
         with self.change:
-            assert self.change.wait_for(lambda: self.offered >= n, 60), "nothing is to be written"
+            assert self.change.wait_for(lambda: self.offered >= n, DEADLINE_S), "nothing is to be written"
 
 
 class InThread:
@@ -152,8 +152,7 @@ class InThread:
             self.error = error
 
     def join(self):
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "it hangs"
+        end(self._thread)
         return self
 
 

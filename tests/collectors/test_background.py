@@ -5,11 +5,12 @@ import torch
 from collector_toys import Always, Memory, Signalling, collector
 
 from swath.errors import WorkerLate
+from toys import end
 
 
 def finished(c):
     """Wait until the thread has ended."""
-    c._background._thread.join(60)
+    end(c._background._thread)
     assert not c.is_running()
 
 

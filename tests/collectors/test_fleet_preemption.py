@@ -7,7 +7,7 @@ from collector_toys import IDS, LONG, MASK, Held, InThread, Memory, drawn, fleet
 
 from swath.collectors.gather import Fragments
 from swath.testing import check_lives
-from toys import Gate
+from toys import DEADLINE_S, Gate
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -41,7 +41,7 @@ def first_batch(collector, gates, rung):
     for gate in gates:
         gate.await_arrival()
     gates[0].open()
-    assert rung.wait(60)
+    assert rung.wait(DEADLINE_S)
     gates[1].open()
     return drawing.join().value
 

@@ -8,6 +8,7 @@ from collector_toys import PATH, PLACES, Always, TwoNets, acted, counting_env, m
 
 from swath import Collector, NoWeightSyncScheme, SharedMemWeightSyncScheme
 from swath.errors import Closed
+from toys import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
 
@@ -30,7 +31,7 @@ def test_workers_are_named_by_index_or_device(arguments):
 @pytest.mark.parametrize("backend", PLACES)
 def test_waiting_returns_when_the_workers_run_the_version_and_parameters_stay_parameters(backend):
     with multi(policy_factory=lambda: Always(1), backend=backend) as made:
-        made.update_policy_weights_(weights(2), wait=True, timeout_s=60)
+        made.update_policy_weights_(weights(2), wait=True, timeout_s=DEADLINE_S)
         assert made.get_distant_attr("policy.weight")[1] == 2
         assert acted(made) == [(2, 1), (2, 1)]
         weight = made.getattr_policy("weight")

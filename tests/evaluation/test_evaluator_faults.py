@@ -14,7 +14,7 @@ from eval_mischief import Broke, Mischief, UnrulyEnv, UnrulyPolicy, evaluator
 
 from swath.errors import Closed, WorkerLate, WorkerLost
 from swath.evaluators import Evaluator
-from toys import DEADLINE_S, becomes, first_in_time
+from toys import DEADLINE_S, becomes, end, first_in_time
 from traces import left, require_no_more_than
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
@@ -58,10 +58,7 @@ def is_fine(ev):
 
 def join(name):
     """Wait until threads whose names say this have ended."""
-    for thread in threading.enumerate():
-        if name in thread.name:
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive(), f"{thread.name} has not ended"
+    end(*[thread for thread in threading.enumerate() if name in thread.name])
 
 
 def counts(ev, **expected):
@@ -274,9 +271,7 @@ def test_shutdown_in_flight_wakes_who_waits_and_leaves_nothing(place, mischief):
     ends = [threading.Thread(target=ev.shutdown) for _ in range(3)]
     for thread in ends:
         thread.start()
-    for thread in (*ends, asking):
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
+    end(*ends, asking)
     assert len(said) == 1
     assert not ev.pending
     assert ev.poll() is ev.wait() is None

@@ -18,6 +18,7 @@ from uneven_env import Shifted, UnevenEnv, played
 from plain import plain
 from swath import Collector
 from swath.evaluators import Evaluator
+from toys import end
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -275,11 +276,7 @@ def test_an_evaluator_that_nobody_has_is_collected_and_ends_its_thread(place):
     del ev
     gc.collect()
     assert gone() is None
-    thread.join(60)
-    for closing in threading.enumerate():
-        if closing.name == "swath eval closes":
-            closing.join()
-    assert not thread.is_alive()
+    end(thread, *[closing for closing in threading.enumerate() if closing.name == "swath eval closes"])
 
 
 class Model:

@@ -15,6 +15,7 @@ from uneven_env import Shifted
 from example_runs import example, lines_of
 from swath.evaluation.reporting import Keeper
 from swath.evaluation.result import EvalResult, episodes_of
+from toys import DEADLINE_S
 
 KILLED = """
 import os, signal
@@ -95,7 +96,7 @@ def test_a_failed_write_is_counted_and_harms_nothing(tmp_path, caplog):
 
 def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_on(tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    child = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, env=env, timeout=100, check=False)
+    child = subprocess.run([sys.executable, "-c", KILLED], cwd=tmp_path, env=env, timeout=DEADLINE_S, check=False)
     assert child.returncode == -signal.SIGKILL
     best = tmp_path / "best.safetensors"
     assert load_file(best)["w"].tolist() == [1.0]

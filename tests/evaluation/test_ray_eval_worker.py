@@ -16,6 +16,7 @@ from gymnasium.vector import SyncVectorEnv
 import ray_cluster
 from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLost
+from toys import DEADLINE_S
 
 NAME = "the tests' own"
 NUMBERS = (
@@ -185,7 +186,7 @@ def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
     address = ray.get_runtime_context().gcs_address
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-c", DRIVER.format(address=address)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
     assert done.stdout.split() == ["3.0"], done.stderr
     with RayEvalWorker.from_name("left") as found:
         assert played(found, 4)["reward"] == 4

@@ -1,16 +1,29 @@
 """Order among threads, without a collector."""
 
+import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
+from interrupts import interrupted_at
 from swath.errors import Closed
+from swath.group import local
 from swath.group.local import Access
+from toys import DEADLINE_S
+
+OURS = {local.__file__}
+PATIENCE_S = 0.01
+"""Of a thread that is interrupted, with who may need what it has."""
 
 
-def pass_through(access, deadline=0.01):
+def pass_through(access, deadline=DEADLINE_S):
     with access.control(deadline):
+        pass
+
+
+def collect(access):
+    with access.collecting():
         pass
 
 
@@ -27,6 +40,31 @@ def start():
 
 
 @pytest.fixture
+def start_waiting(start):
+    """Begins a function in another thread, where it waits for something, surely when this returns."""
+
+    def start_waiting(function, *args):
+        waits = threading.Event()
+
+        def watch(frame, event, arg):
+            if frame.f_code is threading.Condition.wait_for.__code__:
+                waits.set()
+
+        def run():
+            sys.settrace(watch)
+            try:
+                function(*args)
+            finally:
+                sys.settrace(None)
+
+        future = start(run)
+        assert waits.wait(DEADLINE_S), "it does not wait"
+        return future
+
+    return start_waiting
+
+
+@pytest.fixture
 def release(access, start):
     """Ends a fragment in another thread that lasts until then."""
     inside, released = threading.Event(), threading.Event()
@@ -34,49 +72,46 @@ def release(access, start):
     def collect():
         with access.collecting():
             inside.set()
-            assert released.wait(60)
+            assert released.wait(DEADLINE_S)
 
     collecting = start(collect)
-    assert inside.wait(60)
-    return lambda: (released.set(), collecting.result(60))
+    assert inside.wait(DEADLINE_S)
+    yield lambda: (released.set(), collecting.result(DEADLINE_S))
+    released.set()
 
 
-def test_what_is_left_in_the_last_moment_is_done_all_the_same(access, start):
-    """Somebody comes while the turn is being given back, and leaves it to whoever had the turn."""
+def test_what_is_left_at_any_moment_of_a_fragment_is_done(access, start):
+    """Even in the last one, in which the turn is given back and who leaves it relies on who had the turn."""
+    at, done, leaving, came = 0, [], [], True
 
-    class Changed(threading.Condition):
-        def __enter__(self):
-            entered.append(True)
-            if len(entered) == 2:
-                start(access.soon, lambda: done.append(1)).result(60)
-                assert done == []
-            return super().__enter__()
+    def leave():
+        leaving[:] = [start(access.soon, lambda: done.append(at))]
+        wait(leaving, PATIENCE_S)  # it is there, or needs a lock that the interrupted thread has
 
-    done, entered, access._changed = [], [], Changed()
-    with access.collecting():
-        pass
-    assert done == [1]
-
-
-def test_ctrl_c_in_the_moment_in_which_a_turn_is_taken_leaves_access_free(access, start):
-    class Interrupted(threading.Condition):
-        def wait_for(self, *args):
-            assert super().wait_for(*args)
-            raise KeyboardInterrupt
-
-    access._changed = Interrupted()
-    with pytest.raises(KeyboardInterrupt), access.collecting():
-        pass
-    access._changed = threading.Condition()
-    start(pass_through, access, 60.0).result(60)
+    while came:
+        at += 1
+        _, came = interrupted_at(at, lambda: collect(access), OURS, by=leave)
+        if came:
+            leaving[0].result(DEADLINE_S)
+            assert done == [at]
+            done.clear()
+    assert at > 100
 
 
-def test_a_control_call_that_waits_comes_before_the_next_fragment(access, start, release):
+def test_ctrl_c_at_any_moment_of_a_fragment_leaves_access_free(access, start):
+    at, came = 0, True
+    while came:
+        at += 1
+        _, came = interrupted_at(at, lambda: collect(access), OURS, after_calls=True)
+        start(pass_through, access).result(DEADLINE_S)
+    assert at > 10
+
+
+def test_a_control_call_that_waits_comes_before_the_next_fragment(access, start, start_waiting, release):
     """The thread that collects releases and takes the lock without a pause; the waiting call must get in between."""
-    begin, order, stop = threading.Event(), [], threading.Event()
+    order, stop = [], threading.Event()
 
-    def collect():
-        begin.wait(60)
+    def go_on():
         while not stop.is_set():
             with access.collecting():
                 order.append("fragment")
@@ -86,24 +121,16 @@ def test_a_control_call_that_waits_comes_before_the_next_fragment(access, start,
             order.append("control")
             stop.set()
 
-    calling = start(control)
-    while len(access._threads) < 2:
-        pass
-    collecting = start(collect)
-    begin.set()
+    calling, collecting = start_waiting(control), start_waiting(go_on)
     release()
     for each in (calling, collecting):
-        each.result(60)
+        each.result(DEADLINE_S)
     assert order[0] == "control"
 
 
-def test_waiting_calls_raise_closed(access, start, release):
-    waiting = start(pass_through, access, 60.0)
-    while len(access._threads) < 2:
-        pass
-    closing = start(access.close, 10, lambda: None)
-    while not access.halted:
-        pass
+def test_waiting_calls_raise_closed(access, start_waiting, release):
+    waiting = start_waiting(pass_through, access)
+    closing = start_waiting(access.close, DEADLINE_S, lambda: None)
     release()
-    assert isinstance(waiting.exception(60), Closed)
-    closing.result(60)
+    assert isinstance(waiting.exception(DEADLINE_S), Closed)
+    closing.result(DEADLINE_S)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from swath import Progress
 from swath.report.display import Display, as_progress, fact_lines
+from toys import DEADLINE_S, end
 
 
 def of_worker(worker, **changes):
@@ -144,8 +145,6 @@ def test_lines_are_for_results_and_remarks_and_an_evaluation_is_one_line(lines):
 
 # Views
 
-PATIENCE_S = 60
-
 
 class Collecting:
     """Stands in for a collector: answers `stats`."""
@@ -182,7 +181,7 @@ class Terminal(io.StringIO):
 
     def await_text(self, text):
         with self.news:
-            assert self.news.wait_for(lambda: text in self.getvalue(), PATIENCE_S), self.getvalue()
+            assert self.news.wait_for(lambda: text in self.getvalue(), DEADLINE_S), self.getvalue()
 
 
 @pytest.fixture
@@ -229,8 +228,7 @@ def test_a_collector_is_not_kept_alive_and_its_end_ends_the_view(make):
     thread = view._thread
     del collector
     gc.collect()
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
+    end(thread)
     view.require_free()
 
 

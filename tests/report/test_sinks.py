@@ -13,6 +13,7 @@ import pytest
 from swath.report import sinks
 from swath.report.services import MlflowSink, PrometheusSink, WandbSink
 from swath.report.sinks import CsvSink, DetachedSink, SinkGroup, TensorBoardSink
+from toys import DEADLINE_S
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ class Listed:
         self.gate.set()
 
     def log(self, frames, metrics):
-        self.gate.wait()
+        assert self.gate.wait(DEADLINE_S)
         if frames == self.fails:
             raise ConnectionError("nobody answers")
         self.rows.append((frames, dict(metrics)))
@@ -126,7 +127,7 @@ def test_a_row_that_is_refused_is_said_once_and_closes_the_sink(said):
     detached = DetachedSink(sink, said.append)
     for frames in (10, 20):
         detached.log(frames, {})
-    assert sink.ended.wait(60)
+    assert sink.ended.wait(DEADLINE_S)
     detached.log(30, {})
     detached.close()
     assert [str(error) for error in said] == ["nobody answers"]
@@ -147,7 +148,7 @@ def test_a_sink_that_hangs_holds_nobody_up(rows, why, said, monkeypatch):
     (error,) = said
     assert str(error).startswith(why)
     sink.gate.set()
-    assert sink.ended.wait(60)
+    assert sink.ended.wait(DEADLINE_S)
 
 
 # Services of others: W&B and MLflow as small fakes, Prometheus itself

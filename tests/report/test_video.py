@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from swath.report.video import VideoWriter, as_rgb
+from toys import DEADLINE_S
 
 
 def read(path):
     """What ffmpeg says of the film, and its frames."""
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", path, "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
-    answer = subprocess.run(command, capture_output=True, check=True, timeout=60)
+    answer = subprocess.run(command, capture_output=True, check=True, timeout=DEADLINE_S)
     about = re.search(r"Video: (\w+).*?, (\w+)\(.*?, (\d+)x(\d+).*?, (\d+) fps", answer.stderr.decode())
     width, height = int(about[3]), int(about[4])
     return about.groups(), np.frombuffer(answer.stdout, np.uint8).reshape(-1, height, width, 3)

@@ -16,6 +16,7 @@ from rw_toys import batch_for, cartpole, learner, ppo, spaces_of
 from swath.errors import WorkerLate
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker
 from swath.rollout_workers.worker.learning import join_ranks, leave_ranks, require_same
+from toys import DEADLINE_S
 
 PORTS = range(20_000, 32_000)
 """Below those that Linux gives to whoever opens a connection: nobody takes one by accident until it is used."""
@@ -38,7 +39,7 @@ def done(tmp_path_factory):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     commands = [[sys.executable, "-c", code.format(rank)] for rank in range(2)]
     started = [subprocess.Popen(command, env=env, text=True, **pipes) for command in commands]
-    told = [process.communicate(timeout=100)[0] for process in started]
+    told = [process.communicate(timeout=DEADLINE_S)[0] for process in started]
     assert [process.returncode for process in started] == [0, 0], told
     return folder, told
 
@@ -51,7 +52,7 @@ def act(rank, urls, folder):
 
 def average(rank, url, folder):
     policies = {"p": ppo(seed=rank, grad_clip=0.05)}
-    join_ranks(policies, url, rank, 2, "gloo", 60)
+    join_ranks(policies, url, rank, 2, "gloo", DEADLINE_S)
     try:
         require_same(["p", "q"][: rank + 1], "policies in the batch")
     except ValueError as error:
@@ -81,7 +82,7 @@ def work(rank, url, folder):
     config.training(lr=0.01).debugging(seed=3)
     made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": config}
     with RolloutWorker(worker_index=rank + 1, **made) as worker:
-        worker.setup_torch_data_parallel(url, rank, 2, "gloo", timeout_s=60)
+        worker.setup_torch_data_parallel(url, rank, 2, "gloo", timeout_s=DEADLINE_S)
         assert worker.get_policy().distributed_world_size == 2
         weights, batches = [worker.get_weights()["default_policy"]], [worker.sample() for _ in range(4)]
         for batch in batches:
@@ -110,7 +111,7 @@ def test_two_workers_that_learn_from_different_envs_have_the_same_weights_to_the
 def be_late(rank, url, folder):
     """Rank 1 does not come before the other has ended."""
     policies = {"p": ppo()}
-    join_ranks(policies, url, rank, 2, "gloo", 2)
+    join_ranks(policies, url, rank, 2, "gloo", 5)  # for joining, too
     if rank == 1:
         sys.stdin.read()
     else:

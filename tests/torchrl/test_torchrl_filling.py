@@ -16,6 +16,7 @@ from torchrl_table import table
 
 import ray_cluster
 from swath import Collector, ExplorationType, MultiAsyncCollector, MultiSyncCollector
+from toys import end
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -62,7 +63,7 @@ def require_each_row_once(buffer, n_workers):
 
 def finish(collector):
     """Wait until it has collected all, in the background."""
-    collector._background._thread.join(60)
+    end(collector._background._thread)
     assert not collector.is_running()
     assert collector.stats()["frames"] == FRAMES
 

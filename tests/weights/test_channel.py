@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swath.weights.channel import Channel
+from toys import end
 
 
 class Kept:
@@ -103,7 +104,7 @@ def test_no_request_overtakes_the_one_that_brings_the_weights(channel):
         assert sent(channel, worker=1) == (1, {"policy": "a"}), "others are not held up"
         assert not overtaken.wait(0.2)
         order.append(opened(update))
-    thread.join()
+    end(thread)
     assert order == [(1, {"policy": "a"}), None]
 
 

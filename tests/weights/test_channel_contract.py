@@ -14,7 +14,7 @@ from swath.workers.base import Job
 from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.process.backend import ProcessBackend
 from swath.workers.tickets import Name
-from toys import result, visiting
+from toys import end, result, visiting
 
 
 class Seen(NamedTuple):
@@ -107,8 +107,7 @@ class ChannelContract:
         seen = [readers.read(0)]
         while any(thread.is_alive() for thread in threads):
             seen.append(readers.read(0))
-        for thread in threads:
-            thread.join()
+        end(*threads)
         seen.append(readers.read(0))
         assert sorted(published) == list(range(16))
         assert all(one.version <= other.version for one, other in pairwise(seen))

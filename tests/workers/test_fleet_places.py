@@ -9,7 +9,7 @@ from swath.options import Restarts, Survival
 from swath.workers.fleet import Fleet
 from swath.workers.local import ThreadBackend
 from swath.workers.tickets import Name
-from toys import DEADLINE_S, job
+from toys import DEADLINE_S, end, job
 
 
 @pytest.fixture
@@ -52,8 +52,7 @@ class Sleeper:
 
     def result(self):
         """What the wait returned or raised."""
-        self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive(), "nobody woke it"
+        end(self._thread)
         return self._outcome
 
     def _wait(self, tickets):
@@ -78,9 +77,7 @@ def test_a_death_that_several_threads_notice_is_one_death(make_fleet, gate):
     for thread in threads:
         thread.start()
     fleet.replace(fleet.up[0], RuntimeError("it has had its day"))
-    for thread in threads:
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive()
+    end(*threads)
     assert wait_for(fleet, 0).name == Name(0, 1)
     assert fleet.restarts == 1
 
@@ -93,8 +90,7 @@ def test_closing_ends_the_waits_of_other_threads_before_it_waits_for_workers(mak
     closer.start()
     assert isinstance(sleeper.result(), Closed)
     gate.open()
-    closer.join(DEADLINE_S)
-    assert not closer.is_alive()
+    end(closer)
 
 
 WAKES = {

@@ -5,8 +5,7 @@ import sys
 import threading
 
 from swath.workers.garbage import GarbageWatch
-
-LIMIT_S = 100
+from toys import DEADLINE_S
 
 
 class Owner:
@@ -19,7 +18,7 @@ def test_what_is_collected_is_closed_in_another_thread_and_errors_are_logged(cap
     GarbageWatch(owner, lambda: (by.append(threading.current_thread()), closed.set()))
     assert not by
     del owner
-    assert closed.wait(LIMIT_S)
+    assert closed.wait(DEADLINE_S)
     assert by != [threading.current_thread()]
     failing.end()
     assert "ZeroDivisionError" in caplog.text
@@ -32,7 +31,8 @@ import gc, sys, threading
 from swath.rollout.seeding import preserved
 
 def let_others_run(phase, info):
-    threading.Event().wait(1e-4)
+    for _ in range(1000):
+        pass
 
 def read():
     for _ in range(50):
@@ -41,6 +41,7 @@ def read():
 
 gc.callbacks.append(let_others_run)
 gc.set_threshold(1)
+sys.setswitchinterval(1e-6)
 threads = [threading.Thread(target=read) for _ in range(2)]
 for thread in threads:
     thread.start()
@@ -53,5 +54,5 @@ print("read")
 
 def _run(script):
     return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=LIMIT_S, check=True
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=DEADLINE_S, check=True
     ).stdout

@@ -13,6 +13,7 @@ from swath.errors import RemoteFailure, WorkerLate
 from swath.workers.outcome import frozen, thawed
 from swath.workers.packing import owned, pack, unpack
 from swath.workers.tickets import Name, Ticket, TicketMonitor
+from toys import DEADLINE_S
 
 ARRAYS = {
     "plain": np.arange(12.0).reshape(3, 4),
@@ -141,7 +142,7 @@ def test_an_interrupt_that_the_system_gives_to_another_thread_ends_a_wait():
     waiting = threading.Event()
 
     def interrupt():
-        assert waiting.wait(30.0)
+        assert waiting.wait(DEADLINE_S)
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     with ThreadPoolExecutor(1) as pool:

@@ -18,7 +18,7 @@ from swath.errors import Closed, WorkerLost
 from swath.workers.process import backend as backend_module
 from swath.workers.process import memory
 from swath.workers.process.backend import ProcessBackend
-from toys import LARGE, ToyWorker, ask, error_of, exists, job, result, result_of_end
+from toys import DEADLINE_S, LARGE, ToyWorker, ask, error_of, exists, job, result, result_of_end
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def await_end(pid):
     except ProcessLookupError:
         return
     with os.fdopen(fd) as ended:
-        assert select.select([ended], [], [], 60.0)[0], f"process {pid} has not ended"
+        assert select.select([ended], [], [], DEADLINE_S)[0], f"process {pid} has not ended"
 
 
 def test_an_interrupt_anywhere_in_a_call_leaves_the_worker_in_step(backend):

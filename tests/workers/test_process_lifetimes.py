@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-PATIENCE_S = 100.0
+from toys import DEADLINE_S
+
 BEGIN = """
 import os, signal, sys
 from functools import partial
@@ -60,14 +61,14 @@ def processes_of(driver):
 def assert_all_end(fds):
     for fd in fds:
         with os.fdopen(fd) as ended:
-            assert select.select([ended], [], [], PATIENCE_S)[0], "a process outlives its driver"
+            assert select.select([ended], [], [], DEADLINE_S)[0], "a process outlives its driver"
 
 
 def test_everything_ends_with_a_driver_that_ends_without_closing(drive):
     driver = drive(BUSY)
     fds = processes_of(driver)
     assert_all_end(fds)
-    _, errors = driver.communicate(timeout=PATIENCE_S)
+    _, errors = driver.communicate(timeout=DEADLINE_S)
     assert errors == ""
 
 
@@ -91,7 +92,7 @@ if pid == 0:
 os.waitpid(pid, 0)
 say(ask(backend, workers[0], "add", 1))
 """)
-    output, errors = driver.communicate(timeout=PATIENCE_S)
+    output, errors = driver.communicate(timeout=DEADLINE_S)
     assert errors == ""
     _, own, refusal, answer = output.splitlines()
     assert own == "('__main__', 12) True"
@@ -127,7 +128,7 @@ say(ask(backend, again, "run", os.getppid) != server)
 """)
     fds = processes_of(driver)
     assert_all_end(fds)
-    output, errors = driver.communicate(timeout=PATIENCE_S)
+    output, errors = driver.communicate(timeout=DEADLINE_S)
     assert errors == ""
     lost = "worker {} (life 0) was lost with the process that starts workers, which was killed by SIGKILL"
     assert output.splitlines() == [lost.format(0), lost.format(1), "True"]

@@ -1,8 +1,6 @@
 """What is Ray's own: its cluster and store, options of actors, references in values, actors' public methods."""
 
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
@@ -15,7 +13,7 @@ from swath.errors import NoEffectWarning, PayloadLost, SwathError, WorkerLost
 from swath.workers.base import Job
 from swath.workers.create import backend as backend_called
 from swath.workers.tickets import Name
-from toys import DEADLINE_S, ToyWorker, ask, becomes, error_of, job, result, result_of_end
+from toys import DEADLINE_S, ToyWorker, ask, becomes, error_of, exists, job, result, result_of_end
 
 MEGABYTE = 2**20
 SIZE = 8 * MEGABYTE
@@ -242,8 +240,10 @@ def test_workers_end_when_their_driver_shuts_ray_down_and_when_it_is_killed(ray)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, env=surroundings, **pipes) as driver:
-        assert "worker 0 (life 0)" in driver.stdout.readline()
-        pid = int(driver.stdout.readline())
-        with os.fdopen(os.pidfd_open(pid), "rb") as process:
-            driver.send_signal(signal.SIGKILL)
-            assert select.select([process], [], [], DEADLINE_S)[0]
+        try:
+            assert "worker 0 (life 0)" in driver.stdout.readline()
+            pid = int(driver.stdout.readline())
+            assert exists(pid)
+        finally:
+            driver.kill()
+        assert not exists(pid, DEADLINE_S)
