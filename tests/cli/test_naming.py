@@ -3,6 +3,7 @@
 import importlib
 from pathlib import Path
 
+import gymnasium as gym
 import named_things
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from cli_toys import TINY
 
 import swath as library
 from swath.cli.naming import env_named
-from swath.report.checkpoint import load_checkpoint
+from swath.report.checkpoint import load_checkpoint, save_checkpoint
 from swath.report.datasets import open_dataset
 from swath.rollout.hosts.sources import Source, make_env
 
@@ -80,7 +81,7 @@ RUN = Path("runs/named_things-Drawn-seed0")
 def test_keywords_go_to_what_makes_the_env_in_every_command(swath):
     wide = ("named_things:Wide", "--env-kwargs.width", "3")
     assert swath("train", *wide, *TINY, "--no-video")[0] == 0
-    code, out, _ = swath("eval", "runs/named_things-Wide-seed0")
+    code, out, _ = swath("eval", "runs/named_things-Wide-seed0", "--env", "named_things:Wide")
     assert (code, out[-1]) == (0, "every episode as stored")
     assert swath("collect", *wide, "--frames", "16", "--out", "data")[0] == 0
     assert open_dataset("data").load()["observation"].shape == (16, 3)
@@ -88,19 +89,67 @@ def test_keywords_go_to_what_makes_the_env_in_every_command(swath):
     assert swath("bench", *wide, "--rounds=1", "--seconds=0", "--batch=16", "--backends=inline", "--envs=2")[0] == 0
     (said,) = swath("collect", "named_things:Wide", "--frames", "32", "--out", "data")[2]
     assert said.startswith("swath: --out data holds data of --env-kwargs {'width': 3}, not None; ")
-    (said,) = swath("train", "--resume", "runs/named_things-Wide-seed0", "--env-kwargs.width", "4")[2]
+    run = "runs/named_things-Wide-seed0"
+    (said,) = swath("train", "named_things:Wide", "--resume", run, "--env-kwargs.width", "4")[2]
     assert said.startswith("swath: --env-kwargs {'width': 4} is {'width': 3} in the run that --resume names")
 
 
 def test_an_evaluation_is_filmed_if_asked_and_a_run_s_policy_is_one_line(swath):
     swath("train", "named_things:Drawn", *TINY, "--no-video")
-    assert swath("eval", RUN, "--video", "film.mp4")[0] == 0
+    assert swath("eval", RUN, "--video", "film.mp4", "--env", "named_things:Drawn")[0] == 0
     assert Path("film.mp4").stat().st_size
     policy, saved = library.load_policy(RUN), load_checkpoint(RUN / "checkpoint.safetensors")
     assert all(torch.equal(value, saved["policy"][name]) for name, value in policy.state_dict().items())
     assert library.evaluate_policy(policy, named_things.Plain(), 2, warn=False)[0] == named_things.LENGTH
     with pytest.raises(ValueError, match="no checkpoint at nowhere"):
         library.load_policy("nowhere")
+
+
+def changed_run(**config):
+    state = load_checkpoint("runs/CartPole-v1-seed0/checkpoint.safetensors")
+    state["config"] |= config
+    save_checkpoint("runs/CartPole-v1-seed0/checkpoint.safetensors", state)
+
+
+def test_a_checkpoint_runs_no_code_that_it_names(trained):
+    changed_run(env="os:system", env_kwargs={"command": "touch ran"})
+    again = {
+        ("eval",): "swath eval runs/CartPole-v1-seed0/checkpoint.safetensors --env os:system",
+        ("train", "--resume"): "swath train os:system --resume runs/CartPole-v1-seed0",
+    }
+    for words, line in again.items():
+        code, out, (said,) = trained(*words, "runs/CartPole-v1-seed0")
+        assert (code, out) == (2, [])
+        assert "names os:system, and a file does not choose what code runs; if it is yours, name it again: " in said
+        assert said.endswith(line)
+    policy = library.load_policy("runs/CartPole-v1-seed0")
+    assert library.evaluate_policy(policy, "CartPole-v1", 2, warn=False)[0] > 0
+    assert not Path("ran").exists()
+
+
+def test_a_run_of_a_module_goes_on_and_is_evaluated_when_the_env_is_named_again(swath):
+    name, run = "named_things:Plain", "runs/named_things-Plain-seed0"
+    lines = swath("train", name, *TINY, "--no-video")[1]
+    assert lines[-1] == f"to evaluate it: swath eval {run} --env {name}"
+    assert swath("eval", run, "--env", name)[1][-1] == "every episode as stored"
+    assert swath("train", name, "--resume", run, "--frames", "384", "--no-video")[0] == 0
+
+
+@pytest.mark.parametrize("env", [3, None, ["CartPole-v1"]])
+def test_a_checkpoint_whose_env_is_no_text_is_refused(env, trained):
+    changed_run(env=env)
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors does not fit .*: its env is .*, no name"):
+        library.load_policy("runs/CartPole-v1-seed0")
+    code, _, (said,) = trained("eval", "runs/CartPole-v1-seed0")
+    assert (code, "no name" in said) == (2, True)
+
+
+def test_the_policy_of_a_run_needs_no_env(swath):
+    gym.register("Passing-v0", named_things.Plain)
+    swath("train", "Passing-v0", *TINY, "--no-video")
+    del gym.registry["Passing-v0"]
+    policy = library.load_policy("runs/Passing-v0-seed0")
+    assert library.evaluate_policy(policy, named_things.Plain(), 2, warn=False)[0] == named_things.LENGTH
 
 
 def test_atari_games_are_preprocessed_as_agents_are_used_to():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from swath.cli.failure import OK, UsageError, broken_off, refusing
+from swath.cli.failure import OK, UsageError, broken_off, command_line, refusing
 from swath.cli.naming import find_checkpoint
 from swath.cli.options import FILES, THREAD, Count, FromZero, Text, starting, table_of
 from swath.report.display import number
@@ -28,6 +28,7 @@ def evaluate(
     episodes: Count | None = None,
     seed: FromZero | None = None,
     device: Text | None = None,
+    env: Text | None = None,
     video: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
 ) -> int:
     """Repeat the evaluation of a checkpoint and print it beside the stored one, or compare two on the same episodes.
@@ -38,23 +39,35 @@ def evaluate(
         episodes: Episodes to play. [default: as many as in the (first) run]
         seed: Root of the episodes' seeds. [default: that of the (first) run]
         device: Where the networks are. [default: that of the (first) run]
+        env: The env to play in, as `swath train` takes it; needed where the run's is module:name, since a file must
+            not choose which code runs. [default: that of the (first) run]
         video: Film the first episode of the (first) policy: an .mp4 file.
     """
     files = [find_checkpoint(path) for path in (checkpoint, other) if path is not None]
     console = starting()
     import torch
 
-    from swath.cli.parts import actor_named, device_named, eval_table, film_episode, judge_of, open_run
+    from swath.cli.parts import (
+        actor_named,
+        device_named,
+        eval_table,
+        film_episode,
+        judge_of,
+        open_run,
+        require_safe_env,
+    )
     from swath.evaluation.result import compare
 
     with refusing():
         runs = [open_run(file) for file in files]
-    asked = {"eval_episodes": episodes, "seed": seed, "device": device}
+    require_safe_env(runs[0], env, command_line("eval", *files, "--env", runs[0].config.env))
+    asked = {"eval_episodes": episodes, "seed": seed, "device": device, "env": env}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     config = replace(runs[0].config, eval_backend=THREAD, **given)
     env, count = config.env, config.eval_episodes
-    if other is not None and runs[1].config.env != env:
-        raise UsageError(f"A was trained on {env}, B on {runs[1].config.env}; only policies of one env can be compared")
+    first, last = runs[0].config.env, runs[-1].config.env
+    if first != last:
+        raise UsageError(f"A was trained on {first}, B on {last}; only policies of one env can be compared")
     if other is not None and count < 2:
         raise UsageError(f"--episodes {count}: a comparison needs 2 episodes or more")
     with broken_off(env), refusing():

@@ -97,6 +97,11 @@ def _imported(module: str, name: str) -> Any:
         raise with_traceback(f"{name}: {module} cannot be imported", error) from error
 
 
+def resume_line(env: str, path: Path) -> str:
+    """Write the command that goes on with a run; a module is named again."""
+    return command_line("train", *([env] if ":" in env else []), "--resume", path)
+
+
 class RunFolder:
     """Where the files of one run lie.
 
@@ -117,11 +122,10 @@ class RunFolder:
         self.checkpoint, self.best = path / "checkpoint.safetensors", path / "best.safetensors"
         self.curve, self.video, self.summary = path / "curve.png", path / "video.mp4", path / "summary.json"
 
-    @property
-    def way_on(self) -> str:
-        """How a run that was broken off goes on."""
+    def way_on(self, env: str) -> str:
+        """Say how a run in this env that was broken off goes on."""
         if self.checkpoint.is_file():
-            return f"{command_line('train', '--resume', self.path)} goes on from what was saved"
+            return f"{resume_line(env, self.path)} goes on from what was saved"
         return "nothing was saved to go on with: start again"
 
 

@@ -109,17 +109,19 @@ def actor_named(policy: str | Path | None, env: str, kwargs: Mapping[str, Any]) 
 
 
 def load_policy(path: str | Path) -> NetworkPolicy:
-    """The policy of a run of `swath train`, on the CPU.
+    """Load the policy of a run of `swath train`, on the CPU.
+
+    The env is not needed, and not made: its spaces are in the checkpoint.
 
     Args:
         path: the run's folder, or a checkpoint in it.
 
     Raises:
-        ValueError: there is no checkpoint, or it does not fit the env.
+        ValueError: there is no checkpoint, or it is damaged.
     """
     try:
         saved = open_run(find_checkpoint(Path(path)))
-        return saved.give_weights(network_for(env := saved.config.env, spaces_of(env, saved.config.env_kwargs)), env)
+        return saved.give_weights(network_for(saved.config.env, saved.spaces), saved.config.env)
     except UsageError as error:
         raise ValueError(str(error)) from None
 
@@ -218,12 +220,14 @@ class Saved:
         file: the checkpoint.
         config: the run's options.
         progress: how far it was.
+        spaces: of the env's observations and actions.
         state: the rest, by part.
     """
 
     file: Path
     config: RunConfig
     progress: RunProgress
+    spaces: Spaces
     state: dict[str, Any]
 
     def give_weights(self, policy: NetworkPolicy, env: str) -> NetworkPolicy:
@@ -235,6 +239,22 @@ class Saved:
         with fitting(self.file, f"{env} as it is here (it was trained on {self.config.env})"):
             policy.load_state_dict(self.state["policy"])
         return policy
+
+
+def require_safe_env(saved: Saved, named: str | None, move: str) -> None:
+    """Refuse to import a module because a file names it; an id that is registered imports none.
+
+    Args:
+        saved: the checkpoint.
+        named: the env as the user names it now, if so.
+        move: how to name it.
+
+    Raises:
+        UsageError: the checkpoint names a module, and the user names no env.
+    """
+    if named is None and ":" in saved.config.env:
+        what = f"{saved.file} names {saved.config.env}, and a file does not choose what code runs"
+        raise UsageError(f"{what}; if it is yours, name it again: {move}")
 
 
 def fitting(file: Path, what: str) -> AbstractContextManager[None]:
@@ -252,7 +272,9 @@ def open_run(path: Path) -> Saved:
         state = load_checkpoint(path)
         progress, text = state["progress"], state["progress"]["evaluation"]
         progress = RunProgress(**{**progress, "evaluation": text and EvalResult.from_json(text)})
-        return Saved(path, RunConfig(**state["config"]), progress, state)
+        if not isinstance(name := state["config"]["env"], str):
+            raise TypeError(f"its env is {name!r}, no name")
+        return Saved(path, RunConfig(**state["config"]), progress, state["spaces"], state)
 
 
 def with_weights(state: Any, weights: Mapping[str, Any] | None) -> Any:

@@ -102,7 +102,7 @@ class Run:
         torch.set_num_threads(config.threads)
         spaces, root = parts.spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
         policy = parts.network_for(config.env, spaces, derive(root, "policy"))
-        self.config, self.policy = config, policy.to(parts.device_named(config.device))
+        self.config, self.spaces, self.policy = config, spaces, policy.to(parts.device_named(config.device))
         self.learner = PPO(self.policy, learner_config(config, spaces, derive(root, "global")))
         self.judge = None
         if config.eval_backend != options.NONE:
@@ -207,6 +207,7 @@ class Run:
         if saved:
             state = {
                 "config": vars(self.config),
+                "spaces": self.spaces,
                 "policy": dict(self.policy.state_dict()),
                 "learner": self.learner.state_dict(),
                 "collector": parts.with_weights(self.collector.state_dict(), None),  # they are the same as "policy"
@@ -297,12 +298,13 @@ def run_training(
     if path is not None:
         with failure.refusing():
             saved = parts.open_run(naming.find_checkpoint(path))
+        parts.require_safe_env(saved, given.get("env"), naming.resume_line(saved.config.env, path))
         config, done = saved.config.changed(given), saved.progress.frames
         if done >= config.frames:
             what = f"{done:,} of {config.frames:,} frames are done; give more with --frames"
             raise failure.UsageError(f"--resume {path}: {what}")
     assert config is not None
-    with failure.broken_off(config.env, lambda: folder.way_on if folder else ""), ExitStack() as stack:
+    with failure.broken_off(config.env, lambda: folder.way_on(config.env) if folder else ""), ExitStack() as stack:
         with failure.refusing():
             run = Run(config, saved, stack)
         old = None if saved is None else naming.RunFolder(saved.file.parent)
@@ -314,12 +316,13 @@ def run_training(
     if run.is_finished and run.progress.evaluation:
         console.print(parts.eval_table({f"at {run.progress.evaluation.step:,} frames": run.progress.evaluation}))
     if not run.is_finished:
-        way_on = failure.command_line("train", "--resume", folder.path)
+        way_on = naming.resume_line(config.env, folder.path)
         console.print(f"stopped at {run.progress.frames:,} frames; to go on:\n  {way_on}\n", soft_wrap=True)
     names = "  ".join(sorted(each.name for each in folder.path.iterdir()))
     console.print(f"results in {folder.path}:\n  {names}", soft_wrap=True)
     if run.is_finished:
-        console.print(f"to evaluate it: {failure.command_line('eval', folder.path)}", soft_wrap=True)
+        again = ["--env", config.env] if ":" in config.env else []
+        console.print(f"to evaluate it: {failure.command_line('eval', folder.path, *again)}", soft_wrap=True)
     return code
 
 
