@@ -69,6 +69,18 @@ def test_however_often_a_collection_is_broken_off_nothing_comes_twice(place, col
     require_whole(OUT, 200)
 
 
+def test_observations_of_float64_are_kept_if_asked_and_the_data_have_one_dtype(collect):
+    assert collect(40, "--keep-float64")[0] == 0
+    assert open_dataset(OUT).load()["observation"].dtype == torch.float64
+    code, _, err = collect(80)
+    assert (code, err[0].partition("holds")[2]) == (
+        2,
+        " data of --keep-float64 True, not None; repeat the options to go on with it, or choose another --out",
+    )
+    assert collect(40, out=Path("other"))[0] == 0
+    assert open_dataset("other").load()["observation"].dtype == torch.float32
+
+
 def test_a_trained_policy_acts_greedily_if_asked(trained):
     policy = "runs/CartPole-v1-seed0"
     small = ["--frames", "100", "--envs", "2", "--policy", policy]

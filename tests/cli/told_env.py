@@ -16,13 +16,13 @@ EPISODE, STEP = 0, 1
 class Told(gym.Env):
     """Observes a number drawn for the episode, and the step; `on_step` is called before each step of all such envs."""
 
-    observation_space = gym.spaces.Box(0, 2.0**53, (2,), np.float64)
+    observation_space = gym.spaces.Box(0, 2.0**24, (2,), np.float64)
     action_space = gym.spaces.Discrete(2)
     on_step = staticmethod(lambda: None)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self._at = np.array([self.np_random.integers(2**53), 0], np.float64)
+        self._at = np.array([self.np_random.integers(2**24), 0], np.float64)
         return self._at.copy(), {}
 
     def step(self, action):

@@ -99,7 +99,7 @@ def test_the_defaults_are_those_of_the_contract():
             defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
             wanted = {name: both[column] for name, both in DEFAULTS.items()} | own
             assert {name: defaults[name] for name in wanted} == wanted
-            assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "check_finite", "progress"}
+            assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "check_finite", "keep_float64", "progress"}
 
 
 # ---- how many workers, and what is shared

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 
 from swath import Collector, MultiSyncCollector
+from swath.errors import BadAnswer
 from swath.rollout.hosts.pettingzoo import agent_groups
 from swath.testing import same_data
 
@@ -43,6 +44,30 @@ def test_agents_with_a_number_and_equal_spaces_are_a_group_and_every_other_is_on
         assert batch["next", flag].shape == (LENGTH, 1)
         assert batch[flag].shape == (LENGTH, 1)
     assert ("next", "reward") not in batch.keys(include_nested=True)
+
+
+def test_observations_of_float64_are_kept_if_that_is_asked_for():
+    class Clocks(Herd):
+        def observation_space(self, agent):
+            return Box(0, np.inf, (1,), np.float64)
+
+        def _seen(self, agents):
+            return {agent: np.array([1.7e9 + self.step_number]) for agent in agents}
+
+    seen = collected(Clocks, frames=2, keep_float64=True)["next", "cow", "observation"]
+    assert (seen[..., 0] - 1.7e9).tolist() == [[1, 1], [2, 2]]
+    with pytest.warns(UserWarning, match=r"the env returned 1700000000\.0 for 'observation', which becomes float32"):
+        assert collected(Clocks, frames=2)["cow", "observation"].dtype == torch.float32
+
+
+def test_a_reward_that_float32_cannot_hold_is_an_error_that_names_the_agent():
+    class Generous(Herd):
+        def step(self, actions):
+            seen, rewards, *rest = super().step(actions)
+            return seen, rewards | {"dog": 1e39}, *rest
+
+    with pytest.raises(BadAnswer, match=r"the reward 1e\+39 of agent 'dog', which float32 cannot hold"):
+        collected(Generous)
 
 
 def test_absent_agents_have_zeros_and_no_mask():

@@ -2,10 +2,11 @@
 
 Here: spaces as leaves: keys, dtypes, what cannot be served, and actions on their way to the envs."""
 
+import numpy as np
 import pytest
 from gymnasium import spaces
 
-from swath.rollout.spaces import action_leaves, observation_leaves
+from swath.rollout.spaces import action_leaves, joiner, observation_leaves, packer, splitter
 
 BOX = spaces.Box(-1, 1, (2,))
 
@@ -49,3 +50,50 @@ def test_an_observation_key_that_a_batch_needs_for_itself_is_a_value_error(key):
         observation_leaves(spaces.Dict({key: BOX, "fine": BOX}))
     with pytest.raises(ValueError, match="clash"):
         observation_leaves(spaces.Dict({key: spaces.Dict({"inner": BOX})}))
+
+
+# ---- numbers that a dtype cannot hold
+
+WHOLE = [np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")]
+LIMITS = sorted({limit for dtype in WHOLE for limit in (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))})
+
+
+def box(dtype):
+    return spaces.Box(np.iinfo(dtype).min, np.iinfo(dtype).max, (1,), dtype)
+
+
+@pytest.mark.parametrize("dtype", WHOLE, ids=str)
+@pytest.mark.parametrize("source", WHOLE, ids=str)
+def test_whole_numbers_arrive_unchanged_or_not_at_all(source, dtype):
+    space, held, other = box(dtype), np.iinfo(dtype), np.iinfo(source)
+    pack, split, join = packer(observation_leaves(space)), splitter(space), joiner(space)
+    for limit in LIMITS:
+        for value in (limit - 1, limit, limit + 1):
+            if not other.min <= value <= other.max:
+                continue
+            given = np.array([[value]], source)
+            if held.min <= value <= held.max:
+                results = [pack(list(given))[0], np.stack(split([given])), join([given])]
+                assert [(int(each[0, 0]), each.dtype) for each in results] == [(value, dtype)] * 3
+                continue
+            with pytest.raises(ValueError, match=rf"the env returned {value} for 'observation', which {dtype} cannot"):
+                pack(list(given))
+            for convert in (split, join):
+                with pytest.raises(ValueError, match=rf"the policy answered {value} for 'action', which {dtype}"):
+                    convert([given])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("source", ["float32", "float64", "int64"])
+def test_floats_may_be_rounded_but_do_not_overflow(source, dtype):
+    space, largest = spaces.Box(-np.inf, np.inf, (1,), dtype), np.finfo(dtype).max
+    pack = packer(observation_leaves(space))
+    with np.errstate(over="ignore"):
+        given = np.array([[float(largest) * 2 if source == "float64" else 2**30]], source)
+    if given < largest:
+        assert pack(list(given))[0] == given
+    elif given > largest:
+        with pytest.raises(ValueError, match=rf"which {dtype} cannot hold; its observation space is Box"):
+            pack(list(given))
+    if source != "int64":
+        assert np.isposinf(pack([np.array([np.inf], source)])[0])

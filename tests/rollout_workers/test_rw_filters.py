@@ -291,6 +291,17 @@ def test_observations_become_the_vectors_that_gymnasium_makes_of_them(name):
     np.testing.assert_array_equal(processed.high, utils.flatten_space(space).high.astype(np.float32))
 
 
+def test_a_float64_in_a_vector_that_float32_rounds_warns_once_and_one_beyond_its_range_is_refused():
+    space = spaces.Dict({"at": spaces.Box(0, np.inf, (1,), np.float64)})
+    made = get_preprocessor(space)(space)
+    with pytest.warns(UserWarning, match=r"the env returned 17000000000\.0 for .*'at'.* becomes float32") as caught:
+        made.transform_batch([np.array([[1.7e10]])])
+    made.transform_batch([np.array([[1.7e10]])])
+    assert len(caught) == 1
+    with pytest.raises(ValueError, match=r"the env returned 1e\+39 for .* which float32 cannot hold"):
+        made.transform({"at": np.array([1e39])})
+
+
 @pytest.mark.parametrize("space", [BOX, IMAGE, spaces.MultiBinary(3), spaces.Box(-1, 1, (), np.float64)], ids=str)
 def test_boxes_and_bits_stay_as_they_are(space):
     made, rows = get_preprocessor(space)(space), samples(space)

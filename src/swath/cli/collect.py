@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from swath.report.datasets import DatasetManifest
 
-OF_THE_DATA = ("env", "env_kwargs", "greedy", "max_episode_steps", "envs", "workers", "backend", "seed")
+OF_THE_DATA = ("env", "env_kwargs", "greedy", "max_episode_steps", "keep_float64", "envs", "workers", "backend", "seed")
 """Which options say what the data are, beside the policy's weights; the others say how many and how."""
 
 
@@ -48,11 +48,13 @@ class CollectOptions(WorkersOptions, total=False):
         policy: Who acts: a folder of `swath train`, or a checkpoint of one. [default: random actions]
         greedy: Take the policy's most probable action.
         max_episode_steps: Truncate episodes at this many steps. [default: where the env does so]
+        keep_float64: Keep observations of float64, which become float32 otherwise.
     """
 
     policy: Annotated[Path, Parameter(group=OPTIONS)]
     greedy: Annotated[bool, Parameter(group=OPTIONS)]
     max_episode_steps: Count
+    keep_float64: Annotated[bool, Parameter(group=OPTIONS)]
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,14 @@ class CollectConfig(Collecting):
         policy: the checkpoint of who acts, or the folder of its run; `None` for random actions.
         greedy: whether it takes its most probable action.
         max_episode_steps: where episodes are truncated.
+        keep_float64: whether observations of float64 stay float64.
     """
 
     batch: int = 10_000
     policy: Path | None = None
     greedy: bool = False
     max_episode_steps: int | None = None
+    keep_float64: bool = False
 
 
 def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **options: Unpack[CollectOptions]) -> int:
@@ -105,7 +109,12 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
         if policy is not None:
             policy.to(device)
         settings = {name: getattr(config, name) for name in OF_THE_DATA}
-        settings |= {"policy": who, "env_kwargs": config.env_kwargs or None}
+        # What older datasets lack is `None`.
+        settings |= {
+            "policy": who,
+            "env_kwargs": config.env_kwargs or None,
+            "keep_float64": config.keep_float64 or None,
+        }
         found = DatasetManifest.read(out) if (out / NAME).is_file() else None
         if found is not None:
             for name, value in settings.items():
@@ -143,6 +152,7 @@ def _collect(
                 policy,
                 frames_per_batch=ceil(ceil(missing / ceil(missing / config.batch)) / step) * step,  # equal batches
                 max_frames_per_traj=config.max_episode_steps,
+                keep_float64=config.keep_float64,
                 exploration_type=ExplorationType.DETERMINISTIC if config.greedy else ExplorationType.RANDOM,
             )
             stack.enter_context(collector)

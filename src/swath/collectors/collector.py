@@ -86,6 +86,8 @@ class Collector(InThisProcess):
             not made are masked, and at least one was made.
         on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the whole source.
         check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
+        keep_float64: observations of float64 stay float64, for the policy too; `False` makes them float32 and warns
+            once of a value of 2**24 or more, where float32 cannot tell neighbouring integers apart.
         progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
         backend: where workers live: `"direct"` in this process; `"thread"`, `"process"` or `"ray"` build another
             class. `None` is `"direct"`, or `"process"` if `num_collectors` is given.

@@ -430,7 +430,7 @@ def worker_requests(
         acts = None if only_source and one.policy_factory is not None else policy
         if acts is not None and one.policy_factory is not None:
             raise TypeError("policy and policy_factory are both given; give one or the other")
-        source = Source(env, one.env_kwargs, one.envs_per_worker)
+        source = Source(env, one.env_kwargs, one.envs_per_worker, keep_float64=one.keep_float64)
         if source.is_instance and one.on_env_error == "restart":
             raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
         if not options.here:

@@ -111,6 +111,7 @@ class EveryWorker:
     trust_policy: bool | None = None
     on_env_error: OnEnvError = "raise"
     check_finite: bool = False
+    keep_float64: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -310,6 +310,8 @@ class RayCollector(ManyWorkers):
         placement_timeout_s: a worker that is not ready by then is not coming; `None` for no deadline.
         on_env_error: `"raise"`, `"reset"` that env alone, or `"restart"` the worker.
         check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
+        keep_float64: observations of float64 stay float64, for the policy too; `False` makes them float32 and warns
+            once of a value of 2**24 or more, where float32 cannot tell neighbouring integers apart.
         progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
 
     Raises:

@@ -38,6 +38,7 @@ class _Rest(TypedDict, total=False):
     num_envs: int | None
     max_steps: int | None
     seed: int | None
+    keep_float64: bool
     timeout_s: float
 
 
@@ -76,6 +77,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     num_envs: int | None = None,
     max_steps: int | None = None,
     seed: int | None = 0,
+    keep_float64: bool = False,
     timeout_s: float = 3600.0,
 ) -> tuple[float, float] | tuple[list[float], list[int]]:
     """Play whole episodes and give the mean and the standard deviation of their returns.
@@ -108,6 +110,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         num_envs: envs stepped together; `None`: 1 for an id or callable, the size of an instance or list.
         max_steps: most steps of an episode; `None`: no limit of ours.
         seed: root of all seeds; `None`: nothing is seeded.
+        keep_float64: as in `Collector`.
         timeout_s: seconds for the whole evaluation.
 
     Returns:
@@ -134,6 +137,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         num_trajectories=count("n_eval_episodes", n_eval_episodes),
         max_steps=max_steps,
         timeout_s=timeout_s,
+        keep_float64=keep_float64,
         seed=seed,
         exploration_type="DETERMINISTIC" if deterministic else "RANDOM",
     )

@@ -68,6 +68,7 @@ class Evaluator(Face):
         keep_best: where to keep the weights with the best mean return: a `.safetensors` file, beside which the result
             is written as JSON, or a folder. What is found there sets the bar.
         retries: how many workers may be lost within one evaluation.
+        keep_float64: as in `Collector`.
         timeout_s: seconds for one evaluation.
         start_timeout_s: seconds for a new worker to be up, once it has been placed.
         placement_timeout_s: seconds for Ray to place one.

@@ -158,6 +158,7 @@ class EvaluatorOptions:
     per_episode: bool = False
     keep_best: str | Path | None = None
     retries: int = 1
+    keep_float64: bool = False
     timeout_s: float = 3600.0
     start_timeout_s: float = 300.0
     placement_timeout_s: float = 60.0
@@ -282,7 +283,7 @@ class EvaluatorOptions:
 
         def of(entry: Any, copies: int | None = None) -> Source:
             more = {"render_mode": "rgb_array"} if self.record_video and isinstance(entry, str) else {}
-            return Source(entry, {**more, **kwargs}, copies, "num_envs")
+            return Source(entry, {**more, **kwargs}, copies, "num_envs", keep_float64=self.keep_float64)
 
         if is_from_stable_baselines(type(env), "VecEnv"):
             return None
@@ -301,7 +302,7 @@ class EvaluatorOptions:
             source = next(turns)
             return source.env if source.is_instance else make_env(source)
 
-        return Source(make, {}, size, "num_envs", lends=True in lends)
+        return Source(make, {}, size, "num_envs", lends=True in lends, keep_float64=self.keep_float64)
 
     def for_workers(self, policy: Any) -> EvaluatorOptions:
         """What workers get, with this policy: it travels, and has nothing that is called here."""

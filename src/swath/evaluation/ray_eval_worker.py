@@ -50,6 +50,7 @@ class RayEvalWorker(Face):
         placement_timeout_s: seconds for Ray to place the actor.
         retries: how often a rollout is repeated after its actor was lost.
         max_video_bytes: frames held at most; beyond it filming stops.
+        keep_float64: as in `Collector`.
         **remote_kwargs: options of `ray.remote()`; `namespace` is that of the name, `"swath"` by default.
 
     Raises:
@@ -74,6 +75,7 @@ class RayEvalWorker(Face):
         placement_timeout_s: float = 60.0,
         retries: int = 1,
         max_video_bytes: int = 2**30,
+        keep_float64: bool = False,
         **remote_kwargs: Any,
     ) -> None:
         namespace = remote_kwargs.pop("namespace", NAMESPACE)
@@ -91,6 +93,7 @@ class RayEvalWorker(Face):
             placement_timeout_s=placement_timeout_s,
             retries=retries,
             max_video_bytes=max_video_bytes,
+            keep_float64=keep_float64,
         )
         self._open(options, name, namespace)
 

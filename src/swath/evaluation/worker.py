@@ -371,7 +371,10 @@ class EvalWorker(Member):
         options, device = self._options, self._options.settings.env_device
         source = options.source()
         fitting = Fitting(device=device, apart=True)
-        host = VectorHost(AsVectorEnv(options.env)) if source is None else build(source, fitting)
+        if source is None:
+            host: Host = VectorHost(AsVectorEnv(options.env), keep_float64=options.keep_float64)
+        else:
+            host = build(source, fitting)
         with closed_on_failure([host] if self._built else []):
             if options.num_envs not in (None, n := host.spec.num_envs):
                 raise ValueError(f"num_envs={options.num_envs} for {options.env}, which has {n} already; leave it out")

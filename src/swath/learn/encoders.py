@@ -111,7 +111,7 @@ class VectorEncoder(Encoder):
 
     def forward(self, *entries: Tensor) -> Tensor:
         """The features `[*B, features]`."""
-        flat = entries[0] if self._is_flat else self._flat(entries)
+        flat = entries[0] if self._is_flat and entries[0].dtype is torch.float32 else self._flat(entries)
         standardise = self.standardise
         return flat if standardise is None else standardise.forward(flat)
 

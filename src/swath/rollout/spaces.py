@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
 from reprlib import repr as brief
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from swath.errors import warn
 from swath.keys import ACTION, OBSERVATION, RESERVED, Key, as_key, as_tuple
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -30,6 +31,10 @@ Path: TypeAlias = tuple[Any, ...]
 Pack: TypeAlias = Callable[[Sequence[Any]], Leaves]
 Split: TypeAlias = Callable[[Leaves], Sequence[Any]]
 
+# From here on float32 cannot tell neighbouring integers apart.
+_FIRST_ROUNDED = 2.0**24
+_NUMBERS = tuple(map(np.dtype, np.typecodes["AllInteger"] + np.typecodes["Float"] + "?"))
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -39,7 +44,7 @@ class Leaf:
         key: its name in a batch.
         path: how to reach it in what the env returns, index by index.
         shape: shape of one env's value.
-        dtype: dtype in a batch; float64 observations are kept as float32.
+        dtype: dtype in a batch; float64 observations are kept as float32, if they are not to stay float64.
         space: the gymnasium space of one env's value.
     """
 
@@ -50,12 +55,15 @@ class Leaf:
     space: spaces.Space[Any]
 
 
-def observation_leaves(space: spaces.Space[Any], *, exact: bool = False) -> tuple[Leaf, ...]:
+def observation_leaves(
+    space: spaces.Space[Any], *, exact: bool = False, keep_float64: bool = False
+) -> tuple[Leaf, ...]:
     """Leaves of an observation space; root entries of a Dict get its own keys.
 
     Args:
         space: the space.
         exact: leaves keep the dtypes of their space, and their keys stand below `"observation"`, whatever they are.
+        keep_float64: leaves of float64 stay float64.
 
     Raises:
         TypeError: a space of another kind.
@@ -71,6 +79,8 @@ def observation_leaves(space: spaces.Space[Any], *, exact: bool = False) -> tupl
     taken = sorted({str(key) for key in keys if as_tuple(key)[0] in RESERVED})
     if taken:
         raise ValueError(f"observation keys {taken} clash with entries of every batch; rename them in the env")
+    if keep_float64:
+        return leaves
     float32 = np.dtype(np.float32)
     return tuple(replace(leaf, dtype=float32) if leaf.dtype == np.float64 else leaf for leaf in leaves)
 
@@ -97,16 +107,16 @@ def plain_leaves(space: spaces.Space[Any], name: str) -> tuple[Leaf, ...]:
 
 def packer(leaves: Sequence[Leaf]) -> Pack:
     """How to turn B observations, as envs return them, into one fresh array `[B, …]` per leaf."""
-    each = [(leaf.path, _pack_one(leaf)) for leaf in leaves]
+    each = [(leaf.path, _pack_one(leaf, Converter(leaf))) for leaf in leaves]
     if not leaves[0].path:
         pack_all = each[0][1]
         return lambda rows: [pack_all(rows)]
     return lambda rows: [pack([reduce(getitem, path, row) for row in rows]) for path, pack in each]
 
 
-def unpacker(leaves: Sequence[Leaf], num_envs: int) -> Callable[[Any], Leaves]:
-    """How to copy a vector env's observation, which it may overwrite, into one array `[B, …]` per leaf."""
-    each = [(leaf.path, _pack_one(leaf, num_envs)) for leaf in leaves]
+def unpacker(leaves: Sequence[Leaf], converters: Sequence[Converter], num_envs: int) -> Callable[[Any], Leaves]:
+    """Return a function that copies a vector env's observation, which it may overwrite, into one array per leaf."""
+    each = [(leaf.path, _pack_one(leaf, convert, num_envs)) for leaf, convert in zip(leaves, converters, strict=True)]
     return lambda batch: [pack(reduce(getitem, path, batch)) for path, pack in each]
 
 
@@ -115,7 +125,7 @@ def splitter(space: spaces.Space[Any], *, writable: bool = True) -> Split:
 
     Arrays are the env's own, which it may write into; or, if not `writable`, views that refuse it.
     """
-    splits = [_rows_of(leaf.space, writable=writable) for leaf in action_leaves(space)]
+    splits = [_rows_of(leaf, writable=writable) for leaf in action_leaves(space)]
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return lambda leaves: splits[0](leaves[0])
     return lambda leaves: [
@@ -126,10 +136,10 @@ def splitter(space: spaces.Space[Any], *, writable: bool = True) -> Split:
 
 def joiner(space: spaces.Space[Any]) -> Callable[[Leaves], Any]:
     """How to turn action leaves `[B, …]` into the batched action of a vector env whose one-env space is `space`."""
-    dtypes = [leaf.dtype for leaf in action_leaves(space)]
+    casts = [_copying(leaf, copies=True) for leaf in action_leaves(space)]
     if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return lambda leaves: leaves[0].astype(dtypes[0])
-    return lambda leaves: structured(space, (leaf.astype(to) for leaf, to in zip(leaves, dtypes, strict=False)))
+        return lambda leaves: casts[0](leaves[0])
+    return lambda leaves: structured(space, (cast(leaf) for leaf, cast in zip(leaves, casts, strict=False)))
 
 
 def structured(space: spaces.Space[Any], values: Iterator[Any]) -> Any:
@@ -158,7 +168,7 @@ def _walk(space: spaces.Space[Any], key: Path, path: Path, name: str, *, numbere
         raise TypeError(f"{name} space {space} at {place} cannot be served; served are {served}; wrap the env")
 
 
-def _pack_one(leaf: Leaf, num_envs: int | None = None) -> Callable[[Any], Array]:
+def _pack_one(leaf: Leaf, convert: Converter, num_envs: int | None = None) -> Callable[[Any], Array]:
     shape, dtype = leaf.shape, leaf.dtype
 
     def pack(rows: Any) -> Array:
@@ -167,7 +177,7 @@ def _pack_one(leaf: Leaf, num_envs: int | None = None) -> Callable[[Any], Array]
         except ValueError as error:
             raise _misshapen(leaf, "(rows of different lengths)") from error
         if array.dtype is not dtype:
-            array = converted(leaf, array)
+            array = convert(array)
         if array.shape[1:] != shape:
             raise _misshapen(leaf, array.shape[1:])
         if num_envs is not None and len(array) != num_envs:
@@ -177,49 +187,90 @@ def _pack_one(leaf: Leaf, num_envs: int | None = None) -> Callable[[Any], Array]
     return pack
 
 
-def converted(leaf: Leaf, observed: Array) -> Array:
-    """What envs observed, `[B, …]`, in the dtype of its leaf; itself if it has that.
+class Converter:
+    """Converts numbers of envs or policies into the dtype of a leaf.
 
-    Raises:
-        TypeError: no real numbers.
-        ValueError: a number that the dtype cannot hold.
+    Warns once of a value of 2**24 or more where float32 stands for the float64 of a space.
+
+    Args:
+        leaf: the entry of a space.
+        source: where the numbers come from, for messages.
     """
-    if observed.dtype == leaf.dtype:
-        return observed
-    space = f"its observation space is {leaf.space}"
-    if observed.dtype.kind not in "biuf":
-        stray = next((each for each in observed.ravel().tolist() if np.asarray(each).dtype.kind not in "biuf"), None)
-        raise TypeError(f"the env returned {brief(stray)} for {leaf.key!r}; {space}")
-    lost = first_lost(observed, leaf.dtype)
-    if lost is None:
-        try:
-            with np.errstate(over="raise"):
-                return observed.astype(leaf.dtype, copy=False)
-        except FloatingPointError:
-            lost = np.abs(observed).max()
-    raise ValueError(f"the env returned {lost} for {leaf.key!r}, which {leaf.dtype} cannot hold; {space}")
+
+    def __init__(self, leaf: Leaf, source: Literal["env", "policy"] = "env") -> None:
+        self._source = "the env returned" if source == "env" else "the policy answered"
+        self._space = f"its {'observation' if source == 'env' else 'action'} space is {leaf.space}"
+        self._leaf, self._watches = leaf, leaf.dtype == np.float32 and leaf.space.dtype == np.float64
+        self._held = "".join(dtype.char for dtype in _NUMBERS if _holds_all(leaf.dtype, dtype))
+        self._largest = float(np.finfo(leaf.dtype).max) if leaf.dtype.char in "ef" else 0.0
+
+    def __call__(self, values: Array) -> Array:
+        """Return values `[B, …]` in the leaf's dtype; `values` itself if it has that.
+
+        Raises:
+            TypeError: no real numbers.
+            ValueError: a number that the dtype cannot hold.
+        """
+        leaf = self._leaf
+        if values.dtype == leaf.dtype:
+            return values
+        if values.dtype.kind not in "biuf":
+            stray = next((each for each in values.ravel().tolist() if np.asarray(each).dtype.kind not in "biuf"), None)
+            raise TypeError(f"{self._source} {brief(stray)} for {leaf.key!r}; {self._space}")
+        if values.dtype.char not in self._held or self._watches:
+            exact = values.astype(np.float64, copy=False)
+            # No value is larger than the root of the sum of squares, which takes less time than any other pass.
+            root = self._largest and float(np.vdot(exact, exact)) ** 0.5
+            if self._watches and not root < _FIRST_ROUNDED:
+                self._warn_of_large(exact)
+            if not root < self._largest and (lost := first_unrepresentable(values, leaf.dtype)) is not None:
+                raise ValueError(
+                    f"{self._source} {lost} for {leaf.key!r}, which {leaf.dtype} cannot hold; {self._space}"
+                )
+        return values.astype(leaf.dtype)
+
+    def _warn_of_large(self, exact: Array) -> None:
+        large = exact[np.isfinite(exact) & (np.abs(exact) >= _FIRST_ROUNDED)]
+        if large.size:
+            self._watches = False
+            warn(
+                f"{self._source} {large[0]} for {self._leaf.key!r}, which becomes float32: from 2**24 on that cannot "
+                "tell neighbouring integers apart; pass keep_float64=True to keep the float64 of its space, or "
+                "subtract an offset in the env"
+            )
 
 
-def first_lost(values: Array, dtype: np.dtype[Any]) -> Any:
-    """The first of these numbers that another kind of dtype would change; `None` if it holds all, as floats do."""
-    if dtype.kind in ("f", values.dtype.kind):
-        return None
-    with np.errstate(invalid="ignore"):
-        lost = values[values.astype(dtype) != values]
+def first_unrepresentable(values: Array, dtype: np.dtype[Any]) -> Any:
+    """Return the first of these numbers that a dtype would change, or `None`; floats may round, but not overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = values.astype(dtype)
+    lost = values[np.isinf(cast) & np.isfinite(values) if dtype.kind == "f" else cast != values]
     return lost[0] if lost.size else None
+
+
+def _holds_all(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Whether no number of the other dtype is beyond the range of the first."""
+    return np.can_cast(other, dtype) or (dtype.kind == "f" and other.kind in "biu" and dtype.itemsize > 2)
 
 
 def _misshapen(leaf: Leaf, shape: Any) -> ValueError:
     return ValueError(f"the env returned an observation of shape {shape} for {leaf.key!r}; its space says {leaf.shape}")
 
 
-def _rows_of(space: spaces.Space[Any], *, writable: bool) -> Callable[[Array], Sequence[Any]]:
+def _copying(leaf: Leaf, *, copies: bool) -> Callable[[Array], Array]:
+    """Return a function that brings actions `[B, …]` into the dtype of their space, in fresh memory if `copies`."""
+    dtype, convert = leaf.dtype, Converter(leaf, "policy")
+    return lambda actions: (actions if actions.dtype is dtype else convert(actions)).astype(dtype, copy=copies)
+
+
+def _rows_of(leaf: Leaf, *, writable: bool) -> Callable[[Array], Sequence[Any]]:
     """How to turn a leaf `[B, …]` into one value per env; the recorded actions must not change with them."""
-    dtype, copies = space.dtype, writable and not isinstance(space, spaces.Discrete)
+    space = leaf.space
+    cast = _copying(leaf, copies=writable and not isinstance(space, spaces.Discrete))
     is_number = isinstance(space, spaces.Box) and space.shape == ()
 
-    def split(leaf: Array) -> Sequence[Any]:
-        rows = leaf.astype(dtype, copy=copies)
+    def split(actions: Array) -> Sequence[Any]:
+        rows = cast(actions)
         if not writable:
             rows = rows.view()
             rows.flags.writeable = False

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, first_lost
+from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, first_unrepresentable
 from swath.rollout_workers.nests import as_array
 
 Step = Callable[[Array], Array]
@@ -61,7 +61,7 @@ def answered_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int
         if action.shape != wanted:
             raise ValueError(f"{name} answered actions of shape {action.shape}; wanted {wanted}, for {leaf.space}")
         if action.dtype != leaf.dtype:
-            lost = first_lost(action, leaf.dtype) if action.dtype.kind in "biuf" else action.dtype
+            lost = first_unrepresentable(action, leaf.dtype) if action.dtype.kind in "biuf" else action.dtype
             if lost is not None:
                 said = f"{name} answered actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
                 raise TypeError(f"{said}, which cannot hold {lost}")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any
@@ -20,7 +21,7 @@ from gymnasium import spaces
 
 from swath.keys import ACTION_MASK
 from swath.rollout.random_policy import require_mask
-from swath.rollout.spaces import Array, Leaves, packer, plain_leaves, structured
+from swath.rollout.spaces import Array, Converter, Leaves, packer, plain_leaves, structured
 
 Space = spaces.Space[Any]
 
@@ -79,6 +80,7 @@ class VectorPreprocessor(Preprocessor):
         found = {i: _choices_of(leaf.space) for i, leaf in enumerate(self.leaves)}
         self._choices = {i: choices for i, choices in found.items() if choices is not None}
         self._cuts = [0, *accumulate(spaces.flatdim(leaf.space) for leaf in self.leaves)]
+        self._converters = [Converter(replace(leaf, dtype=np.dtype(np.float32))) for leaf in self.leaves]
         flat: Any = spaces.flatten_space(space)
         with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
             processed: Any = spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
@@ -89,7 +91,7 @@ class VectorPreprocessor(Preprocessor):
         """Vectors `[B, size]`.
 
         Raises:
-            ValueError: a choice that there is not.
+            ValueError: a choice that there is not, or a number that float32 cannot hold.
         """
         out = np.zeros((len(leaves[0]), self._cuts[-1]), dtype=np.float32)
         for i, (values, (begin, end)) in enumerate(zip(leaves, pairwise(self._cuts), strict=True)):
@@ -103,7 +105,7 @@ class VectorPreprocessor(Preprocessor):
                     raise ValueError(f"the observation {values[stray][0]} is not in {space}; fix the env or its space")
                 np.put_along_axis(part, index + np.cumsum(sizes) - sizes, 1, axis=1)
             else:
-                part[...] = values.reshape(part.shape)
+                part[...] = self._converters[i](values).reshape(part.shape)
         return out
 
 

@@ -3,8 +3,9 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import SyncVectorEnv
 
-from swath import Collector
+from swath import Collector, evaluate_policy
 from swath.errors import BadAnswer
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.gymnasium import EnvListHost
@@ -46,6 +47,7 @@ def failure_of(env):
         ((ROW, 0.0, False, {}), "not enough values to unpack (expected 5, got 4)"),
         (None, "cannot unpack non-iterable NoneType object"),
         ((ROW, "1", False, False, {}), "the env returned the reward '1'; it must be one number"),
+        ((ROW, -1e39, True, False, {}), "the env returned the reward -1e+39, which float32 cannot hold; scale it down"),
         ((ROW, 0.0, "no", False, {}), "the env returned terminated='no'; it must be True or False"),
         ((np.zeros(3), 0.0, False, False, {}), "the env returned an observation of shape (3,) for 'observation'; its"),
         (([[1.0], [1.0, 2.0]], 0.0, False, False, {}), "the env returned an observation of shape (rows of different"),
@@ -54,7 +56,7 @@ def failure_of(env):
         ((ROW + 1j, 0.0, False, False, {}), f"the env returned 1j for 'observation'; {ITS_SPACE}"),
         (
             (np.full(2, -1e300), 0.0, False, False, {}),
-            "the env returned 1e+300 for 'observation', which float32",
+            "the env returned -1e+300 for 'observation', which float32",
         ),
     ],
 )
@@ -118,3 +120,27 @@ def test_a_collector_raises_it_wherever_the_env_is_and_says_which_one():
     ):
         next(iter(collector))
     assert any(note.startswith("raised by env 0 ") for note in caught.value.__notes__)
+
+
+LARGE = r"the env returned the reward 1e\+39, which float32 cannot hold; scale it down"
+
+
+def two(env):
+    return SyncVectorEnv([lambda: env] * 2)
+
+
+@pytest.mark.parametrize("batched", [lambda env: env, two], ids=["alone", "vector"])
+def test_a_reward_that_a_batch_cannot_hold_is_no_number_of_an_evaluation_either(batched):
+    env = batched(answering(stepped=(ROW, 1e39, False, True, {})))
+    with Collector(env, frames_per_batch=4) as collector:
+        with pytest.raises(BadAnswer, match=LARGE):
+            collector.next()
+        collector.shutdown(close_env=False)
+    with pytest.raises(BadAnswer, match=LARGE):
+        evaluate_policy(lambda seen: np.zeros(seen.shape[:-1], np.int64), env, 1)
+
+
+@pytest.mark.parametrize("reward", [np.inf, -np.inf, np.nan, float(np.finfo(np.float32).max)])
+def test_a_reward_that_float32_has_stays_what_it_is(reward):
+    with Collector(answering(stepped=(ROW, reward, False, False, {})), frames_per_batch=2) as collector:
+        np.testing.assert_array_equal(collector.next()["next", "reward"], np.full((2, 1), reward))

@@ -74,6 +74,7 @@ def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_o
             BadAnswer,
             "the reward None of agent 'a'; it must be one number",
         ),
+        (({"a": 0}, {"a": 1e39, "b": -1e39}, GOES_ON, GOES_ON, {}), BadAnswer, "the reward 1e+39 of agent 'a', which"),
         (({"a": 0}, {}, {**GOES_ON, "a": "no"}, GOES_ON, {}), BadAnswer, "terminateds['a']='no'; it must be True or"),
         (3, BadAnswer, "unpack"),
     ],

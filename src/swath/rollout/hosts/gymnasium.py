@@ -13,6 +13,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from math import hypot
 from typing import Any, TypeAlias, cast
 
 import gymnasium as gym
@@ -21,7 +23,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Make, Transition, close_broken
-from swath.rollout.hosts.returned import bad_answer, flags_of, rewards_of
+from swath.rollout.hosts.returned import LARGEST_REWARD, bad_answer, flags_of, rewards_of
 from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, observation_leaves, packer, splitter
 
 # Where `TimeLimit` keeps its limit, the only place in which users can change it: its `spec` is cached.
@@ -119,6 +121,8 @@ class ListHost(ArrayHost):
             except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
                 failed.append((env, error if answer is none_yet else bad_answer(error, self.envs[env], self.step_form)))
                 observations[env], infos[env] = self._last[env], _SILENCE
+        if not hypot(*rewards) <= LARGEST_REWARD:  # no reward is larger than that, which costs next to nothing
+            self._refuse_large(rewards, failed)
         leaves = self._packed(observations, failed)
         self._last, self._infos = observations, infos
         return Transition(leaves, np.frombuffer(rewards), Ends.listed(ended), (), failed, infos)
@@ -181,6 +185,16 @@ class ListHost(ArrayHost):
             self._seeds[env] = seed
         return leaves
 
+    def _refuse_large(self, rewards: Sequence[float], failed: list[tuple[int, Exception]]) -> None:
+        """Add envs to those that failed if float32 cannot hold their rewards."""
+        before = {env for env, _ in failed}
+        for env, reward in enumerate(rewards):
+            try:
+                rewards_of(reward)
+            except ValueError as error:
+                if env not in before:
+                    failed.append((env, bad_answer(error, self.envs[env], self.step_form)))
+
     def _packed(self, observations: list[Any], failed: list[tuple[int, Exception]]) -> Leaves:
         """What the envs observed, as leaves `[B, …]`; those whose observation does not fit have failed, and stay."""
         try:
@@ -207,14 +221,24 @@ class EnvListHost(ListHost):
         bare: one env whose batch has no env dimension (`*B` is `()`).
         make: builds the envs anew.
         exact: observations keep the dtypes of their space, under any names, and actions refuse to be written into.
+        keep_float64: observations of float64 stay float64.
 
     Raises:
         TypeError, ValueError: spaces that are not served, or that differ.
     """
 
-    def __init__(self, envs: list[Any], *, bare: bool = False, make: Make | None = None, exact: bool = False) -> None:
+    def __init__(
+        self,
+        envs: list[Any],
+        *,
+        bare: bool = False,
+        make: Make | None = None,
+        exact: bool = False,
+        keep_float64: bool = False,
+    ) -> None:
         seen, acted = envs[0].observation_space, envs[0].action_space
-        observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
+        observation = observation_leaves(seen, exact=exact, keep_float64=keep_float64)
+        action = action_leaves(acted)
         shape, self._limits = () if bare else (len(envs),), [core_of(env)[1] for env in envs]
         spec = ArraySpec(len(envs), shape, observation, action, seen, acted, limits=self._limits)
         for i, env in enumerate(envs):
@@ -320,10 +344,11 @@ def _paid(rewards: ByAgent) -> tuple[ByAgent, float]:
     """The rewards as numbers, and their sum.
 
     Raises:
-        ValueError: that of an agent is not one number.
+        ValueError: that of an agent is not one number, or is beyond the range of float32.
     """
-    try:
-        return rewards, float(sum(rewards.values()))
-    except (TypeError, ValueError):
-        numbers = {agent: float(rewards_of(reward, 1, f" of agent {agent!r}")[0]) for agent, reward in rewards.items()}
-        return numbers, sum(numbers.values())
+    with suppress(TypeError, ValueError):
+        total = float(sum(rewards.values()))
+        if hypot(*rewards.values()) <= LARGEST_REWARD:
+            return rewards, total
+    numbers = {agent: float(rewards_of(reward, 1, f" of agent {agent!r}")[0]) for agent, reward in rewards.items()}
+    return numbers, sum(numbers.values())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from math import hypot
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +23,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, Key, as_tuple, is_private, nested
 from swath.rollout.hosts.base import TensorDictSpec
-from swath.rollout.hosts.returned import bad_answer
+from swath.rollout.hosts.returned import LARGEST_REWARD, bad_answer, rewards_of
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.spaces import Array, action_leaves, observation_leaves, packer, splitter, structured
 
@@ -49,6 +50,7 @@ class Group:
         agents: their ids, in the order of the arrays.
         seen: the observation space of each of them.
         acted: the action space of each of them.
+        keep_float64: observations of float64 stay float64.
 
     Attributes:
         observation: leaves of one agent's observation.
@@ -62,9 +64,17 @@ class Group:
         ValueError: a name, of the group or of an entry, that has another meaning in a batch.
     """
 
-    def __init__(self, name: str, agents: Sequence[Any], seen: spaces.Space[Any], acted: spaces.Space[Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        agents: Sequence[Any],
+        seen: spaces.Space[Any],
+        acted: spaces.Space[Any],
+        *,
+        keep_float64: bool = False,
+    ) -> None:
         self.name, self.agents = name, tuple(agents)
-        self.observation, self.action = observation_leaves(seen), action_leaves(acted)
+        self.observation, self.action = observation_leaves(seen, keep_float64=keep_float64), action_leaves(acted)
         if name in RESERVED or is_private(name):
             raise ValueError(f"agents {list(agents)} form the group {name!r}, which no group can be called")
         if PRESENT in [leaf.key for leaf in self.observation]:
@@ -83,7 +93,7 @@ class Group:
         return zip(self.agents, self._split(leaves), strict=True)
 
 
-def agent_groups(env: Any) -> tuple[Group, ...]:
+def agent_groups(env: Any, *, keep_float64: bool = False) -> tuple[Group, ...]:
     """The groups of an env's agents: those called `name_<int>` with equal spaces are `name`, any other is its own.
 
     Raises:
@@ -103,7 +113,8 @@ def agent_groups(env: Any) -> tuple[Group, ...]:
         together = all(pair == pairs[0] for pair in pairs) and (members == [name] or name not in members)
         # Each alone where they differ, or where one has just that name.
         parts = {name: members} if together else {str(agent): [agent] for agent in members}
-        groups |= {own: Group(own, part, *pairs[members.index(part[0])]) for own, part in parts.items()}
+        for own, part in parts.items():
+            groups[own] = Group(own, part, *pairs[members.index(part[0])], keep_float64=keep_float64)
     if sum(len(group.agents) for group in groups.values()) < len(agents):
         raise ValueError(f"agents {[*agents]} form several groups of one name; rename them in the env")
     return tuple(groups.values())
@@ -115,6 +126,7 @@ class ZooEnv:
     Args:
         env: the env.
         max_steps: with so many steps all agents that are left are truncated; `None` for no limit, and no count.
+        keep_float64: observations of float64 stay float64.
 
     Attributes:
         env: the env.
@@ -128,9 +140,9 @@ class ZooEnv:
 
     resets = False
 
-    def __init__(self, env: Any, max_steps: int | None = None) -> None:
-        self.env, self.close, self._max_steps, self._groups = env, env.close, max_steps, agent_groups(env)
-        groups = self._groups
+    def __init__(self, env: Any, max_steps: int | None = None, *, keep_float64: bool = False) -> None:
+        self.env, self.close, self._max_steps = env, env.close, max_steps
+        groups = self._groups = agent_groups(env, keep_float64=keep_float64)
         self.kind = ("agents or spaces", [(each.name, each.agents, each.observation, each.action) for each in groups])
         seen = [(g.name, *as_tuple(key)) for g in groups for key in (*(leaf.key for leaf in g.observation), PRESENT)]
         observed = (*seen, *(() if max_steps is None else (STEP_COUNT,)))
@@ -196,7 +208,11 @@ class ZooEnv:
             own = nested((leaf.key, torch.from_numpy(rows)) for leaf, rows in seen)
             own |= {PRESENT: there.squeeze(-1)} | _flags(ended, cut)
             if rewards is not None:
-                own[REWARD] = torch.tensor([[float(rewards.get(agent, 0.0))] for agent in agents])
+                amounts = [float(rewards.get(agent, 0.0)) for agent in agents]
+                if not hypot(*amounts) <= LARGEST_REWARD:
+                    for agent, reward in zip(agents, amounts, strict=True):
+                        rewards_of(reward, 1, f" of agent {agent!r}")
+                own[REWARD] = torch.tensor(amounts).unsqueeze(-1)
             entries[group.name] = TensorDict(own, [len(agents)])
         if self._max_steps is not None:
             entries[STEP_COUNT] = torch.tensor([self._steps])

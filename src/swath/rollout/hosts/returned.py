@@ -14,7 +14,11 @@ import numpy as np
 
 from swath.errors import BadAnswer
 from swath.rollout.hosts.base import Infos
-from swath.rollout.spaces import Array
+from swath.rollout.spaces import Array, first_unrepresentable
+
+# Batches have rewards as float32.
+_FLOAT32 = np.dtype(np.float32)
+LARGEST_REWARD = float(np.finfo(_FLOAT32).max)
 
 _FINAL, _FINAL_OBS = "final_info", ("final_obs", "terminal_observation")
 
@@ -69,12 +73,17 @@ def rewards_of(given: Any, num_envs: int = 1, whose: str = "") -> Array:
     """Rewards `[B]` that an env returned; that of a single one may come as an array of one element.
 
     Raises:
-        ValueError: they are not one number for each env.
+        ValueError: they are not one number for each env, or a finite one is beyond the range of float32.
     """
     rewards = np.asarray(given)
     if rewards.dtype.kind not in "fiub" or rewards.size != num_envs:
         raise ValueError(f"the env returned the reward {brief(given)}{whose}; it must be one number for each env")
-    return rewards.reshape(num_envs)
+    rewards = rewards.reshape(num_envs)
+    if rewards.dtype == np.float64 and not np.vdot(rewards, rewards) < LARGEST_REWARD**2:
+        lost = first_unrepresentable(rewards, _FLOAT32)
+        if lost is not None:
+            raise ValueError(f"the env returned the reward {lost}{whose}, which float32 cannot hold; scale it down")
+    return rewards
 
 
 def flags_of(name: str, given: Any, num_envs: int = 1) -> Array:

@@ -40,6 +40,7 @@ class Source:
         copies: how many envs to step together; `None` takes the source as it is.
         copies_name: the user's name for that number, for messages.
         lends: what the callable gives is not ours to close if it does not fit together.
+        keep_float64: observations of float64 stay float64, as TorchRL envs have it in any case.
     """
 
     env: Any
@@ -47,6 +48,7 @@ class Source:
     copies: int | None = None
     copies_name: str = "envs_per_worker"
     lends: bool = False
+    keep_float64: bool = False
 
     def __post_init__(self) -> None:
         if self.copies is not None:
@@ -77,15 +79,15 @@ def build(source: Source, fitting: Fitting = PLAIN) -> Host:
         Exception: what the callable or the env's maker raised, with a note.
     """
     envs, again = _envs(source, fitting), None if source.is_instance else partial(_envs, source, fitting)
-    first, mine = envs[0], envs[1:] if source.is_instance else envs
+    first, mine, keep_float64 = envs[0], envs[1:] if source.is_instance else envs, source.keep_float64
     with closed_on_failure([] if source.lends else mine):
         if is_vector_env(first):
-            return VectorHost(first, again)
+            return VectorHost(first, again, keep_float64=keep_float64)
         if isinstance(first, gym.Env):
-            return EnvListHost(envs, bare=source.copies is None, make=again)
+            return EnvListHost(envs, bare=source.copies is None, make=again, keep_float64=keep_float64)
         adapt: Callable[[Any], Any] = partial(TorchRLEnv, resets=not fitting.apart)
         if is_parallel_env(first):
-            adapt = partial(ZooEnv, max_steps=fitting.max_steps)
+            adapt = partial(ZooEnv, max_steps=fitting.max_steps, keep_float64=keep_float64)
         apart = source.copies is not None and (fitting.apart or is_parallel_env(first))
         make = None if again is None else lambda: [*map(adapt, again())]
         return TensorDictHost([*map(adapt, envs)], make, apart=apart)

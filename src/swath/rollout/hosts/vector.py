@@ -22,7 +22,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Infos, Make, Seeding, Transition
 from swath.rollout.hosts.returned import bad_answer, first_info_of, flags_of, info_of, rewards_of
-from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, converted, joiner, observation_leaves, unpacker
+from swath.rollout.spaces import Array, Converter, Leaf, Leaves, action_leaves, joiner, observation_leaves, unpacker
 
 Kind = Literal["gymnasium", "ale", "envpool", "other"]
 _SEEDING: Mapping[Kind, Seeding] = {"gymnasium": "episode", "ale": "episode", "envpool": "none", "other": "layout"}
@@ -37,13 +37,21 @@ class VectorHost(ArrayHost):
         env: the vector env.
         make: builds another one like it, in a list.
         exact: observations keep the dtypes of their space, under any names.
+        keep_float64: observations of float64 stay float64.
 
     Raises:
         ValueError: an async EnvPool or ALE env whose batch is not all of its envs; an env that does not say when it
             begins its next episode.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], make: Make | None = None, *, exact: bool = False) -> None:
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        make: Make | None = None,
+        *,
+        exact: bool = False,
+        keep_float64: bool = False,
+    ) -> None:
         super().__init__([env], make)
         mode, self._kind = mode_of(env), kind_of(env)
         n, seen, acted = env.num_envs, env.single_observation_space, env.single_action_space
@@ -52,11 +60,13 @@ class VectorHost(ArrayHost):
         if size != n:
             raise ValueError(f"{env} returns batches of {size} of its {n} envs; make them equal")
         self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
-        observation, action = observation_leaves(seen, exact=exact), action_leaves(acted)
+        observation = observation_leaves(seen, exact=exact, keep_float64=keep_float64)
+        action = action_leaves(acted)
         resettable, skips = self._by_hand or self._kind != "other", mode is AutoresetMode.NEXT_STEP
         looks, seeding = (n, (n,), observation, action, seen, acted), _SEEDING[self._kind]
         self.spec = ArraySpec(*looks, resettable=resettable, alone=False, skips=skips, seeding=seeding)
-        self._unpack, self._join = unpacker(observation, n), joiner(acted)
+        self._converters = [*map(Converter, observation)]
+        self._unpack, self._join = unpacker(observation, self._converters, n), joiner(acted)
         # Envs that have begun their next episode with the last step, or that will within the next.
         self._begun: list[int] = []
         # What was observed after the last step, where envs reset within it.
@@ -117,8 +127,8 @@ class VectorHost(ArrayHost):
         self._begun = [] if self._by_hand else ended.envs.tolist()
         if self._same_step and self._begun:
             self._after, there = there, [leaf.copy() for leaf in there]
-            for leaf, rows in zip(self.spec.observation, there, strict=True):
-                rows[ended.envs] = converted(leaf, _final(info, leaf, self._begun))
+            for leaf, convert, rows in zip(self.spec.observation, self._converters, there, strict=True):
+                rows[ended.envs] = convert(_final(info, leaf, self._begun))
         return Transition(there, reward, ended, void if self.spec.skips else (), info=info)
 
     def render(self, env: int) -> Array | None:

@@ -63,6 +63,7 @@ _WITHOUT_EFFECT = {
 _REFUSED = {
     "compress_observations": "columns are not compressed; store batches with numpy.savez_compressed",
     "remote_worker_envs gym_env_vectorize_mode": "take more workers, or gymnasium's AsyncVectorEnv in env_creator",
+    "keep_float64": "rows keep the dtypes of a Box; for those of a Dict or Tuple set _disable_preprocessor_api=True",
     "render_env": "swath.Evaluator records video",
     "sampler_perf_stats_ema_coef": "perf_stats are means over all steps; average those of several calls yourself",
     "exploration_config": "give explore=True or False, and override compute_actions of a policy class",
