@@ -364,3 +364,15 @@ def test_each_setting_does_its_part_to_a_batch(space, action, expected, setting)
     np.testing.assert_array_equal(raw, kept)
     if setting == 3:
         assert out.dtype == (space.dtype if isinstance(space, spaces.Box) else raw.dtype)
+
+
+@pytest.mark.parametrize(("action", "expected"), [(5, 255), (6, None)])
+@pytest.mark.parametrize("clip", [False, True])
+def test_sums_with_a_lower_bound_do_not_wrap_around(action, expected, clip):
+    process = action_processor(BYTES, normalize=True, clip=clip)
+    raw = [np.full((1, 2), action, np.uint8)]
+    if expected is None and not clip:
+        with pytest.raises(ValueError, match=r"the policy answered 256 for 'action', which uint8 cannot hold"):
+            process(raw)
+    else:
+        assert process(raw)[0].tolist() == [[255, 255]]

@@ -18,6 +18,7 @@ from swath.rollout_workers import (
     Policy,
     PPOTorchPolicy,
     RandomPolicy,
+    RolloutWorker,
     TorchCategorical,
     TorchDiagGaussian,
     TorchMultiCategorical,
@@ -44,6 +45,30 @@ def test_actions_are_of_the_space_with_their_columns(space):
         assert (states, set(extra)) == ([], {"action_dist_inputs", "action_logp", "vf_preds"})
         assert all(column.dtype == np.float32 for column in extra.values())
         np.testing.assert_allclose(policy.compute_log_likelihoods(actions, OBS), extra["action_logp"], rtol=1e-5)
+
+
+def test_choices_of_a_box_whose_dtype_is_too_small_to_count_them_are_counted_in_int64():
+    heard = []
+
+    class Hears(gym.Env):
+        observation_space, action_space = BOX, spaces.Box(-128, 127, (1,), np.int8)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(BOX.shape, BOX.dtype), {}
+
+        def step(self, action):
+            assert action.dtype == np.int8
+            heard.append(int(action[0]))
+            return np.zeros(BOX.shape, BOX.dtype), 0.0, False, False, {}
+
+    config = {"rollout_fragment_length": 50, "seed": 0}
+    with RolloutWorker(env_creator=lambda _: Hears(), default_policy_class=PPOTorchPolicy, config=config) as worker:
+        batch = worker.sample()
+        logps = worker.get_policy().compute_log_likelihoods(batch["actions"], batch["obs"])
+    assert batch["actions"].dtype == np.int64
+    assert (batch["actions"][:, 0] - 128).tolist() == heard
+    assert max(heard) > 0 > min(heard)
+    np.testing.assert_allclose(logps, batch["action_logp"], rtol=1e-5)
 
 
 def test_a_box_gets_normal_numbers_in_its_dtype():

@@ -7,6 +7,7 @@ policy ──raw action──▶ batch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import getitem
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from swath.rollout.spaces import Array, Leaf, Leaves, action_leaves, first_unrepresentable
+from swath.rollout.spaces import Array, Converter, Leaf, Leaves, action_leaves, first_unrepresentable
 from swath.rollout_workers.nests import as_array
 
 Step = Callable[[Array], Array]
@@ -31,18 +32,40 @@ def action_processor(space: spaces.Space[Any], *, normalize: bool, clip: bool) -
             brought to its bounds; in a Box of integers they count from its lower bounds. Other leaves are unchanged.
         clip: then bring what is outside to the bounds of a Box.
     """
-    all_steps = [_steps(leaf.space, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
+    all_steps = [_steps(leaf, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
     if not any(all_steps):
         return None
     return lambda leaves: [reduce(_then, steps, leaf) for leaf, steps in zip(leaves, all_steps, strict=True)]
 
 
+def answer_leaves(space: spaces.Space[Any], *, normalize: bool) -> tuple[Leaf, ...]:
+    """Return the leaves of an action space in the dtypes of what policies answer.
+
+    A leaf has the dtype of its space, or int64 where counts from the lower bounds of a Box of integers exceed that.
+
+    Args:
+        space: the action space of one env, nested or not.
+        normalize: actions in a Box of integers count from its lower bounds.
+    """
+    wide = np.dtype(np.int64)
+    leaves = action_leaves(space)
+    return tuple(replace(leaf, dtype=wide) if normalize and _counts_exceed(leaf) else leaf for leaf in leaves)
+
+
+def _counts_exceed(leaf: Leaf) -> bool:
+    space = leaf.space
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.signedinteger):
+        return False
+    largest = max(int(high) - int(low) for high, low in zip(space.high.flat, space.low.flat, strict=True))
+    return np.iinfo(leaf.dtype).max < largest <= np.iinfo(np.int64).max
+
+
 def answered_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int) -> Leaves:
-    """The action leaves `[n, …]` of what a policy answered, in the dtypes of their spaces.
+    """The action leaves `[n, …]` of what a policy answered, in their dtypes.
 
     Args:
         name: of the policy, for messages.
-        leaves: of the action space.
+        leaves: what `answer_leaves` gives for the action space.
         answer: a nest of batches, or a list of one action per row.
         n_rows: how many observations it was asked about.
 
@@ -82,21 +105,26 @@ def reward_clip(clip_rewards: bool | float | None) -> Step | None:
     return lambda rewards: np.clip(rewards, -clip_rewards, clip_rewards)
 
 
-def _steps(space: spaces.Space[Any], *, normalize: bool, clip: bool) -> list[Step]:
-    """What is to be done to a leaf, in order."""
+def _steps(leaf: Leaf, *, normalize: bool, clip: bool) -> list[Step]:
+    """Return the steps that bring a leaf's actions to the envs, in order."""
+    space = leaf.space
     if not isinstance(space, spaces.Box):
         return []
     low, high = space.low, space.high
+    is_whole = np.issubdtype(space.dtype, np.integer)
+    if is_whole and space.dtype.itemsize < 8:  # sums of both must not wrap around
+        low, high = low.astype(np.int64), high.astype(np.int64)
     steps: list[Step] = []
     if normalize and space.is_bounded("both"):
-        steps.append(_unsquash(space))
+        steps.append(_unsquash(space, low))
     if clip:
         steps.append(lambda action: np.clip(action, low, high))
-    return [*steps, lambda action: action.astype(space.dtype, copy=False)] if steps else []
+    to_space: Step = Converter(leaf, "policy") if is_whole else lambda action: action.astype(space.dtype, copy=False)
+    return [*steps, to_space] if steps else []
 
 
-def _unsquash(space: spaces.Box) -> Step:
-    low, high = space.low, space.high
+def _unsquash(space: spaces.Box, low: Array) -> Step:
+    high = space.high
     if not np.issubdtype(space.dtype, np.floating):
         return lambda action: low + action
     exact, half = low.astype(np.float64), high.astype(np.float64) / 2 - low.astype(np.float64) / 2

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from swath.learn.heads import DiagGaussian
 from swath.rollout.seeding import PrivateStreams
-from swath.rollout_workers.actions import as_answered
+from swath.rollout_workers.actions import answer_leaves, as_answered
 from swath.rollout_workers.batches.names import ColumnNames, views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
@@ -79,7 +79,7 @@ class TorchPolicy(Policy):
         self._head = head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
         custom = self.config["model"]["custom_model"] is not None
         self._mask = mask_reader(observation_space, action_space, None if custom else type(self).__name__)
-        self._dtype = np.dtype(cast("Any", action_space.dtype))
+        self._dtype = answer_leaves(action_space, normalize=self.config["normalize_actions"])[0].dtype
         self.num_outputs, self.dist_class = self._head.inputs, dist_class_of(self._head)
         seed, own_id = self.config["seed"], self.config.get("__policy_id", "")
         streams = None if seed is None else PrivateStreams(derive_named(seed, f"weights of {own_id}"), self.device)

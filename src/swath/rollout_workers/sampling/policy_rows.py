@@ -14,8 +14,8 @@ import numpy as np
 
 from swath.rollout.hosts.base import Infos
 from swath.rollout.hosts.returned import info_of
-from swath.rollout.spaces import Array, Leaves, action_leaves, packer, splitter, structured
-from swath.rollout_workers.actions import action_processor, answered_actions, reward_clip
+from swath.rollout.spaces import Array, Leaves, packer, splitter, structured
+from swath.rollout_workers.actions import action_processor, answer_leaves, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import NoFilter
@@ -133,7 +133,10 @@ class PolicyRows:
         self._by_dict = asked == _METHODS[1]
         by_arguments = partial(Policy.compute_actions_from_input_dict, self.policy)
         self._ask = getattr(self.policy, asked) if self._by_dict else by_arguments
-        self._seen, self._acted = template_of(self._preprocessor.observation_space), action_leaves(space)
+        self._seen, self._acted = (
+            template_of(self._preprocessor.observation_space),
+            answer_leaves(space, normalize=setting("normalize_actions")),
+        )
         self._mask = mask_reader(self._preprocessor.observation_space, space, None)
         self._initial = _initial_states(self.policy)
         self._first = {f"{STATE_OUT}{i}": state for i, state in enumerate(self._initial)}
