@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_added(build, how, error, me
 
 
 def test_those_that_are_not_ready_in_time_are_not_added(build, gate):
-    collector = first_in_time(PlacementFailed, build, "thread", placement_timeout_s=0.5)
+    collector = first_in_time(PlacementFailed, build, "thread", placement_timeout_s=1.0)
 
     def late():
         gate.go_through()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from writing_toys import FileBuffer, Mishap
 
 from plain import plain
 from swath.testing import CountingEnvs, check_lives, same_data
+from toys import becomes
 
 pytestmark = pytest.mark.usefixtures("fork_server")
 
@@ -187,10 +187,5 @@ def test_in_the_background_a_pause_lets_what_is_in_flight_be_written(kind, optio
                 assert collector.state_dict()["frames"] == frames
                 assert buffer.frames == frames
             assert frames >= before
-            until(lambda before=frames: collector.stats()["frames"] > before)
+            assert becomes(lambda before=frames: collector.stats()["frames"] > before)
     assert settled(collector)["frames"] == buffer.frames
-
-
-def until(condition):
-    waiting = threading.Event()
-    assert any(condition() or waiting.wait(0.01) for _ in range(3000)), "it does not happen"
