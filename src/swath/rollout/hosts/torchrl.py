@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
+from swath.errors import warn
 from swath.keys import ACTION_MASK, DONE, STEP_COUNT, Key, as_key, as_tuple
 from swath.rollout.hosts.base import Seeding, TensorDictSpec
 from swath.rollout.spaces import Array
@@ -40,7 +41,16 @@ def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
 
 
 def creator_apart(creator: Any) -> tuple[Any, ...]:
-    """An `EnvCreator` for another process: a function that builds envs with the state that it has now."""
+    """Give, for an `EnvCreator` in another process, a function that builds envs with the state that it has now.
+
+    Warns where this is statistics, which TorchRL shares between processes: here they go apart.
+    """
+    if apart := [name for name in creator.state_dict() if name.endswith("_extra_state")]:
+        warn(
+            f"statistics of an EnvCreator ({', '.join(apart)}) are not shared with workers in other processes: each "
+            "begins with a copy and goes on with it; for one set of statistics use a Collector in this process, or "
+            "normalise in the policy"
+        )
     return partial, (_created, creator.create_env_fn, creator.create_env_kwargs, creator.state_dict())
 
 
