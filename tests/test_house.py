@@ -20,10 +20,12 @@ FOR_USERS = {
     "collectors/remote.py cascade_execute",
     "nearest.py read",
     "nearest.py spelling",
+    "rollout/policies/calling.py call",
+    "rollout/policies/calling.py forward",
     "workers/ray/worker.py forward",
 }
-"""Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path; or to
-say which of them is misspelt."""
+"""Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path; for a
+policy that is called through another function; or to say which of them is misspelt."""
 
 BELOW_THE_FACES = {name: tree for name, tree in MODULES.items() if not name.startswith(FACES)}
 

@@ -22,7 +22,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 from torch import nn
 
-from swath.errors import WorkerLate
+from swath.errors import NoEffectWarning, WorkerLate
 
 
 def two():
@@ -229,6 +229,36 @@ def test_a_compiled_policy_keeps_its_names(make):
         assert made.next().shape == one.shape == (2, 5)
 
 
-def test_a_graph_of_a_policy_that_is_not_on_cuda_is_refused():
+@pytest.mark.parametrize("make", [Plain, wrapped, lambda: lambda observation: (observation[..., 0] > 0).long()])
+def test_a_policy_is_compiled_after_as_many_calls_as_warmup_says(make):
+    compilations = []
+
+    def backend(graph, inputs):
+        compilations.append(graph)
+        return graph.forward
+
+    options = {"backend": backend, "warmup": 3, "dynamic": True}
+    with collector(policy=make(), compile_policy=options, frames_per_batch=2) as made:  # one call when it is built
+        made.next()
+        assert not compilations
+        first = [made.next() for _ in range(3)].pop()
+        assert compilations
+    assert options["warmup"] == 3
+    assert first.shape == (2, 1)
+    with pytest.raises(ValueError, match="warmup of compile_policy=-1 must be"):
+        collector(policy=Plain(), compile_policy={"warmup": -1})
+
+
+def test_a_graph_is_left_out_with_a_warning_where_torch_has_no_cuda(monkeypatch):
+    monkeypatch.setattr("swath.errors._warned_of", set())
+    with (
+        pytest.warns(NoEffectWarning, match="cudagraph_policy has no effect here: torch sees no CUDA device"),
+        collector(policy=Plain(), cudagraph_policy={"warmup": 20}) as made,
+    ):
+        assert made.next().shape == (2, 5)
+
+
+def test_a_graph_of_a_policy_that_is_not_on_cuda_is_refused_where_there_is_some(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     with pytest.raises(ValueError, match="cudagraph_policy needs a policy on CUDA; leave it out"):
         collector(policy=Plain(), cudagraph_policy=True)

@@ -1,5 +1,7 @@
 """What users of TorchRL count on beside the data: specs, flags, private keys, devices, transforms, replay buffers."""
 
+import warnings
+
 import pytest
 import torch
 import torchrl_toys as toys
@@ -13,10 +15,11 @@ from torchrl.envs import (
     RewardSum,
     SerialEnv,
     TransformedEnv,
+    VecNormV2,
 )
 from torchrl_toys import Answer, Counting, push
 
-from swath import Collector
+from swath import Collector, MultiSyncCollector
 
 
 def first(env, policy=None, *, frames=12, **options):
@@ -112,12 +115,12 @@ def test_envs_per_worker_makes_a_batch_of_copies():
         first(lambda: Counting((2,)), pushing(), envs_per_worker=2)
 
 
-def test_random_actions_come_from_the_spec_and_zeros_stand_for_what_the_policy_would_write():
+def test_random_actions_come_from_the_spec_and_what_the_policy_would_write_is_nan():
     policy = TensorDictModule(lambda seen: (seen * 0, seen + 5), ["observation"], ["action", "value"])
-    with Collector(Counting, policy, frames_per_batch=4, init_random_frames=4) as collector:
+    with Collector(Counting, policy, frames_per_batch=4, init_random_frames=4, check_finite=True) as collector:
         one, two = collector.next(), collector.next()
     assert one["action"].any()
-    assert not one["value"].any()
+    assert one["value"].isnan().all()
     assert not two["action"].any()
     assert two["value"].flatten().tolist() == [5, 6, 7, 8]
 
@@ -132,3 +135,31 @@ def test_the_state_of_transforms_is_saved_and_restored():
     with Collector(lambda: normed(0.0), pushing(), frames_per_batch=4) as two:
         two.load_state_dict(saved)
         assert two.next()["observation"].flatten()[:4].tolist() == [7, 8, 9, 10]
+
+
+def normalised():
+    return TransformedEnv(Counting(), VecNormV2(["observation"]))
+
+
+@pytest.mark.filterwarnings("ignore:VecNorm wasn")
+def test_statistics_that_worker_processes_do_not_share_are_warned_of():
+    policy = pushing()
+    with (
+        pytest.warns(
+            UserWarning, match="statistics of an EnvCreator .* are not shared with workers in other processes"
+        ),
+        MultiSyncCollector([EnvCreator(normalised)], policy, frames_per_batch=4) as collector,
+    ):
+        assert collector.next().shape == (1, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        MultiSyncCollector([EnvCreator(Counting)], policy, frames_per_batch=4).shutdown()
+
+
+def test_random_frames_leave_0_where_the_policy_reads_its_state():
+    add = lambda seen, sums: (seen * 0, (0 if sums is None else sums) + seen)
+    policy = TensorDictModule(add, ["observation", "sums"], ["action", ("next", "sums")])
+    with Collector(Counting, policy, frames_per_batch=2, init_random_frames=2) as collector:
+        one, two = collector.next(), collector.next()
+    assert not one["next", "sums"].any()
+    assert two["sums"].isfinite().all()

@@ -25,6 +25,7 @@ from swath.options import OnEnvError, count, one_of
 from swath.rollout.buffer import Layout
 from swath.rollout.episodes.statistics import EpisodeArray, unpacked
 from swath.rollout.hosts.sources import Source
+from swath.rollout.policies.binding import is_called_by_torchrl
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration, referred_modules
 from swath.rollout.random_policy import RandomPolicy
 from swath.seeds import LARGEST
@@ -301,6 +302,8 @@ class WorkerRequest:
         frames: asked of it at a time.
         here: it lives in the process of the user, whose own policy acts.
         draws: seed of what lazy layers of the policy begin with; `None` where there are none.
+        draws_first: whether the first call of the policy in a TorchRL env draws from the process's generators, as in
+            TorchRL's collector; they are put back else.
         worker: its index.
         life: which of its lives.
         seed: root of its seeds; `None` seeds nothing.
@@ -321,6 +324,7 @@ class WorkerRequest:
     frames: int
     here: bool = False
     draws: int | None = None
+    draws_first: bool = False
     worker: int = 0
     life: int = 0
     seed: Seeding | None = None
@@ -422,6 +426,8 @@ def worker_requests(
         )
     frozen, made, draws = _Frozen(), [], None if options.here else _draws_for(policy, options.backend)
     only_source = isinstance(options.weight_sync_schemes, Mapping) and POLICY in options.weight_sync_schemes
+    buffered, unseeded = options.replay_buffer is not None, options.here and options.seed is None
+    draws_first = unseeded and is_called_by_torchrl(policy, buffered=buffered)
     for env, row, share in zip(envs, rows, shares, strict=True):
         settings = {name: row[name] for name in SETTINGS if name in row}
         if options.trajectories.per_batch is not None:  # episodes are put together by their ids
@@ -439,7 +445,7 @@ def worker_requests(
             if not (acts is None or isinstance(acts, RandomPolicy | Frozen)):
                 acts = frozen.of(acts, "policy", "policy_factory, which builds it in the worker,")
         frames = count("frames_per_batch", share)
-        made.append(WorkerRequest(source, acts, one, frames, options.here, draws, **of_all))
+        made.append(WorkerRequest(source, acts, one, frames, options.here, draws, draws_first, **of_all))
     return made
 
 

@@ -137,7 +137,7 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
         post_collect_hook: called with each fragment `[*B, T]`, in the worker.
         exploration_type: how the policy picks actions.
         trust_policy: call the policy with the TensorDict, unchecked.
-        compile_policy: compile the policy with torch; `True` or a dict of options.
+        compile_policy: compile the policy with torch; `True` or a dict of options, `warmup` among them: calls before.
         cudagraph_policy: capture the policy in a CUDA graph; `True` or a dict of options.
         auto_register_policy_transforms: `None` and `True` supply `is_init` and recurrent state where the env does not,
             zero where an episode begins; `False` supplies neither.

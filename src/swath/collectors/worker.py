@@ -87,7 +87,8 @@ class Worker:
             self.policy = self.acts = placed(policy, options.devices.policy)
             self.device = options.devices.policy or device_of(self.policy)
             with nullcontext() if request.draws is None else PrivateStreams(request.draws, self.device).swapped():
-                self._own = self._bound(self.policy, self._observation)
+                draws_first = request.draws_first and isinstance(host.spec, TensorDictSpec)
+                self._own = self._bound(self.policy, self._observation, first=draws_first)
             if not self._own.explores and options.exploration is not ExplorationType.RANDOM:
                 warn_of_no_effect(
                     f"exploration_type={options.exploration.name}",
@@ -282,21 +283,25 @@ class Worker:
             require_finite("observation", self.host.spec.observed, observation)
         return observation
 
-    def _bound(self, policy: Any, observation: Leaves) -> BoundPolicy:
-        """A policy bound to the envs by one call on this observation."""
+    def _bound(self, policy: Any, observation: Leaves, *, first: bool = False) -> BoundPolicy:
+        """Bind a policy to the envs by one call on this observation, which draws as TorchRL's collector if `first`."""
         options = self.options
         called = compiled(policy, options.compile_policy, options.cudagraph_policy)
         recurrent = options.auto_register_policy_transforms is not False
-        binding = Binding(self.device, options.exploration, options.trust_policy, recurrent)
-        with preserved(self.device), torch.no_grad():
+        binding = Binding(self.device, options.exploration, options.trust_policy, recurrent, first)
+        with nullcontext() if first else preserved(self.device), torch.no_grad():
             return bind(called, self.host.spec, observation, binding)
 
     def _act_with(self, policy: BoundPolicy) -> None:
         self.bound = policy
-        self._acting, self._randomly = self._checked(policy), self._checked(randomly(self.host.spec, policy))
-
-    def _checked(self, policy: BoundPolicy) -> Actor:
-        return Finite(policy, self.host.spec.observed) if self.options.check_finite else policy
+        self._acting: Actor = policy
+        self._randomly: Actor = randomly(self.host.spec, policy)
+        if self.options.check_finite:
+            observed = self.host.spec.observed
+            self._acting, self._randomly = (
+                Finite(policy, observed),
+                Finite(self._randomly, observed, checks_outputs=False),
+            )
 
     def _collect(self, *, randomly: bool) -> Fragment:
         rows, made = self._buffer.open(), 0

@@ -184,6 +184,13 @@ def copied(leaf: Any) -> Any:
     return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf.copy()
 
 
+def blank_like(leaf: Any) -> Any:
+    """Make an array or tensor like this one, filled with NaN, or with 0 where the dtype has no NaN."""
+    if isinstance(leaf, torch.Tensor):
+        return torch.full_like(leaf, torch.nan) if leaf.is_floating_point() else torch.zeros_like(leaf)
+    return np.full_like(leaf, np.nan) if leaf.dtype.kind in "fc" else np.zeros_like(leaf)
+
+
 def zeros_like(leaf: Any) -> Any:
     """Zeros like an array or tensor."""
     return torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else np.zeros_like(leaf)

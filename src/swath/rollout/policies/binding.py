@@ -21,7 +21,16 @@ from swath.errors import noted
 from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_of
-from swath.rollout.policies.answers import Memory, changed, copied, require_fitting, require_sources, taker, zeros_like
+from swath.rollout.policies.answers import (
+    Memory,
+    blank_like,
+    changed,
+    copied,
+    require_fitting,
+    require_sources,
+    taker,
+    zeros_like,
+)
 from swath.rollout.policies.calling import Binding, BoundPolicy, caller, convention, exploring, the_policy
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.spaces import Leaves
@@ -118,18 +127,22 @@ class TensorDictPolicy(BoundPolicy):
         spec: the envs.
         draw: writes random actions in the policy's place; `None` if it acts itself.
         forms: dtype and shape of its outputs, by key.
+        read: paths of the entries that it reads, as far as it says.
     """
+
+    read: frozenset[tuple[str, ...]] = frozenset()
 
     def __init__(self, policy: Any, spec: TensorDictSpec, observation: Leaves, options: Binding) -> None:
         root = observation[0].clone()
         self.spec, self.explores, self.name = spec, True, the_policy(policy)
         self.draw: Write | None = None
         super().__init__((), [], Memory(spec.batch_shape))
+        self._first: Write | None = None
         self._write = self._writing(policy, root, options)
         self._state = [under_next(key) for key in self.memory.state]
         self._with_memory(root)
         of_env = {*keys_of(root), *self.memory.keys}.difference(spec.acted)
-        made = self._write(root)
+        made = (self._first or self._write)(root)
         self.memory.learn(self._state, [made.get(key) for key in self._state])
         self.example = [self._with_memory(made)]
         keys = keys_of(made)
@@ -162,11 +175,12 @@ class TensorDictPolicy(BoundPolicy):
         if take_spec is not None and policy.action_spec is None:
             take_spec(first_of(spec.host.env))
         way = kind, read, self.explores = convention(policy, spec.observed, trust=options.trust)
-        keys = keys_of(root)
+        self.read, keys = frozenset(map(as_tuple, read)), keys_of(root)
         if kind == "tensordict":
             wanted = [key for key in read if key not in keys] if options.recurrent else []
             written = {as_tuple(key) for key in getattr(policy, "out_keys", None) or ()}
             self.memory = Memory(spec.batch_shape, [k for k in wanted if k == IS_INIT or under_next(k) in written])
+            self._first = _elsewhere(policy, options.device, root.device) if options.first_plain else None
             return _elsewhere(exploring(policy, options.exploration), options.device, root.device)
         if kind == "single":  # transforms add the others beside the observation
             keys = tuple(key for key in spec.observed if as_tuple(key)[-1] not in (STEP_COUNT, IS_INIT))
@@ -251,15 +265,43 @@ def _forms(td: TensorDictBase, keys: Iterable[Key]) -> dict[Key, Any]:
 
 
 def randomly(spec: HostSpec, like: BoundPolicy) -> BoundPolicy:
-    """Random actions in the place of this policy; what only it writes is zero, so that keys stay."""
+    """Draw random actions in the place of this policy; what only it writes is NaN, or 0 where there is none.
+
+    State that it is to read in its next step is 0.
+    """
     if isinstance(spec, ArraySpec):
         return RandomActions(RandomPolicy(), spec, like)
     assert isinstance(like, TensorDictPolicy)
     own = [key for key in like.forms if key not in spec.acted and as_tuple(key)[-1] not in FLAGS]
-    zeros = like.example[0].select(*own).apply(torch.zeros_like) if own else None
+    states = {*like.read, *map(under_next, like.read)}
+    blanks = (
+        like.example[0]
+        .select(*own)
+        .named_apply(lambda key, leaf: (zeros_like if as_tuple(key) in states else blank_like)(leaf), nested_keys=True)
+    )
     stand_in = copy.copy(like)
-    stand_in.draw = lambda root: spec.host.draw(root if zeros is None else root.update(zeros.clone()))
+    stand_in.draw = lambda root: spec.host.draw(root.update(blanks.clone()) if own else root)
     return stand_in
+
+
+def is_called_by_torchrl(policy: Any, *, buffered: bool) -> bool:
+    """Tell whether the constructor of TorchRL's collector calls this policy, and so draws from torch's generator.
+
+    It does to learn the outputs: not of a policy whose specs name them all, nor, with a replay buffer, of one that has
+    `out_keys`.
+
+    Args:
+        policy: a policy for a TorchRL env; `None` for random actions.
+        buffered: whether the collector has a replay buffer.
+    """
+    keys = getattr(policy, "out_keys", None) or ()
+    if buffered:
+        return not keys
+    spec = getattr(policy, "spec", None)
+    if spec is None:
+        return True
+    specs = {as_tuple(key): leaf for key, leaf in spec.items(include_nested=True, leaves_only=True)}
+    return None in specs.values() or any(as_tuple(key) not in specs for key in keys)
 
 
 def buffer_for(policy: BoundPolicy, observation: Leaves, n_steps: int) -> Any:
@@ -296,7 +338,7 @@ class RandomActions(BoundPolicy):
     Args:
         policy: draws them.
         spec: the envs.
-        like: the policy in whose place they are; what only that writes is zero, so that keys stay.
+        like: the policy in whose place they are; what only that writes is NaN, and state or what has no NaN 0.
     """
 
     def __init__(self, policy: RandomPolicy, spec: ArraySpec, like: BoundPolicy | None = None) -> None:
@@ -305,10 +347,12 @@ class RandomActions(BoundPolicy):
         given = None if like is None else (like.keys, like.example, like.memory)
         super().__init__(*(given or (spec.acted, self._sample(None), Memory((spec.num_envs,)))))
         n_outputs = len(self.keys) - len(self.memory.keys)
-        self._zeros = [zeros_like(leaf) for leaf in self.example[len(spec.action) : n_outputs]]
+        states = {*map(under_next, self.memory.state)}
+        outputs = [*zip(self.keys, self.example, strict=True)][len(spec.action) : n_outputs]
+        self._blanks = [zeros_like(leaf) if as_tuple(key) in states else blank_like(leaf) for key, leaf in outputs]
 
     def __call__(self, observation: Leaves) -> Leaves:
-        """Random actions, zeros, and what was remembered."""
+        """Draw actions, and add NaN for the other outputs, and what was remembered."""
         mask = None if self._mask_at is None else torch.from_numpy(observation[self._mask_at])
-        outputs = [*self._sample(mask), *self._zeros]
+        outputs = [*self._sample(mask), *self._blanks]
         return [*outputs, *self.memory.keep(outputs)]

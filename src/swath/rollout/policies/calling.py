@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from itertools import chain
 from types import FunctionType
 from typing import Any, Literal, TypeAlias
@@ -22,8 +22,9 @@ from tensordict.nn import CudaGraphModule, TensorDictModuleBase, set_interaction
 from tensordict.nn import InteractionType as ExplorationType
 from torch.overrides import TorchFunctionMode
 
-from swath.errors import NonFinite, WorkerLate
+from swath.errors import NonFinite, WorkerLate, warn_of_no_effect
 from swath.keys import Key, as_key, as_tuple, nested
+from swath.options import count
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.policies.answers import Memory, Take, Unpack, changed, unpacker
 from swath.rollout.spaces import Leaves
@@ -47,12 +48,14 @@ class Binding:
         exploration: how it picks actions.
         trust: call it with the TensorDict, unchecked; `None` does so with CUDA graphs.
         recurrent: supply `is_init` and recurrent state where it reads them.
+        first_plain: make the first call with a TensorDict under the exploration type that is in force already.
     """
 
     device: torch.device | None = None
     exploration: ExplorationType = ExplorationType.RANDOM
     trust: bool | None = None
     recurrent: bool = True
+    first_plain: bool = False
 
 
 class BoundPolicy(ABC):
@@ -322,10 +325,14 @@ def device_of(policy: Any) -> torch.device | None:
 
 
 def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
-    """The policy as compiled, or captured in a CUDA graph, if that is asked for.
+    """Compile the policy, or capture it in a CUDA graph, if that is asked for.
+
+    Of the options of a compilation `warmup` is ours, as TorchRL's: so many calls are made before. Where torch has no
+    CUDA at all, a graph is warned of, and left out.
 
     Raises:
-        ValueError: a CUDA graph for a policy that is not on CUDA; neither yes nor no nor options; a random policy.
+        ValueError: a CUDA graph for a policy that is not on CUDA though there is one; neither yes nor no nor options; a
+            `warmup` that is no whole number; a random policy.
     """
     for name, value in (("compile_policy", compile_policy), ("cudagraph_policy", cudagraph_policy)):
         if not (value is None or isinstance(value, bool | Mapping)):
@@ -333,12 +340,51 @@ def compiled(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> Any:
         if value not in (None, False) and not callable(policy):
             raise ValueError(f"{name} needs a policy that is called, not a {type(policy).__name__}; leave it out")
     if compile_policy not in (None, False):  # `{}` asks for it, too
-        policy = torch.compile(policy, **({} if compile_policy is True else compile_policy))
-    if cudagraph_policy not in (None, False):
+        options = {} if compile_policy is True else dict(compile_policy)
+        warmup = count("warmup of compile_policy", options.pop("warmup", 0), least=0)
+        policy = compiled_later(policy, warmup, options) if warmup else torch.compile(policy, **options)
+    if cudagraph_policy not in (None, False) and not torch.cuda.is_available():
+        warn_of_no_effect("cudagraph_policy", "torch sees no CUDA device; the policy is called without a graph")
+    elif cudagraph_policy not in (None, False):
         if (device := device_of(policy)) is None or device.type != "cuda":
             raise ValueError("cudagraph_policy needs a policy on CUDA; leave it out, or set policy_device='cuda'")
         policy = CudaGraphModule(policy, **({} if cudagraph_policy is True else cudagraph_policy))
     return policy
+
+
+def compiled_later(policy: Callable[..., Any], warmup: int, options: Mapping[str, Any]) -> Callable[..., Any]:
+    """Compile a policy after `warmup` calls, which are made to the policy as it stands.
+
+    Args:
+        policy: a module or a function.
+        warmup: how many calls.
+        options: keywords of `torch.compile`.
+    """
+    function, calls = policy, 0
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal function, calls
+        if calls == warmup:
+            function = torch.compile(policy, **options)
+        calls += 1
+        return function(*args, **kwargs)
+
+    return Forwarding(policy, call) if isinstance(policy, torch.nn.Module) else wraps(policy)(call)
+
+
+class Forwarding(torch.nn.Module):
+    """Has the parameters and keys of a module, and calls a function in its place."""
+
+    def __init__(self, module: torch.nn.Module, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.module, self._function, self.__name__ = module, function, type(module).__name__
+        for name in ("in_keys", "out_keys"):
+            if hasattr(module, name):
+                setattr(self, name, getattr(module, name))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        return self._function(*args, **kwargs)
 
 
 # ---- NaN and infinities
@@ -350,10 +396,11 @@ class Finite:
     Args:
         policy: the policy.
         observed: keys of the observation leaves.
+        checks_outputs: false for random actions, which are finite, and whose other outputs are NaN.
     """
 
-    def __init__(self, policy: BoundPolicy, observed: Sequence[Key]) -> None:
-        self._policy, self._observed = policy, observed
+    def __init__(self, policy: BoundPolicy, observed: Sequence[Key], *, checks_outputs: bool = True) -> None:
+        self._policy, self._observed, self._checks_outputs = policy, observed, checks_outputs
         self.begin, self.rewind = policy.begin, policy.rewind
 
     def __call__(self, observation: Leaves) -> Leaves:
@@ -364,16 +411,24 @@ class Finite:
         """
         require_finite("observation", self._observed, observation)
         outputs = self._policy(observation)
-        require_finite("policy output", self._policy.keys, outputs)
+        if self._checks_outputs:
+            require_finite("policy output", self._policy.keys, outputs)
         return outputs
 
 
 def require_finite(what: str, keys: Sequence[Key], leaves: Leaves) -> None:
-    """Raise `NonFinite` for the first leaf `[B, …]` with a NaN or an infinity, or the first such TensorDict entry."""
+    """Raise `NonFinite` for the first leaf `[B, …]` with a NaN or an infinity, or the first such TensorDict entry.
+
+    Args:
+        what: the leaves are, for the message.
+        keys: of the leaves, or of the entries of a TensorDict that are looked at; none: all.
+        leaves: leaves `[B, …]`, or a TensorDict.
+    """
     named: Iterable[tuple[Key, Any]] = zip(keys, leaves, strict=False)
     if isinstance(leaves[0], TensorDictBase):
         entries = leaves[0].items(include_nested=True, leaves_only=True)
-        named = ((key, value.reshape(leaves[0].numel(), -1)) for key, value in entries)
+        chosen = [(key, value) for key, value in entries if not keys or as_key(as_tuple(key)) in keys]
+        named = ((key, value.reshape(leaves[0].numel(), -1)) for key, value in chosen)
     for key, leaf in named:
         values = torch.as_tensor(leaf)
         if values.is_floating_point() and not bool(values.isfinite().all()):
