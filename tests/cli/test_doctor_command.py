@@ -1,12 +1,15 @@
 import json
 import random
+import re
 import threading
 from importlib import metadata
+from pathlib import Path
 
 import gymnasium as gym
 import named_things
 import numpy as np
 import pytest
+from cli_toys import TINY
 
 from swath.cli import doctor as machine
 from swath.cli.doctor import (
@@ -15,6 +18,7 @@ from swath.cli.doctor import (
     look_at_memory,
     look_at_pickling,
     look_at_ray,
+    look_at_torchrl,
     look_at_versions,
 )
 
@@ -45,11 +49,88 @@ def test_everything_is_looked_at_and_an_error_fails(swath, monkeypatch):
     monkeypatch.setattr(named_things, "Careless", Careless, raising=False)
     code, out, err = swath("doctor", "named_things:Careless")
     assert (code, err) == (1, [])
-    assert "note: interface: observations are float64, their space says float32" in out
+    assert any(line.startswith("note: interface: observations are float64 of shape (2,) from ") for line in out)
     assert any(line.startswith("error: interface: Deterministic ") for line in out)
     assert any(line.startswith("error: seeds: two envs of one seed differ: ") for line in out)
     assert any(line.startswith("  do: fix it in the env; ") for line in out)
     assert any(line.endswith(" frames/s") for line in out)
+
+
+class Odd(named_things.Plain):
+    """Observes what its class says, not what its space says."""
+
+    def _look(self):
+        return np.array(self.seen)
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (np.int64([3, 4]), "int64 of shape (2,) from 3 to 4"),
+        (np.float32([3, 4, 5]), "float32 of shape (3,) from 3 to 5"),
+        (np.float32([3, 40]), "float32 of shape (2,) from 3 to 40"),
+    ],
+)
+def test_observations_that_differ_from_their_space_are_shown_beside_it(seen, words):
+    (finding,) = look_at_interface(type("Odd", (Odd,), {"seen": seen}))
+    assert finding.level == "error"
+    assert finding.value == f"observations are {words}, their space says float32 of shape (2,) from 0 to 8"
+    assert finding.do == "return what the space says, or have the space say what is returned"
+
+
+class Undefined(named_things.Plain):
+    """Gives a reward that is NaN in its third step."""
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, float("nan") if self._at == 3 else reward, *rest
+
+
+def test_a_reward_that_is_no_number_is_named_with_step_seed_and_action(swath, monkeypatch):
+    monkeypatch.setattr(named_things, "Undefined", Undefined, raising=False)
+    code, out, _ = swath("doctor", "named_things:Undefined")
+    assert code == 1
+    at = next(place for place, line in enumerate(out) if "NonFinite" in line)
+    assert re.match(r"error: collecting: NonFinite: next 'reward' is not finite in env 0, step 2 \(seed \d+\)", out[at])
+    assert re.search(r" after the action \[[01]\]: nan; ", out[at])
+    assert out[at + 1].startswith("  do: find what step or reset, or the policy, computes it from: divisions by 0, ")
+
+
+def test_training_with_a_reward_that_is_no_number_says_what_to_do_and_no_more(swath, monkeypatch):
+    monkeypatch.setattr(named_things, "Undefined", Undefined, raising=False)
+    code, _, (line,) = swath("train", "named_things:Undefined", *TINY, "--no-video")
+    assert code == 1
+    assert line.startswith("swath: after update 1 {")
+    assert "`swath doctor named_things:Undefined` looks at the env alone" in line
+    assert "check_finite" not in line
+    assert "--resume" not in line
+
+
+def test_an_extension_of_torchrl_that_does_not_load_is_found(monkeypatch):
+    pytest.importorskip("torchrl")
+
+    def missing(*arguments, **options):
+        raise ImportError("undefined symbol")
+
+    monkeypatch.setattr("torchrl.data.PrioritizedSampler", missing)
+    (finding,) = look_at_torchrl()
+    assert finding.level == "warning"
+    assert finding.what.startswith("torchrl ")
+    assert "its compiled extension does not load with torch " in finding.value
+
+
+def test_files_of_a_dataset_and_of_a_run_are_looked_at(trained):
+    run, data = Path("runs/CartPole-v1-seed0"), Path("data")
+    trained("collect", "CartPole-v1", "--frames", "32", "--envs", "2", "--out", data)
+    for folder, file in ((data, data / "part-000000" / "action.memmap"), (run, run / "best.safetensors")):
+        assert trained("doctor", folder)[:2] == (0, [str(folder), "nothing is wrong"])
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        code, out, _ = trained("doctor", folder)
+        assert (code, len(out)) == (1, 4)
+        assert out[1].startswith(f"error: files: {file} ")
+        assert "checksum" in out[1]
+        assert out[2].startswith("  do: put back a copy" if folder == data else "  do: take another checkpoint")
 
 
 def test_what_cannot_travel_is_found():

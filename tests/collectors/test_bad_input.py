@@ -152,6 +152,21 @@ def test_check_finite_names_the_env_and_counts_what_is_lost(what):
         assert made.next().numel() == 10
 
 
+@pytest.mark.parametrize("what", ["nan", "nan_reward"])
+def test_what_is_not_finite_is_named_with_step_seed_and_action(what):
+    envs = CountingEnvs(LONG, {1: [Fault(what, episode=1, step=3)]})
+
+    def policy(observation):
+        return observation.new_tensor([0, 1]).long()
+
+    with collector(envs, policy, envs_per_worker=2, frames_per_batch=4, check_finite=True, seed=5) as made:
+        made.next()
+        named = r"^next .* is not finite in env 1, step 2 \(seed \d+\) after the action \[1\]: .*nan"
+        with pytest.raises(NonFinite, match=named):
+            made.next()
+        assert made.stats()["frames_discarded"] > 0
+
+
 USES = {
     "iter": lambda c: next(iter(c)),
     "next": lambda c: c.next(),

@@ -1,4 +1,4 @@
-"""`swath doctor`: what will go wrong with an env, a policy, this machine or Ray, and what to do about it."""
+"""`swath doctor`: what is wrong with an env, a policy, this machine, Ray or the files of a folder, and what to do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sys
 import warnings
 from contextlib import closing, suppress
 from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,8 +22,9 @@ from cyclopts import Parameter
 
 from swath.cli.bench import frames_per_second
 from swath.cli.failure import FAILED, OK, broken_off, one_line, refusing
-from swath.cli.naming import env_named
+from swath.cli.naming import RunFolder, env_named
 from swath.cli.options import OPTIONS, RAY, Backend, Count, Text, Words, read_values, starting
+from swath.errors import NonFinite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 ERROR, WARNING, NOTE = "error", "warning", "note"
 """It fails or gives wrong data; it works at a price; it is good to know."""
 
+MANIFEST = "_manifest.json"
 SHM = Path("/dev/shm")  # noqa: S108  the system's own name
 STORE_PART, STORE_MOST = 0.3, 10 * 10**9
 """Ray's object store takes this part of the memory, and no more bytes than that."""
@@ -51,6 +54,7 @@ class Finding(NamedTuple):
 STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 STEPS, ENVS, SEED, SECONDS = 200, 8, 0, 1.0
 RANDOM = "call super().reset(seed=seed) in reset; draw from self.np_random only, not from random, sets or a clock"
+FINITE = "find what step or reset, or the policy, computes it from: divisions by 0, logarithms, sums that overflow"
 COLOURS = re.compile(r"\x1b\[\d*m")
 
 
@@ -64,13 +68,14 @@ def doctor(
     env_kwargs: Words | None = None,
     as_json: Annotated[bool, Parameter(name="--json", group=OPTIONS, negative="", show_default=False)] = False,
 ) -> int:
-    """Look for what is wrong with an env, a policy, this machine and Ray, and say what to do about it.
+    """Look for what is wrong with an env, a policy, this machine and Ray, or with files, and say what to do about it.
 
     The exit code is 1 if there is an error among what was found, 0 if not, 2 if there is nothing to look at.
 
     Args:
         env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
-            that importing the module registers; modules of the current folder are found, too.
+            that importing the module registers; modules of the current folder are found, too. Or the folder of a
+            dataset or a run: all its bytes are compared with their checksums.
         policy: Who acts: a folder of `swath train`, a checkpoint of one, or module:name. [default: random actions]
         workers: Workers that there are to be.
         backend: Where they are to live: inline, process, thread or ray. [default: left open]
@@ -78,7 +83,9 @@ def doctor(
         as_json: Print what was found as JSON, for scripts.
     """
     kwargs = read_values(env_kwargs or {})
-    make, console = env_named(env, kwargs), starting(stderr=as_json)  # JSON stands alone on stdout
+    files = _files_in(Path(env))
+    make = None if files else env_named(env, kwargs)
+    console = starting(stderr=as_json)  # JSON stands alone on stdout
     figures: dict[str, float] = {}
     findings: list[Finding] = []
     from swath.cli.parts import actor_named
@@ -87,6 +94,7 @@ def doctor(
         actor = actor_named(policy, env, kwargs)
     looks: dict[str, Callable[[], Iterable[Finding]]] = {
         "versions": look_at_versions,
+        "TorchRL": look_at_torchrl,
         "shared memory": look_at_memory,
         "Ray": partial(look_at_ray, workers, os.environ, wanted=backend == RAY),
         "interface": partial(look_at_interface, make),
@@ -94,7 +102,9 @@ def doctor(
         "pickling": partial(look_at_pickling, make, actor),
         "collecting": partial(look_at_use, make, None, figures),
     }
-    if policy is not None:
+    if files:
+        looks = {"files": partial(look_at_files, files)}
+    elif policy is not None:
         looks["policy"] = partial(look_at_use, make, actor, figures)
     with console.status("") as status:
         for name, look in looks.items():
@@ -103,14 +113,15 @@ def doctor(
                 findings += look()
             except (Exception, SystemExit) as error:  # noqa: BLE001  the user's code raises what it likes
                 trace = "".join(format_exception(error, limit=-3)).rstrip()
-                said = f"{type(error).__name__}: {one_line(error)}"
-                findings.append(Finding(ERROR, name, said, f"fix what raised it:\n{trace}"))
+                text = f"{type(error).__name__}: {one_line(error)}"
+                move = FINITE if isinstance(error, NonFinite) else f"fix what raised it:\n{trace}"
+                findings.append(Finding(ERROR, name, text, move))
     code = FAILED if any(one.level == ERROR for one in findings) else OK
     if as_json:
         found = [one._asdict() for one in findings]
         print(json.dumps({"env": env, "policy": policy, "findings": found, "figures": figures}))
         return code
-    console.print(f"{env}, {policy or 'random actions'}", soft_wrap=True)
+    console.print(env if files else f"{env}, {policy or 'random actions'}", soft_wrap=True)
     for level, what, value, do in sorted(findings, key=lambda one: list(STYLES).index(one.level)):
         console.print(f"{level}: {what}: {value}", style=STYLES[level], soft_wrap=True)
         console.print(f"  do: {do}", soft_wrap=True)
@@ -147,23 +158,39 @@ def look_at_interface(make: Any) -> Iterator[Finding]:
 
 
 def _check(env: Any) -> Iterator[Finding]:
-    """Observations of another dtype than the space says are no error: collectors convert them."""
+    """Compare observations with their space, and run Gymnasium's check; collectors convert dtypes of one kind."""
     import numpy as np
     from gymnasium.spaces import Box
     from gymnasium.utils.env_checker import check_env
     from gymnasium.wrappers import TransformObservation
 
     checked, space = env.unwrapped, env.observation_space
-    seen = np.asarray(checked.reset(seed=SEED)[0]).dtype
-    if isinstance(space, Box) and seen != space.dtype and seen.kind == space.dtype.kind:
-        what = f"observations are {seen}, their space says {space.dtype}"
-        yield Finding(NOTE, "interface", what, "nothing, or return what the space says: they are converted")
-        checked = TransformObservation(checked, partial(np.asarray, dtype=space.dtype), space)
+    seen = np.asarray(checked.reset(seed=SEED)[0])
+    if isinstance(space, Box) and seen.dtype.kind in "biuf":
+        has_shape = seen.shape == space.shape and seen.dtype.kind == space.dtype.kind
+        fits = has_shape and bool(((seen >= space.low) & (seen <= space.high)).all())
+        if seen.dtype != space.dtype or not fits:
+            what = (
+                f"observations are {_array_words(seen, seen)}, their space says {_array_words(space.low, space.high)}"
+            )
+            if not fits:
+                yield Finding(
+                    ERROR, "interface", what, "return what the space says, or have the space say what is returned"
+                )
+                return
+            yield Finding(NOTE, "interface", what, "nothing, or return what the space says: they are converted")
+            checked = TransformObservation(checked, partial(np.asarray, dtype=space.dtype), space)
     try:
         check_env(checked, skip_render_check=True)
     except AssertionError as error:
-        move = f"fix it in the env; if answers differ with one seed, {RANDOM}"
+        move = f"fix it in the env; {RANDOM}" if "same seed" in str(error) else "fix it in the env"
         yield Finding(ERROR, "interface", str(error), move)
+
+
+def _array_words(low: Any, high: Any) -> str:
+    """Describe arrays between two bounds: `float32 of shape (4,) from -1 to 1`."""
+    values = f" from {low.min():g} to {high.max():g}" if low.size else ""
+    return f"{low.dtype} of shape {low.shape}{values}"
 
 
 def look_at_seeds(make: Any) -> Iterator[Finding]:
@@ -224,6 +251,36 @@ def look_at_versions() -> Iterator[Finding]:
             if _numbers(have) < _numbers(least) and not re.search(r"extra == .(dev|docs)", condition):
                 move = f'pip install --upgrade "{package}>={least}"'
                 yield Finding(WARNING if "extra" in condition else ERROR, package, f"{have} is too old", move)
+
+
+def look_at_torchrl() -> Iterator[Finding]:
+    """Find out whether TorchRL's compiled extension loads, which prioritized replay buffers need."""
+    if find_spec("torchrl") is not None:
+        try:
+            import_module("torchrl.data").PrioritizedSampler(max_capacity=2, alpha=0.5, beta=0.5)
+        except Exception as error:  # noqa: BLE001  an extension that does not fit fails in its own ways
+            what = f"its compiled extension does not load with torch {version('torch')}: {one_line(error)}"
+            move = "install versions that fit together, as in constraints.txt: prioritized replay buffers need it"
+            yield Finding(WARNING, f"torchrl {version('torchrl')}", what, move)
+
+
+def _files_in(path: Path) -> list[Path]:
+    """List the manifest of a dataset or the checkpoints of a run in a folder; nothing if there are none."""
+    run = RunFolder(path)
+    return [file for file in (path / MANIFEST, run.checkpoint, run.best) if file.is_file()]
+
+
+def look_at_files(files: Iterable[Path]) -> Iterator[Finding]:
+    """Compare all bytes of datasets and checkpoints with their checksums."""
+    from swath.report.checkpoint import load_checkpoint
+    from swath.report.datasets import open_dataset
+
+    for file in files:
+        try:
+            open_dataset(file.parent, verify=True) if file.name == MANIFEST else load_checkpoint(file)
+        except (OSError, ValueError) as error:
+            what, _, move = one_line(error).rpartition("; ")
+            yield Finding(ERROR, "files", what, move)
 
 
 def look_at_memory() -> Iterator[Finding]:

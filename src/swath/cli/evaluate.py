@@ -47,20 +47,12 @@ def evaluate(
     console = starting()
     import torch
 
-    from swath.cli.parts import (
-        actor_named,
-        device_named,
-        eval_table,
-        film_episode,
-        judge_of,
-        open_run,
-        require_safe_env,
-    )
+    from swath.cli import parts
     from swath.evaluation.result import compare
 
     with refusing():
-        runs = [open_run(file) for file in files]
-    require_safe_env(runs[0], env, command_line("eval", *files, "--env", runs[0].config.env))
+        runs = [parts.open_run(file) for file in files]
+    parts.require_safe_env(runs[0], env, command_line("eval", *files, "--env", runs[0].config.env))
     asked = {"eval_episodes": episodes, "seed": seed, "device": device, "env": env}
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     config = replace(runs[0].config, eval_backend=THREAD, **given)
@@ -72,14 +64,16 @@ def evaluate(
         raise UsageError(f"--episodes {count}: a comparison needs 2 episodes or more")
     with broken_off(env), refusing():
         torch.set_num_threads(config.threads)
-        policies = [actor_named(file, env, config.env_kwargs).to(device_named(config.device)) for file in files]
-        with judge_of(config, policies[0]) as judge:
+        policies = [
+            parts.actor_named(file, env, config.env_kwargs).to(parts.device_named(config.device)) for file in files
+        ]
+        with parts.judge_of(config, policies[0]) as judge:
             results = [judge.evaluate(policy, run.progress.frames) for policy, run in zip(policies, runs, strict=True)]
     names = [f"{run.file}, after {run.progress.frames:,} frames" for run in runs]
     if other is not None:
         lines = [f"{env}: A and B play the same {count} episodes", f"  A  {names[0]}", f"  B  {names[1]}"]
         console.print("\n".join(lines), soft_wrap=True)
-        console.print(eval_table(dict(zip("AB", results, strict=True))))
+        console.print(parts.eval_table(dict(zip("AB", results, strict=True))))
         comparison = compare(*results)
         console.print(comparison_table(comparison, results[1].returns - results[0].returns))
         console.print(verdict(comparison), soft_wrap=True)
@@ -87,13 +81,13 @@ def evaluate(
         now, stored = results[0], runs[0].progress.evaluation
         alike = stored is not None and stored.step == now.step and stored.seeds.tolist() == now.seeds.tolist()
         console.print(f"{env}, {names[0]}", soft_wrap=True)
-        console.print(eval_table({"now": now, "stored": stored} if stored and alike else {"now": now}))
+        console.print(parts.eval_table({"now": now, "stored": stored} if stored and alike else {"now": now}))
         if stored is not None and alike:
             same = stored.returns.tolist() == now.returns.tolist()
             console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
     if video is not None:
         with broken_off(env), refusing():
-            film_episode(config, policies[0], video)
+            parts.film_episode(config, policies[0], video)
     return OK
 
 

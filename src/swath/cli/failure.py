@@ -93,10 +93,12 @@ def broken_off(env: str, way_on: Callable[[], str] = str) -> Iterator[None]:
     except BrokenOffError:
         raise
     except (Exception, SystemExit) as error:
+        alone = f"`{command_line('doctor', env)}` looks at the env alone"
+        if isinstance(error, FloatingPointError):  # a resumed run would diverge again
+            raise BrokenOffError(f"{one_line(error)}; {alone}; --ppo.learning-rate is for a new run") from error
         notes = [note.partition(REMOTE)[0].partition("\n")[0] for note in getattr(error, "__notes__", ())]
         if isinstance(error, FROM_OUTSIDE) and not notes:
             raise BrokenOffError("; ".join(filter(None, [one_line(error), way_on()]))) from error
-        alone = f"`{command_line('doctor', env)}` looks at the env alone"
         raise with_traceback("; ".join(filter(None, [*notes, way_on(), alone])), error) from error
 
 

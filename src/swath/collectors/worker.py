@@ -16,18 +16,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from tensordict import TensorDictBase
 from torch import nn
 
 from swath.collectors.messages import Seeding, Tally, WorkerRequest
 from swath.errors import warn_of_no_effect
-from swath.keys import REWARD
+from swath.keys import ACTION, REWARD, under_next
 from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
 from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failure, first_of
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import Fitting
-from swath.rollout.loop import Actor, Rules, Stage, StepLimit, go_on, steps
+from swath.rollout.loop import Actor, Rules, Stage, Step, StepLimit, go_on, steps
 from swath.rollout.policies.binding import bind, buffer_for, from_factory, randomly
 from swath.rollout.policies.calling import (
     Binding,
@@ -80,6 +81,7 @@ class Worker:
         with closed_on_failure(copies if source.is_instance else [host]):
             self._require_possible(request)
             self.version, self.beside_others, self.tally = 0, False, Tally()
+            self._checked_steps = 0
             self._observation = self._first_reset(request.copies_env)
             policy = RandomPolicy() if request.policy is None else request.policy
             if callable(options.policy_factory):
@@ -189,7 +191,7 @@ class Worker:
             warn_of_no_effect("seed", f"{type(host.env).__name__} takes seeds only where it is made")
         first = self.worker_idx * (seeding.stride or n)
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
-        self.seeding, self._stale = seeding, True
+        self.seeding, self._stale, self._checked_steps = seeding, True, 0
         if not seeding.envs_only:
             self._streams = PrivateStreams(derive(root, "policy", self.worker_idx, self.life), self.device)
         try:
@@ -280,7 +282,7 @@ class Worker:
             raised.cause.add_note(f"raised by the first reset of env {raised.env}")
             raise raised.cause from raised.cause.__cause__
         if self.options.check_finite:
-            require_finite("observation", self.host.spec.observed, observation)
+            require_finite("observation", self.host.spec.observed, observation, self._moment)
         return observation
 
     def _bound(self, policy: Any, observation: Leaves, *, first: bool = False) -> BoundPolicy:
@@ -297,11 +299,28 @@ class Worker:
         self._acting: Actor = policy
         self._randomly: Actor = randomly(self.host.spec, policy)
         if self.options.check_finite:
-            observed = self.host.spec.observed
-            self._acting, self._randomly = (
-                Finite(policy, observed),
-                Finite(self._randomly, observed, checks_outputs=False),
-            )
+            observed, moment = self.host.spec.observed, self._moment
+            self._acting = Finite(policy, observed, moment)
+            self._randomly = Finite(self._randomly, observed, moment, checks_outputs=False)
+
+    def _moment(self, env: int) -> str:
+        """Name the step that an env makes now, counted from 0 where it was seeded, and its last seed."""
+        return f"step {self._checked_steps} (seed {self.host.seed_of(env)})"
+
+    def _require_finite(self, step: Step) -> None:
+        """Raise `NonFinite` if a reward or observation of this step is not finite, and count the step."""
+        output, observed = step.outputs[0], self.host.spec.observed
+        entries, n = step.next_observation, self.host.spec.num_envs
+        if isinstance(output, TensorDictBase):
+            entries = [output.get(under_next(key)).reshape(n, -1) for key in observed]
+            output = output.get(ACTION, None)
+
+        def moment(env: int) -> str:
+            action = None if output is None else torch.as_tensor(output).reshape(n, -1)[env].tolist()
+            return f"{self._moment(env)} after the action {action}"
+
+        require_finite("next", (REWARD, *observed), [step.reward, *entries], moment)
+        self._checked_steps += 1
 
     def _collect(self, *, randomly: bool) -> Fragment:
         rows, made = self._buffer.open(), 0
@@ -309,11 +328,13 @@ class Worker:
             with torch.no_grad(), self._random_states():
                 if self._stale or self.options.reset_at_each_iter:
                     self._reset(None)
-                write, stopped = self._buffer.write, self.stopped
+                write, stopped, check_finite = self._buffer.write, self.stopped, self.options.check_finite
                 source = steps(self.host, self._randomly if randomly else self._acting, self._stage, self._rules)
                 for step in islice(source, self.n_steps):
                     write(rows, made, step)
                     made += 1
+                    if check_finite:
+                        self._require_finite(step)
                     if stopped():
                         break
             return self._fragment(rows, made)
@@ -327,9 +348,6 @@ class Worker:
         self._buffer.seal(rows)
         if made < self.n_steps:
             rows.blank_from(made)
-        if self.options.check_finite:
-            keys = (REWARD, *self.host.spec.observed)
-            require_finite("next", keys, [rows.reward, *rows.next_observation])
         if rows.restarted:
             self._ids.begin(rows.restarted)
         # Rows that were never made have no ids, and the episodes go on behind them.

@@ -148,10 +148,10 @@ class PPO:
         self.frames += len(rows[keys.LOG_PROB])
         losses = dict(zip(STATISTICS, means, strict=True))
         if bad := {name: value for name, value in losses.items() if not isfinite(value)}:
-            raise FloatingPointError(
-                f"after update {self.updates} {bad}: lower learning_rate, or look for observations and rewards that "
-                "are not finite with Collector(check_finite=True)"
-            )
+            what = "lower learning_rate, or look for observations and rewards that are not finite"
+            error = FloatingPointError(f"after update {self.updates} {bad}: {what}")
+            error.add_note("Collector(check_finite=True) names them, with env, step, seed and action")
+            raise error
         return losses | {"explained_variance": explained, "learning_rate": rate}
 
     def state_dict(self) -> dict[str, Any]:

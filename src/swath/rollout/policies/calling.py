@@ -391,38 +391,47 @@ class Forwarding(torch.nn.Module):
 
 
 class Finite:
-    """Acts as a policy does, and checks that what it sees and what it answers is finite.
+    """Call a policy, and check that its observations and answers are finite.
 
     Args:
         policy: the policy.
         observed: keys of the observation leaves.
+        moment: says of an env, in words, what happens in it now.
         checks_outputs: false for random actions, which are finite, and whose other outputs are NaN.
     """
 
-    def __init__(self, policy: BoundPolicy, observed: Sequence[Key], *, checks_outputs: bool = True) -> None:
-        self._policy, self._observed, self._checks_outputs = policy, observed, checks_outputs
+    def __init__(
+        self,
+        policy: BoundPolicy,
+        observed: Sequence[Key],
+        moment: Callable[[int], str],
+        *,
+        checks_outputs: bool = True,
+    ) -> None:
+        self._policy, self._observed, self._moment, self._checks_outputs = policy, observed, moment, checks_outputs
         self.begin, self.rewind = policy.begin, policy.rewind
 
     def __call__(self, observation: Leaves) -> Leaves:
-        """The policy's outputs.
+        """Return the policy's outputs.
 
         Raises:
-            NonFinite: one of them, or of the observations, is NaN or infinite.
+            NonFinite: an output or an observation is NaN or infinite.
         """
-        require_finite("observation", self._observed, observation)
+        require_finite("observation", self._observed, observation, self._moment)
         outputs = self._policy(observation)
         if self._checks_outputs:
-            require_finite("policy output", self._policy.keys, outputs)
+            require_finite("policy output", self._policy.keys, outputs, self._moment)
         return outputs
 
 
-def require_finite(what: str, keys: Sequence[Key], leaves: Leaves) -> None:
+def require_finite(what: str, keys: Sequence[Key], leaves: Leaves, moment: Callable[[int], str]) -> None:
     """Raise `NonFinite` for the first leaf `[B, …]` with a NaN or an infinity, or the first such TensorDict entry.
 
     Args:
         what: the leaves are, for the message.
         keys: of the leaves, or of the entries of a TensorDict that are looked at; none: all.
         leaves: leaves `[B, …]`, or a TensorDict.
+        moment: says of an env, in words, what happens in it now.
     """
     named: Iterable[tuple[Key, Any]] = zip(keys, leaves, strict=False)
     if isinstance(leaves[0], TensorDictBase):
@@ -433,5 +442,5 @@ def require_finite(what: str, keys: Sequence[Key], leaves: Leaves) -> None:
         values = torch.as_tensor(leaf)
         if values.is_floating_point() and not bool(values.isfinite().all()):
             env = int((~values.isfinite()).reshape(len(values), -1).any(dim=1).nonzero()[0])
-            found = f"{what} {key!r} is not finite in env {env}: {values[env].tolist()}"
+            found = f"{what} {key!r} is not finite in env {env}, {moment(env)}: {values[env].tolist()}"
             raise NonFinite(f"{found}; look for a diverged network or env state")
