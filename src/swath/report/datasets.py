@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from dataclasses import dataclass, replace
 from math import prod
@@ -46,7 +47,7 @@ PICKLES = (".pickle", ".pkl")
 
 WAY_OUT = "put back a copy of it, or collect into another folder"
 
-CHUNK = 2**20
+CHUNK = 2**17
 """Bytes that are read at a time for a checksum."""
 
 
@@ -243,10 +244,10 @@ def _inside(folder: Path, name: str) -> Path:
 
 def _crc32(path: Path) -> int:
     """Compute the CRC-32 of a file."""
-    total = 0
-    with path.open("rb") as content:
-        while chunk := content.read(CHUNK):
-            total = zlib.crc32(chunk, total)
+    total, chunk = 0, memoryview(bytearray(CHUNK))
+    with path.open("rb", buffering=0) as content:
+        while size := content.readinto(chunk):
+            total = zlib.crc32(chunk[:size], total)
     return total
 
 
@@ -311,14 +312,19 @@ class Dataset:
             ValueError: a file has another size or checksum, or there is a pickle, which is never read.
         """
         part = self.manifest.parts[index]
-        for file in (self.path / part.name).rglob("*"):
-            if file.suffix in PICKLES:
-                raise ValueError(f"{file} is a pickle, which is not read: it could run code; {WAY_OUT}")
+        for folder, _, names in os.walk(self.path / part.name):
+            for name in names:
+                if name.endswith(PICKLES):
+                    raise ValueError(
+                        f"{Path(folder, name)} is a pickle, which is not read: it could run code; {WAY_OUT}"
+                    )
         for name, (size, checksum) in part.files.items():
             file = self.path / name
-            if not file.is_file():
-                raise FileNotFoundError(f"{file} is missing; {WAY_OUT}")
-            if (found := file.stat().st_size) != size:
+            try:
+                found = file.stat().st_size
+            except FileNotFoundError:
+                raise FileNotFoundError(f"{file} is missing; {WAY_OUT}") from None
+            if found != size:
                 raise ValueError(f"{file} has {found} bytes, {size} were written; {WAY_OUT}")
             if verify and (found := _crc32(file)) != checksum:
                 raise ValueError(f"{file} has the checksum {found}, {checksum} was written; {WAY_OUT}")
