@@ -1,5 +1,6 @@
 """`RayEvalWorker`: one rollout per submit, in an actor of Ray."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -195,6 +196,51 @@ def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
         played(third, 2)
     with pytest.raises(ValueError, match="no actor named"):
         RayEvalWorker.from_name("left")
+
+
+def test_any_handle_gets_the_newest_result_that_none_has_read(worker):
+    other, third = RayEvalWorker.from_name(NAME), RayEvalWorker.from_name(NAME)
+    worker.submit(Constant(2), 3)
+    first = other.poll(60)
+    assert (first["reward"], first["num_frames"], first["frames"].shape) == (6.0, 3, (3, 4, 6, 3))
+    assert first.keys() == {*NUMBERS}
+    assert third.poll(None) is None
+    own = worker.poll(60)
+    assert own.pop("frames").equal(first.pop("frames"))
+    assert {name: own[name] for name in ("reward", "reward_ci_low", "policy_version")}.items() <= first.items()
+    played(other, 2)
+    assert (worker.poll(None), third.poll()) == (None, None)
+
+
+class UntilTold(Steps):
+    """Ends where a file is."""
+
+    def __init__(self, file, mischief):
+        super().__init__(None, mischief)
+        self.file = file
+
+    def step(self, action):
+        observation, reward, _, truncated, info = super().step(action)
+        return observation, reward, self.file.exists(), truncated, info
+
+    def render(self):
+        return super().render()[:1, :1]
+
+
+def test_another_handle_waits_for_a_rollout_and_plays_it_on_where_its_own_is_gone(ray, tmp_path):
+    mischief = Mischief.at(tmp_path)
+    mischief.order("step", "hang")
+    first = RayEvalWorker(None, partial(UntilTold, tmp_path / "told", mischief), Constant, name="on", **OPTIONS)
+    first.submit(None, None)
+    with RayEvalWorker.from_name("on") as second:
+        mischief.gate.await_arrival()
+        mischief.gate.open()
+        assert second.poll() is None
+        del first
+        gc.collect()
+        (tmp_path / "told").touch()
+        result = second.poll(60)
+        assert result["num_frames"] == result["reward"] >= 1
 
 
 # Faults

@@ -6,19 +6,26 @@ submit ─▶ EvaluationService ─▶ EvalWorkers, a group of one ─▶ EvalWo
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any, Never, Self
 
 import torch
 
 from swath.errors import WorkerLost
 from swath.evaluation.options import EvaluatorOptions
+from swath.evaluation.result import EvalResult
 from swath.evaluation.service import EvaluationService, Face
 from swath.evaluation.workers import PUBLIC, EvalWorkers
+from swath.extras import need
 from swath.options import count
 from swath.workers.ray.backend import registered
 
 NAMESPACE = "swath"
+ANSWER_S = 0.1  # how long an actor may take to say what it has
+LOOK_EVERY_S = 0.05
+SETTLE_S = 1.0  # how long a rollout that was just submitted elsewhere may take to reach the actor
 _options = partial(EvaluatorOptions, backend="ray", dump_video=False, busy_policy="latest", per_episode=True)
 
 
@@ -117,7 +124,7 @@ class RayEvalWorker(Face):
         return worker
 
     def _open(self, options: EvaluatorOptions, name: str | None, namespace: str, *, joins: bool = False) -> None:
-        at = None if name is None else (name, namespace)
+        at = self._at = None if name is None else (name, namespace)
         self._options, self._name, self._joins = options, "" if name is None else f"{name!r} ", joins
         workers = EvalWorkers(options, at, joins=joins)
         workers.begin(*([] if at is None else [partial(_require, *at, joins=joins)]))
@@ -148,10 +155,13 @@ class RayEvalWorker(Face):
         self._service.trigger(weights, until_any_done=break_when_any_done, changes=changes)
 
     def poll(self, timeout: float | None = 0) -> dict[str, Any] | None:
-        """The result of the last rollout that was submitted here, once; `None` if it is not there.
+        """Return the result of the last rollout that was submitted here, once; `None` if it is not there.
+
+        If the actor has a name and nothing is submitted here, it is the newest result of the actor that no handle has
+        read. A rollout is played to its end as long as some handle polls, also if its own handle is gone.
 
         Args:
-            timeout: seconds to wait for it; `None`: until it is there or late.
+            timeout: seconds to wait for it; `None`: until it is there or late; for a moment, if nothing is submitted.
 
         Returns:
             `reward`, the mean return of the sub-envs, and `frames`, uint8 `[T, H, W, 3]` of sub-env 0 or `None`; beside
@@ -167,6 +177,10 @@ class RayEvalWorker(Face):
         """
         try:
             result = self._service.wait(timeout)
+            if result is not None:
+                self._mark_read()
+            elif self._at is not None:
+                result = self._look(timeout)
         except WorkerLost as lost:
             if self._joins:
                 lost.add_note("the handle that built it begins another, then from_name() finds that one")
@@ -178,6 +192,24 @@ class RayEvalWorker(Face):
         del numbers["step"]
         truncated = torch.from_numpy(result.truncated)
         return {**numbers, "frames_truncated": result.video_truncated, "truncated": truncated}
+
+    def _look(self, timeout: float | None) -> EvalResult | None:
+        """Return the newest result that no handle has read, as soon as there is one."""
+        service, until = self._service, monotonic() + (SETTLE_S if timeout is None else timeout)
+        while not service.closed and not service.pending:
+            service.trigger(None, look=True)
+            result = service.wait(None if timeout is None else max(ANSWER_S, until - monotonic()))
+            if result is not None or monotonic() >= until:
+                return result
+            service.pause(LOOK_EVERY_S)
+        return None
+
+    def _mark_read(self) -> None:
+        """Tell an actor with a name that its result was read, so that no other handle gets it."""
+        if self._at is not None:
+            with suppress(ValueError):  # it is gone, and its results with it
+                marked = registered(*self._at).mark_read.remote(self._service.asker)
+                need("ray", extra="ray", why="for RayEvalWorker").wait([marked], timeout=ANSWER_S)
 
     def __repr__(self) -> str:
         """A status line; asks nobody."""

@@ -66,6 +66,11 @@ class EvaluationService:
             return self.queue.pending
 
     @property
+    def asker(self) -> str:
+        """The name under which registered workers know this service."""
+        return self._workers.asker
+
+    @property
     def closed(self) -> bool:
         """Whether it is over."""
         return self.queue.closed
@@ -143,6 +148,11 @@ class EvaluationService:
             if outcome is None and was_open and queue.closed:
                 raise Closed("the evaluator was shut down while its evaluation was waited for")
         return None if outcome is None else outcome.result()
+
+    def pause(self, seconds: float) -> None:
+        """Let so many seconds pass, fewer if the service is closed meanwhile."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.queue.closed, seconds)
 
     def cancel(self, *requests: QueuedEvaluation) -> int:
         """Nobody wants these any more, or any async one if none is named; how many are dropped or stopped."""
@@ -228,7 +238,10 @@ class EvaluationService:
         request.sync, request.manner = sync, manner
         with self.changed:
             self._start()
-            if self._per_slot:
+            if request.manner.get("look"):
+                if self.queue.live or self.queue.unread:
+                    return None
+            elif self._per_slot:
                 self.cancel()
                 self.queue.unread.clear()
             accepted = self.queue.add(request)
@@ -291,7 +304,11 @@ class EvaluationService:
             seed = fresh_root() if self._options.seed is None else self._options.seed
             step, record = request.step or 0, self._options.metrics_fn is not None
             asked = EvalRequest(step, request.policy_version, seed, record, self._per_slot, **request.manner)
-            return self.reporter.finish(asked, self._workers.perform(request, asked)), None
+            if not asked.look:
+                return self.reporter.finish(asked, self._workers.perform(request, asked)), None
+            found = self._workers.look(request)
+            request.cancelled = request.cancelled or found is None  # then there is no outcome
+            return None if found is None else self.reporter.finish(*found), None
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
             if not isinstance(error, Closed):
                 _log.error("the evaluation of step %d failed: %s: %s", request.step, type(error).__name__, error)

@@ -191,6 +191,7 @@ class EvalRequest:
         record: whether all steps are kept.
         per_slot: one episode of each slot, filmed if the env renders, under the seed that the worker has.
         until_any_done: a round ends with the first episode that does; the others are cut there.
+        look: nothing is played but what another driver has asked for; see `EvalWorker.look`.
         changes: options that are other than those of the worker, by name.
     """
 
@@ -200,6 +201,7 @@ class EvalRequest:
     record: bool = False
     per_slot: bool = False
     until_any_done: bool = False
+    look: bool = False
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -218,6 +220,7 @@ class Report:
         film: of its first episodes.
         steps: batches with all steps of the part's episodes.
         misfit: why the weights that were sent last could not be put in; nothing was played then.
+        request: the conditions, for a driver that has not asked for it; `None` if nothing was found.
     """
 
     complete: int
@@ -230,6 +233,7 @@ class Report:
     film: Film = field(default_factory=Film)
     steps: Sequence[TensorDictBase] = ()
     misfit: Exception | None = None
+    request: EvalRequest | None = None
 
 
 class EvalWorker(Member):
@@ -261,7 +265,8 @@ class EvalWorker(Member):
         self.turn, self.closed, self._open = Lock(), False, ExitStack()
         self._sent: dict[str, Snapshot] = {}
         self._version = 0
-        self._evaluation: EvaluationId = "", 0
+        self._evaluation = self._complete = ("", 0)  # the present one, and the one that was completed last
+        self._unread: Report | None = None  # of the latter, if it is a rollout
         self._newest: dict[str, int] = {}  # by asker
         self._runner: Runner | None = None
         self._misfit: Exception | None = None
@@ -311,6 +316,7 @@ class EvalWorker(Member):
         asker, number = evaluation
         if number > self._newest.get(asker, 0):
             self._newest[asker], self._evaluation, self._runner = number, evaluation, None
+            self.mark_read(asker)
         if evaluation != self._evaluation:
             raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
         if (misfit := self._misfit) is not None:
@@ -322,10 +328,32 @@ class EvalWorker(Member):
                     self._renew()
                 if self._runner is None:
                     self._prepare(request)
-                return self._play(range(self.host.spec.num_envs) if request.per_slot else episodes, request)
+                report = self._play(range(self.host.spec.num_envs) if request.per_slot else episodes, request)
             except Exception:
                 self._failed, self._runner = True, None
                 raise
+        self._resume = partial(self.play, evaluation, episodes, request)
+        if report.over and request.per_slot and evaluation != self._complete:
+            self._complete, self._unread = evaluation, replace(report, request=request)
+        return report
+
+    def look(self) -> Report:
+        """Return the newest unread rollout, of any driver; play one that is not complete for a slice of time.
+
+        Raises:
+            Exception: what building or stepping an env, or the policy raised.
+        """
+        if self._unread is None and self._runner is not None and self._runner.unfinished:
+            self._resume()
+            if self._unread is None:
+                return Report(0)
+        found, self._unread = self._unread, None
+        return Report(0, over=True) if found is None else found
+
+    def mark_read(self, asker: str) -> None:
+        """Forget the rollout that is unread if this driver has asked for it: it has read it, or asked for another."""
+        if self._complete[0] == asker:
+            self._unread = None
 
     def dump(self, step: int, write: bool) -> list[str]:
         """Have the recorders of this worker's envs write what they have recorded; what went wrong, in words.

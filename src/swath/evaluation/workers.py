@@ -44,7 +44,7 @@ travels(*CREATOR, creator_apart)
 _log = logging.getLogger("swath")
 
 PRELOADED = ("swath.evaluation.worker", "gymnasium", "tensordict")  # what every worker imports in any case
-PUBLIC = ("play",)  # methods by which an actor shows of what kind it is
+PUBLIC = ("play", "mark_read")  # methods by which an actor shows of what kind it is
 _RAISED = "an env of an evaluation raised when it was closed"
 GRACE_S = 1.0  # how long a slice that nobody waits for any more may take before its worker counts as stuck
 LEAST_S = 0.2  # how long what no worker has closed may take to be closed, at least
@@ -61,6 +61,7 @@ class EvalWorkers:
         joins: another driver has begun that worker.
 
     Attributes:
+        asker: a name for these workers' driver, which no other has.
         is_up: whether workers have been brought up.
         complete: how many episodes of the present evaluation are played.
         wanted: how many its rounds have so far.
@@ -86,7 +87,7 @@ class EvalWorkers:
         self._version = 0  # of these
         self._stopped: Callable[[], bool] = lambda: False
         self._until = 0.0
-        self._asker, self._evaluations = uuid4().hex, 0
+        self.asker, self._evaluations = uuid4().hex, 0
         self._closed = self.is_up = False
         self._losses = self._earlier_restarts = 0
         self._left: list[Fleet] = []  # earlier ones, with workers that cannot be ended
@@ -131,7 +132,7 @@ class EvalWorkers:
             self._hold({**before, **queued.models})
             while ended is None:
                 self.wanted = due.stop
-                reports = self._ask("play", (self._asker, self._evaluations), due, request)
+                reports = self._ask("play", (self.asker, self._evaluations), due, request)
                 if misfit := next((each.misfit for each in reports.values() if each.misfit is not None), None):
                     self._hold(before)
                     raise misfit
@@ -150,6 +151,25 @@ class EvalWorkers:
             except (FleetFailed, WorkerLost, WorkerLate) as error:
                 played.unwritten.append(f"recorders did not come to an end: {error}")
         return played
+
+    def look(self, queued: QueuedEvaluation) -> tuple[EvalRequest, PlayedRounds] | None:
+        """Wait for the rollout that plays in a registered worker, whichever driver has asked for it.
+
+        Args:
+            queued: as in `perform`; has no weights.
+
+        Returns:
+            What was asked for and what came of it; `None` if nothing is played and all results were read.
+
+        Raises:
+            Exception: see `perform`.
+        """
+        with self._trying(lambda: queued.cancelled):
+            self._assemble()
+            report = self._ask("look")[0]
+        if report.request is None:
+            return None
+        return report.request, PlayedRounds(dict(report.rows), seconds=report.seconds, reports=[report])
 
     def models(self) -> dict[str, dict[str, Any]]:
         """The state of the policy, and of other models that were sent weights, as the last evaluation had it.
