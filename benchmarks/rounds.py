@@ -35,9 +35,9 @@ clock = time.process_time if CPU else time.perf_counter
 
 PEERS = Path(__file__).parent.parent / ".venv-peers"
 PACKAGES = {
-    "torchrl": ("ray==2.60.0", "torch==2.13.0", "torchrl==0.14.1", "tensordict==0.14.3", "gymnasium==1.4.0"),
-    "sb3": ("stable_baselines3==2.9.2", "torch==2.13.0", "gymnasium==1.4.0"),
-    "rllib": ("ray[rllib]==2.60.0", "torch==2.13.0"),
+    "torchrl": ("ray==2.60.0", "torch==2.14.1", "torchrl==0.14.1", "tensordict==0.14.3", "gymnasium==1.4.0"),
+    "sb3": ("stable_baselines3==2.9.2", "torch==2.14.1", "gymnasium==1.4.0"),
+    "rllib": ("ray[rllib]==2.60.0", "torch==2.14.1"),
 }
 """Other libraries, each in an environment of its own: their requirements may contradict ours."""
 

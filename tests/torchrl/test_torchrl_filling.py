@@ -10,6 +10,7 @@ from torchrl.data import (
     LazyTensorStorage,
     RayReplayBuffer,
     ReplayBuffer,
+    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
 from torchrl_table import table
@@ -84,6 +85,20 @@ def test_a_buffer_here_is_filled_in_the_background_with_each_row_once(storage, k
     fill_in_the_background(kind, buffer)
     require_each_row_once(buffer, n_workers=1 if kind == "here" else 2)
     assert buffer.sample().shape == (8,)
+
+
+@pytest.mark.parametrize("kind", ["here", "sync", "async"])
+def test_a_prioritized_buffer_draws_collected_rows_by_priority(kind):
+    buffer = TensorDictPrioritizedReplayBuffer(alpha=1.0, beta=1.0, storage=LazyTensorStorage(SIZE), batch_size=8)
+    fill_in_the_background(kind, buffer)
+    require_each_row_once(buffer, n_workers=1 if kind == "here" else 2)
+    stored, preferred = buffer[:], FRAMES - 1
+    buffer.update_priority(torch.arange(FRAMES), torch.zeros(FRAMES))
+    buffer.update_priority(preferred, 1.0)
+    drawn = buffer.sample()
+    assert drawn["index"].tolist() == [preferred] * 8
+    for key in KEYS:
+        assert torch.equal(drawn[key], stored[key][drawn["index"]]), key
 
 
 @pytest.mark.parametrize("workers", [None, 2])
