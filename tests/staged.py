@@ -4,6 +4,7 @@ import itertools
 from heapq import heappop, heappush
 
 from swath.errors import Closed
+from swath.owner import Owner
 from swath.workers.base import Handle, Job
 from swath.workers.outcome import Error, Value
 from swath.workers.tickets import Name, Ticket
@@ -57,7 +58,7 @@ class Staged:
         self.starts, self.dies, self.takes, self.raises = {}, {}, {}, {}
         self.spawned, self.killed, self.calls = [], [], []
         self.crowded, self.gone, self.left_behind = (), None, ()
-        self.closed = 0
+        self.closed, self.owner = 0, Owner()
         self._scenes = []
         self._order = itertools.count()
         self._free_at = {}

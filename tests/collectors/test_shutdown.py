@@ -36,6 +36,36 @@ def test_a_users_instance_is_closed_too_by_default():
         assert [one.closed for one in vector.envs] == [closed] * 2
 
 
+def test_a_collector_that_has_delivered_all_frames_no_longer_holds_its_env():
+    env = CountingEnv(0, LONG)
+    first = collector(env, total_frames=20, frames_per_batch=10)
+    saved = first.state_dict()
+    with pytest.raises(ValueError, match="is stepped by another collector"):
+        collector(env)
+    assert len(list(first)) == 2
+    with collector(env, frames_per_batch=10) as second:
+        assert second.next().numel() == 10
+        with pytest.raises(ValueError, match="is stepped by another collector"):
+            first.load_state_dict(saved)
+        first.shutdown()
+        del first
+        gc.collect()
+        assert env.closed == 0, "the second steps it"
+        assert second.next().numel() == 10
+    assert env.closed == 1
+
+
+def test_a_collector_that_goes_on_after_its_end_holds_its_env_again():
+    env = CountingEnv(0, LONG)
+    with collector(env, total_frames=20, frames_per_batch=10) as first:
+        saved = first.state_dict()
+        assert len(list(first)) == 2
+        first.load_state_dict(saved)
+        with pytest.raises(ValueError, match="is stepped by another collector"):
+            collector(env)
+        assert len(list(first)) == 2
+
+
 def test_leaving_the_context_shuts_down_whatever_happens():
     env = CountingEnv()
     with pytest.raises(ZeroDivisionError), collector(env):

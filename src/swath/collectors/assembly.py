@@ -70,6 +70,8 @@ def assemble(
             require_equal(jobs.described)
             require_joinable(jobs.described, options.cat_dim)
         collection = CollectorService(options, group, jobs, access)
+        if options.here:
+            claim(requests[0].source.env, collection)
         if options.seed is not None:
             collection.seed(options.seed)
     except BaseException:

@@ -81,7 +81,9 @@ class Background:
             self._change.notify_all()
 
     def stop(self, timeout: float) -> None:
-        """End the thread after what is in flight, without an end of the run."""
+        """End the thread after what is in flight, without an end of the run; a fork has no thread to end."""
+        if not self._collection.owner.is_here:
+            return
         with self._change:
             self._stopped = True
             self._change.notify_all()

@@ -24,7 +24,9 @@ from swath.collectors.remote import PUBLIC, build_remote
 from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
 from swath.group.local import Access, LocalFleet
+from swath.owner import Owner
 from swath.rollout.episodes.statistics import MOST_WORKERS
+from swath.rollout.hosts.sources import taken
 from swath.workers.base import Job
 from swath.workers.tickets import Name
 
@@ -149,6 +151,7 @@ class CollectorService:
 
     Attributes:
         member: the one worker in this process; `None` where workers live elsewhere.
+        owner: the process that built it.
         batch_frames: frames of a batch.
         gather: decides who is asked next.
         delivery: what happens to batches on their way out.
@@ -156,6 +159,7 @@ class CollectorService:
 
     def __init__(self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, access: Access) -> None:
         self.options, self.group, self.jobs, self.access = options, group, jobs, access
+        self.owner = Owner()
         self.member: Any = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
         self.counters, self.buffer, described = group.counters, options.replay_buffer, jobs.described
         self.changing = threading.RLock()  # held by who adds workers, which takes long
@@ -185,6 +189,11 @@ class CollectorService:
         """Whether the run has reached its end."""
         total = self.group.total
         return total is not None and self.counters.frames >= total
+
+    @property
+    def closed(self) -> bool:
+        """Whether it steps no env any more: it was shut down, or the run has reached its end."""
+        return self.access.closed or self.completed
 
     @property
     def open_group(self) -> Fragments:
@@ -288,17 +297,20 @@ class CollectorService:
     def close(self, timeout: float, *, close_env: bool = True) -> None:
         """End the collection, its workers and their places.
 
-        Fragments in flight end at their workers' next step, where that is possible.
+        Fragments in flight end at their workers' next step, where that is possible. A fork of the process that built it
+        only draws no more: it may have been forked from a thread that holds locks, and all else is its parent's.
 
         Args:
             timeout: how long workers have to close their envs, in seconds.
-            close_env: whether they do.
+            close_env: whether they do; an env that another collector steps by now stays open.
 
         Raises:
             WorkerLate: the step of a worker in this process did not return in time; it is closed when that does.
             Exception: what closing an env raised; more of them are in its notes.
         """
         self.access.halted = True
+        if not self.owner.is_here:
+            return
         self.group.end_all()
         self.group.fleet.wake()
         self.access.close(timeout, lambda: self._close(timeout, close_env=close_env))
@@ -306,7 +318,8 @@ class CollectorService:
     def _close(self, timeout: float, *, close_env: bool) -> None:
         raised: list[BaseException] = []
         try:
-            raised = self.group.fleet.close(timeout, ask=close_env)
+            stepped = self.options.here and taken(self.jobs.requests[0].source.env, self)
+            raised = self.group.fleet.close(timeout, ask=close_env and not stepped)
         finally:
             self.forget()
             self.group.sweep()

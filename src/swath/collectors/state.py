@@ -15,6 +15,7 @@ from swath.collectors.messages import unfrozen
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
+from swath.rollout.hosts.sources import claim, require_free
 from swath.weights.snapshot import POLICY, take
 
 LONGEST_ERROR = 300
@@ -42,8 +43,15 @@ def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str
 def load_fleet(
     collection: CollectorService, parts: Mapping[int, Mapping[str, Any]], saved: Mapping[str, Any], *, strict: bool
 ) -> None:
-    """Restore workers and counters; nothing has changed if something does not fit."""
-    jobs = collection.jobs
+    """Restore workers and counters; nothing has changed if something does not fit.
+
+    Raises:
+        ValueError: the run had ended, and another collector or evaluator steps the env.
+    """
+    jobs, env = collection.jobs, collection.jobs.requests[0].source.env
+    if collection.options.here:  # it may have let go of the env at the end of its run
+        require_free(env, collection)
+        claim(env, collection)
     counters, known = collection.counters, collection.group.workers
     manifests = {worker: description.manifest for worker, description in jobs.described.items()}
     for worker, part in parts.items():

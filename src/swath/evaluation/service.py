@@ -26,6 +26,7 @@ from swath.evaluation.result import EvalResult
 from swath.evaluation.worker import EvalRequest
 from swath.evaluation.workers import EvalWorkers
 from swath.options import seconds
+from swath.owner import Owner
 from swath.seeds import fresh_root
 from swath.weights.snapshot import POLICY, snapshot_of
 from swath.workers.garbage import GarbageWatch
@@ -57,7 +58,7 @@ class EvaluationService:
         self.changed = threading.Condition()
         self._workers, self._options, self._per_slot = workers, options, per_slot
         self._thread: threading.Thread | None = None
-        self._warned = False
+        self._warned, self._owner = False, Owner()
 
     @property
     def pending(self) -> bool:
@@ -199,6 +200,8 @@ class EvaluationService:
     def close(self, timeout: float, *, ends: bool = True) -> None:
         """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine.
 
+        In a fork of the process that began them nothing is done.
+
         Args:
             timeout: in seconds.
             ends: whether a registered worker ends, too, for all drivers.
@@ -207,6 +210,8 @@ class EvaluationService:
             ValueError: `timeout` is not a finite number of seconds.
         """
         until, queue = monotonic() + (timeout := seconds("timeout", timeout)), self.queue
+        if not self._owner.is_here:
+            return
         with self.changed:
             first = not queue.closed
             queue.close()

@@ -9,6 +9,8 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from swath.owner import Owner
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,7 +26,7 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
     ```
 
     The parent folder is made if it is missing. The temporary name keeps the suffix, for writers that choose a format
-    by it.
+    by it. A fork that leaves the block changes nothing.
 
     Args:
         path: what appears.
@@ -34,18 +36,22 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep_drafts(target.parent, target.suffix)
     draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
+    owner = Owner()
     draft.mkdir() if folder else draft.touch()
     mode = draft.stat().st_mode  # as the user's umask has it; some writers make files that only the user can read
     lock = _lock(draft)
     try:
         yield draft
+        if not owner.is_here:
+            return
         draft.chmod(mode)
         for written in (draft, *draft.rglob("*")):
             _flush(written)
         draft.replace(target)
         _flush(target.parent)
     finally:
-        remove(draft)
+        if owner.is_here:
+            remove(draft)
         if lock is not None:
             os.close(lock)
 

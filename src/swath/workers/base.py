@@ -21,6 +21,7 @@ from math import inf
 from typing import Any, Protocol
 
 from swath.errors import Closed, WorkerLost
+from swath.owner import Owner
 from swath.workers.hosting import described
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name, Ticket, TicketMonitor
@@ -194,7 +195,11 @@ class Shared(Protocol):
 
 
 class Backend(TicketMonitor, ABC):
-    """Where workers live and tickets are settled: spawn, call, wait, kill, and a place for what many read."""
+    """Where workers live and tickets are settled: spawn, call, wait, kill, and a place for what many read.
+
+    Attributes:
+        owner: the process that uses it; a fork can do nothing with its workers.
+    """
 
     close_s = 10.0
     """How long closing waits for lives to be over."""
@@ -204,7 +209,7 @@ class Backend(TicketMonitor, ABC):
         self._lock = threading.Lock()
         self._handles: list[Any] = []
         self._closed = False
-        self._driver = os.getpid()
+        self.owner = Owner()
 
     @property
     def gone(self) -> str | None:
@@ -224,7 +229,7 @@ class Backend(TicketMonitor, ABC):
             ValueError: `resources` has an option that the place does not take.
             Closed: the backend is closed, or belongs to the process that this one was forked from.
         """
-        self._require_driver()
+        self.owner.require_here("these workers")
         with self._lock:
             if self._closed:
                 raise Closed("no worker can be spawned: the backend is closed")
@@ -242,7 +247,7 @@ class Backend(TicketMonitor, ABC):
             TypeError: an argument cannot be pickled.
             Closed: the worker belongs to the process that this one was forked from.
         """
-        self._require_driver()
+        self.owner.require_here("these workers")
         ticket = Ticket(handle.name, method)
         handle.call(ticket, args)
         return ticket
@@ -263,7 +268,7 @@ class Backend(TicketMonitor, ABC):
 
     def kill(self, handle: Any) -> None:
         """End the worker without asking it; twice is fine. Nothing of it is left when its tickets are settled."""
-        self._require_driver()
+        self.owner.require_here("these workers")
         handle.kill("was killed")
 
     def room(self, handle: Any) -> tuple[str, str]:  # noqa: ARG002  all are alike on one machine
@@ -272,7 +277,7 @@ class Backend(TicketMonitor, ABC):
 
     def close(self) -> None:
         """Kill all that is left; nothing of this backend remains. Twice is fine, so is a fork of the driver."""
-        if self._driver != os.getpid():
+        if not self.owner.is_here:
             return
         with self._lock:
             self._closed = True
@@ -288,9 +293,3 @@ class Backend(TicketMonitor, ABC):
     @abstractmethod
     def _begin(self, job: Job) -> Handle:
         """Begin a worker's life; see `spawn`."""
-
-    def _require_driver(self) -> None:
-        if self._driver != os.getpid():
-            raise Closed(
-                f"these workers belong to process {self._driver}, of which this one is a fork; make others here"
-            )

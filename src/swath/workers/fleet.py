@@ -202,7 +202,8 @@ class Fleet:
             self._state.forgiven()
 
     def look(self) -> None:
-        """Take note of what has happened and do what is due, without waiting; `Closed` after the end."""
+        """Take note of what has happened and do what is due, without waiting; `Closed` after the end, and in a fork."""
+        self._backend.owner.require_here("these workers")
         with self._changing():
             self._require_open()
             while self._news:
@@ -218,12 +219,15 @@ class Fleet:
     def close(self, timeout: float = 10.0, *, ask: bool = True) -> list[BaseException]:
         """Have the workers close, kill what is left after `timeout` seconds; what closing them raised.
 
-        From then on all else raises `Closed`. Twice is fine; a second thread waits for the first.
+        From then on all else raises `Closed`. Twice is fine; a second thread waits for the first. In a fork of the
+        process that brought them up nothing is done.
 
         Args:
             timeout: in seconds.
             ask: whether the workers' `close` is called.
         """
+        if not self._backend.owner.is_here:
+            return []
         with self._closing:
             if self._closed:
                 return []

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
+
+from swath.owner import Owner
 
 EXIT_S = 10.0
 
@@ -36,7 +37,7 @@ class GarbageWatch:
         self._finalizer.atexit = False  # only ours waits until all is closed
         self._thread = threading.Thread(target=self._run, name="swath closes garbage", daemon=True)
         self._thread.start()
-        self._process = os.getpid()
+        self._owner = Owner()
         atexit.register(self._exit)
 
     def end(self) -> None:
@@ -53,7 +54,7 @@ class GarbageWatch:
             atexit.unregister(self._exit)
 
     def _exit(self) -> None:
-        if os.getpid() == self._process:  # else this is a fork, which owns nothing
+        if self._owner.is_here:
             self._settle(self._close)
 
     def _settle(self, close: Callable[[], None] | None) -> None:

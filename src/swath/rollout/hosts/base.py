@@ -21,6 +21,7 @@ import torch
 from gymnasium import spaces
 
 from swath.keys import TRUNCATED, Key, as_tuple
+from swath.owner import Owner
 from swath.rollout.spaces import Array, Leaf, Leaves
 
 # How far seeds reach: each episode, the layout as a whole, or nothing.
@@ -234,7 +235,7 @@ class Host(ABC):
     spec: HostSpec
 
     def __init__(self, envs: Sequence[Any], make: Make | None) -> None:
-        self.envs, self._make, self._closed = list(envs), make, False
+        self.envs, self._make, self._closed, self._owner = list(envs), make, False, Owner()
         self._seeds: dict[int, int] = {}
 
     @property
@@ -290,8 +291,11 @@ class Host(ABC):
         return self.reset_all()
 
     def close(self) -> None:
-        """Close every env, also if one of them raises; that error is raised at the end. Twice is fine."""
-        envs, self._closed = [] if self._closed else self.envs, True
+        """Close every env, also if one of them raises; that error is raised at the end. Twice is fine.
+
+        A fork closes none: what they hold, processes and sockets perhaps, is its parent's.
+        """
+        envs, self._closed = self.envs if self._owner.is_here and not self._closed else [], True
         with ExitStack() as closing:
             for env in reversed(envs):
                 closing.callback(env.close)

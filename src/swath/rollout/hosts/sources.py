@@ -175,20 +175,24 @@ _WAY_OUT = "shut that down first; shutdown(close_env=False) of a collector leave
 _steppers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-def require_free(env: Any) -> None:
-    """Check that no live service steps this instance, or one of this list; all else is free.
+def taken(env: Any, service: Any = None) -> list[Any]:
+    """Return the instances among this env, or in this list, that a live service other than this one steps."""
+    holders = [(instance, _steppers.get(id(_innermost(instance)))) for instance in _instances(env)]
+    return [instance for instance, holder in holders if not (holder is None or holder is service or holder.closed)]
+
+
+def require_free(env: Any, service: Any = None) -> None:
+    """Check that no live service but this one steps this instance, or one of this list; all else is free.
 
     Raises:
         ValueError: one does.
     """
-    for instance in _instances(env):
-        service = _steppers.get(id(_innermost(instance)))
-        if service is not None and not service.closed:
-            raise ValueError(f"{instance} is stepped by another collector or evaluator; {_WAY_OUT}")
+    for instance in taken(env, service):
+        raise ValueError(f"{instance} is stepped by another collector or evaluator; {_WAY_OUT}")
 
 
 def claim(env: Any, service: Any) -> None:
-    """From now on this service steps the instance, or those of the list, until it is closed or gone."""
+    """Note that this service steps the instance, or all of the list, until it is closed or gone."""
     _steppers.update({id(_innermost(instance)): service for instance in _instances(env)})
 
 

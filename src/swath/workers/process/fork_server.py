@@ -27,6 +27,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import socket
 import subprocess
@@ -39,6 +40,7 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from weakref import WeakSet
 
+from swath.owner import Owner
 from swath.workers.hosting import THREAD_SETTINGS, attempted, ran
 from swath.workers.outcome import Error
 
@@ -72,14 +74,14 @@ class ForkServer:
     def __init__(self, *, bare: bool) -> None:
         self.bare = bare
         self.users = WeakSet[object]()
-        self._driver = os.getpid()
+        self._owner = Owner()
         self._lock = threading.Lock()
         self._sock, theirs = packets()
         self._sock.settimeout(_SEND_S)
         begin = f"import sys; sys.path[:] = {_module_path()}; from {__name__} import Serving; Serving"
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603  ourselves
-                [sys.executable, "-c", f"{begin}({theirs.fileno()}).run({self._driver})"],
+                [sys.executable, "-c", f"{begin}({theirs.fileno()}).run({self._owner.pid})"],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **_VARIABLES},
                 pass_fds=[theirs.fileno()],
@@ -89,7 +91,7 @@ class ForkServer:
     @property
     def usable(self) -> bool:
         """Whether it is ours, and has not ended. A fork of the driver must begin its own."""
-        return self._driver == os.getpid() and self._process.poll() is None
+        return self._owner.is_here and self._process.poll() is None
 
     def end(self) -> str:
         """Kill the server, and wait for that; how it ended, in words."""
@@ -171,9 +173,12 @@ class Serving:
             for ended in self._workers.keys() & set(ready):
                 self._reap(ended)
             if self._sock in ready:
-                message, fds, _, _ = socket.recv_fds(self._sock, _LONGEST, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
+                message, fds, flags, _ = socket.recv_fds(self._sock, _LONGEST, _MOST_FDS, socket.MSG_CMSG_CLOEXEC)
                 if not message:
                     break
+                if flags & socket.MSG_CTRUNC:
+                    _refuse(fds)
+                    continue
                 method, *args = pickle.loads(message)  # noqa: S301  our own driver wrote it
                 getattr(self, method)(*args, *fds)
         for _, pid, _ in self._workers.values():
@@ -235,6 +240,19 @@ class Serving:
             os.dup2(fd, standard)
             os.close(fd)
         _work(number, sock, setup, (arena, own_arena))
+
+
+def _refuse(fds: Sequence[int]) -> None:
+    """Say that a worker cannot be forked, since not all of its descriptors could be received; the first is a socket."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    for fd in fds[:1]:
+        with socket.socket(fileno=fd) as sock:
+            _say(
+                sock,
+                f"could not be forked: the process that forks has no file descriptors left (RLIMIT_NOFILE={limit})",
+            )
+    for fd in fds[1:]:
+        os.close(fd)
 
 
 def _work(number: int, sock: socket.socket, file: int, arenas: tuple[int, int]) -> None:

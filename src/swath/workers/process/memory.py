@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from swath.errors import Closed
+from swath.owner import Owner
 from swath.workers.packing import Packed, owned, pack, unpack
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -81,12 +82,17 @@ class Mapped:
     """
 
     def __init__(self, fd: int, access: int) -> None:
-        self.fd, self._access = fd, access
+        self.fd, self._access, self._owner = fd, access, Owner()
         self._map: Any = None
         self._whole = _NOTHING
 
     def bytes(self, start: int, size: int) -> Bytes:
-        """A part of it."""
+        """Return a part of the file.
+
+        Raises:
+            Closed: this process is a fork of the one that maps the file.
+        """
+        self._owner.require_here("blocks of shared memory")
         if start + size > len(self._whole):
             self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size, access=self._access)
             self._whole = np.frombuffer(self._map, dtype=np.uint8)
@@ -136,9 +142,10 @@ class Arena(Mapped):
             os.close(fd)
 
     def require_open(self) -> None:
-        """Raise `Closed` after the end."""
+        """Raise `Closed` after the end, and in a fork, which would change what the owner of the file reads."""
         if self.fd < 0:
             raise Closed("shared memory is gone: its backend is closed")
+        self._owner.require_here("blocks of shared memory")
 
     def _free_block(self, size: int) -> Block:
         self.require_open()

@@ -8,6 +8,7 @@ import socket
 from functools import partial
 from typing import Any, TypeAlias
 
+from swath.owner import Owner
 from swath.workers.hosting import Hosted
 from swath.workers.outcome import Outcome
 from swath.workers.packing import pack, reply_to, unpack
@@ -38,7 +39,7 @@ class WorkerServer:
         self._sock = sock
         self._arena = Arena(arenas[1])
         self._lent: dict[int, Lease] = {}
-        self._hosted = Hosted(name)
+        self._hosted, self._owner = Hosted(name), Owner()
 
     def run(self, number: int, before: Outcome, build: tuple[bytes, list[bytearray]]) -> None:
         """Make the object, if what comes before it went well; then answer until nobody asks any more.
@@ -60,6 +61,10 @@ class WorkerServer:
             self._answer(number, self._hosted.answer(method, partial(of_driver[0].own, args)))
 
     def _answer(self, number: int, outcome: Outcome) -> None:
+        """Send an answer; a fork of this process, which code of the user has let come so far, ends in its place."""
+        if not self._owner.is_here:
+            raise SystemExit
+
         def carry(value: Any) -> Payload:
             payload, lease = self._arena.sent(pack(value))
             if lease is not None:

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from swath.owner import Owner
 from swath.workers.hosting import ran
 from swath.workers.tickets import Name
 
@@ -113,7 +114,11 @@ def public(name: str) -> Callable[..., Any]:
 
 
 def _or_die(answer: Callable[..., _T], *args: Any) -> _T:
-    """Answer; what is no `Exception` is the end of the process, which Ray would let live or hang."""
+    """Answer; what is no `Exception` is the end of the process, which Ray would let live or hang.
+
+    A fork of the process ends here, too: the answer is its parent's to give.
+    """
+    owner = Owner()
     try:
         return answer(*args)
     except Exception:
@@ -122,6 +127,9 @@ def _or_die(answer: Callable[..., _T], *args: Any) -> _T:
         traceback.print_exc()
         code = error.code if isinstance(error, SystemExit) else 1
         os._exit(code if isinstance(code, int) else code is not None)
+    finally:
+        if not owner.is_here:
+            os._exit(0)
 
 
 def _served(setup: Setup) -> Any:
