@@ -2,19 +2,22 @@
 
 import os
 import random
+import re
+import resource
 import select
 import signal
 import subprocess
 import sys
 import threading
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from interrupts import interrupted_at
-from swath.errors import Closed, WorkerLost
+from swath.errors import Closed, PlacementFailed, WorkerLost
 from swath.workers.process import backend as backend_module
 from swath.workers.process import memory
 from swath.workers.process.backend import ProcessBackend
@@ -80,6 +83,41 @@ def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(bac
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"build=.* cannot be sent to a process: .*lock.*; make what it refers to in"):
         backend.spawn(job(lambda: ToyWorker(lock)))
+
+
+@pytest.fixture
+def few_descriptors():
+    """Leaves a process, this one by default, room for so many more file descriptors."""
+    before = []
+
+    def leave(n, pid=0):
+        used = {int(fd.name) for fd in Path(f"/proc/{pid or 'self'}/fd").iterdir()}
+        limit = next(limit for limit in count(n) if limit - sum(fd < limit for fd in used) == n)
+        before.append((pid, resource.prlimit(pid, resource.RLIMIT_NOFILE)))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[0][1][1]))
+
+    yield leave
+    for pid, limits in reversed(before):
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_worker_for_which_there_are_no_file_descriptors_is_refused_in_these_words(backend, few_descriptors):
+    few_descriptors(2)
+    with pytest.raises(PlacementFailed, match=r"file descriptors.*\(RLIMIT_NOFILE=\d+\).*ulimit -n"):
+        backend.spawn(job())
+
+
+def test_what_is_free_names_file_descriptors_only_where_they_are_few(backend, worker, few_descriptors):
+    assert backend.room(worker)[1].endswith("CPUs, however busy")
+    few_descriptors(20)
+    assert re.fullmatch(r"room for \d+ more file descriptors .*RLIMIT_NOFILE=\d+\)", backend.room(worker)[1])
+
+
+def test_a_fork_server_without_file_descriptors_says_so_and_serves_on(backend, worker, few_descriptors):
+    few_descriptors(2, ask(backend, worker, "run", os.getppid))
+    refused = backend.spawn(job(index=1))
+    assert "no file descriptors left (RLIMIT_NOFILE=" in str(result_of_end(backend, refused))
+    assert ask(backend, worker, "add", 1) == 1
 
 
 @pytest.mark.parametrize("end", [ProcessBackend.kill, lambda backend, worker: backend.close()], ids=["kill", "close"])

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import cloudpickle
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 from torch import nn
@@ -22,6 +21,7 @@ from torch import nn
 from swath.collectors.options import AnyOptions, EveryWorker, Hooks, LocalWorker, Trajectories, limit
 from swath.keys import as_key
 from swath.options import OnEnvError, count, one_of
+from swath.pickles import pickled
 from swath.rollout.buffer import Layout
 from swath.rollout.episodes.statistics import EpisodeArray, unpacked
 from swath.rollout.hosts.sources import Source
@@ -497,8 +497,8 @@ class _Frozen(dict[int, Frozen]):
         """
         if id(value) not in self:
             try:
-                self[id(value)] = Frozen(cloudpickle.dumps(_on_cpu(value)))
-            except Exception as error:
+                self[id(value)] = Frozen(pickled(_on_cpu(value)))
+            except TypeError as error:
                 raise TypeError(f"{what} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
         return self[id(value)]
 

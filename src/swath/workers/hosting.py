@@ -21,6 +21,7 @@ from typing import Any
 import cloudpickle
 
 from swath.errors import SwathError, noted
+from swath.pickles import pickled
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
 
@@ -101,7 +102,7 @@ def travelling(function: Callable[[], Any] | None) -> bytes:
         if home is not None:
             cloudpickle.register_pickle_by_value(home)
         try:
-            data: bytes = cloudpickle.dumps(function)
+            data = pickled(function)
         finally:
             if home is not None:
                 cloudpickle.unregister_pickle_by_value(home)

@@ -21,6 +21,8 @@ import cloudpickle
 import numpy as np
 import torch
 
+from swath.errors import SwathError
+from swath.pickles import reason
 from swath.workers.hosting import attempted
 from swath.workers.outcome import Error, Outcome, Value, frozen, thawed
 from swath.workers.tickets import Received
@@ -88,8 +90,17 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(self._file, protocol=PROTOCOL, buffer_callback=self._buffers.append)
 
     def pack(self, value: Any) -> Packed:
-        """See `pack`."""
-        self.dump(value)
+        """See `pack`.
+
+        Raises:
+            TypeError: a part of the value cannot be pickled; the message names it.
+        """
+        try:
+            self.dump(value)
+        except SwathError:
+            raise
+        except Exception as error:
+            raise TypeError(reason(error, value)) from error
         return Packed(self._file.getvalue(), [buffer.raw() for buffer in self._buffers])
 
     def reducer_override(self, obj: Any) -> Any:

@@ -12,10 +12,12 @@ driver may make backends of its own; with those of its parent it can do nothing,
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import multiprocessing
 import os
 import pickle
+import resource
 import socket
 import sys
 import threading
@@ -26,18 +28,21 @@ from typing import Any
 
 import numpy as np
 
+from swath.errors import PlacementFailed
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import THREAD_SETTINGS, described, sending, travelling
 from swath.workers.packing import outcome_of, pack
 from swath.workers.process import fork_server
 from swath.workers.process.memory import Arena, ProcessShared, Window
 from swath.workers.process.worker import LONGEST, Answer, Call
+from swath.workers.registered import Registered
 from swath.workers.tickets import Ticket, TicketMonitor
 
 PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
 
 _PATIENCE_S = 20.0
 _MOST_RETURNED = 1000
+_MANY_DESCRIPTORS = 64
 _STREAMS = (1, 2)
 
 
@@ -62,13 +67,17 @@ class ProcessHandle(Handle):
         with os.fdopen(os.memfd_create("swath"), "wb") as setup:
             setup.write(_setup(job))
             setup.seek(0)
-            self._file = os.memfd_create("swath")
-            self._window = Window(self._file, mmap.ACCESS_WRITE)
             self._sock, theirs = fork_server.packets()
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
             self._sock.settimeout(_PATIENCE_S)
             name = f"swath {described(job.name)}"
             with theirs:
+                try:
+                    self._file = os.memfd_create("swath")
+                except OSError:
+                    self._sock.close()
+                    raise
+                self._window = Window(self._file, mmap.ACCESS_WRITE)
                 fds = [theirs.fileno(), setup.fileno(), arena.fd, self._file, *_STREAMS]
                 server.ask("start", self.ready.number, name, fds=fds)
         self.thread = threading.Thread(target=self._follow, name=f"{name} is followed", daemon=True)
@@ -166,10 +175,23 @@ class ProcessBackend(Backend):
         """Write the value into a block that all workers can read."""
         return ProcessShared(value, self._arena)
 
+    def room(self, handle: ProcessHandle) -> tuple[str, str]:
+        """Name file descriptors where there are few, else what `Backend.room` names."""
+        free = _free_descriptors()
+        wanted, room = super().room(handle)
+        return wanted, room if free >= _MANY_DESCRIPTORS else _in_words(free)
+
     def _begin(self, job: Job) -> ProcessHandle:
-        if not self._server.usable:
-            self._server = fork_server.join(self, self._preload)
-        return ProcessHandle(job, self, self._server, self._arena)
+        try:
+            if not self._server.usable:
+                self._server = fork_server.join(self, self._preload)
+            return ProcessHandle(job, self, self._server, self._arena)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            wanted, room = "two file descriptors here, two in the process that forks it", _in_words(_free_descriptors())
+            why = f"{described(job.name)} cannot be started ({error.strerror}): it needs {wanted}; there is {room}"
+            raise PlacementFailed(f"{why}; close files, use fewer workers, or raise the limit (ulimit -n)") from error
 
     def _await_ends(self) -> None:
         last = fork_server.leave(self, self._server)
@@ -182,11 +204,27 @@ class ProcessBackend(Backend):
         self._arena.close()
 
 
+def _limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _free_descriptors() -> int:
+    """Count the file descriptors that this process may still open, if it could open the folder that says so."""
+    try:
+        return _limit() - len(os.listdir("/proc/self/fd"))  # noqa: PTH208  names alone
+    except OSError:
+        return 0
+
+
+def _in_words(free: int) -> str:
+    return f"room for {max(free, 0)} more file descriptors in this process (RLIMIT_NOFILE={_limit()})"
+
+
 def _setup(job: Job) -> bytes:
     """What a worker is to be: in which surroundings, which are those of its caller now, and how it is built."""
     before = travelling(job.before)
     with sending(f"build={job.build!r}", "a process"):
-        build = pack(job.build)
+        build = pack(Registered.here(job.build))
     settings = {**os.environ, **dict.fromkeys(THREAD_SETTINGS, str(job.threads))}
     authkey = bytes(multiprocessing.current_process().authkey)  # for what a manager of the caller holds
     method = multiprocessing.get_start_method(allow_none=True)

@@ -30,6 +30,7 @@ from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import outcome_of
 from swath.workers.ray.values import ELSEWHERE, RayShared, fetched, packed, shared, unpacked
 from swath.workers.ray.worker import RayWorker, Setup, public
+from swath.workers.registered import Registered
 from swath.workers.tickets import Interrupted, Ticket, TicketMonitor
 
 A = TypeVar("A")
@@ -332,8 +333,10 @@ class RayBackend(Backend):
         """Put the value into Ray's store, once; a small one travels along with the calls.
 
         Raises:
+            Closed: this process is a fork of the one that began the workers.
             SwathError: Ray is gone.
         """
+        self.owner.require_here("these workers")
         if gone := self.cluster.gone():
             raise SwathError(f"nothing can be shared: {gone}")
         return shared(value)
@@ -344,7 +347,7 @@ class RayBackend(Backend):
 
     def close(self) -> None:
         """Kill all actors that are left, but for those that last."""
-        for handle in self._handles:
+        for handle in self._handles if self.owner.is_here else ():
             if handle.lasts:
                 handle.end("was let go of: its backend is closed")
         super().close()
@@ -398,6 +401,6 @@ def _setup(job: Job) -> Setup:
     variables = {name: str(job.threads) for name in THREAD_SETTINGS if name not in given}
     before = travelling(job.before)
     with sending(f"build={job.build!r}", "Ray"):
-        build = packed(job.build)
+        build = packed(Registered.here(job.build))
     path = [entry or str(Path.cwd()) for entry in sys.path]
     return Setup(job.name, path, variables, job.threads, before, build)
