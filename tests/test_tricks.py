@@ -9,7 +9,10 @@ import swath
 
 SOURCE = Path(swath.__file__).parent
 PEERS = ("torch", "tensordict", "torchrl", "gymnasium", "ray", "pettingzoo", "numpy", "stable_baselines3")
-MADE_BY_THE_CLASS = {"collectors/collector.py": "Collector(backend=…) returns another class, as TorchRL's does"}
+MADE_BY_THE_CLASS = {
+    "collectors/collector.py": "Collector(backend=…) returns another class, as TorchRL's does",
+    "collectors/multi.py": "MultiCollector(sync=…) returns one of its subclasses, as TorchRL's does",
+}
 """Files with a `__new__`, and why."""
 
 FORBIDDEN_TEXT = ("TESTING_ONLY", "meta_path", "noqa: SLF001", "__signature__", "sys._getframe", "_current_frames")

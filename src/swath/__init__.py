@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from swath.collectors.base import BaseCollector as BaseCollector
     from swath.collectors.base import DataCollectorBase as DataCollectorBase
     from swath.collectors.collector import Collector as Collector
+    from swath.collectors.multi import AsyncCollector as AsyncCollector
     from swath.collectors.multi import MultiAsyncCollector as MultiAsyncCollector
     from swath.collectors.multi import MultiCollector as MultiCollector
     from swath.collectors.multi import MultiSyncCollector as MultiSyncCollector
@@ -59,7 +60,7 @@ _NAMES = {
     "swath.cli.parts": "load_policy",
     "swath.collectors.base": "BaseCollector DataCollectorBase",
     "swath.collectors.collector": "Collector",
-    "swath.collectors.multi": "MultiAsyncCollector MultiCollector MultiSyncCollector",
+    "swath.collectors.multi": "AsyncCollector MultiAsyncCollector MultiCollector MultiSyncCollector",
     "swath.collectors.ray_collector": "RayCollector",
     "swath.evaluation.evaluate_policy": "evaluate_policy",
     "swath.evaluation.evaluator": "Evaluator",

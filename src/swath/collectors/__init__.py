@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from swath.collectors.base import BaseCollector as BaseCollector
     from swath.collectors.base import DataCollectorBase as DataCollectorBase
     from swath.collectors.collector import Collector as Collector
+    from swath.collectors.multi import AsyncCollector as AsyncCollector
     from swath.collectors.multi import MultiAsyncCollector as MultiAsyncCollector
     from swath.collectors.multi import MultiCollector as MultiCollector
     from swath.collectors.multi import MultiSyncCollector as MultiSyncCollector
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from swath.weights.updaters import WeightUpdaterBase as WeightUpdaterBase
 
 _NAMES = (
-    "GAE BaseCollector Collector DataCollectorBase ExplorationType LocalWeightsUpdaterBase "
+    "AsyncCollector GAE BaseCollector Collector DataCollectorBase ExplorationType LocalWeightsUpdaterBase "
     "MultiAsyncCollector MultiCollector MultiProcessedWeightUpdater MultiStep MultiSyncCollector "
     "RandomPolicy RayCollector RayWeightUpdater RemoteModuleWeightUpdater RemoteWeightsUpdaterBase "
     "Restarts VanillaWeightUpdater WeightUpdaterBase split_trajectories"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 from typing import Any, Self
 
 import numpy as np
@@ -90,7 +92,8 @@ class Collector(InThisProcess):
             once of a value of 2**24 or more, where float32 cannot tell neighbouring integers apart.
         progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
         backend: where workers live: `"direct"` in this process; `"thread"`, `"process"` or `"ray"` build another
-            class. `None` is `"direct"`, or `"process"` if `num_collectors` is given.
+            class. `None` takes the one of an enclosing `torchrl.service_backend(…)`, else `"direct"`, or `"process"` if
+            `num_collectors` is given.
         backend_options: further keywords of the class that is built; they may also be given one by one.
         num_collectors: how many workers get a single source.
         sync: elsewhere, whether every batch has a share of every worker.
@@ -227,6 +230,8 @@ def _built_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     number, backend = given.pop("num_collectors", None), given.pop("backend", None)
     if number is not None and whole_number("num_collectors", number) < 1:
         raise ValueError(f"num_collectors={number} must be a positive integer")
+    if backend is None:
+        backend = _service_backend()
     place = ("direct" if number is None else "process") if backend is None else backend
     if place not in BACKENDS:
         raise ValueError(f"backend={backend!r} is unknown; backends are {', '.join(map(repr, BACKENDS))}")
@@ -247,6 +252,26 @@ def _built_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         return collectors.RayCollector(*args, **{**further, "num_collectors": number})
     place = "process" if place == "multiprocessing" else place
     return collectors.MultiCollector(*args, **{**further, "backend": place, "num_workers": number or listed or 1})
+
+
+def _service_backend() -> str | None:
+    """Return the backend of an enclosing `torchrl.service_backend(…)`; `None` outside of one.
+
+    Raises:
+        ValueError: Swath does not have that backend.
+    """
+    # TorchRL has no public way to ask; the names and values of context variables are public in Python.
+    names = {variable.name: value for variable, value in copy_context().items()}
+    process, backend = names.get("torchrl_service_backend") or (0, None)
+    if process != os.getpid():
+        return None
+    if backend not in BACKENDS:
+        backends = ", ".join(map(repr, BACKENDS))
+        raise ValueError(
+            f"torchrl.service_backend({backend!r}) encloses this Collector, but Swath does not have that backend; "
+            f"backends are {backends}: give backend= to the Collector"
+        )
+    return str(backend)
 
 
 def _require_direct(options: AnyOptions) -> None:

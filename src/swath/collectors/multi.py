@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -104,8 +104,21 @@ class ManyWorkers(BaseCollector):
         return [int(worker) for worker in np.flatnonzero(asked)]
 
 
-class LocalMultiCollector(ManyWorkers, LocalCollector):
-    """What `MultiSyncCollector` and `MultiAsyncCollector` have in common: they differ in the order of batches alone.
+class OneOfTwo(ManyWorkers, LocalCollector):
+    """Let `MultiCollector(sync=…)` build one of its subclasses; `__init__` below has the signature."""
+
+    def __new__(cls, *_args: Any, sync: bool | None = None, **_keywords: Any) -> Self:
+        """Choose the subclass; `TypeError` where nothing says which."""
+        if cls is not MultiCollector:
+            return super().__new__(cls)
+        if sync is None:
+            raise TypeError("MultiCollector does not say in which order batches come; give sync=True or sync=False")
+        chosen: Any = MultiSyncCollector if sync else MultiAsyncCollector
+        return super().__new__(chosen)  # type: ignore[no-any-return]
+
+
+class MultiCollector(OneOfTwo):
+    """Build a `MultiSyncCollector` or a `MultiAsyncCollector`, which differ in the order of batches alone.
 
     Args:
         create_env_fn: an env source, or a list of one per worker: a gymnasium id, a callable that returns an env, an
@@ -114,7 +127,8 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
         policy_factory: builds the policy in each worker instead; a list has one per worker.
         frames_per_batch: frames of a batch; a sequence has one number per worker.
         total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
-        sync: `None`, or what the class does.
+        sync: whether every batch has a share of every worker, for `MultiCollector`; `None`, or what the class does, for
+            the two.
         num_workers: how many workers get a single source.
         envs_per_worker: how many envs each worker builds and steps together.
         create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
@@ -246,29 +260,35 @@ class LocalMultiCollector(ManyWorkers, LocalCollector):
         load_fleet(self.collection, parts, state_dict, strict=strict)
 
 
-class MultiSyncCollector(LocalMultiCollector):
+_ARGUMENTS = str(MultiCollector.__doc__).partition("\n\n")[2]
+
+
+class MultiSyncCollector(MultiCollector):
     """Batches `[W, *B, T]` with a share of every worker, from processes or threads on this machine."""
 
-    __doc__ = f"{__doc__}\n\n{LocalMultiCollector.__doc__}"
+    __doc__ = f"{__doc__}\n\n{_ARGUMENTS}"
     _sync = True
 
 
-class MultiAsyncCollector(LocalMultiCollector):
+class MultiAsyncCollector(MultiCollector):
     """Batches `[*B, T]` of one worker each, the first that is ready first served."""
 
-    __doc__ = f"{__doc__}\n\n{LocalMultiCollector.__doc__}"
+    __doc__ = f"{__doc__}\n\n{_ARGUMENTS}"
     _sync = False
 
 
-def MultiCollector(*args: Any, sync: bool, **keywords: Any) -> LocalMultiCollector:  # noqa: N802  TorchRL's name
-    """A `MultiSyncCollector` or a `MultiAsyncCollector`.
+class AsyncCollector(MultiAsyncCollector):
+    """Refuse to be built: it is TorchRL's name for what `Collector(env, policy, backend="process")` is here.
 
-    Args:
-        *args: of that class.
-        sync: whether every batch has a share of every worker.
-        **keywords: of that class.
+    Raises:
+        NotImplementedError: always.
     """
-    return (MultiSyncCollector if sync else MultiAsyncCollector)(*args, **keywords)
+
+    def __init__(self, *_args: Any, **_keywords: Any) -> None:
+        raise NotImplementedError(
+            "AsyncCollector(env, policy, …) is Collector(env, policy, backend='process', …) here: one worker, in "
+            "another process"
+        )
 
 
 def _shares(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]:

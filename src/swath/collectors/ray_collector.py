@@ -34,7 +34,7 @@ from swath.collectors.messages import (
     spread,
     worker_requests,
 )
-from swath.collectors.multi import LocalMultiCollector, ManyWorkers, MultiAsyncCollector, MultiSyncCollector
+from swath.collectors.multi import ManyWorkers, MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from swath.collectors.options import AnyOptions, Hooks, LocalOptions, RayOptions, SharedOptions, defaults
 from swath.collectors.remote import LIFE, WEIGHTS, Responder
 from swath.collectors.state import load_fleet
@@ -50,7 +50,7 @@ from swath.workers.packing import Parcel
 FAREWELL_S = 24 * 3600.0
 """Whoever asks for the farewell ends this place, and all that lives in it, when it takes too long."""
 
-Inner: TypeAlias = Collector | LocalMultiCollector
+Inner: TypeAlias = Collector | MultiCollector
 WORDS = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCollector}
 DEFAULTS = defaults(WorkerOptions)
 # Keywords of the classes with sub-processes that are set below, or that have no meaning in an actor.
@@ -205,7 +205,7 @@ def kind_of(given: Any) -> type[Inner]:
         TypeError: no class of ours.
     """
     kind = WORDS.get(given, given) if isinstance(given, str) else given
-    if isinstance(kind, type) and issubclass(kind, Collector | LocalMultiCollector):
+    if isinstance(kind, type) and issubclass(kind, Collector | MultiCollector) and kind is not MultiCollector:
         return kind
     raise TypeError(
         f"collector_class={given!r} must be Collector ('single'), MultiSyncCollector ('sync'), "
@@ -228,7 +228,7 @@ def nested(
     given = {name: getattr(request.options, name) for name in SETTINGS}
     given = {name: value for name, value in given.items() if value is not DEFAULTS[name]}
     given.pop("storing_device", None)  # whoever joins batches moves them
-    if issubclass(kind, LocalMultiCollector):
+    if issubclass(kind, MultiCollector):
         patience = survival.fragment_timeout_s
         given |= {
             "num_workers": number,
