@@ -148,3 +148,21 @@ with MultiSyncCollector([Forking] * 2, None, frames_per_batch=24, create_env_kwa
     assert collector.stats()["restarts"] == 0
 """
     )
+
+
+def test_a_fork_that_leaves_while_a_file_is_written_leaves_the_draft_to_its_parent(tmp_path):
+    run(
+        f"""
+from pathlib import Path
+from swath.report.atomic import replacing
+
+path = Path({str(tmp_path / "file.txt")!r})
+with replacing(path) as draft:
+    draft.write_text("whole")
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(0)
+    assert os.waitpid(pid, 0)[1] == 0 and not path.exists()
+assert path.read_text() == "whole"
+"""
+    )

@@ -7,6 +7,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -101,6 +102,24 @@ class BackendContract:
         with ThreadPoolExecutor(4) as pool:
             answers = list(pool.map(send_many, range(0, 400, 100)))
         assert answers == [list(range(start, start + 100)) for start in range(0, 400, 100)]
+
+    def test_envs_that_the_program_has_registered_are_known_to_workers(self, backend):
+        class Mine(gym.Env):
+            observation_space = action_space = gym.spaces.Discrete(2)
+
+        lock = threading.Lock()
+        gym.register("Mine-v0", Mine, max_episode_steps=7)
+        gym.register("Locked-v0", lambda: lock and Mine())
+        try:
+            worker = backend.spawn(job())
+            assert ask(backend, worker, "run", lambda: gym.make("Mine-v0").spec.max_episode_steps) == 7
+            if self.own_process:
+                made = error_of(backend, backend.call(worker, "run", lambda: gym.make("Locked-v0")))
+                assert isinstance(made, TypeError)
+                assert "'Locked-v0'" in str(made)
+                assert "the variable 'lock' of" in str(made)
+        finally:
+            del gym.registry["Mine-v0"], gym.registry["Locked-v0"]
 
     def test_functions_and_classes_of_any_origin_travel(self, backend):
         offset = 7
