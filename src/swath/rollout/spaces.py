@@ -260,7 +260,9 @@ def _misshapen(leaf: Leaf, shape: Any) -> ValueError:
 def _copying(leaf: Leaf, *, copies: bool) -> Callable[[Array], Array]:
     """Return a function that brings actions `[B, …]` into the dtype of their space, in fresh memory if `copies`."""
     dtype, convert = leaf.dtype, Converter(leaf, "policy")
-    return lambda actions: (actions if actions.dtype is dtype else convert(actions)).astype(dtype, copy=copies)
+    if copies:
+        return lambda actions: (actions if actions.dtype is dtype else convert(actions)).copy()
+    return lambda actions: actions if actions.dtype is dtype else convert(actions)
 
 
 def _rows_of(leaf: Leaf, *, writable: bool) -> Callable[[Array], Sequence[Any]]:
