@@ -11,9 +11,10 @@ import os
 import sys
 import tomllib
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import getsource
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -41,7 +42,8 @@ class Shim:
 
     Attributes:
         table: what takes the place of what, as `tables.toml` says.
-        left_out: tests that are not run, by file, each with the reason.
+        left_out: tests that are not run, by the end of their file's path and by name, each with the reason.
+        unsupported: texts in the source of tests that are not run, whatever they are called, each with the reason.
         patch: what is put back in the end.
     """
 
@@ -52,6 +54,7 @@ class Shim:
         homes = sys.modules[plugin], *homes
         tables = tomllib.loads(Path(homes[0].__file__).with_name("tables.toml").read_text())
         self.left_out: Mapping[str, Mapping[str, str]] = tables.get("left_out", {})
+        self.unsupported: Mapping[str, str] = tables.get("unsupported", {})
         self.table: Table = {
             module: {entry.partition("=")[0]: _named(entry.rpartition("=")[2], homes) for entry in entries.split()}
             for module, entries in tables["names"].items()
@@ -79,11 +82,18 @@ class Shim:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave out what is listed; send what test modules have to other processes whole, where these names are not."""
         for item in items:
-            for file, reasons in self.left_out.items():
-                if item.path.as_posix().endswith(f"/{file}") and item.name in reasons:
-                    item.add_marker(pytest.mark.skip(reason=reasons[item.name]))
+            if reason := next(self._reasons(item), None):
+                item.add_marker(pytest.mark.skip(reason=reason))
             if isinstance(item, pytest.Function):
                 pickle_by_value(item.module)
+
+    def _reasons(self, item: pytest.Item) -> Iterator[str]:
+        """Find why a test is not run: by its name, and by what its source says, which stays when tests are renamed."""
+        for file, reasons in self.left_out.items():
+            if item.path.as_posix().endswith(f"/{file}") and item.name in reasons:
+                yield reasons[item.name]
+        source = getsource(item.function) if isinstance(item, pytest.Function) else ""
+        yield from (reason for use, reason in self.unsupported.items() if use in source)
 
     def pytest_configure(self) -> None:
         """Refuse a test run whose plugin could not do its work.

@@ -127,6 +127,9 @@ LISTED = """
 
     def test_multi_agent_env():
         pass
+
+    def test_that_another_version_calls_otherwise():
+        ws = WorkerSet._from_existing(None)
 """
 
 
@@ -142,6 +145,7 @@ def report(tmp_path):
 
 
 def test_tests_that_import_from_rllib_get_ours_and_what_is_left_out_has_its_reason(report):
-    assert "score: 16 passed, 0 failed, 1 left out" in report
-    (line,) = [line for line in report.splitlines() if line.startswith("left out: ")]
-    assert "evaluation/tests/test_episode_v2.py::test_single_agent_env: wants a MultiAgentBatch" in line
+    assert "score: 16 passed, 0 failed, 2 left out" in report
+    by_name, by_use = [line for line in report.splitlines() if line.startswith("left out: ")]
+    assert "evaluation/tests/test_episode_v2.py::test_single_agent_env: wants a MultiAgentBatch" in by_name
+    assert "::test_that_another_version_calls_otherwise: hands workers made elsewhere to a set" in by_use

@@ -186,10 +186,15 @@ def framework_iterator(config: Any = None, frameworks: str | Sequence[str] = "to
 
 
 class Repeated(gym.Space[Any]):
-    """Describe observations of varying length. Modules of tests may make one; nothing here has such observations."""
+    """Describe lists of varying length. Modules of tests make and sample one; no preprocessor of ours takes it."""
 
     def __init__(self, child_space: gym.Space[Any], max_len: int) -> None:
         super().__init__()
+        self.child_space, self.max_len = child_space, max_len
+
+    def sample(self, mask: None = None, probability: None = None) -> list[Any]:
+        """Draw from 1 to `max_len` samples of the child space."""
+        return [self.child_space.sample() for _ in range(self.np_random.integers(1, self.max_len + 1))]
 
 
 class EnvError(Exception):
