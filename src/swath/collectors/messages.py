@@ -381,7 +381,7 @@ def spread(name: str, value: Any, n_workers: int) -> list[Any]:
     if len(value) != n_workers:
         raise ValueError(
             f"{name} has {len(value)} entries for {n_workers} workers. "
-            f"If `{name}` is provided as a sequence, it should contain exactly one value per worker"
+            f"If `{name}` is provided as a sequence, it should contain exactly one value per worker."
         )
     return list(value)
 
