@@ -199,8 +199,7 @@ class TensorDictRows(Flags):
             return
         if self._like is None:
             self._like = made.empty(recurse=True)
-        entries = made.items(include_nested=True, leaves_only=True, is_leaf=lambda kind: kind is not TensorDict)
-        self.steps.append({key: value.clone() for key, value in entries})
+        self.steps.append({key: value.clone() for key, value in _entries(made)})
 
     def cut(self, envs: Sequence[int] | Array, t: int) -> None:
         """Step `t` is the last of these envs' episodes: truncated, and done, in every group."""
@@ -274,6 +273,15 @@ class TensorDictBuffer:
 
     def seal(self, rows: TensorDictRows) -> None:
         """All steps are written."""
+
+
+def _entries(td: TensorDict, path: tuple[str, ...] = ()) -> Iterator[tuple[Key, Any]]:
+    """Yield the entries of nested plain TensorDicts; one of another kind, as a lazy stack, is an entry itself."""
+    for key, value in td.items():
+        if type(value) is TensorDict:
+            yield from _entries(value, (*path, key))
+        else:
+            yield (*path, key) if path else key, value
 
 
 def _filled(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:
