@@ -101,7 +101,7 @@ def test_a_worker_that_finds_no_room_says_what_it_asks_for_and_can_be_killed(bac
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("max_restarts", 3), ("max_concurrency", 4), ("lifetime", "detached")],
+    [("max_restarts", 3), ("max_concurrency", 4), ("lifetime", "detached"), ("object_store_memory", 2**26)],
 )
 def test_options_that_would_take_the_life_of_a_worker_out_of_our_hands_are_refused(backend, option, value):
     with pytest.raises(ValueError, match=f"{option}={value!r}"):

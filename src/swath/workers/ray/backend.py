@@ -385,15 +385,22 @@ def _options(resources: Mapping[str, Any]) -> dict[str, Any]:
     """What Ray is asked for.
 
     Raises:
-        ValueError: an option would take the worker's life, or the order of its calls, out of our hands.
+        ValueError: an option would take the worker's life, or the order of its calls, out of our hands; or would have
+            Ray end a whole node when the worker ends.
     """
+    if (room := resources.get("object_store_memory")) is not None:  # Ray gives back more than it took, and aborts
+        raise ValueError(
+            f"object_store_memory={room!r} cannot be given to a worker on Ray: when an actor with that option ends, "
+            "Ray ends its whole node; set the size of the store, ray_init_config={'object_store_memory': …}, or for a "
+            "cluster that is up `ray start --object-store-memory`"
+        )
     for option, only in _OURS.items():
         if (given := resources.get(option, only)) != only:
             raise ValueError(
                 f"{option}={given!r} cannot be given to a worker on Ray, which answers one call after another, is "
                 "replaced by Swath when it dies (restarts), and ends with its driver; leave it out"
             )
-    return {name: value for name, value in resources.items() if name not in _OURS}
+    return {name: value for name, value in resources.items() if name not in (*_OURS, "object_store_memory")}
 
 
 def _setup(job: Job) -> Setup:
