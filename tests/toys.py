@@ -8,8 +8,10 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from swath.workers.base import Job
 from swath.workers.outcome import Error
@@ -242,3 +244,23 @@ def visiting(make_backend, test):
     visit = Visit(node.backend)
     yield visit
     visit.over()
+
+
+class MaskedEnv(gym.Env):
+    """Pay for the actions that the mask in the observation forbids; an episode has five steps."""
+
+    observation_space = spaces.Dict(x=spaces.Box(-9, 9, (2,), np.float32), action_mask=spaces.MultiBinary(3))
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_nr = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        broken = self._seen()["action_mask"][action] == 0
+        self.step_nr += 1
+        return self._seen(), float(broken), self.step_nr == 5, False, {}
+
+    def _seen(self):
+        return {"x": np.float32([self.step_nr, 0]), "action_mask": np.int8([1, self.step_nr % 2, 1 - self.step_nr % 2])}

@@ -17,6 +17,7 @@ from swath.learn.networks import MLP
 from swath.learn.ppo import STATISTICS, rows_of
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 from swath.rollout.episodes.gae import GAE
+from toys import MaskedEnv
 
 WHOLE = LearnerConfig(epochs=1, minibatch_size=100, max_grad_norm=1e9, entropy_coef=0.01)
 """One gradient from a batch of 100 frames."""
@@ -212,34 +213,12 @@ def test_the_defaults_learn_to_act_on_what_is_observed():
     assert mean_reward(policy) > 0.75
 
 
-class Rules(gym.Env):
-    """Pays for the one action that is forbidden; episodes of five steps."""
-
-    observation_space = spaces.Dict(x=spaces.Box(-1, 1, (2,), np.float32), action_mask=spaces.MultiBinary(3))
-    action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.step_nr = 0
-        return self._seen(), {}
-
-    def step(self, action):
-        broken = self._seen()["action_mask"][action] == 0
-        self.step_nr += 1
-        return self._seen(), float(broken), self.step_nr == 5, False, {}
-
-    def _seen(self):
-        mask = np.ones(3, np.int8)
-        mask[self.step_nr % 3] = 0
-        return {"x": np.zeros(2, np.float32), "action_mask": mask}
-
-
 def test_a_learner_and_evaluations_keep_to_the_mask():
-    policy = make_policy(Rules.observation_space, Rules.action_space)
+    policy = make_policy(MaskedEnv.observation_space, MaskedEnv.action_space)
     learner = PPO(policy, LearnerConfig(epochs=2, minibatch_size=20))
-    with Collector(Rules, policy, frames_per_batch=40, total_frames=120, seed=0) as collector:
+    with Collector(MaskedEnv, policy, frames_per_batch=40, total_frames=120, seed=0) as collector:
         for batch in collector:
             assert batch["next", "reward"].sum() == 0
             assert math.isfinite(learner.update(batch)["entropy"])
     for deterministic in (True, False):
-        assert evaluate_policy(policy, Rules, 3, deterministic=deterministic) == (0.0, 0.0)
+        assert evaluate_policy(policy, MaskedEnv, 3, deterministic=deterministic) == (0.0, 0.0)

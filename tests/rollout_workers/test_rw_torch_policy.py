@@ -26,6 +26,7 @@ from swath.rollout_workers import (
 )
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.policies.networks import DefaultNetwork, dist_class_of, head_for
+from toys import MaskedEnv
 
 OBS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 ACTIONS = {
@@ -284,32 +285,12 @@ def test_classes_take_what_the_model_gives_and_other_action_spaces_are_refused()
     assert TorchDiagGaussian(out[:, :4].numpy(), None).deterministic_sample().tolist() == [[1, 3]]
 
 
-class Rules(gym.Env):
-    """Pays for the one action that is forbidden; the mask is a part of what it shows."""
-
-    observation_space = spaces.Dict(x=spaces.Box(-9, 9, (2,), np.float32), action_mask=spaces.MultiBinary(3))
-    action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.step_nr = 0
-        return self._seen(), {}
-
-    def step(self, action):
-        broken = self._seen()["action_mask"][action] == 0
-        self.step_nr += 1
-        return self._seen(), float(broken), self.step_nr == 5, False, {}
-
-    def _seen(self):
-        return {"x": np.float32([self.step_nr, 0]), "action_mask": np.int8([1, self.step_nr % 2, 1 - self.step_nr % 2])}
-
-
 @pytest.mark.parametrize("preprocessed", [True, False])
 @pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
 @pytest.mark.parametrize("cls", [PPOTorchPolicy, RandomPolicy])
 def test_policies_keep_to_the_mask_also_behind_a_filter_and_learn(cls, observation_filter, preprocessed):
     settings = {"observation_filter": observation_filter, "_disable_preprocessor_api": not preprocessed}
-    worker = made_of(Rules, cls, rollout_fragment_length=100, seed=1, **settings)
+    worker = made_of(MaskedEnv, cls, rollout_fragment_length=100, seed=1, **settings)
     for explore in (True, False) if cls is PPOTorchPolicy else (True,):
         worker.config = worker.config.copy().update_from_dict({"explore": explore})
         batch = worker.sample()
