@@ -133,12 +133,12 @@ def test_files_of_a_dataset_and_of_a_run_are_looked_at(trained):
         assert out[2].startswith("  do: put back a copy" if folder == data else "  do: take another checkpoint")
 
 
-def test_what_cannot_travel_is_found():
+def test_what_cannot_travel_is_found_and_named():
     door = threading.Lock()
-    assert only(look_at_pickling(lambda: door, None), "error").startswith(
-        "the env's maker cannot be pickled: TypeError"
-    )
-    assert only(look_at_pickling("CartPole-v1", lambda obs: door), "error").startswith("the policy cannot be pickled")
+    for make, policy, what in ((lambda: door, None, "env's maker"), ("CartPole-v1", lambda obs: door, "policy")):
+        text = only(look_at_pickling(make, policy), "error")
+        assert text.startswith(f"the {what} cannot be pickled")
+        assert "variable 'door'" in text
 
 
 @pytest.mark.parametrize(("mode", "levels"), [("SAME_STEP", []), ("NEXT_STEP", ["warning"]), (None, ["error"])])

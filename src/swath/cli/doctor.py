@@ -208,15 +208,15 @@ def look_at_seeds(make: Any) -> Iterator[Finding]:
 
 
 def look_at_pickling(make: Any, actor: Any) -> Iterator[Finding]:
-    """What cannot travel to workers elsewhere."""
-    import cloudpickle
+    """Name what cannot travel to workers elsewhere."""
+    from swath.pickles import pickled
 
     for what, value in {"the env's maker": make, "the policy": actor}.items():
         try:
-            cloudpickle.dumps(value)
-        except Exception as error:  # noqa: BLE001  pickling runs the user's code
+            pickled(value)
+        except TypeError as error:
             move = "build what cannot travel inside the function, in the worker, not outside it"
-            yield Finding(ERROR, "pickling", f"{what} cannot be pickled: {type(error).__name__}: {error}", move)
+            yield Finding(ERROR, "pickling", f"{what} cannot be pickled: {error}", move)
 
 
 def look_at_use(make: Any, actor: Any, figures: dict[str, float]) -> Iterator[Finding]:
