@@ -111,7 +111,7 @@ class BackendContract:
         gym.register("Mine-v0", Mine, max_episode_steps=7)
         gym.register("Locked-v0", lambda: lock and Mine())
         try:
-            worker = backend.spawn(job())
+            worker = backend.spawn(job(life=1))  # a new one: tests share actors of first lives
             assert ask(backend, worker, "run", lambda: gym.make("Mine-v0").spec.max_episode_steps) == 7
             if self.own_process:
                 made = error_of(backend, backend.call(worker, "run", lambda: gym.make("Locked-v0")))
