@@ -85,7 +85,7 @@ class StepLimit:
     """
 
     def __init__(self, spec: HostSpec, most: int | None = None) -> None:
-        self._most, self._own, envs = most, spec.limits, range(spec.num_envs)
+        self._most, self._own, envs = _NEVER if most is None else most, spec.limits, range(spec.num_envs)
         self._unlimited = most is None and not self._own
         self._clock, self._due = 0, [self._steps_left(env) for env in envs]
         self._next = min(self._due)
@@ -112,7 +112,7 @@ class StepLimit:
     def _steps_left(self, env: int) -> int:
         """Return how many steps an episode that begins in this env may take."""
         own = self._own[env] if self._own else None
-        return min(_NEVER if limit is None else limit for limit in (own, self._most))
+        return self._most if own is None else min(own, self._most)
 
     def _expect(self, due: dict[int, int]) -> None:
         for env, at in due.items():

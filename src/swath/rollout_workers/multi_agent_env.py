@@ -13,7 +13,7 @@ import gymnasium as gym
 from gymnasium import Space, spaces
 
 from swath.options import count
-from swath.rollout.hosts.gymnasium import ALL, ByAgent, Step, core_of
+from swath.rollout.hosts.gymnasium import ALL, ByAgent, Step, core_of, steps_allowed
 from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout_workers.config.envs import creator_of
 from swath.seeds import derive
@@ -154,7 +154,8 @@ class IndependentCopies(_MadeOfEnvs):
         rest: Any = {} if config is None else deepcopy(config)
         number = count("num_agents", rest.pop("num_agents", 1))
         self.envs = [self.creator(deepcopy(rest)) for _ in range(number)]
-        self._steps = [core_of(env)[0].step for env in self.envs]  # wrappers cost as much as a small env
+        cores = [core_of(env) for env in self.envs]  # wrappers cost as much as a small env
+        self._steps, self._limiters = [core.step for core, _ in cores], [limiters for _, limiters in cores]
         self.agents = list(range(number))
         self.observation_spaces = {agent: env.observation_space for agent, env in enumerate(self.envs)}
         self.action_spaces = {agent: env.action_space for agent, env in enumerate(self.envs)}
@@ -166,7 +167,7 @@ class IndependentCopies(_MadeOfEnvs):
         self._terminated = {}
         seeds = [derive(seed, "env", agent) if seed is not None and agent else seed for agent in range(len(self.envs))]
         both = [env.reset(seed=own, options=options) for env, own in zip(self.envs, seeds, strict=True)]
-        limits = [core_of(env)[1] for env in self.envs]  # they may have been changed
+        limits = map(steps_allowed, self._limiters)  # they may have been changed
         self._left = [float("inf") if limit is None else limit for limit in limits]
         return dict(enumerate(obs for obs, _ in both)), dict(enumerate(info for _, info in both))
 

@@ -239,7 +239,9 @@ class EnvListHost(ListHost):
         seen, acted = envs[0].observation_space, envs[0].action_space
         observation = observation_leaves(seen, exact=exact, keep_float64=keep_float64)
         action = action_leaves(acted)
-        shape, self._limits = () if bare else (len(envs),), [core_of(env)[1] for env in envs]
+        shape = () if bare else (len(envs),)
+        self._limiters = [core_of(env)[1] for env in envs]
+        self._limits = [steps_allowed(limiters) for limiters in self._limiters]
         spec = ArraySpec(len(envs), shape, observation, action, seen, acted, limits=self._limits)
         for i, env in enumerate(envs):
             for name, first in (("observation_space", seen), ("action_space", acted)):
@@ -248,26 +250,39 @@ class EnvListHost(ListHost):
                     raise ValueError(f"envs of one worker must agree in their spaces: {differ}")
         super().__init__(envs, make, spec, packer(observation), splitter(acted, writable=not exact))
 
+    def renew(self, env: int, make: Callable[[], Any]) -> None:
+        """Close this env and put what `make` builds in its place; it is to be reset before it is stepped."""
+        super().renew(env, make)
+        self._limiters[env] = core_of(self.envs[env])[1]
+
     def _step_of(self, env: gym.Env[Any, Any]) -> Callable[[Any], Any]:
         return core_of(env)[0].step
 
     def _begin(self, env: int, seed: int | None) -> Leaves:
         leaves = super()._begin(env, seed)
-        self._limits[env] = core_of(self.envs[env])[1]
+        self._limits[env] = steps_allowed(self._limiters[env])
         return leaves
 
 
-def core_of(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], int | None]:
-    """Return the env without the wrappers that the host and the loop stand in for, and their limit of steps now."""
-    limits = list[int]()
+def core_of(env: gym.Env[Any, Any]) -> tuple[gym.Env[Any, Any], list[TimeLimit[Any, Any]]]:
+    """Return the env without the wrappers that the host and the loop stand in for, and those of them that limit steps.
+
+    A `TimeLimit` that does not keep its limit where gymnasium's does counts by itself: the env is stepped through it.
+    """
+    limiters = list[TimeLimit[Any, Any]]()
     while type(env) in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
         assert isinstance(env, gym.Wrapper)
         if isinstance(env, TimeLimit):
-            if not env.has_wrapper_attr(_LIMIT):  # its steps are counted by itself
+            if not env.has_wrapper_attr(_LIMIT):
                 break
-            limits.append(env.get_wrapper_attr(_LIMIT))
+            limiters.append(env)
         env = env.env
-    return env, min(limits, default=None)
+    return env, limiters
+
+
+def steps_allowed(limiters: Sequence[TimeLimit[Any, Any]]) -> int | None:
+    """Return how many steps these wrappers allow an episode that begins now, or `None` without limit."""
+    return min([wrapper.get_wrapper_attr(_LIMIT) for wrapper in limiters], default=None)
 
 
 class MultiAgentHost(ListHost):
