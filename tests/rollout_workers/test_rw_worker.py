@@ -27,7 +27,7 @@ from swath.rollout_workers import (
     get_global_worker,
 )
 from swath.rollout_workers.policy import RandomPolicy
-from swath.rollout_workers.worker.worker import Seeds
+from swath.rollout_workers.worker.setup import Seeds
 from swath.seeds import derive
 from swath.testing.counting import Counting, CountingEnvs, Script
 from swath.testing.faults import EnvBroke, Fault
@@ -347,15 +347,15 @@ def test_the_first_worker_seeds_its_envs_with_the_root_and_those_after_it_once()
 
 def test_no_two_seeds_of_a_root_are_alike_over_roles_workers_envs_lives_and_envs_made_anew():
     workers = product(range(64), range(8), (False, True))
-    found = [seed for worker in workers for seed in Seeds(12345, *worker).first(64)]
-    found += [Seeds(12345).renewed(env, 64, time) for env in range(64) for time in range(1, 200)]
-    lives = [Seeds(5, worker, life).own for worker in (0, 1) for life in range(1001)]
+    found = [seed for worker in workers for seed in Seeds(12345, *worker).env_seeds(64)]
+    found += [Seeds(12345).rebuilt_env_seed(env, 64, time) for env in range(64) for time in range(1, 200)]
+    lives = [Seeds(5, worker, life).worker_seed for worker in (0, 1) for life in range(1001)]
     assert (len(set(found)), len(set(lives))) == (len(found), len(lives))
     assert all(0 <= seed < 2**31 for seed in found)
     assert found[:64] == [*range(12345, 12345 + 64)]
     root = 15_674
     assert root <= derive(root, "env", 4) < root + 2**16, "a seed that would be one of the pinned ones"
-    found = Seeds(root, worker=1).first(4)
+    found = Seeds(root, worker=1).env_seeds(4)
     assert not [seed for seed in found if root <= seed < root + 2**16]
     assert len(set(found)) == 4
 

@@ -1,11 +1,17 @@
-"""What is asked of everything that collects from envs of its own, and what creators of its envs are given."""
+"""The base of workers that collect from envs of their own, and the context that creators of these envs get."""
 
 from __future__ import annotations
 
+import platform
+import socket
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy, deepcopy
 from typing import Any
+
+_ROUTED = ("192.0.2.1", 9)
+"""An address for documentation: nothing is sent there, the system only names the interface that would be used."""
 
 
 class EnvRunner(ABC):
@@ -13,19 +19,19 @@ class EnvRunner(ABC):
 
     @abstractmethod
     def sample(self, *, explore: bool | None = None, force_reset: bool = False) -> Any:
-        """Collect what a call hands out."""
+        """Collect a batch."""
 
     @abstractmethod
     def get_state(self) -> dict[str, Any]:
-        """What it takes to go on elsewhere."""
+        """Return the state from which another runner can continue."""
 
     @abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `get_state` gave."""
+        """Restore a state of `get_state`."""
 
     @abstractmethod
     def get_spaces(self) -> dict[str, Any]:
-        """Observation and action spaces by policy id, and of the env."""
+        """Return observation and action spaces by policy id, and of the env."""
 
     @abstractmethod
     def assert_healthy(self) -> None:
@@ -33,16 +39,16 @@ class EnvRunner(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Let everything go."""
+        """Release all resources."""
 
     def apply(self, func: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> Any:
-        """`func(self, …)`, or the method of that name called with the arguments."""
+        """Return `func(self, …)`, or the result of the method of that name."""
         if isinstance(func, str):
             return getattr(self, func)(*args, **kwargs)
         return func(self, *args, **kwargs)
 
     def ping(self) -> str:
-        """`"pong"`, if it is up and well; may be called beside a running call.
+        """Return `"pong"` if the runner is healthy; another thread may call this during a running call.
 
         Raises:
             AssertionError: it cannot work, as `assert_healthy` says: a process that answers is not enough.
@@ -50,17 +56,39 @@ class EnvRunner(ABC):
         self.assert_healthy()
         return "pong"
 
+    def get_host(self) -> str:
+        """Return the name of the machine."""
+        return platform.node()
+
+    def get_node_ip(self) -> str:
+        """Return the node's address: Ray's if it runs here, else the outside interface's, else the loopback's."""
+        ray = sys.modules.get("ray")
+        if ray is not None and ray.is_initialized():
+            return str(ray.util.get_node_ip_address())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(_ROUTED)
+            except OSError:
+                return "127.0.0.1"
+            return str(probe.getsockname()[0])
+
+    def find_free_port(self) -> int:
+        """Return an IPv4 port that is free at the moment."""
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind(("", 0))
+            return int(probe.getsockname()[1])
+
 
 class EnvContext(dict[str, Any]):
-    """The env config, with what else an env may want to know as attributes.
+    """The env config, with facts about the worker as attributes.
 
-    An empty context is falsy, as any dict: ask `is None` where a missing one is meant.
+    An empty context is falsy, as any dict: write `is None` to test for a missing one.
 
     Attributes:
         worker_index: of the worker that makes the env; 0 is the local one.
         vector_index: of the env within the worker.
-        remote: whether each env of the worker lives in a place of its own.
-        num_workers: how many remote workers the set has; None if nobody said.
+        remote: whether each env of the worker lives in its own process.
+        num_workers: how many remote workers the set has; None if that is unknown.
         recreated_worker: whether the worker replaces one that was lost.
     """
 
@@ -81,7 +109,7 @@ class EnvContext(dict[str, Any]):
         self.recreated_worker = recreated_worker
 
     def copy(self) -> EnvContext:
-        """A context with the same values, not copied, and the same attributes; a dict's own would be a plain dict."""
+        """Return a context with the same values, not copied, and the same attributes; `dict.copy` loses these."""
         return copy(self)
 
     def copy_with_overrides(
@@ -93,18 +121,20 @@ class EnvContext(dict[str, Any]):
         num_workers: int | None = None,
         recreated_worker: bool | None = None,
     ) -> EnvContext:
-        """A context with a deep copy of the content; what is None stays as it is."""
-        given = (worker_index, vector_index, remote, num_workers, recreated_worker)
-        own = (self.worker_index, self.vector_index, self.remote, self.num_workers, self.recreated_worker)
-        kept: list[Any] = [old if new is None else new for new, old in zip(given, own, strict=True)]
-        return EnvContext(deepcopy(dict(self if env_config is None else env_config)), *kept)
+        """Return a context with a deep copy of the content; attributes that are None stay unchanged."""
+        context = EnvContext(deepcopy(dict(self if env_config is None else env_config)), self.worker_index)
+        changes = {"worker_index": worker_index, "vector_index": vector_index, "remote": remote}
+        changes |= {"num_workers": num_workers, "recreated_worker": recreated_worker}
+        changed = {name: value for name, value in changes.items() if value is not None}
+        vars(context).update({**vars(self), **changed})
+        return context
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
-        """Add the entries whose keys are not here yet."""
+        """Add the entries whose keys are missing."""
         for key, value in defaults.items():
             self.setdefault(key, value)
 
     def __str__(self) -> str:
         content = "".join(f"{key!r}: {value!r}, " for key, value in self.items())
-        where = f"worker={self.worker_index}/{self.num_workers}, vector_idx={self.vector_index}, remote={self.remote}"
-        return f"{{{content}{where}}}"
+        place = f"worker={self.worker_index}/{self.num_workers}, vector_idx={self.vector_index}, remote={self.remote}"
+        return f"{{{content}{place}}}"

@@ -30,7 +30,7 @@ def set_timeout(seconds: float) -> None:
     _timeout[0] = timedelta(seconds=seconds)
 
 
-def meet() -> None:
+def barrier() -> None:
     """Wait until all ranks have come here, as all must together; a group on NCCL waits in its own calls.
 
     Raises:
@@ -45,13 +45,13 @@ def meet() -> None:
         raise WorkerLate(f"ranks that learn as one have not all come in time: {error}; {way_out}") from error
 
 
-def gathered(mine: Any) -> list[Any]:
+def gather_objects(mine: Any) -> list[Any]:
     """What each rank gives, by rank; all must call this together.
 
     Raises:
         WorkerLate: some have not come in time.
     """
-    meet()
+    barrier()
     everybodys: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(everybodys, mine)
     return everybodys
@@ -137,7 +137,7 @@ def average(parameters: Sequence[nn.Parameter]) -> None:
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
     found = [torch.zeros_like(each) if each.grad is None else each.grad for each in learnt]
     flat = torch.cat([gradient.reshape(-1) for gradient in found])
-    meet()
+    barrier()
     distributed.all_reduce(flat)
     means = torch.split(flat / distributed.get_world_size(), [gradient.numel() for gradient in found])
     for parameter, mean in zip(learnt, means, strict=True):
@@ -207,7 +207,7 @@ def _parts(policy: Policy, rows: SampleBatch, size: int | None) -> list[SampleBa
     parts = [rows] if size is None or size >= rows.count else rows.shuffle().timeslices(size)
     if policy.distributed_world_size == 1:
         return parts
-    groups = np.array_split(np.arange(len(parts)), min(gathered(len(parts))))
+    groups = np.array_split(np.arange(len(parts)), min(gather_objects(len(parts))))
     return [concat(parts[i] for i in group) for group in groups]
 
 

@@ -121,7 +121,7 @@ class PolicyRows:
     """
 
     def __init__(self, worker: Any, policy_id: str, number: int) -> None:
-        setting, space = partial(worker.setting, policy_id), worker.policy_dict[policy_id].action_space
+        setting, space = partial(worker.policy_setting, policy_id), worker.policy_dict[policy_id].action_space
         self.policy_id, self.policy, self.number = policy_id, worker.policy_map[policy_id], number
         self._preprocessor, self._filter = worker.preprocessors[policy_id], worker.filters[policy_id]
         self._setting, self._filters = setting, worker.filters

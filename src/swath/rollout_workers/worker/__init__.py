@@ -1,7 +1,7 @@
-"""One worker: its policies, envs and seeds.
+"""One rollout worker: its policies, envs and seeds.
 
 RolloutWorker                what users call
-  ├─ PolicyMethods, LearningMethods      who acts, by which filter, and who learns
-  ├─ Envs                                what is stepped, and the sampler of its rows
-  └─ Seeds, WorkerLog, DatasetReader, RolloutOptions     seeds, the log, rows in the place of envs, arguments
+  ├─ Envs                                the sub-envs, their host, and the sampler of their rows
+  ├─ policies, learning                  functions that change and update the worker's policies
+  └─ setup                               arguments, seeds, the log, and rows of a dataset
 """

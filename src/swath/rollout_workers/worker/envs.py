@@ -1,4 +1,4 @@
-"""The envs of a worker: how they are made, each with its context, and what samples from them with the policies."""
+"""The envs of a worker: they are made one by one, each with its context, and stepped by one host for the sampler."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
 from swath.rollout_workers.sampling.sampler import Sampler
 from swath.rollout_workers.sampling.slots import LONE_AGENT, Quota
 from swath.rollout_workers.vector_env import OwnVectorHost, VectorEnv
+from swath.rollout_workers.worker.setup import Seeds
 
 SERVED = (
     "a gymnasium Env, a MultiAgentEnv or PettingZoo env, a swath.rollout_workers.VectorEnv, a gymnasium VectorEnv, "
@@ -31,16 +32,16 @@ SERVED = (
 )
 
 LONGEST_DELAY = 5.0
-"""Seconds before a sub-env is built anew, if the first delay is less."""
+"""Most seconds before a sub-env is rebuilt, unless the first delay is longer."""
 
 T = TypeVar("T")
 
 
 class EnvView:
-    """All envs of a worker.
+    """All envs of a worker, as callbacks see them.
 
     Args:
-        host: that steps them.
+        host: steps them.
         spaces: of one sub-env, before preprocessing.
     """
 
@@ -50,41 +51,41 @@ class EnvView:
         self.vector_env = self
 
     def get_sub_environments(self) -> list[Any]:
-        """The sub-envs, or the vector env if it shows none."""
+        """Return the sub-envs, or the vector env if it shows none."""
         env = self._host.env
-        shown = env.get_sub_environments() if isinstance(env, VectorEnv) else getattr(env, "envs", ())
-        if is_vector_env(env) or isinstance(env, VectorEnv):
-            return list(shown) if shown and isinstance(shown, list | tuple) else [env]
-        return list(env) if isinstance(env, list) else [env]
+        if isinstance(env, list):
+            return list(env)
+        sub_envs = env.get_sub_environments() if isinstance(env, VectorEnv) else getattr(env, "envs", ())
+        return list(sub_envs) if sub_envs and isinstance(sub_envs, list | tuple) else [env]
 
     envs = property(get_sub_environments)
 
 
 class Envs:
-    """The envs of a worker: checked, and shown to callbacks; all are closed if one cannot be made.
+    """The envs of a worker: checked, and shown to callbacks; all are closed if the creator fails.
 
     Args:
         worker: the `RolloutWorker`.
         validate: `f(env, EnvContext)`, which raises to refuse; None refuses nothing.
 
     Attributes:
-        worker: whose they are.
-        is_empty: the creator makes none; then there is nothing else.
-        contexts: what each was made with; copies for all but the first sub-env of a vector env.
-        host: steps them.
-        view: of all of them.
-        spaces: of one, before preprocessing.
-        failures: what becomes of envs that raise.
+        worker: the `RolloutWorker`.
+        is_empty: the creator made no env; then the other attributes are missing.
+        contexts: by number of the sub-env; copies for all but the first sub-env of a vector env.
+        host: steps the envs.
+        view: all envs, as callbacks see them.
+        spaces: of one sub-env, before preprocessing.
+        failures: handles envs that raise.
         log: keeps the metrics of episodes.
         timer: times the steps.
-        counts: what was done, by `COUNTERS`.
-        episode_ids: that were never given before.
-        unroll_ids: likewise, of chunks.
-        sampler: samples with the policies; there once they are, by `begin_sampling`.
+        counts: what was sampled and discarded, by `COUNTERS`.
+        episode_ids: the next ids of episodes, never used before.
+        unroll_ids: the next ids of chunks, never used before.
+        sampler: samples with the policies; created by `begin_sampling`, once these exist.
 
     Raises:
-        TypeError: the creator makes something else, or envs with spaces of another kind.
-        ValueError: envs that differ in their spaces, or the same one twice.
+        TypeError: the creator returns another object, or envs with spaces of another kind.
+        ValueError: envs that differ in their spaces, or the same env twice.
         Exception: what the creator, the check or a callback raised, as its own type with a note.
     """
 
@@ -104,104 +105,110 @@ class Envs:
             self._has_agents = isinstance(envs[0], MultiAgentEnv)
             self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
             self.view = EnvView(self.host, self.spaces)
-            self._renewals = [0] * self.host.spec.num_envs
+            self._rebuilds = [0] * self.host.spec.num_envs
             for number in range(len(envs), self.host.spec.num_envs):
                 self.contexts[number] = worker.env_context.copy_with_overrides(vector_index=number)
-            alone, restarts, config = isinstance(self.host, EnvListHost | MultiAgentHost), None, worker.config
-            if config.restart_failed_sub_environments:
-                delay, most = config.delay_between_sub_environment_restarts_s, config.max_num_sub_environment_restarts
-                restarts = Restarts(most, backoff_s=delay, backoff_max_s=max(LONGEST_DELAY, delay))
-            self.failures = VoidRows(restarts, self._renew if alone else None, self._new_seed)
+            rebuild = self._rebuild if isinstance(self.host, EnvListHost | MultiAgentHost) else None
+            self.failures = VoidRows(self._restarts(), rebuild, self._next_seed)
             self._seed()
 
     @property
     def first(self) -> Any:
-        """Sub-env 0 as it was made, or the vector env."""
+        """Return sub-env 0 as the creator made it, or the vector env."""
         env = self.host.env
         return env[0] if isinstance(env, list) else env
 
     def begin_sampling(self) -> None:
-        """The worker's policies act.
+        """Create the sampler, once the worker has its policies.
 
         Raises:
-            ValueError: they are several, and the env has one agent; or more sub-envs are to be handed out than there
-                are, or a view is required that is not served.
+            ValueError: several policies for an env with one agent, a larger `num_envs_per_env_runner` than the vector
+                env has sub-envs, or a policy that requires a view that is not served.
         """
         if not self._has_agents and len(self.worker.policy_map) > 1:
             ids = sorted(self.worker.policy_map)
             raise ValueError(f"policies {ids} for {self.first}, which has one agent; give one policy")
-        self._sample_anew()
+        self._create_sampler()
 
     def sample(
         self, complete: Callable[[dict[str, SampleBatch], int], T], *, explore: bool | None, force_reset: bool
     ) -> T:
-        """What `complete` makes of the batches by policy id, and how many env steps they are from.
+        """Return what `complete` makes of the sampled batches.
 
         Args:
-            complete: makes it.
+            complete: gets the batches by policy id, and the number of their env steps.
             explore: whether actions are sampled; None: as the settings of each policy say.
-            force_reset: new episodes begin in all envs.
+            force_reset: begin new episodes in all envs.
         """
         if not self._has_agents:
-            self._require_one_policy()
+            self._use_present_policy()
         if force_reset:
             self.sampler.start_over()
         self.sampler.quota = self._quota()
         return self.sampler.sample(self.worker.policy_version, explore, complete)
 
-    def _require_one_policy(self) -> None:
-        """If the policy that acts was removed, another one acts in new episodes; it must be the one that is mapped."""
+    def _use_present_policy(self) -> None:
+        """Create a new sampler if the acting policy was removed; check that the mapping names the acting policy."""
         policies, mapping = self.worker.policy_map, self.worker.policy_mapping_fn
-        if policies.get(self._lone[0]) is not self._lone[1] and policies:
+        if policies.get(self._lone_id) is not self._lone_policy and policies:
             self.sampler.start_over()
             self.sampler.discard_waiting()
-            self._sample_anew()
-        lone = self._lone[0]
-        mapped = lone if mapping is everything_to_default else mapper(mapping)(LONE_AGENT, None, worker=self.worker)
-        if mapped != lone:
-            why = f"in an env with one agent {lone!r} acts"
-            raise KeyError(f"policy_mapping_fn gave {mapped!r} for agent {LONE_AGENT!r}; {why}")
+            self._create_sampler()
+        policy_id = self._lone_id
+        if mapping is not everything_to_default:
+            policy_id = mapper(mapping)(LONE_AGENT, None, worker=self.worker)
+        if policy_id != self._lone_id:
+            reason = f"in an env with one agent {self._lone_id!r} acts"
+            raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {LONE_AGENT!r}; {reason}")
 
-    def _sample_anew(self) -> None:
-        """Make a sampler, which goes on to count where another one was."""
+    def _create_sampler(self) -> None:
+        """Create a sampler, which continues the counts of the previous one."""
+        policy_id = None
         if not self._has_agents:
-            self._lone = next(iter(self.worker.policy_map.items()))
-        self.sampler = Sampler(self, None if self._has_agents else self._lone[0], self.counts)
+            policy_id, policy = next(iter(self.worker.policy_map.items()))
+            self._lone_id, self._lone_policy = policy_id, policy
+        self.sampler = Sampler(self, policy_id, self.counts)
         self.sampler.quota = self._quota()
 
     def _quota(self) -> Quota:
-        """When a batch is complete, as the config says now."""
+        """Return the quota by the present config."""
         worker, n = self.worker, self.host.spec.num_envs
         return Quota.of(worker.config, worker.worker_index, n, many_agents=self._has_agents)
+
+    def _restarts(self) -> Restarts | None:
+        """Return how often envs that raise are rebuilt; None if that is not allowed."""
+        config = self.worker.config
+        if not config.restart_failed_sub_environments:
+            return None
+        delay, most = config.delay_between_sub_environment_restarts_s, config.max_num_sub_environment_restarts
+        return Restarts(most, backoff_s=delay, backoff_max_s=max(LONGEST_DELAY, delay))
 
     def _seed(self) -> None:
         seeds = self.worker.seeds
         first = (self.worker.worker_index << WORKER_BITS) + (self.worker.life << LIFE_BITS)
         self.episode_ids, self.unroll_ids = count(first), count(first)
         self.failures.start_over()
-        self.failures.seed(None if seeds is None else seeds.first(self.host.spec.num_envs))
+        self.failures.seed(None if seeds is None else seeds.env_seeds(self.host.spec.num_envs))
 
-    def _renew(self, env: int) -> None:
-        """Make one sub-env anew."""
+    def _rebuild(self, env: int) -> None:
         assert isinstance(self.host, EnvListHost | MultiAgentHost)
         self.host.renew(env, lambda: self._make(env))
 
-    def _new_seed(self, env: int) -> int | None:
-        """The seed of an env that was made anew."""
-        self._renewals[env] += 1
-        seeds, n = self.worker.seeds, self.host.spec.num_envs
-        seed: int | None = None if seeds is None else seeds.renewed(env, n, self._renewals[env])
-        return seed
+    def _next_seed(self, env: int) -> int | None:
+        """Count a rebuild of an env and return its new seed."""
+        self._rebuilds[env] += 1
+        seeds: Seeds | None = self.worker.seeds
+        return None if seeds is None else seeds.rebuilt_env_seed(env, self.host.spec.num_envs, self._rebuilds[env])
 
     def _make(self, number: int) -> Any:
-        """The env of this number; None if the creator makes none."""
+        """Make and check the sub-env of this number; return None if the creator makes none."""
         worker = self.worker
         context = worker.env_context.copy_with_overrides(vector_index=number)
-        made: list[Any] = []
-        with noted(f"the making of sub-env {number} of worker {context.worker_index}"), closed_on_failure(made):
+        envs: list[Any] = []
+        with noted(f"the making of sub-env {number} of worker {context.worker_index}"), closed_on_failure(envs):
             env = as_multi_agent(worker.env_creator(context))
             if env is not None:
-                made.append(env)
+                envs.append(env)
                 if self._validate is not None:
                     self._validate(env, context)
                 worker.callbacks.on_sub_environment_created(
@@ -211,23 +218,23 @@ class Envs:
         return env
 
     def _make_all(self, envs: list[Any]) -> None:
-        """Sub-envs in order, or the one vector env; none if there is to be none."""
+        """Append the sub-envs in order, or the one vector env; nothing if the creator makes none."""
         while len(envs) < self.worker.config.num_envs_per_env_runner:
             env = self._make(len(envs))
             if env is None and not envs:
                 return
             if any(env is other for other in envs):
                 raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
-            several = isinstance(env, VectorEnv) or is_vector_env(env)
-            if not isinstance(env, gym.Env) and not (several and not envs):
+            is_vector = isinstance(env, VectorEnv) or is_vector_env(env)
+            if not isinstance(env, gym.Env) and not (is_vector and not envs):
                 after = f" for vector_index={len(envs)}, after {envs[0]}; make envs of one kind" if envs else ""
                 raise TypeError(f"env_creator made {env!r}{after or f'; it must make {SERVED}'}")
             envs.append(env)
-            if several:
+            if is_vector:
                 return
 
     def _host_of(self, envs: list[Any]) -> ArrayHost:
-        """What steps these envs."""
+        """Return the host of these envs."""
         first = envs[0]
         if isinstance(first, MultiAgentEnv):
             return MultiAgentHost(envs)

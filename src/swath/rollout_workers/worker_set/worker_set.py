@@ -26,7 +26,7 @@ from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 from swath.rollout_workers.filters import FilterManager
 from swath.rollout_workers.nests import holds_objects, leaves
-from swath.rollout_workers.worker.policies import NewPolicy, check_arrangement
+from swath.rollout_workers.worker.policies import NewPolicy, check_policy_functions
 from swath.rollout_workers.worker_set import actor
 from swath.rollout_workers.worker_set.calls import TIMEOUT_S, seconds_to_wait
 from swath.rollout_workers.worker_set.group import FILTERS
@@ -248,7 +248,7 @@ class WorkerSet(Workers):
         if local is not None:
             local.add_policy(**vars(alone))
         try:
-            self._change({key: vars(alone.for_others())}, here=False)
+            self._change({key: vars(alone.for_other_workers())}, here=False)
             self._arrange(new.policy_mapping_fn, new.policies_to_train)
         except (WorkerLate, WorkerLost, FleetFailed):  # the others have it, and those that come back will
             raise
@@ -313,7 +313,7 @@ class WorkerSet(Workers):
 
     def _arrange(self, mapping: Any, to_train: Any, **removed: Any) -> None:
         """Set who acts for whom and who learns, where it is not None, and remove policies: `{POLICY…: {}}`."""
-        check_arrangement(mapping, to_train)
+        check_policy_functions(mapping, to_train)
         told = {actor.MAPPING: mapping, actor.TO_TRAIN: to_train}
         self._change({**removed, **{key: value for key, value in told.items() if value is not None}})
 
