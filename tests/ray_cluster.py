@@ -79,7 +79,7 @@ def lending():
     """Services that are built meanwhile have their workers in actors that are lent."""
     up()
     with ExitStack() as stack:
-        for module in ("workers.create", "collectors.assembly", "rollout_workers.worker_set.workers"):
+        for module in ("workers.create", "collectors.assembly", "rollout_workers.worker_set.recipe"):
             stack.enter_context(patch(f"swath.{module}.backend", lent))
         yield
 

@@ -60,10 +60,10 @@ from swath.rollout_workers.sampling.slots import Episode as Episode
 from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
 from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
 from swath.rollout_workers.worker.worker import get_global_worker as get_global_worker
+from swath.rollout_workers.worker_set.calls import synchronous_parallel_sample as synchronous_parallel_sample
 from swath.rollout_workers.worker_set.group import Reply as Reply
 from swath.rollout_workers.worker_set.worker_set import EnvRunnerGroup as EnvRunnerGroup
 from swath.rollout_workers.worker_set.worker_set import WorkerSet as WorkerSet
-from swath.rollout_workers.worker_set.worker_set import synchronous_parallel_sample as synchronous_parallel_sample
 
 # What RLlib has and this package does not.
 _GONE = "RepeatedValues compress pack pack_if_needed unpack is_compressed"

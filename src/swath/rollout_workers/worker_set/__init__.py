@@ -1,5 +1,6 @@
 """Many rollout workers as one: called together, fed with weights, replaced when they die.
 
-WorkerSet (Workers, Calls) ─▶ RolloutGroup: requests, and what all are to know ─▶ RolloutActor
-                         └─▶ local worker
+WorkerSet ─▶ RolloutGroup: requests to the remote workers, and what all are to know ─▶ RolloutActor
+         ├─▶ Recipe: how workers are built
+         └─▶ local worker
 """

@@ -1,13 +1,14 @@
-"""The remote workers of a set: a `WorkerGroup` whose requests have tags, and what has become of its workers.
+"""The remote workers of a set: a `WorkerGroup` whose requests have tags, and the history of its workers.
 
-ask ─▶ Request(Purpose) ─▶ outcome: value │ what user code raised │ loss of the worker, tolerated or not
-                             └─ too late: kept under a tag, and its worker is asked nothing before it has answered
+request(Purpose) ─▶ outcome: value │ exception of user code │ loss of the worker, tolerated or not
+                      └─ too late: kept under a tag, and its worker gets no request before it has answered
 
-Whatever is waited for is waited for in `wait_until`. Used by one thread at a time.
+All waiting is done in `wait_until`. Used by one thread at a time.
 """
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,32 +17,35 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from swath.errors import FleetFailed, PayloadLost, WorkerLate, WorkerLost
 from swath.group.group import Request, WorkerGroup
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
+from swath.rollout_workers.nests import holds_objects, leaves
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet, News
 from swath.workers.hosting import described
 from swath.workers.tickets import Name, Received, Ticket
 
 LATE = "late"
-"""The tag of answers that came when nobody waited for them any more."""
+"""The tag of answers that came after their callers had stopped waiting."""
 
 FRAGMENT, FILTERS, UPDATE = object(), object(), object()
-"""Tags of fragments, of what filters have seen, and of requests by which workers only take what is new."""
+"""Tags of fragments, of what filters have seen, and of requests by which workers only apply changes."""
 
 MOST_EVENTS = 10_000
 
+Batch: TypeAlias = SampleBatch | MultiAgentBatch
 Kind: TypeAlias = Literal["died", "hung", "replaced", "given up", "late", "discarded"]
 
 
 class Event(NamedTuple):
-    """Something that has happened.
+    """An event in the life of a worker.
 
     Attributes:
-        time: when, in seconds of `time.time`.
-        worker: to whom, by id.
-        life: in which of its lives.
-        kind: what.
-        text: in words.
+        time: in seconds of `time.time`.
+        worker: its id.
+        life: which of its lives.
+        kind: what happened.
+        text: a description.
     """
 
     time: float
@@ -57,11 +61,11 @@ class Reply:
 
     Attributes:
         worker: its id.
-        result: what the call gave; None if it raised.
+        result: of the call; None if it raised.
         life: in which of its lives the worker answered.
         version: of the weights that it had.
         tag: of the request.
-        error: what the call raised, or how its worker was lost; None if it gave something.
+        error: what the call raised, or how its worker was lost; None if there is a result.
     """
 
     worker: int
@@ -80,12 +84,12 @@ class Reply:
 
 @dataclass
 class Purpose:
-    """What a request is for.
+    """The purpose of a request.
 
     Attributes:
         tag: by which it is found.
-        overdue: somebody has waited for it in vain; its worker is asked nothing before it has answered.
-        batch: of a fragment that is there: views of its arrays, good until the request is closed.
+        overdue: its caller has stopped waiting; its worker gets no request before it has answered.
+        batch: of a fragment that has arrived: views of its arrays, valid until the request is closed.
     """
 
     tag: Any
@@ -94,100 +98,117 @@ class Purpose:
 
 
 class RolloutGroup(WorkerGroup):
-    """The workers, and what they were asked for.
+    """The remote workers, and the requests to them.
 
     Args:
         fleet: the workers.
-        channel: what is new for them.
+        channel: changes for them.
         config: of the set; it says which losses are tolerated, and how many in a row are too many.
 
     Attributes:
         frames: env steps of fragments, by worker.
-        versions: of the weights that workers are known to have; 0 before a life has answered. Any thread may ask.
-        fragments_lost: that were asked for and did not come.
-        removed: ids of workers that were taken out.
-        tolerates: losses are not raised.
-        events: what has happened, since somebody asked.
-        unreported: workers whose next lives are up, and nobody knows yet.
+        versions: of the weights that workers are known to have; 0 before a life has answered. Any thread may read it.
+        fragments_lost: number of fragments that were requested and did not come.
+        removed: ids of workers that were removed.
+        tolerates_losses: losses are not raised.
+        events: since the caller last took them.
+        unreported: workers whose next lives are up, which callbacks do not know yet.
     """
 
     fleet: Fleet
-    _forgiven = 0  # the last request that was made when another fragment raised
+    _last_ignored = 0  # the last request that was made before another fragment raised
 
     def __init__(self, fleet: Fleet, channel: Channel, config: AlgorithmConfig) -> None:
         super().__init__(fleet, channel)
-        fleet.listener = self._note_news
+        fleet.listener = self._record_change
         self._config = config
-        self.tolerates = config.restart_failed_env_runners or config.ignore_env_runner_failures
+        self.tolerates_losses = config.restart_failed_env_runners or config.ignore_env_runner_failures
         self.frames, self.versions = Counter[int](), Counter[int]()
         self.fragments_lost, self.removed = 0, set[int]()
         self.events, self.unreported = deque[Event](maxlen=MOST_EVENTS), list[int]()
-        self._in_a_row, self._to_raise = list[BaseException](), dict[Name, BaseException]()
+        self._deaths_in_a_row, self._unraised_losses = list[BaseException](), dict[Name, BaseException]()
 
     def ids(self) -> list[int]:
-        """Of all workers that live or are coming back."""
+        """Return the ids of all workers that live or are coming back."""
         return [worker for worker, standing in self.fleet.standings().items() if standing.phase != "gone"]
 
+    def select(self, worker_ids: Sequence[int] | None) -> list[int]:
+        """Return which of these workers live or are coming back; None: all.
+
+        Raises:
+            ValueError: an id of no worker.
+        """
+        present, known = self.ids(), {*self.fleet.standings()} - self.removed
+        if unknown := [worker for worker in worker_ids or () if worker not in known]:
+            raise ValueError(f"worker_ids={worker_ids} has {unknown}, and the remote workers are {sorted(known)}")
+        return present if worker_ids is None else [worker for worker in dict.fromkeys(worker_ids) if worker in present]
+
     def free(self) -> list[int]:
-        """Workers that can be called, without those whose answer is overdue and has not come since."""
-        late = {one.worker for one in self.out if one.asked.overdue and not one.ticket.done}
+        """Return the workers that can be called, without those that have not answered an overdue request."""
+        late = {request.worker for request in self.out if request.asked.overdue and not request.ticket.done}
         return [worker for worker in self.fleet.up if worker not in late]
 
     def tagged(self, tags: Collection[Any] | None = None) -> list[Request]:
-        """What is out under these tags, in the order in which it was asked for; None: all that users give."""
-        own = (FRAGMENT, FILTERS, UPDATE, LATE)
-        return [one for one in self.wanted() if (one.asked.tag not in own if tags is None else one.asked.tag in tags)]
+        """Return the open requests with these tags, in order; None: with all tags that users give."""
+        internal = (FRAGMENT, FILTERS, UPDATE, LATE)
+        requests = self.wanted()
+        if tags is None:
+            return [request for request in requests if request.asked.tag not in internal]
+        return [request for request in requests if request.asked.tag in tags]
 
     def unanswered(self, tags: Collection[Any] | None = None) -> list[Request]:
-        """Those of these that are not answered."""
-        return [one for one in self.tagged(tags) if not one.ticket.done]
+        """Return the requests with these tags that are not answered; None: with all tags that users give."""
+        return [request for request in self.tagged(tags) if not request.ticket.done]
 
-    def ask_free(self, calls: Mapping[int, Sequence[Any]], asked: dict[int, Request], tag: Any = LATE) -> bool:
-        """Ask those who are free and were not asked; whether all have answered, or are gone.
+    def call_free(self, calls: Mapping[int, Sequence[Any]], requests: dict[int, Request], tag: Any = LATE) -> bool:
+        """Call the free workers that have no request yet; return whether all have answered, or are gone.
 
         Args:
             calls: method of the member and arguments, by worker.
-            asked: who was asked; changed.
+            requests: by worker; new ones are added.
             tag: of the requests.
         """
-        for worker in [each for each in self.free() if each in calls and each not in asked]:
-            asked[worker] = self.request(worker, *calls[worker], asked=Purpose(tag))
-        return all(asked[each].ticket.done if each in asked else self.is_gone(each) for each in calls)
+        for worker in [worker for worker in self.free() if worker in calls and worker not in requests]:
+            requests[worker] = self.request(worker, *calls[worker], asked=Purpose(tag))
+        return all(requests[worker].ticket.done if worker in requests else self.is_gone(worker) for worker in calls)
 
     def replies(
         self,
         calls: Mapping[int, Sequence[Any]],
         timeout: float,
         tag: Any = LATE,
-        asked: dict[int, Request] | None = None,
+        requests: dict[int, Request] | None = None,
     ) -> list[Reply]:
-        """Ask these, wait until all have answered or the time is over; a reply of each, by id. See `ask_free`."""
-        known = {} if asked is None else asked
-        self.wait_until(lambda: self.ask_free(calls, known, tag), timeout)
-        return [self._reply_in_time(worker, known.get(worker), timeout) for worker in sorted(calls)]
+        """Call workers, wait for their answers or for the timeout, and return a reply of each, by id.
+
+        See `call_free` for the arguments.
+        """
+        requests = {} if requests is None else requests
+        self.wait_until(lambda: self.call_free(calls, requests, tag), timeout)
+        return [self._reply_in_time(worker, requests.get(worker), timeout) for worker in sorted(calls)]
 
     def failures(self, replies: Iterable[Reply], late: str, timeout: float) -> list[BaseException]:
-        """Why some gave nothing, unless their loss is tolerated.
+        """Return the errors among replies that are not tolerated, with one `WorkerLate` for all late workers.
 
         Args:
-            replies: of all.
-            late: what those have not done who are late, in words.
-            timeout: how long they were waited for.
+            replies: of all workers.
+            late: what the late workers have not done, in words.
+            timeout: how long the caller has waited.
         """
-        errors = [one.error for one in replies if one.error is not None and not self.is_tolerated(one.error)]
-        who = tuple(worker for error in errors if isinstance(error, WorkerLate) for worker in error.workers)
-        if not who:
+        errors = [reply.error for reply in replies if reply.error is not None and not self.is_tolerated(reply.error)]
+        workers = tuple(worker for error in errors if isinstance(error, WorkerLate) for worker in error.workers)
+        if not workers:
             return errors
-        together = WorkerLate(f"workers {list(who)} have not {late}", workers=who, deadline=timeout)
+        together = WorkerLate(f"workers {list(workers)} have not {late}", workers=workers, deadline=timeout)
         return [together, *(error for error in errors if not isinstance(error, WorkerLate))]
 
     def update(self, workers: Iterable[int], timeout: float) -> None:
-        """Have these take what is new, and wait for it.
+        """Wait until these workers have applied the newest changes.
 
         Raises:
-            WorkerLate: some have not; they do before their next fragment.
-            WorkerLost: one died, and that is not tolerated.
-            Exception: what one of them raised.
+            WorkerLate: some have not; they apply them before their next fragment.
+            WorkerLost: a worker died, and that is not tolerated.
+            Exception: what a worker raised.
         """
         replies = self.replies(dict.fromkeys(workers, ("update",)), timeout, UPDATE)
         for request in self.tagged([UPDATE]):
@@ -195,86 +216,103 @@ class RolloutGroup(WorkerGroup):
         late = f"applied version {self.channel.version} within {timeout:g} s; they do before their next fragment"
         for failure in self.failures(replies, late, timeout):
             raise failure
-        self.require_unharmed()
+        self.raise_losses()
 
     def fragments(self, least: int, steps_of: Callable[[Any], int], timeout: float) -> list[Request]:
-        """Have workers sample until there is enough. What is out, or there before, or after an exception, counts.
+        """Let workers sample until there are enough steps; fragments that earlier calls left over count.
 
         Args:
             least: how many steps are enough; 0: one fragment per worker.
-            steps_of: counts those of a batch.
+            steps_of: counts the steps of a batch.
             timeout: how long that may take, in seconds.
 
         Returns:
-            The fragments that are in time, in order; they are to be closed.
+            The fragments that have arrived in time, in order; the caller closes them.
 
         Raises:
-            WorkerLate: none was in time.
+            WorkerLate: no fragment has arrived in time.
             WorkerLost: a worker was lost, and that is not tolerated.
             Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
         """
         config, wanted = self._config, least or len(self.ids())
 
-        def share(one: Request) -> int:
+        def share(request: Request) -> int:
             if not least:
                 return 1
-            if one.reply is not None:
-                return steps_of(one.asked.batch)
-            return config.get_rollout_fragment_length(one.worker) * config.num_envs_per_env_runner
+            if request.reply is not None:
+                return steps_of(request.asked.batch)
+            return config.get_rollout_fragment_length(request.worker) * config.num_envs_per_env_runner
 
-        def made() -> list[Request]:
-            return [one for one in self.tagged([FRAGMENT]) if one.reply is not None]
+        def arrived() -> list[Request]:
+            return [request for request in self.tagged([FRAGMENT]) if request.reply is not None]
 
         def is_over() -> bool:
-            for request in [one for one in self.tagged([FRAGMENT]) if one.answered]:
+            for request in [request for request in self.tagged([FRAGMENT]) if request.answered]:
                 self._open_fragment(request)
-            while sum(map(share, self.tagged([FRAGMENT]))) < wanted and self._ask_another():
+            while sum(map(share, self.tagged([FRAGMENT]))) < wanted and self._request_fragment():
                 pass
-            return sum(map(share, made())) >= wanted
+            return sum(map(share, arrived())) >= wanted
 
         self.wait_until(is_over, timeout)
-        fragments, missing = made(), self.unanswered([FRAGMENT])
+        fragments, missing = arrived(), self.unanswered([FRAGMENT])
         if sum(map(share, fragments)) < wanted:
             self._set_overdue(missing)
         if not fragments:
-            late = tuple(sorted({one.worker for one in missing} or self.ids()))
-            why = f"no fragment of workers {list(late)} was there within {timeout:g} s (sample_timeout_s)"
-            raise WorkerLate(f"{why}; they are delivered later", workers=late, deadline=timeout)
-        return sorted(fragments, key=lambda one: (one.worker, one.number))
+            late = tuple(sorted({request.worker for request in missing} or self.ids()))
+            message = f"no fragment of workers {list(late)} has arrived within {timeout:g} s (sample_timeout_s)"
+            raise WorkerLate(f"{message}; they are delivered later", workers=late, deadline=timeout)
+        return sorted(fragments, key=lambda request: (request.worker, request.number))
+
+    def take_batches(self, fragments: Sequence[Request], concat: bool) -> list[Batch]:
+        """Copy the batches of fragments for the caller, joined if `concat`; close the fragments."""
+        views: list[Batch] = [request.asked.batch for request in fragments]
+        try:
+            for part in [part for batch in views for part in batch.as_multi_agent().policy_batches.values()]:
+                for name, column in part.items():
+                    if any(holds_objects(leaf) for _, leaf in leaves(column)):  # which may hold arrays that are views
+                        part[name] = copy.deepcopy(column)
+            return [concat_samples(views)] if concat and len(views) > 1 else [batch.copy() for batch in views]
+        finally:
+            for request in fragments:
+                self.close(request)
+
+    def wait_until_back(self, workers: Sequence[int], timeout: float) -> None:
+        """Wait until none of these workers is coming back any more, or for the timeout."""
+        self.wait_until(lambda: all(worker in self.fleet.up or self.is_gone(worker) for worker in workers), timeout)
 
     def wait_until(self, is_over: Callable[[], bool], timeout: float) -> None:
-        """Wait until this is so, or the time is over; it is asked again whenever something has happened.
+        """Wait until a condition holds, or for the timeout; check it after every answer and change of workers.
 
         Raises:
-            FleetFailed: too few are left, or too many died in a row.
+            FleetFailed: too few workers are left, or too many died in a row.
         """
-        until, left = time.monotonic() + timeout, timeout
+        deadline, remaining = time.monotonic() + timeout, timeout
         while True:
-            done = {one for one in self.out if one.ticket.done}  # taken first: what comes later ends the wait
-            if is_over() or left < 0:
+            done = {request for request in self.out if request.ticket.done}  # before the check: later ones end the wait
+            if is_over() or remaining < 0:
                 return
-            self.wait([one for one in self.out if one not in done], lambda: False, self.news, left)
-            self._require_few()
-            left = until - time.monotonic()
+            self.wait([request for request in self.out if request not in done], lambda: False, self.news, remaining)
+            self._require_few_deaths()
+            remaining = deadline - time.monotonic()
 
     def reply(self, request: Request) -> Reply:
-        """What has come of a request that is answered; it is closed, unless there is a fragment."""
+        """Return the outcome of a request that is answered; close the request unless it is a fragment."""
         name, result, error = request.name, None, None
         try:
             if self.settle(request) and request.asked.tag is not FRAGMENT:
                 self.close(request)
                 result = request.reply[1]
-            error = request.ticket.error  # that of a lost worker: what user code raised was raised
+            error = request.ticket.error  # a lost worker's: exceptions of user code were raised
         except Exception as raised:  # noqa: BLE001  the caller gets it
             error = raised
-        error = error and self._seen(name, error)
+        error = error and self._for_caller(name, error)
         return Reply(name.worker, result, name.life, self.versions[name.worker], request.asked.tag, error)
 
     def arrived(self, request: Request) -> bool:
         """Open a fragment.
 
         Raises:
-            PayloadLost: it was lost by its store.
+            PayloadLost: its store has lost it.
         """
         if isinstance(request.reply, Received):
             request.asked.batch = request.reply.open()
@@ -282,59 +320,89 @@ class RolloutGroup(WorkerGroup):
         return True
 
     def is_tolerated(self, error: BaseException | None) -> bool:
-        """Whether it is the loss of a worker, and not to be raised."""
-        return self.tolerates and isinstance(error, WorkerLost)
+        """Return whether an error is the loss of a worker that is not raised."""
+        return self.tolerates_losses and isinstance(error, WorkerLost)
 
-    def require_unharmed(self) -> None:
-        """Raise a loss that is not tolerated, once.
+    def raise_losses(self) -> None:
+        """Raise the first loss that is not tolerated and was not raised yet.
 
         Raises:
-            FleetFailed: too few are left, or too many died in a row.
-            WorkerLate: a worker was ended because it took too long.
+            FleetFailed: too few workers are left, or too many died in a row.
+            WorkerLate: a worker was ended because a request took too long.
             WorkerLost: a worker died.
         """
         self.require_enough()
-        self._require_few()
-        for name, cause in [*self._to_raise.items()]:
-            raise self._seen(name, cause)
+        self._require_few_deaths()
+        for name, cause in [*self._unraised_losses.items()]:
+            raise self._for_caller(name, cause)
 
-    def _require_few(self) -> None:
-        """Raise `FleetFailed` if too many died in a row."""
-        causes, most = tuple(self._in_a_row), self._config.num_consecutive_env_runner_failures_tolerance
+    def worker_stats(self, *, is_stopped: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return numbers of all workers together, and of each, as `WorkerSet.stats` shows them; both may be empty."""
+        standings = {w: standing for w, standing in self.fleet.standings().items() if w not in self.removed}
+        if not standings:
+            return {}, {}
+        newest, of_workers = self.channel.version, dict[str, Any]()
+        for worker, standing in standings.items():
+            version, name = self.versions[worker], f"worker_{worker}"
+            of_workers[f"{name}/frames"] = self.frames[worker]
+            of_workers[f"{name}/life"] = standing.life
+            of_workers[f"{name}/policy_version"] = version
+            of_workers[f"{name}/staleness"] = max(0, newest - version)
+            of_workers[f"{name}/state"] = "closed" if is_stopped else standing.words
+        present = self.ids()
+        oldest = min((self.versions[worker] for worker in present), default=0)
+        together = {
+            "policy_version": newest,
+            "policy_version_min": oldest,
+            "staleness": max(0, newest - oldest),
+            "workers": len(standings),
+            "restarts": self.fleet.restarts,
+            "workers_alive": 0 if is_stopped else len(self.fleet.up),
+            "workers_lost": len(standings) - len(present),
+            "late": len(self.fleet.late),
+            "fragments_lost": self.fragments_lost,
+        }
+        return together, of_workers
+
+    def _require_few_deaths(self) -> None:
+        """Raise `FleetFailed` if too many workers died in a row."""
+        causes, most = tuple(self._deaths_in_a_row), self._config.num_consecutive_env_runner_failures_tolerance
         if len(causes) > most:
-            why = f"more than num_consecutive_env_runner_failures_tolerance={most}; the last: {causes[-1]}"
-            raise FleetFailed(f"{len(causes)} workers died in a row, {why}", causes=causes)
+            limit = f"more than num_consecutive_env_runner_failures_tolerance={most}; the last: {causes[-1]}"
+            raise FleetFailed(f"{len(causes)} workers died in a row, {limit}", causes=causes)
 
     def _reply_in_time(self, worker: int, request: Request | None, timeout: float) -> Reply:
-        """What has come of a request to a worker after so many seconds; None: it could not be asked."""
+        """Return the outcome of a request after the timeout; None: the worker has got no request."""
         if request is not None and request.ticket.done:
             return self.reply(request)
         if request is None and self.is_gone(worker):
             return Reply(worker, None, error=WorkerLost(f"worker {worker} was lost before it was asked", worker=worker))
-        why = f"was not asked: it has not been free for {timeout:g} s"
+        problem = f"was not asked: it has not been free for {timeout:g} s"
         if request is not None:
             self._set_overdue([request])
-            why = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
-        return Reply(worker, None, error=WorkerLate(f"worker {worker} {why}", workers=(worker,), deadline=timeout))
+            problem = f"has not answered within {timeout:g} s; fetch_ready_async_reqs(tags='late') has its answer later"
+        return Reply(worker, None, error=WorkerLate(f"worker {worker} {problem}", workers=(worker,), deadline=timeout))
 
     def _set_overdue(self, requests: Iterable[Request]) -> None:
-        """Nobody waits for these any more."""
+        """Note that the caller has stopped waiting for these requests."""
         for request in requests:
             if not request.asked.overdue:
                 request.asked.overdue = True
-                self._note(request.name, "late", f"{request.ticket.method}() is not waited for any more")
+                self._record(request.name, "late", f"{request.ticket.method}() is not waited for any more")
 
-    def _ask_another(self) -> bool:
-        """Ask for a fragment who is free and has given least; whether there is one."""
+    def _request_fragment(self) -> bool:
+        """Request a fragment from the free worker that has given fewest; return whether there is one."""
         fragments = self.tagged([FRAGMENT])
-        busy, given = {one.worker for one in fragments if one.reply is None}, Counter(one.worker for one in fragments)
+        busy = {request.worker for request in fragments if request.reply is None}
+        n_fragments = Counter(request.worker for request in fragments)
         free = [worker for worker in self.free() if worker not in busy]
         if free:
-            self.request(min(free, key=lambda each: (given[each], each)), "sample", asked=Purpose(FRAGMENT))
+            worker = min(free, key=lambda worker: (n_fragments[worker], worker))
+            self.request(worker, "sample", asked=Purpose(FRAGMENT))
         return bool(free)
 
     def _open_fragment(self, request: Request) -> None:
-        """Open an answer; what is lost, or was asked for before something else was raised, is out no more.
+        """Open an answer; ignore a lost fragment, and errors of requests from before the last error was raised.
 
         Raises:
             Exception: what the worker raised.
@@ -345,44 +413,44 @@ class RolloutGroup(WorkerGroup):
         is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
         if is_lost:
             self.fragments_lost += 1
-            self.fleet.look()  # it may have died since the last look, and is not to be asked again
-        is_ignored = self.tolerates if is_lost else request.number <= self._forgiven
+            self.fleet.look()  # the worker may have died since the last look, and must get no request
+        is_ignored = self.tolerates_losses if is_lost else request.number <= self._last_ignored
         if not (is_ignored or isinstance(error, PayloadLost)):
-            self._forgiven = self._forgiven if is_lost else self.last_number
+            self._last_ignored = self._last_ignored if is_lost else self.last_number
             raise error
-        self._note(request.name, "discarded", f"a fragment: {error}")
+        self._record(request.name, "discarded", f"a fragment: {error}")
 
-    def _seen(self, name: Name, error: BaseException) -> BaseException:
-        """What a caller is to see of an error; a loss is not raised again."""
+    def _for_caller(self, name: Name, error: BaseException) -> BaseException:
+        """Return the error that a caller sees; a loss is not raised a second time."""
         if isinstance(error, WorkerLost):
-            self._to_raise.pop(name, None)
+            self._unraised_losses.pop(name, None)
             if name in self.fleet.late:
                 limits = self.fleet.survival
-                why = f"{described(name)} was ended: a request took longer than {limits.said('fragment_timeout_s')}"
-                return WorkerLate(why, workers=(name.worker,), deadline=limits.fragment_timeout_s)
+                limit = limits.said("fragment_timeout_s")
+                message = f"{described(name)} was ended: a request took longer than {limit}"
+                return WorkerLate(message, workers=(name.worker,), deadline=limits.fragment_timeout_s)
         return error
 
     def _value(self, ticket: Ticket) -> Any:
-        """See `WorkerGroup`; those that died before this answer are no row any more."""
+        """Return the answer, as `WorkerGroup` does; earlier deaths are no longer in a row."""
         value = super()._value(ticket)
-        self._in_a_row.clear()
+        self._deaths_in_a_row.clear()
         self.versions[ticket.name.worker] = value.head if isinstance(value, Received) else value[0]
         return value
 
-    def _note(self, name: Name, kind: Kind, text: str) -> None:
-        """It happened just now to this life of a worker."""
+    def _record(self, name: Name, kind: Kind, text: str) -> None:
         self.events.append(Event(time.time(), *name, kind, text))
 
-    def _note_news(self, news: News, name: Name, cause: BaseException | None) -> None:
-        """Note what became of a life of a worker."""
+    def _record_change(self, news: News, name: Name, cause: BaseException | None) -> None:
+        """Record the death, the replacement or the end of a worker."""
         if cause is not None:
             self.versions[name.worker] = 0
-            self._note(name, "hung" if name in self.fleet.late else "died", str(cause))
-            self._in_a_row.append(cause)
-            if not self.tolerates:
-                self._to_raise[name] = cause
+            self._record(name, "hung" if name in self.fleet.late else "died", str(cause))
+            self._deaths_in_a_row.append(cause)
+            if not self.tolerates_losses:
+                self._unraised_losses[name] = cause
         elif news == "given up":
-            self._note(name, news, f"worker {name.worker} is not replaced")
+            self._record(name, news, f"worker {name.worker} is not replaced")
         elif name.life:
-            self._note(name, "replaced", f"life {name.life} of worker {name.worker} is up")
+            self._record(name, "replaced", f"life {name.life} of worker {name.worker} is up")
             self.unreported.append(name.worker)

@@ -1,0 +1,250 @@
+"""The workers of a set, local and remote: how they are started, and what all of them know.
+
+change ─▶ channel ─▶ with the next request to each worker ─▶ `RolloutActor`, also of later lives and workers
+       └▶ local worker
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost, warn
+from swath.group.stats import Counters
+from swath.rollout_workers.worker.policies import NewPolicy, check_policy_functions
+from swath.rollout_workers.worker_set import actor
+from swath.rollout_workers.worker_set.calls import TIMEOUT_S
+from swath.rollout_workers.worker_set.group import Batch, RolloutGroup
+from swath.rollout_workers.worker_set.recipe import Recipe
+from swath.workers.fleet_state import FIRST
+
+
+class Members:
+    """The workers of a set.
+
+    Args:
+        recipe: how they are built; its config says how many.
+        report: called with the ids of workers that came back.
+        wants_local: a local worker is built even if it has no env.
+
+    Attributes:
+        local: worker 0, or None.
+        group: the remote workers.
+        shared: what later workers get besides weights, by the keys of the channel.
+        is_stopped: whether they were stopped.
+    """
+
+    def __init__(self, recipe: Recipe, report: Callable[[list[int]], None], *, wants_local: bool) -> None:
+        self._recipe, self._config, self._report, self._wants_local = recipe, recipe.config, report, wants_local
+        self.local: Any = None
+        self.group: RolloutGroup = recipe.empty_group()
+        self.shared: dict[str, Any] = {}
+        self._kept: list[Batch] = []  # collected by a `sample` that raised afterwards
+        self.is_stopped = False
+
+    def build(self) -> None:
+        """Build all workers that the config asks for; raise what building one of them raised."""
+        config, number = self._config, self._config.num_env_runners
+        has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
+        if self._wants_local and has_env:
+            self.local = self._recipe.worker(FIRST, number)()
+        if number:
+            self.grow(number, waits=config.validate_env_runners_after_construction)
+
+    def grow(self, n: int, *, waits: bool = True) -> None:
+        """Start `n` more remote workers, and wait for them unless `waits` is false.
+
+        Raises:
+            WorkerLate: some were not ready in time.
+            Exception: what building one raised. In both cases none is added.
+        """
+        are_first = not self.group.fleet.standings()
+        self._config.num_env_runners = len(self.group.ids()) + n
+        if are_first:
+            version = self.group.channel.version
+            self.group = self._recipe.remote_group(0 if waits else n)
+            self.group.channel.publish({}, version=version)
+        try:
+            self.group.fleet.add(n if waits else 0)
+        except PlacementFailed as failure:
+            deadline = self.group.fleet.survival.placement_timeout_s
+            raise WorkerLate(f"{failure}; all are ended", deadline=deadline) from failure
+        finally:
+            self._config.num_env_runners = len(self.group.ids())
+        if are_first:
+            if self._wants_local and self.local is None:
+                self.local = self._recipe.worker(FIRST, n, self.ask_first("get_spaces"))()
+            filters = {f"{actor.FILTER}{pid}": filter_ for pid, filter_ in self.ask_first("get_filters").items()}
+            self.publish(self.ask_first("get_weights"), {**self.shared, **filters})
+            if waits:
+                self.group.update(self.group.fleet.up, self._config.env_runner_restore_timeout_s)
+        self._share_number()
+
+    def remove(self, worker_ids: Sequence[int]) -> None:
+        """End remote workers for good."""
+        group = self.group
+        group.drop(worker_ids)
+        group.removed |= {*worker_ids}
+        for worker in worker_ids:
+            group.fleet.retire(worker)
+            group.channel.left(worker)
+        self._share_number()
+
+    def look(self, *, losses: bool = True) -> RolloutGroup:
+        """Return the remote workers as they are now, after a report of the workers that came back.
+
+        Args:
+            losses: raise losses that are not tolerated.
+
+        Raises:
+            Closed: the set was stopped.
+            FleetFailed: too few are left, or too many died in a row.
+            WorkerLost: a worker died, and that is not tolerated.
+        """
+        if self.is_stopped:
+            raise Closed("the set was stopped; build another WorkerSet")
+        group = self.group
+        group.fleet.look()
+        if group.unreported:
+            returned, group.unreported = sorted(group.unreported), []
+            self._report(returned)
+        if losses:
+            group.raise_losses()
+        return group
+
+    def sample(
+        self, least: int, steps_of: Callable[[Any], int], timeout: float, *, concat: bool, counters: Counters
+    ) -> list[Batch]:
+        """Return batches of at least so many steps, one per fragment unless `concat`; see `WorkerSet.sample`."""
+        group, batches = self.look(), self._kept
+        if not group.ids() and self.local is None:
+            raise ValueError("this set has no worker; give num_workers or local_worker=True, or call add_workers(n)")
+        if group.ids():
+            start = time.monotonic()
+            fragments = group.fragments(max(0, least - sum(map(steps_of, batches))), steps_of, timeout)
+            counters.seconds_waiting += time.monotonic() - start
+            batches += group.take_batches(fragments, concat)
+        while not batches or (not group.ids() and sum(map(steps_of, batches)) < least):
+            batches.append(self.local.sample())
+        self._kept = []
+        return batches
+
+    def stop(self, timeout: float) -> None:
+        """Close the envs of all workers and end them."""
+        self.is_stopped = True
+        try:
+            for error in self.group.fleet.close(timeout):
+                warn(f"a worker raised when it was closed: {error!r}")
+        finally:
+            if self.local is not None:
+                self.local.stop()
+
+    def ask_first(self, method: str, **keywords: Any) -> Any:
+        """Call a method of the local worker, or of the first remote one that can be called.
+
+        Raises:
+            WorkerLate: it does not answer in time.
+            FleetFailed: there is no worker.
+            Exception: what it raised.
+        """
+        if self.local is not None:
+            return getattr(self.local, method)(**keywords)
+        return self.group.call_first("run", method, keywords)[1]
+
+    def publish(
+        self, weights: Mapping[str, Any], others: Mapping[str, Any], workers: Sequence[int] | None = None
+    ) -> int:
+        """Publish weights to remote workers, and return their version, which is above all earlier ones.
+
+        Args:
+            weights: by policy id.
+            others: published with them, and kept for later workers.
+            workers: which workers get them; None: all.
+        """
+        channel = self.group.channel
+        version = max(channel.version, getattr(self.local, "policy_version", 0)) + 1
+        shared = {f"{actor.WEIGHTS}{pid}": actor.SharedWeights(version, values) for pid, values in weights.items()}
+        channel.publish({**shared, **others}, workers, version)
+        self.shared |= others
+        return version
+
+    def share(self, values: Mapping[str, Any]) -> None:
+        """Publish values other than weights to all remote workers, also to later ones.
+
+        Raises:
+            TypeError: they cannot be pickled for the backend; nothing is published.
+        """
+        self.group.channel.publish(values, version=self.group.channel.version)
+        self.shared |= values
+
+    def sync_weights(
+        self,
+        source: Any,
+        policies: Collection[str] | None,
+        global_vars: Mapping[str, Any] | None,
+        workers: Sequence[int] | None,
+    ) -> int:
+        """Publish weights of a source with global variables, give both to the local worker, and return the version."""
+        weights = source.get_weights() if policies is None else source.get_weights(policies)
+        known = self.shared.get(actor.GLOBAL_VARS, {})
+        others = {} if global_vars is None else {actor.GLOBAL_VARS: {**known, **global_vars}}
+        version = self.publish(weights, others, workers)
+        if self.local is not None and source is not self.local:
+            self.local.set_weights(weights, global_vars, version)
+        elif self.local is not None and global_vars is not None:
+            self.local.set_global_vars(global_vars)
+        return version
+
+    def policy_ids(self) -> set[str]:
+        """Return the ids of the policies that all workers have."""
+        if self.local is not None:
+            return set(self.local.policy_map)
+        specs = {**self._config.policies, **actor.by_policy(self.shared, actor.POLICY)}
+        return {policy_id for policy_id, spec in specs.items() if spec}
+
+    def add_policy(self, new: NewPolicy) -> None:
+        """Add a policy to all workers, all or nothing."""
+        key = f"{actor.POLICY}{new.policy_id}"
+        policy = replace(new, policy_mapping_fn=None, policies_to_train=None)
+        if self.local is not None:
+            self.local.add_policy(**vars(policy))
+        try:
+            self.change_policies({key: vars(policy.for_other_workers())}, in_local=False)
+            self.set_policy_functions(new.policy_mapping_fn, new.policies_to_train)
+        except (WorkerLate, WorkerLost, FleetFailed):  # the other workers have it, and later lives will
+            raise
+        except Exception:
+            self.change_policies({key: {}})
+            raise
+
+    def set_policy_functions(self, mapping: Any, to_train: Any, removed: str | None = None) -> None:
+        """Set which policy acts for an agent and which learn, unless None; also remove a policy, if its id is given."""
+        check_policy_functions(mapping, to_train)
+        functions = {actor.MAPPING: mapping, actor.TO_TRAIN: to_train}
+        changes: dict[str, Any] = {} if removed is None else {f"{actor.POLICY}{removed}": {}}
+        self.change_policies({**changes, **{key: value for key, value in functions.items() if value is not None}})
+
+    def change_policies(self, changes: Mapping[str, Any], *, in_local: bool = True) -> None:
+        """Apply changes of policies in free workers now, and in busy ones before their next work.
+
+        Args:
+            changes: by the keys of the channel.
+            in_local: also in the local worker.
+        """
+        group = self.group
+        self.share(changes)
+        for policy_id in [pid for pid, keywords in actor.by_policy(changes, actor.POLICY).items() if not keywords]:
+            self.shared.pop(f"{actor.FILTER}{policy_id}", None)
+            group.channel.withdraw([f"{actor.WEIGHTS}{policy_id}", f"{actor.FILTER}{policy_id}"])
+        if in_local and self.local is not None:
+            actor.change_policies(self.local, changes)
+        group.update(group.free(), TIMEOUT_S)
+
+    def _share_number(self) -> None:
+        """Tell all workers, also later ones, how many remote workers there are."""
+        self._config.num_env_runners = number = len(self.group.ids())
+        if self.local is not None:
+            self.local.num_workers = number
+        self.share({actor.NUM_WORKERS: number})
