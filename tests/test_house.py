@@ -16,7 +16,7 @@ FACES = ("collectors/", "evaluation/", "rollout_workers/", "cli/", "testing/", "
 
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 FOR_USERS = {
-    "rollout/hosts/torchrl.py _created",
+    "rollout/hosts/torchrl.py _build_with_state",
     "collectors/remote.py cascade_execute",
     "nearest.py read",
     "nearest.py spelling",

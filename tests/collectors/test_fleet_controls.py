@@ -21,7 +21,7 @@ from collector_toys import (
     weights,
 )
 
-from swath.rollout.episodes.statistics import life_of
+from swath.rollout.episodes.statistics import worker_and_life
 from swath.testing import CountingEnv, check_lives
 
 pytestmark = pytest.mark.usefixtures("fork_server")
@@ -108,8 +108,8 @@ def test_as_part_of_a_larger_collector_ids_and_seeds_are_its_own():
 
     plain, seeds = run()
     moved, other_seeds = run(worker_idx=3)
-    assert [life_of(int(ids.min())) for ids in moved[IDS]] == [(6, 0), (7, 0)]
-    assert [life_of(int(ids.min())) for ids in plain[IDS]] == [(0, 0), (1, 0)]
+    assert [worker_and_life(int(ids.min())) for ids in moved[IDS]] == [(6, 0), (7, 0)]
+    assert [worker_and_life(int(ids.min())) for ids in plain[IDS]] == [(0, 0), (1, 0)]
     assert not set(seeds) & set(other_seeds)
     with fleet(seed=1) as collector:
         with pytest.raises(RuntimeError, match="never set"):
@@ -118,7 +118,7 @@ def test_as_part_of_a_larger_collector_ids_and_seeds_are_its_own():
         collector.worker_idx = 3
         assert collector.worker_idx == 3
         batch = collector.next()
-    assert [life_of(int(ids.min())) for ids in batch[IDS]] == [(6, 1), (7, 1)]
+    assert [worker_and_life(int(ids.min())) for ids in batch[IDS]] == [(6, 1), (7, 1)]
     with pytest.raises(ValueError, match="so that trajectory ids stay unique"):
         fleet(backend="inline", worker_idx=2**16 - 1)
 
@@ -176,7 +176,7 @@ def test_state_can_be_saved_and_loaded_into_another_collector(kind):
         again = other.state_dict()
     assert {action for batch in after for action in batch["action"].unique().tolist()} == {2}
     assert {version for batch in after for version in batch[VERSION].unique().tolist()} == {1}
-    assert {life_of(int(ids)) for batch in after for ids in batch[IDS].unique()} <= {(0, 1), (1, 1)}
+    assert {worker_and_life(int(ids)) for batch in after for ids in batch[IDS].unique()} <= {(0, 1), (1, 1)}
     assert stats["frames"] == saved["frames"] + sum(batch.numel() for batch in after)
     assert (again["iter"], again["seed"], stats["policy_version"]) == (6, 3, 1)
 
@@ -204,7 +204,7 @@ def test_state_that_does_not_fit_changes_nothing():
             with pytest.raises(error, match=message):
                 collector.load_state_dict(state)
         assert (collector.stats()["frames"], collector.stats()["frames_discarded"]) == (20, 0)
-        assert life_of(int(collector.next()[IDS].max())) == (1, 0)
+        assert worker_and_life(int(collector.next()[IDS].max())) == (1, 0)
         collector.load_state_dict({"frames": 5}, strict=False)
         assert collector.stats()["frames"] == 5
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from swath.group.stats import Counters
-from swath.rollout.episodes.statistics import EPISODE
+from swath.rollout.episodes.statistics import EPISODE_DTYPE
 
 
 def test_frames_that_are_restored_were_not_delivered_since_the_first_draw(monkeypatch):
@@ -23,6 +23,6 @@ def test_a_part_of_a_batch_has_frames_alone_and_means_are_over_episodes():
     counters = Counters()
     counters.deliver(8)
     counters.deliver(2, batches=0)
-    counters.episodes.add(np.array([(0, 3.0, 5), (1, 1.0, 1)], EPISODE))
+    counters.episodes.add(np.array([(0, 3.0, 5), (1, 1.0, 1)], EPISODE_DTYPE))
     assert (counters.frames, counters.batches, counters.episodes.finished) == (10, 1, 2)
     assert counters.episodes.means == (2, 3)

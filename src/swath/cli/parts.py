@@ -31,7 +31,7 @@ from swath.report.checkpoint import load_checkpoint, save_checkpoint
 from swath.report.display import number
 from swath.report.services import EXPERIMENT, LOCAL, PORT
 from swath.report.video import VideoWriter
-from swath.rollout.hosts.base import ArraySpec, first_of, fps_of
+from swath.rollout.hosts.base import ArraySpec, first_env, frame_rate
 from swath.rollout.hosts.sources import Source, build, make_env
 from swath.rollout.hosts.vector import is_vector_env
 
@@ -78,7 +78,7 @@ def spaces_of(env: str, kwargs: Mapping[str, Any]) -> Spaces:
         UsageError: there is no such env, its spaces cannot be served, or it is batched already.
     """
     with refusing(f"{env}: ", TypeError), closing(build(Source(env_named(env, kwargs)))) as host:
-        one = first_of(host.env)
+        one = first_env(host.env)
         if is_vector_env(one) or not isinstance(host.spec, ArraySpec):
             raise UsageError(f"{env} is batched already, or no gymnasium env; name what makes one single env")
         return one.observation_space, one.action_space
@@ -185,7 +185,7 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
             drawn = make_env(Source(env_named(config.env, config.env_kwargs), {"render_mode": "rgb_array"}))
         except TypeError:  # a class without that parameter
             raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'") from None
-    with closing(drawn), VideoWriter(path, fps_of(drawn) or 30) as film:
+    with closing(drawn), VideoWriter(path, frame_rate(drawn) or 30) as film:
 
         def shoot(*_: object) -> None:
             film.write(drawn.render())

@@ -11,7 +11,7 @@ from swath.collectors.messages import Description, WorkerRequest
 from swath.collectors.options import AnyOptions
 from swath.collectors.service import CollectorService, jobs_of
 from swath.group.local import Access, LocalChannel, LocalFleet
-from swath.rollout.hosts.sources import claim, require_free
+from swath.rollout.hosts.sources import claim, require_unused
 from swath.weights.channel import Channel
 from swath.workers.base import Handle
 from swath.workers.create import backend
@@ -49,7 +49,7 @@ def assemble(
     channel: Channel
     if options.here:
         env = requests[0].source.env
-        require_free(env)
+        require_unused(env)
         member: Any = jobs.job(FIRST).build()
         claim(env, access)
         fleet, channel = LocalFleet(member, access), LocalChannel(member, access)

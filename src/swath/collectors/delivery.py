@@ -161,7 +161,7 @@ class WholeEpisodes:
             for worker, (head, _) in first.items():
                 life, number = self._last.get(worker, (head.life, 0))
                 if head.number != (number + 1 if life == head.life else 1):
-                    self._counters.discard(self._assembler.skip(worker, head.since))
+                    self._counters.discard(self._assembler.drop_below(worker, head.since))
                 self._last[worker] = head.life, head.number
             self._counters.discard(self._assembler.add({worker: batch for worker, (_, batch) in first.items()}))
 

@@ -23,7 +23,7 @@ from swath.keys import as_key
 from swath.options import OnEnvError, count, one_of
 from swath.pickles import pickled
 from swath.rollout.buffer import Layout
-from swath.rollout.episodes.statistics import EpisodeArray, unpacked
+from swath.rollout.episodes.statistics import EpisodeArray, episodes_from_bytes
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.binding import is_called_by_torchrl
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration, referred_modules
@@ -171,7 +171,7 @@ class Head:
     @property
     def episodes(self) -> EpisodeArray:
         """The episodes that ended in it."""
-        return unpacked(self.packed)
+        return episodes_from_bytes(self.packed)
 
 
 @dataclass(frozen=True)

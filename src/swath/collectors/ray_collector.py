@@ -42,7 +42,7 @@ from swath.extras import need
 from swath.keys import TRAJ_IDS, VERSION
 from swath.nearest import with_options
 from swath.options import Survival, count, seconds
-from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, EpisodeLog, joined, life_of
+from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, EpisodeLog, concatenate, worker_and_life
 from swath.seeds import fresh_root
 from swath.weights.snapshot import Snapshot
 from swath.workers.packing import Parcel
@@ -65,7 +65,7 @@ class Ended(EpisodeLog):
     def add(self, episodes: EpisodeArray) -> None:
         """These have ended."""
         super().add(episodes)
-        self.last_draw = joined([self.last_draw, episodes])
+        self.last_draw = concatenate([self.last_draw, episodes])
 
 
 class RemoteCollector(Responder):
@@ -192,7 +192,7 @@ class RemoteCollector(Responder):
         ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
         next_id = 0 if ids is None else int(ids.max()) + 1
         if ids is not None:
-            self._life = max(self._life, *(life_of(each)[1] for each in ids[ids >= 0].unique().tolist()))
+            self._life = max(self._life, *(worker_and_life(each)[1] for each in ids[ids >= 0].unique().tolist()))
         version, episodes = self.touch() if versions is None else int(versions.min()), self._episodes.last_draw
         head = Head(self._life, version, valid_frames(batch), batch.shape[-1], episodes.tobytes(), next_id)
         return Parcel(head, batch)

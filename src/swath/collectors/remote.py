@@ -39,9 +39,9 @@ from swath.collectors.worker import Worker
 from swath.errors import Closed, FleetFailed, noted
 from swath.group.group import Member
 from swath.rollout.buffer import Fragment, Layout, TensorDictRows
-from swath.rollout.episodes.statistics import life_of
-from swath.rollout.hosts.base import first_of
-from swath.rollout.hosts.torchrl import CREATOR, creator_apart
+from swath.rollout.episodes.statistics import worker_and_life
+from swath.rollout.hosts.base import first_env
+from swath.rollout.hosts.torchrl import CREATOR, reduce_env_creator
 from swath.seeds import derive
 from swath.weights.channel import Update
 from swath.weights.snapshot import POLICY, Manifest, Snapshot, fitting, plan, take
@@ -341,7 +341,7 @@ WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
 PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
 """What a worker saves, beside weights."""
 
-travels(*CREATOR, creator_apart)
+travels(*CREATOR, reduce_env_creator)
 
 
 class RemoteWorker(Worker, Responder):
@@ -370,7 +370,7 @@ class RemoteWorker(Worker, Responder):
             layout,
             Manifest.of(self.policy),
             {} if self._here else signature_of(self.zero_batch(), len(layout.batch_shape) + 1),
-            getattr(first_of(host.env), "device", None),
+            getattr(first_env(host.env), "device", None),
             self.device,
         )
 
@@ -399,7 +399,7 @@ class RemoteWorker(Worker, Responder):
 
     def getattr_env(self, name: str) -> Any:
         """An attribute of the first env."""
-        return follow(first_of(self.host.env), name)
+        return follow(first_env(self.host.env), name)
 
     def getattr_policy(self, name: str) -> Any:
         """An attribute of the policy."""
@@ -475,7 +475,7 @@ class RemoteWorker(Worker, Responder):
         if ask.frames and (n_steps := -(-ask.frames // self.host.spec.num_envs)) != self.n_steps:
             self.make_steps(n_steps)
         since, fragment = self.next_id, self._asked(ask)
-        frames, made, episodes = fragment.frames, fragment.steps, self._ids.ended.tobytes()
+        frames, made, episodes = fragment.frames, fragment.steps, self._ids.ended_episodes.tobytes()
         body, hook = fragment, self.hooks.after if self._writer is None else None
         if hook is not None or isinstance(fragment.rows, TensorDictRows):
             body = fragment.to_tensordict(self.layout)
@@ -495,7 +495,7 @@ class RemoteWorker(Worker, Responder):
         self._number += 1
         fragment = self.make_fragment(randomly=ask.randomly)
         if self.options.set_truncated:
-            fragment.rows.cut_last()
+            fragment.rows.truncate_last()
         return fragment
 
     def counted(self) -> Tally:
@@ -522,7 +522,7 @@ def build_remote(request: WorkerRequest) -> Responder:
 def last_life_of(saved: Mapping[str, Any]) -> int:
     """The life that was saved, or a later one in which an id was given."""
     pool = saved.get(TRAJ_POOL)
-    return max(int(saved.get(LIFE, 0)), 0 if pool is None else life_of(int(pool["traj_id"]))[1])
+    return max(int(saved.get(LIFE, 0)), 0 if pool is None else worker_and_life(int(pool["traj_id"]))[1])
 
 
 def require_parts(saved: Any, *, has_weights: bool, strict: bool) -> None:

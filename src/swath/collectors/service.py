@@ -25,8 +25,8 @@ from swath.errors import FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
 from swath.group.local import Access, LocalFleet
 from swath.owner import Owner
-from swath.rollout.episodes.statistics import MOST_WORKERS
-from swath.rollout.hosts.sources import taken
+from swath.rollout.episodes.statistics import MAX_WORKERS
+from swath.rollout.hosts.sources import used_by_others
 from swath.workers.base import Job
 from swath.workers.tickets import Name
 
@@ -94,9 +94,9 @@ class WorkerJobs:
             ValueError: trajectory ids would stop being unique.
         """
         n = len(self.requests)
-        if (index + 1) * n > MOST_WORKERS:
+        if (index + 1) * n > MAX_WORKERS:
             raise ValueError(
-                f"worker_idx={index} with {n} workers: there may be {MOST_WORKERS} workers in all, so that trajectory "
+                f"worker_idx={index} with {n} workers: there may be {MAX_WORKERS} workers in all, so that trajectory "
                 "ids stay unique"
             )
         self.first = index * n
@@ -318,7 +318,7 @@ class CollectorService:
     def _close(self, timeout: float, *, close_env: bool) -> None:
         raised: list[BaseException] = []
         try:
-            stepped = self.options.here and taken(self.jobs.requests[0].source.env, self)
+            stepped = self.options.here and used_by_others(self.jobs.requests[0].source.env, self)
             raised = self.group.fleet.close(timeout, ask=close_env and not stepped)
         finally:
             self.forget()

@@ -15,7 +15,7 @@ from swath.collectors.messages import unfrozen
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
-from swath.rollout.hosts.sources import claim, require_free
+from swath.rollout.hosts.sources import claim, require_unused
 from swath.weights.snapshot import POLICY, take
 
 LONGEST_ERROR = 300
@@ -50,7 +50,7 @@ def load_fleet(
     """
     jobs, env = collection.jobs, collection.jobs.requests[0].source.env
     if collection.options.here:  # it may have let go of the env at the end of its run
-        require_free(env, collection)
+        require_unused(env, collection)
         claim(env, collection)
     counters, known = collection.counters, collection.group.workers
     manifests = {worker: description.manifest for worker, description in jobs.described.items()}

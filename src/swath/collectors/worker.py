@@ -25,22 +25,22 @@ from swath.keys import ACTION, REWARD, under_next
 from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
 from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.failures import Failures
-from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, closed_on_failure, first_of
+from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, close_on_failure, first_env
 from swath.rollout.hosts.sources import build
-from swath.rollout.hosts.torchrl import Fitting
-from swath.rollout.loop import Actor, Rules, Stage, Step, StepLimit, go_on, steps
-from swath.rollout.policies.binding import bind, buffer_for, from_factory, randomly
+from swath.rollout.hosts.torchrl import EnvOptions
+from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
+from swath.rollout.policies.binding import bind, build_policy, make_buffer, random_stand_in
 from swath.rollout.policies.calling import (
-    Binding,
+    BindingOptions,
     BoundPolicy,
     ExplorationType,
-    Finite,
-    compiled,
+    FiniteCheck,
     device_of,
+    maybe_compile,
     require_finite,
 )
 from swath.rollout.random_policy import RandomPolicy
-from swath.rollout.seeding import PrivateStreams, preserved
+from swath.rollout.seeding import PrivateStreams, preserve_generators
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
 
@@ -76,19 +76,19 @@ class Worker:
     def __init__(self, request: WorkerRequest) -> None:
         options, source = request.options, request.source
         self.options, self.worker_idx, self.life = options, request.worker, request.life
-        host = self.host = build(source, Fitting(options.max_frames, options.devices.env or options.devices.common))
+        host = self.host = build(source, EnvOptions(options.max_frames, options.devices.env or options.devices.common))
         copies = host.env[1:] if isinstance(host.env, list) else []  # an instance of the user's stays open
-        with closed_on_failure(copies if source.is_instance else [host]):
+        with close_on_failure(copies if source.is_instance else [host]):
             self._require_possible(request)
             self.version, self.beside_others, self.tally = 0, False, Tally()
             self._checked_steps = 0
             self._observation = self._first_reset(request.copies_env)
             policy = RandomPolicy() if request.policy is None else request.policy
             if callable(options.policy_factory):
-                policy = from_factory(options.policy_factory, first_of(host.env))
+                policy = build_policy(options.policy_factory, first_env(host.env))
             self.policy = self.acts = placed(policy, options.devices.policy)
             self.device = options.devices.policy or device_of(self.policy)
-            with nullcontext() if request.draws is None else PrivateStreams(request.draws, self.device).swapped():
+            with nullcontext() if request.draws is None else PrivateStreams(request.draws, self.device).activate():
                 draws_first = request.draws_first and isinstance(host.spec, TensorDictSpec)
                 self._own = self._bound(self.policy, self._observation, first=draws_first)
             if not self._own.explores and options.exploration is not ExplorationType.RANDOM:
@@ -99,16 +99,16 @@ class Worker:
             self._act_with(self._own)
             self.layout = Layout(
                 batch_shape=host.spec.batch_shape,
-                observation=host.spec.observed,
+                observation=host.spec.observation_keys,
                 outputs=self.bound.keys,
                 track_ids=options.track_traj_ids,
                 track_version=bool(options.track_policy_version),
                 compact_obs=options.compact_obs,
-                masked=host.spec.skips or request.masked,
+                masked=host.spec.next_step_autoreset or request.masked,
                 open=isinstance(host.spec, TensorDictSpec),
             )
             self.seeding: Seeding | None = None
-            self._stage = Stage(self._observation)
+            self._stage = LoopState(self._observation)
             self._stale = False
             self._rebuilds = request.here and options.on_env_error == "restart"
             self._broken: Exception | None = None
@@ -119,7 +119,7 @@ class Worker:
             limit.restart(range(host.spec.num_envs))
             resets = options.on_env_error == "reset"
             failures = Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures()
-            self._rules = Rules(limit, go_on, failures)
+            self._rules = Rules(limit, restart_all, failures)
             self.make_steps(-(-request.frames // host.spec.num_envs))
             if request.seed is not None:
                 self.seed_with(request.seed)
@@ -177,7 +177,7 @@ class Worker:
         if index is None:
             self._stale = True
         else:
-            self._stage.due = sorted({*self._stage.due, *index})
+            self._stage.ended_envs = sorted({*self._stage.ended_envs, *index})
             self._ids.begin(index)
 
     def seed_with(self, seeding: Seeding) -> None:
@@ -218,12 +218,12 @@ class Worker:
         """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
         if index != self.worker_idx:
             self.worker_idx = index
-            self.begin_life(self.life + (self._ids.given > 0), self.seeding)
+            self.begin_life(self.life + (self._ids.n_ids > 0), self.seeding)
 
     def make_steps(self, n_steps: int) -> None:
         """Make fragments of so many steps from the next one on."""
         self.n_steps = n_steps
-        self._buffer = buffer_for(self.bound, self._observation, n_steps)
+        self._buffer = make_buffer(self.bound, self._observation, n_steps)
 
     def zero_batch(self) -> Any:
         """A batch of zeros with the keys, shapes and dtypes of real ones."""
@@ -259,7 +259,7 @@ class Worker:
             raise ValueError(
                 f"env_device={str(device)!r}: gymnasium's and PettingZoo's envs run on the CPU; leave it out"
             )
-        if options.set_truncated and not spec.truncates:
+        if options.set_truncated and not spec.can_truncate:
             raise RuntimeError(
                 "set_truncated=True, but no truncated key could be found in the environment; "
                 "call env.add_truncated_keys() before handing it in"
@@ -269,7 +269,7 @@ class Worker:
                 f"max_frames_per_traj={options.max_frames} must reset single envs of a vector env that cannot; "
                 "use one with autoreset mode DISABLED, or gymnasium's SyncVectorEnv"
             )
-        if options.on_env_error == "reset" and not spec.alone and request.source.is_instance:
+        if options.on_env_error == "reset" and not spec.steps_singly and request.source.is_instance:
             kind = type(request.source.env).__name__
             raise ValueError(f"on_env_error='reset' builds {kind} anew: pass a callable that returns it")
 
@@ -282,26 +282,26 @@ class Worker:
             raised.cause.add_note(f"raised by the first reset of env {raised.env}")
             raise raised.cause from raised.cause.__cause__
         if self.options.check_finite:
-            require_finite("observation", self.host.spec.observed, observation, self._moment)
+            require_finite("observation", self.host.spec.observation_keys, observation, self._moment)
         return observation
 
     def _bound(self, policy: Any, observation: Leaves, *, first: bool = False) -> BoundPolicy:
         """Bind a policy to the envs by one call on this observation, which draws as TorchRL's collector if `first`."""
         options = self.options
-        called = compiled(policy, options.compile_policy, options.cudagraph_policy)
+        called = maybe_compile(policy, options.compile_policy, options.cudagraph_policy)
         recurrent = options.auto_register_policy_transforms is not False
-        binding = Binding(self.device, options.exploration, options.trust_policy, recurrent, first)
-        with nullcontext() if first else preserved(self.device), torch.no_grad():
+        binding = BindingOptions(self.device, options.exploration, options.trust_policy, recurrent, first)
+        with nullcontext() if first else preserve_generators(self.device), torch.no_grad():
             return bind(called, self.host.spec, observation, binding)
 
     def _act_with(self, policy: BoundPolicy) -> None:
         self.bound = policy
         self._acting: Actor = policy
-        self._randomly: Actor = randomly(self.host.spec, policy)
+        self._randomly: Actor = random_stand_in(self.host.spec, policy)
         if self.options.check_finite:
-            observed, moment = self.host.spec.observed, self._moment
-            self._acting = Finite(policy, observed, moment)
-            self._randomly = Finite(self._randomly, observed, moment, checks_outputs=False)
+            observed, moment = self.host.spec.observation_keys, self._moment
+            self._acting = FiniteCheck(policy, observed, moment)
+            self._randomly = FiniteCheck(self._randomly, observed, moment, checks_outputs=False)
 
     def _moment(self, env: int) -> str:
         """Name the step that an env makes now, counted from 0 where it was seeded, and its last seed."""
@@ -309,7 +309,7 @@ class Worker:
 
     def _require_finite(self, step: Step) -> None:
         """Raise `NonFinite` if a reward or observation of this step is not finite, and count the step."""
-        output, observed = step.outputs[0], self.host.spec.observed
+        output, observed = step.outputs[0], self.host.spec.observation_keys
         entries, n = step.next_observation, self.host.spec.num_envs
         if isinstance(output, TensorDictBase):
             entries = [output.get(under_next(key)).reshape(n, -1) for key in observed]
@@ -365,7 +365,7 @@ class Worker:
     def _begin_with(self, observation: Leaves) -> None:
         """Episodes have begun in all envs, with these observations."""
         self._stage.observation = observation
-        self._stage.due = ()
+        self._stage.ended_envs = ()
         everyone = range(self.host.spec.num_envs)
         self.bound.begin(everyone)
         self._rules.limit.restart(everyone)
@@ -386,10 +386,10 @@ class Worker:
 
     def _new_ids(self) -> TrajectoryIds:
         counted = self.options.max_frames is not None
-        return TrajectoryIds(self.host.spec.num_envs, worker=self.worker_idx, life=self.life, counted=counted)
+        return TrajectoryIds(self.host.spec.num_envs, worker=self.worker_idx, life=self.life, counts_steps=counted)
 
     def _random_states(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._streams is None or self.beside_others else self._streams.swapped()
+        return nullcontext() if self._streams is None or self.beside_others else self._streams.activate()
 
     def _count(self, env: int, error: Exception) -> None:  # noqa: ARG002  only counted, not raised
         self.tally.env_errors += 1

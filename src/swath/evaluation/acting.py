@@ -18,11 +18,17 @@ from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.runner import BoundActor
 from swath.keys import Key
 from swath.rollout.hosts.base import ArraySpec, TensorDictSpec
-from swath.rollout.policies.answers import require_fitting
 from swath.rollout.policies.binding import bind
-from swath.rollout.policies.calling import Binding, ExplorationType, as_exploration, referred_modules, the_policy
-from swath.rollout.seeding import PrivateStreams, preserved
-from swath.rollout.spaces import Array, Leaves, structured
+from swath.rollout.policies.calling import (
+    BindingOptions,
+    ExplorationType,
+    as_exploration,
+    policy_name,
+    referred_modules,
+)
+from swath.rollout.policies.outputs import require_fitting
+from swath.rollout.seeding import PrivateStreams, preserve_generators
+from swath.rollout.spaces import Array, Leaves, build_value
 from swath.seeds import derive
 
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
@@ -53,7 +59,7 @@ def require_own(policy: Any) -> None:
         TypeError: it refers to one, which would act itself, with weights that training changes meanwhile.
     """
     for name in referred_modules(policy):
-        raise TypeError(f"{the_policy(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
+        raise TypeError(f"{policy_name(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
 
 
 def module_of(policy: Any) -> torch.nn.Module | None:
@@ -100,14 +106,14 @@ def bound(
 
     def bound_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> BoundActor:
         if not predicts(policy):
-            return bind(policy, spec, observation, Binding(device, exploration))
+            return bind(policy, spec, observation, BindingOptions(device, exploration))
         if isinstance(spec, ArraySpec):
             return Predictor(policy, spec, deterministic=not sampled)
         raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
 
     # Rows of a batch of TorchRL's have no seeds of their own, and may differ in their shapes.
     is_batch = isinstance(spec, TensorDictSpec) and spec.seeding != "episode"
-    with preserved(device) if alone else nullcontext():
+    with preserve_generators(device) if alone else nullcontext():
         if not (alone and sampled) or root is None or is_batch:
             return bound_to(spec, observation)
         single = replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ())
@@ -142,7 +148,7 @@ class Predictor:
             TypeError: `predict` returned something else than actions and a state.
             ValueError: actions of another shape.
         """
-        seen = structured(self._spec.observation_space, iter(observation))
+        seen = build_value(self._spec.observation_space, iter(observation))
         answer = self._model.predict(
             seen, state=self.state, episode_start=self.starts, deterministic=self._deterministic
         )
@@ -183,7 +189,7 @@ class RowByRow:
         """Outputs `[B, …]` for this observation."""
         for slot, episode in enumerate(self._playing):
             if episode is not None:
-                with self._noises[slot][1].in_force():
+                with self._noises[slot][1].activate_fast():
                     self._last[slot] = self._rows[slot](row_of(observation, slot))
         some = next(iter(self._last.values()))
         answers = [self._last.get(slot, some) for slot in range(len(self._rows))]

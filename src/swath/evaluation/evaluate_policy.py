@@ -19,11 +19,11 @@ from swath.evaluation.runner import Runner, Watcher
 from swath.evaluation.worker import EvalWorker
 from swath.options import count
 from swath.rollout.hosts.base import ArraySpec
-from swath.rollout.hosts.returned import info_of
-from swath.rollout.hosts.sources import require_free
+from swath.rollout.hosts.results import info_of
+from swath.rollout.hosts.sources import require_unused
 from swath.rollout.loop import Step
-from swath.rollout.seeding import PrivateStreams, preserved
-from swath.rollout.spaces import joiner, structured
+from swath.rollout.seeding import PrivateStreams, preserve_generators
+from swath.rollout.spaces import build_value, joiner
 from swath.seeds import derive
 
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
@@ -141,7 +141,7 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         seed=seed,
         exploration_type="DETERMINISTIC" if deterministic else "RANDOM",
     )
-    require_free(env)
+    require_unused(env)
     watchers = [] if callback is None else [partial(_show, callback, actor)]
     episodes = episodes_of(played(options, watchers, render=render, warn=warn).rows)
     returns, lengths = episodes["returns"].copy(), episodes["lengths"].tolist()
@@ -163,7 +163,7 @@ def played(
             text = f"the env's {', '.join(changers)} changes rewards; to get those of the task wrap it below in"
             warnings.warn(f"{text} RecordEpisodeStatistics, or pass warn=False", UserWarning, stacklevel=3)
         runner = worker.runner(options, watchers, monitors=True)
-        with preserved(device) if seed is None else PrivateStreams(derive(seed, "global"), device).swapped():
+        with preserve_generators(device) if seed is None else PrivateStreams(derive(seed, "global"), device).activate():
             for _ in runner.play(range(options.num_trajectories)):
                 for one in (env if isinstance(env, list) else [env]) if render else ():
                     one.render()
@@ -179,14 +179,14 @@ def _show(callback: Callback, model: Any, step: Step, slot: int, runner: Runner)
     """Call the user's callback with what it would see in Stable-Baselines3."""
     spec, episodes = runner.host.spec, episodes_of(runner.rows)
     done = np.zeros(spec.num_envs, dtype=np.bool_)
-    done[step.ended.envs] = True
+    done[step.ends.envs] = True
     seen: list[Any] = [step.observation[0], step.next_observation[0]]
     if isinstance(spec, ArraySpec):
         space = spec.observation_space
-        seen = [structured(space, iter(leaves)) for leaves in (step.observation, step.next_observation)]
+        seen = [build_value(space, iter(leaves)) for leaves in (step.observation, step.next_observation)]
         actions = joiner(spec.action_space)(step.outputs)
     else:
-        actions = step.outputs[0].select(*spec.acted)
+        actions = step.outputs[0].select(*spec.action_keys)
     there = {
         "i": slot,
         "n_envs": spec.num_envs,

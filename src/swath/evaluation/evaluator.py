@@ -14,7 +14,7 @@ from swath.evaluation.result import EvalResult
 from swath.evaluation.service import EvaluationService, Face
 from swath.evaluation.workers import EvalWorkers
 from swath.nearest import with_options
-from swath.rollout.hosts.sources import claim, require_free
+from swath.rollout.hosts.sources import claim, require_unused
 from swath.weights.schemes import WeightStrategy
 
 
@@ -81,7 +81,7 @@ class Evaluator(Face):
 
     @with_options(EvaluatorOptions)
     def __init__(self, options: EvaluatorOptions) -> None:
-        require_free(options.env)
+        require_unused(options.env)
         self._options = options
         super().__init__(EvaluationService(options, EvalWorkers(options)))
         claim(options.env, self._service)

@@ -268,7 +268,7 @@ class EvaluatorOptions:
     def lent(self) -> bool:
         """Whether envs were handed in, so that there are no others."""
         source = self.source()
-        return source is None or source.is_instance or source.lends
+        return source is None or source.is_instance or source.owned_by_user
 
     def source(self) -> Source | None:
         """What the envs of a worker are built from; of a list of k entries slot g runs entry g mod k.
@@ -302,7 +302,7 @@ class EvaluatorOptions:
             source = next(turns)
             return source.env if source.is_instance else make_env(source)
 
-        return Source(make, {}, size, "num_envs", lends=True in lends, keep_float64=self.keep_float64)
+        return Source(make, {}, size, "num_envs", owned_by_user=True in lends, keep_float64=self.keep_float64)
 
     def for_workers(self, policy: Any) -> EvaluatorOptions:
         """What workers get, with this policy: it travels, and has nothing that is called here."""

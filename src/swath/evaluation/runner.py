@@ -30,9 +30,9 @@ from swath.evaluation.result import NO_SEED, EpisodeRow
 from swath.rollout.episodes.statistics import EpisodeSums
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import ArraySpec, EnvRaised, Host, HostSpec, Seeding, TensorDictSpec
-from swath.rollout.hosts.returned import info_of
+from swath.rollout.hosts.results import info_of
 from swath.rollout.hosts.tensordict import StepReader, TensorDictHost, mean_of
-from swath.rollout.loop import Actor, Rules, Stage, Step, StepLimit, steps
+from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, steps
 from swath.rollout.spaces import Array, Leaves
 from swath.seeds import derive
 
@@ -99,7 +99,7 @@ class Runner:
         self._monitored = self._monitors and is_monitored(env)
         seeded = self.seeding == "episode" or options.max_steps is not None
         self._together = all_at_once or (not spec.resettable and seeded)
-        self._plays_on = spec.resettable and not spec.alone
+        self._plays_on = spec.resettable and not spec.steps_singly
         self.sums, self.rows, self.steps = EpisodeSums(n), dict[int, EpisodeRow](), 0
         self.policy: BoundActor | None = None
         self.shares, self.playing = [range(0)] * n, list[int | None]([None] * n)
@@ -161,7 +161,7 @@ class Runner:
         if idle:
             self.host.retire(idle)
             self._limit.stop(idle)
-        advance = partial(next, steps(self.host, self.policy, Stage(observation), self._rules))
+        advance = partial(next, steps(self.host, self.policy, LoopState(observation), self._rules))
         while self.unfinished:
             self._take(self._tried(advance))
             yield
@@ -202,7 +202,7 @@ class Runner:
     def _take(self, step: Step) -> None:
         self.steps += len(self.playing) - self.playing.count(None)
         self.sums.count_step(step.reward, void=step.void)
-        ends = {slot: (terminated, truncated) for slot, terminated, truncated in step.ended}
+        ends = {slot: (terminated, truncated) for slot, terminated, truncated in step.ends}
         for slot in range(len(self.playing)) if self._watchers else list(ends):
             if self.playing[slot] is None or slot in step.void:
                 continue
@@ -242,21 +242,20 @@ class Runner:
 
 
 class EpisodeLimit(StepLimit):
-    """A step limit for episodes that may go on after an end of their env; the envs' own limits count from each reset.
+    """A step limit for episodes that may continue after an end of their env; limits of envs count from each reset.
 
     Args:
-        spec: the envs.
-        most: most env steps of an episode; `None` for no limit.
+        spec: properties of the envs.
+        common: step limit of an episode; `None` for no limit.
         lengths: int64 `[S]`, steps of each slot's episode so far; the sums write it.
     """
 
-    def __init__(self, spec: HostSpec, most: int | None, lengths: Array) -> None:
+    def __init__(self, spec: HostSpec, common: int | None, lengths: Array) -> None:
         self._lengths = lengths
-        super().__init__(spec, most)
+        super().__init__(spec, common)
 
-    def _steps_left(self, env: int) -> int:
-        left, most = super()._steps_left(env), self._most
-        return left if most is None else min(left, most - int(self._lengths[env]))
+    def _max_steps(self, env: int) -> int:
+        return min(super()._max_steps(env), self._common - int(self._lengths[env]))
 
 
 def read(host: Host, reward_keys: Any, done_keys: Any) -> list[keys.Key]:
@@ -274,9 +273,10 @@ def read(host: Host, reward_keys: Any, done_keys: Any) -> list[keys.Key]:
         KeyError: the envs do not write them; the message has those that they write.
     """
     spec = host.spec
-    rewarded, flags = (spec.rewarded, spec.flags) if isinstance(spec, TensorDictSpec) else ((keys.REWARD,), keys.FLAGS)
+    names = (keys.REWARD,), keys.FLAGS
+    rewards, flags = (spec.reward_keys, spec.all_done_keys) if isinstance(spec, TensorDictSpec) else names
     read = []
-    for name, given, written in (("reward_keys", reward_keys, rewarded), ("done_keys", done_keys, flags)):
+    for name, given, written in (("reward_keys", reward_keys, rewards), ("done_keys", done_keys, flags)):
         paths, there = [*map(keys.as_tuple, keys.keys_of(name, given))], [*map(keys.under_next, written)]
         missing = [keys.as_key(path) for path in paths if path not in there]
         if missing:
@@ -287,4 +287,6 @@ def read(host: Host, reward_keys: Any, done_keys: Any) -> list[keys.Key]:
     assert isinstance(host, TensorDictHost)
     host.reader = StepReader(spec, *([keys.as_key(path) for path in paths] for paths in read))
     sums = [(*path[:-1], f"episode_{path[-1]}") for path in read[0]]  # where `RewardSum` keeps them
-    return [keys.as_key(path) for path in sums] if {*sums} <= {keys.as_tuple(key) for key in spec.observed} else []
+    return (
+        [keys.as_key(path) for path in sums] if {*sums} <= {keys.as_tuple(key) for key in spec.observation_keys} else []
+    )

@@ -46,13 +46,21 @@ from swath.report.video import as_rgb
 from swath.rollout.buffer import Buffer, Fragment, Layout, TensorDictBuffer
 from swath.rollout.episodes.reshape import split_trajectories
 from swath.rollout.episodes.statistics import NO_TRAJECTORY
-from swath.rollout.hosts.base import Host, Seeding, TensorDictSpec, close_broken, closed_on_failure, first_of, fps_of
+from swath.rollout.hosts.base import (
+    Host,
+    Seeding,
+    TensorDictSpec,
+    close_on_failure,
+    close_quietly,
+    first_env,
+    frame_rate,
+)
 from swath.rollout.hosts.sources import build
-from swath.rollout.hosts.torchrl import Fitting
+from swath.rollout.hosts.torchrl import EnvOptions
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.rollout.loop import Step
-from swath.rollout.policies.binding import from_factory
-from swath.rollout.policies.calling import compiled, device_of
+from swath.rollout.policies.binding import build_policy
+from swath.rollout.policies.calling import device_of, maybe_compile
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
@@ -88,8 +96,10 @@ class Recording:
                 self._buffer = TensorDictBuffer(spec, step.outputs[0], PORTION)
             else:
                 self._buffer = Buffer(step.observation, step.outputs, PORTION)
-            self._layout = Layout(spec.batch_shape, spec.observed, runner.policy.keys, masked=True, open=is_open)
-            self._truncates = spec.truncates
+            self._layout = Layout(
+                spec.batch_shape, spec.observation_keys, runner.policy.keys, masked=True, open=is_open
+            )
+            self._truncates = spec.can_truncate
         if self._rows is None:
             self._rows, self._made = self._buffer.open(), 0
             self._ids = np.full((spec.num_envs, PORTION), NO_TRAJECTORY, dtype=np.int64)
@@ -170,7 +180,7 @@ class Film:
         if self._free < 0:
             self.truncated = True
         else:
-            self.fps = fps_of(runner.host.env) or 0.0
+            self.fps = frame_rate(runner.host.env) or 0.0
             self.takes.setdefault(episode, []).append(frame)
 
 
@@ -273,10 +283,12 @@ class EvalWorker(Member):
         self._failed = False
         with self._noted():
             self.host = self._host()
-            with closed_on_failure([self.host] if self._built else []), self._open as failing:
+            with close_on_failure([self.host] if self._built else []), self._open as failing:
                 self._policy = self._own_policy()
                 self.device = options.policy_device or device_of(self._policy)
-                self._acts = compiled(self._policy, options.settings.compile_policy, options.settings.cudagraph_policy)
+                self._acts = maybe_compile(
+                    self._policy, options.settings.compile_policy, options.settings.cudagraph_policy
+                )
                 self._open = failing.pop_all()
 
     def enter(self, name: Name) -> Self:
@@ -363,7 +375,7 @@ class EvalWorker(Member):
             write: whether those of the very first slot write it.
         """
         with self.turn:
-            first = first_of(self.host.env)
+            first = first_env(self.host.env)
             failures = env_parts.dump_recorders(first, step) if write and self._name.worker == 0 else []
             env_parts.empty_recorders(self.host.env)
             return failures
@@ -398,12 +410,12 @@ class EvalWorker(Member):
     def _host(self) -> Host:
         options, device = self._options, self._options.settings.env_device
         source = options.source()
-        fitting = Fitting(device=device, apart=True)
+        env_options = EnvOptions(device=device, separate=True)
         if source is None:
             host: Host = VectorHost(AsVectorEnv(options.env), keep_float64=options.keep_float64)
         else:
-            host = build(source, fitting)
-        with closed_on_failure([host] if self._built else []):
+            host = build(source, env_options)
+        with close_on_failure([host] if self._built else []):
             if options.num_envs not in (None, n := host.spec.num_envs):
                 raise ValueError(f"num_envs={options.num_envs} for {options.env}, which has {n} already; leave it out")
             if device is not None and host.spec.device is not None and device.type != host.spec.device.type:
@@ -415,8 +427,8 @@ class EvalWorker(Member):
         factory, policy, device = self._options.policy_factory, self._options.policy, self._options.policy_device
         if factory is not None:
             # From generators that are seeded equally in every worker and life.
-            with PrivateStreams(derive(self._root, "policy"), device).swapped():
-                policy = from_factory(factory, first_of(self.host.env))
+            with PrivateStreams(derive(self._root, "policy"), device).activate():
+                policy = build_policy(factory, first_env(self.host.env))
         borrowed = self._borrows and predicts(policy)
         if not borrowed and (factory is None or not self._alone):  # others may hold what a factory gave
             policy = private_copy(policy, or_itself=factory is not None)
@@ -434,7 +446,7 @@ class EvalWorker(Member):
         """After a failure: other envs, which get what those before them had been sent. Instances are reset only."""
         if self._built:
             self._open.close()
-            close_broken(self.host)
+            close_quietly(self.host)
             self.host = self._host()
             self._apply(self._sent)
         self._failed = False
@@ -450,7 +462,7 @@ class EvalWorker(Member):
         root, _, path = model_id.partition(".")
         found = env_parts.parts_at(self.host.env, path) if root == "env" else []
         if not found:
-            ids = [POLICY, *(f"env.{each}" for each in env_parts.paths_of(first_of(self.host.env)))]
+            ids = [POLICY, *(f"env.{each}" for each in env_parts.paths_of(first_env(self.host.env)))]
             raise KeyError(f"there is no model {model_id!r} that takes weights; there are {ids}")
         return found
 
@@ -465,7 +477,7 @@ class EvalWorker(Member):
         env_parts.empty_recorders(env)
         if request.per_slot:
             changes["seed"] = fresh_root() if mine.seed is None else mine.seed
-            changes["record_video"] = int(env_parts.renders(first_of(env)))
+            changes["record_video"] = int(env_parts.renders(first_env(env)))
         options = mine if changes == {"seed": mine.seed} else replace(mine, **changes)  # which checks it all again
         self._film = Film(options.record_video, options.max_video_bytes // options.num_workers)
         self._recording = Recording(request.policy_version)
@@ -475,7 +487,7 @@ class EvalWorker(Member):
         self._drawing: Callable[[], AbstractContextManager[None]] = nullcontext
         if self._alone:
             root = fresh_root() if options.seed is None else options.seed
-            self._drawing = PrivateStreams(derive(root, "global", self._name.worker), self.device).in_force
+            self._drawing = PrivateStreams(derive(root, "global", self._name.worker), self.device).activate_fast
         self._steps: Iterator[None] = iter(())
         self._round, self._seconds = range(0), 0.0
 

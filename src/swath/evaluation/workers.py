@@ -27,7 +27,7 @@ from swath.evaluation.reporting import PlayedRounds
 from swath.evaluation.result import episodes_of
 from swath.evaluation.worker import EvalRequest, EvalWorker
 from swath.group.group import Request, WorkerGroup
-from swath.rollout.hosts.torchrl import CREATOR, creator_apart
+from swath.rollout.hosts.torchrl import CREATOR, reduce_env_creator
 from swath.seeds import fresh_root
 from swath.weights.channel import Channel
 from swath.weights.snapshot import POLICY, Snapshot
@@ -39,7 +39,7 @@ from swath.workers.outcome import Error
 from swath.workers.packing import travels
 from swath.workers.tickets import Name
 
-travels(*CREATOR, creator_apart)
+travels(*CREATOR, reduce_env_creator)
 
 _log = logging.getLogger("swath")
 

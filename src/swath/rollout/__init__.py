@@ -1,8 +1,9 @@
-"""The loop and what it touches. Knows nothing of processes.
+"""Rollouts in one process: envs and a policy yield fragments.
 
-hosts/     any env source, as B envs stepped together
-policies/  anything that users call a policy, bound to a host
+hosts/     env sources, as B envs stepped together
+policies/  policies of any kind, bound to a host
 loop       steps a host with a policy
-buffer     where the steps are written, fragment: what becomes of them
-episodes/  what is made of fragments: ids, whole episodes, n-step returns, advantages
+buffer     stores the steps as fragments, and builds batches of them
+failures   handles envs that raise
+episodes/  trajectory ids, whole episodes, n-step returns, advantages
 """

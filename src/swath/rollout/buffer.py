@@ -1,14 +1,14 @@
-"""Where the steps of a fragment are written, the arrays `[B, T, …]` that are handed out, and the batch made of them.
+"""The buffer of a fragment's steps, the arrays `[B, T, …]` that are handed out, and the batch built from them.
 
     Step t ──▶ room[t]        observations, policy outputs, next observations, rewards: memory `[T, B, …]`, used again
            ──▶ flags          ends, rows that are no transition
     seal   ──▶ fresh arrays   `[B, T, …]`, copied in one go; large rows are written there at once
 
-To write the rows of all envs side by side touches a tenth of the memory lines that rows `[:, t]` do, and leaves the
-caches to the policy and the envs. What is handed out is its receiver's; the next fragment gets new arrays.
+Writing the rows of all envs side by side touches a tenth of the memory lines of rows `[:, t]`, and leaves the caches to
+the policy and the envs. The receiver owns the arrays; the next fragment gets new ones.
 
-Of TensorDict envs copies of the steps are kept, and stacked at the end, lazily where shapes change. Entries are copied
-and stacked one by one: with whole TensorDicts that takes more than twice as long.
+Steps of TensorDict envs are copied, and stacked at the end, lazily where shapes change. Entries are copied and stacked
+one by one, which takes less than half as long as with whole TensorDicts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
 
-# From this many bytes on, one env's row fills memory lines of its own: it is written where it stays.
+# From this many bytes on, the row of an env fills whole memory lines: it is written to its final place.
 LARGE_ROW = 256
 
 
@@ -42,7 +42,7 @@ class Flags:
         terminated: bool.
         truncated: bool.
         valid: bool: the row is a transition; `None` if all are.
-        restarted: envs that failed before the first row, so that an episode of the fragment before was given up.
+        restarted: envs that failed before the first row, whose episode in the fragment before was given up.
     """
 
     reward: Array
@@ -53,46 +53,46 @@ class Flags:
 
     @property
     def last(self) -> Array:
-        """Rows that end their episode."""
+        """Return whether each row ends its episode."""
         return np.logical_or(self.terminated, self.truncated)
 
     def void(self, envs: Sequence[int] | slice, steps: int | slice) -> None:
-        """These rows are no transitions."""
+        """Mark rows as no transitions."""
         if self.valid is None:
             self.valid = np.ones(self.reward.shape, np.bool_)
         self.valid[:, steps][envs] = False
 
     def mark(self, t: int, step: Step) -> None:
-        """Write ends, rows that are no transitions and cuts of step `t`.
+        """Write the ends, void rows and truncations before step `t`.
 
-        The row before a cut is the last good one of an env that failed, unless its episode had ended there.
+        The row before is the last good row of an env that failed, unless its episode had ended there.
         """
-        ended = step.ended
-        if ended.envs.size:  # by a view of the column, which takes a third of the time
-            self.terminated[:, t][ended.envs], self.truncated[:, t][ended.envs] = ended.terminated, ended.truncated
+        ends = step.ends
+        if ends.envs.size:  # a view of the column takes a third of the time
+            self.terminated[:, t][ends.envs], self.truncated[:, t][ends.envs] = ends.terminated, ends.truncated
         if step.void:
             self.void(step.void, t)
-        if step.cut and t == 0:
-            self.restarted = step.cut
-        elif step.cut:
-            stay = self.last[:, t - 1] if self.valid is None else self.last[:, t - 1] | ~self.valid[:, t - 1]
-            self.cut([env for env in step.cut if not stay[env]], t - 1)
+        if step.truncated_before and t == 0:
+            self.restarted = step.truncated_before
+        elif step.truncated_before:
+            ended = self.last[:, t - 1] if self.valid is None else self.last[:, t - 1] | ~self.valid[:, t - 1]
+            self.truncate([env for env in step.truncated_before if not ended[env]], t - 1)
 
-    def cut(self, envs: Sequence[int] | Array, t: int) -> None:
-        """The episodes of these envs are truncated with step `t`, unless they terminated."""
+    def truncate(self, envs: Sequence[int] | Array, t: int) -> None:
+        """Mark the episodes of the envs as truncated with step `t`, unless they terminated."""
         self.truncated[envs, t] |= ~self.terminated[envs, t]
 
     def blank_from(self, n_steps: int) -> None:
-        """Rows from step `n_steps` on were never made: zero, and no transitions."""
+        """Fill rows from step `n_steps` on, which were never written, with zeros, and mark them as no transitions."""
         self.reward[:, n_steps:] = 0
         self.void(slice(None), slice(n_steps, None))
 
-    def cut_last(self) -> None:
-        """The last transition of each env is marked as truncated; its episode goes on."""
+    def truncate_last(self) -> None:
+        """Mark the last transition of each env as truncated, although its episode continues."""
         valid = np.ones(self.reward.shape, np.bool_) if self.valid is None else self.valid
         last = np.where(valid, np.arange(valid.shape[1]), -1).max(axis=1)
         for t in {*last.tolist()} - {-1}:
-            self.cut(np.flatnonzero(last == t), t)
+            self.truncate(np.flatnonzero(last == t), t)
 
 
 @dataclass(kw_only=True)
@@ -102,7 +102,7 @@ class Rows(Flags):
     Attributes:
         observation: one array per observation leaf.
         outputs: one array per policy output, action leaves first.
-        next_observation: as `observation`, what the steps led to.
+        next_observation: what the steps led to, one array per observation leaf.
     """
 
     observation: Leaves = field(default_factory=list)
@@ -110,7 +110,7 @@ class Rows(Flags):
     next_observation: Leaves = field(default_factory=list)
 
     def blank_from(self, n_steps: int) -> None:
-        """Rows from step `n_steps` on were never made: zero, and no transitions."""
+        """Fill rows from step `n_steps` on with zeros, and mark them as no transitions."""
         super().blank_from(n_steps)
         for array in (*self.observation, *self.outputs, *self.next_observation):
             array[:, n_steps:] = 0
@@ -120,8 +120,8 @@ class Buffer:
     """Room for fragments of T steps, one after another.
 
     Args:
-        observation: leaves `[B, …]` like those that policies see.
-        outputs: like what these answer.
+        observation: example of the observation leaves `[B, …]`.
+        outputs: example of the policy's outputs `[B, …]`.
         n_steps: T.
     """
 
@@ -132,7 +132,7 @@ class Buffer:
         self._rooms = [self._room(place) for place in range(len(self._like))]
 
     def open(self) -> Rows:
-        """Room for one fragment; `seal` gives it arrays of its own, and the next one may be opened."""
+        """Return rows for one fragment, which get their arrays from `seal`; then the next one may be opened."""
         self._rooms = [self._room(at) if new else self._rooms[at] for at, new in enumerate(self._in_place)]
         terminated, truncated = np.zeros((2, self._n_envs, self.n_steps), np.bool_)
         return Rows(reward=np.empty_like(truncated, np.float32), terminated=terminated, truncated=truncated)
@@ -145,14 +145,14 @@ class Buffer:
         rows.mark(t, step)
 
     def seal(self, rows: Rows) -> None:
-        """All steps are written: arrays in the order of the batch are made of what is in another."""
+        """Set the arrays of rows whose steps are all written, copied into the order of the batch if in another."""
         turned = [room.swapaxes(0, 1) for room in self._rooms]
-        arrays = [room if stays else _in_order(room) for room, stays in zip(turned, self._in_place, strict=True)]
+        arrays = [room if stays else _contiguous(room) for room, stays in zip(turned, self._in_place, strict=True)]
         n = self._n_observed
         rows.observation, rows.next_observation, (*rows.outputs, rows.reward) = arrays[:n], arrays[-n:], arrays[n:-n]
 
     def _room(self, place: int) -> Any:
-        """Room `[T, B, …]` for an entry, not initialised; in memory it is `[B, T, …]` if its rows stay there."""
+        """Return uninitialised room `[T, B, …]` for an entry; in memory `[B, T, …]` if rows are written in place."""
         like, in_place = self._like[place], self._in_place[place]
         shape = (len(like), self.n_steps) if in_place else (self.n_steps, len(like))
         empty: Any = torch.empty if isinstance(like, torch.Tensor) else np.empty
@@ -160,8 +160,8 @@ class Buffer:
         return room.swapaxes(0, 1) if in_place else room
 
 
-def _in_order(room: Any) -> Any:
-    """A copy `[B, T, …]`, its memory in that order; torch's transposition is up to twice as quick as numpy's."""
+def _contiguous(room: Any) -> Any:
+    """Return a contiguous copy; torch's transposition is up to twice as quick as numpy's."""
     copy = torch.as_tensor(room).clone(memory_format=torch.contiguous_format)
     return copy if isinstance(room, torch.Tensor) else copy.numpy()
 
@@ -170,43 +170,45 @@ class TensorDictRows(Flags):
     """T steps of B envs as one TensorDict `[*B, T]`.
 
     Args:
-        spec: the envs.
-        acted: what a policy has written into a first observation, `[*B]`.
+        spec: properties of the envs.
+        example: a first observation with the policy's outputs, `[*B]`.
         n_steps: T.
 
     Attributes:
-        spec: the envs.
-        steps: copies of the steps that were made, since some envs and policies write all into the same memory: the
-            entries by key, or a TensorDict of another kind `[*B]` as it is.
+        spec: properties of the envs.
+        steps: copies of the steps, since some envs and policies write every step into the same memory: entries by key,
+            or a TensorDict of another kind `[*B]`.
     """
 
-    def __init__(self, spec: TensorDictSpec, acted: TensorDictBase, n_steps: int) -> None:
+    def __init__(self, spec: TensorDictSpec, example: TensorDictBase, n_steps: int) -> None:
         terminated, truncated = np.zeros((2, spec.num_envs, n_steps), np.bool_)
         super().__init__(reward=np.zeros_like(truncated, np.float32), terminated=terminated, truncated=truncated)
-        self.spec, self.steps, self._acted = spec, list[Any](), acted
-        self._like: TensorDictBase | None = None  # the nested TensorDicts of a step, without entries
+        self.spec, self.steps, self._example = spec, list[Any](), example
+        self._structure: TensorDictBase | None = None  # the nested TensorDicts of a step, without entries
 
     @property
     def next_observation(self) -> list[Any]:
-        """What the steps led to, entry by entry."""
+        """Return what the steps led to, one tensor per observation key."""
         dim = len(self.spec.batch_shape)
-        return [torch.stack([step.get(under_next(key)) for step in self.steps], dim) for key in self.spec.observed]
+        return [
+            torch.stack([step.get(under_next(key)) for step in self.steps], dim) for key in self.spec.observation_keys
+        ]
 
-    def keep(self, made: TensorDictBase) -> None:
-        """Copy a step."""
-        if type(made) is not TensorDict:
-            self.steps.append(made.clone())
+    def append(self, step: TensorDictBase) -> None:
+        """Append a copy of a step."""
+        if type(step) is not TensorDict:
+            self.steps.append(step.clone())
             return
-        if self._like is None:
-            self._like = made.empty(recurse=True)
-        self.steps.append({key: value.clone() for key, value in _entries(made)})
+        if self._structure is None:
+            self._structure = step.empty(recurse=True)
+        self.steps.append({key: value.clone() for key, value in _entries(step)})
 
-    def cut(self, envs: Sequence[int] | Array, t: int) -> None:
-        """Step `t` is the last of these envs' episodes: truncated, and done, in every group."""
+    def truncate(self, envs: Sequence[int] | Array, t: int) -> None:
+        """Set the truncated and done flags of the envs in step `t`, in every group."""
         if not len(envs):
             return
         shape, step = self.spec.batch_shape, self.steps[t]
-        for key in self.spec.flags:
+        for key in self.spec.all_done_keys:
             if as_tuple(key)[-1] in (keys.TRUNCATED, keys.DONE):
                 flag = step.get(under_next(key)).clone()
                 flag[np.unravel_index(envs, shape) if shape else ...] = True
@@ -214,69 +216,70 @@ class TensorDictRows(Flags):
         self.truncated[envs, t] = True
 
     def blank_from(self, n_steps: int) -> None:
-        """Rows from step `n_steps` on were never made: zero, and no transitions."""
+        """Fill rows from step `n_steps` on with zeros, and mark them as no transitions."""
         if self.steps:
             like = self._tensordict(self.steps[-1])
         else:
-            like, there = self.spec.host.imagine(), self._acted.device
-            like = (like.clear_device_() if there is None else like.to(there)).update(self._acted)
+            like, device = self.spec.host.imagine(), self._example.device
+            like = (like.clear_device_() if device is None else like.to(device)).update(self._example)
         blank = like.apply(torch.zeros_like, filter_empty=False)
         del self.steps[n_steps:]
         for _ in range(n_steps, self.reward.shape[1]):
-            self.keep(blank)
+            self.append(blank)
         super().blank_from(n_steps)
 
     def batch(self, extras: Mapping[Key, torch.Tensor], *, compact: bool) -> Any:
-        """The batch `[*B, T]` with further entries."""
-        batch = self._stacked()
+        """Return the batch `[*B, T]` with further entries."""
+        batch = self._stack()
         batch.refine_names(..., keys.TIME)
         batch.clear_device_()
         if compact:
-            batch = batch.exclude(*(under_next(key) for key in self.spec.observed))
-        return _filled(batch, extras)
+            batch = batch.exclude(*(under_next(key) for key in self.spec.observation_keys))
+        return _set_all(batch, extras)
 
-    def _stacked(self) -> Any:
-        shape, first = self.spec.batch_shape, self.steps[0]
-        if self._like is not None and all(type(step) is dict and step.keys() == first.keys() for step in self.steps):
+    def _stack(self) -> Any:
+        shape, first, structure = self.spec.batch_shape, self.steps[0], self._structure
+        if structure is not None and all(type(step) is dict and step.keys() == first.keys() for step in self.steps):
             with suppress(RuntimeError):  # shapes change
                 entries = {key: torch.stack([step[key] for step in self.steps], len(shape)) for key in first}
-                return _filled(self._like.unsqueeze(len(shape)).expand(*shape, len(self.steps)), entries)
+                return _set_all(structure.unsqueeze(len(shape)).expand(*shape, len(self.steps)), entries)
         return LazyStackedTensorDict.maybe_dense_stack([*map(self._tensordict, self.steps)], dim=len(shape))
 
     def _tensordict(self, step: Any) -> TensorDictBase:
-        return step if self._like is None or type(step) is not dict else _filled(self._like.empty(recurse=True), step)
+        structure = self._structure
+        return step if structure is None or type(step) is not dict else _set_all(structure.empty(recurse=True), step)
 
 
 class TensorDictBuffer:
     """Room for fragments of T steps of TensorDict envs.
 
     Args:
-        spec: the envs.
-        acted: what a policy has written into a first observation, `[*B]`.
+        spec: properties of the envs.
+        example: a first observation with the policy's outputs, `[*B]`.
         n_steps: T.
     """
 
-    def __init__(self, spec: TensorDictSpec, acted: TensorDictBase, n_steps: int) -> None:
-        # Rows for one fragment.
-        self.open = partial(TensorDictRows, spec, acted, n_steps)
+    def __init__(self, spec: TensorDictSpec, example: TensorDictBase, n_steps: int) -> None:
+        # Returns rows for one fragment.
+        self.open = partial(TensorDictRows, spec, example, n_steps)
 
     def write(self, rows: TensorDictRows, t: int, step: Step) -> None:
-        """Keep step `t`."""
-        made, ended = step.outputs[0], step.ended
-        rows.keep(made)
+        """Write step `t`."""
+        root, ends = step.outputs[0], step.ends
+        rows.append(root)
         rows.reward[:, t] = step.reward
         rows.mark(t, step)
-        if ended.truncated.any():  # some of them by a limit that the env does not know of
-            n, done = len(rows.reward), [made.get(under_next(key)) for key in rows.spec.done]
-            own = torch.stack([flag.reshape(n, -1).any(1) for flag in done]).any(0).cpu().numpy()
-            rows.cut(ended.envs[ended.truncated & ~own[ended.envs]], t)
+        if ends.truncated.any():  # perhaps by a limit that the loop counts
+            n, flags = len(rows.reward), [root.get(under_next(key)) for key in rows.spec.done_keys]
+            done = torch.stack([flag.reshape(n, -1).any(1) for flag in flags]).any(0).cpu().numpy()
+            rows.truncate(ends.envs[ends.truncated & ~done[ends.envs]], t)
 
     def seal(self, rows: TensorDictRows) -> None:
-        """All steps are written."""
+        """Do nothing: `TensorDictRows.batch` stacks the steps."""
 
 
 def _entries(td: TensorDict, path: tuple[str, ...] = ()) -> Iterator[tuple[Key, Any]]:
-    """Yield the entries of nested plain TensorDicts; one of another kind, as a lazy stack, is an entry itself."""
+    """Yield the entries of nested plain TensorDicts; a TensorDict of another kind, as a lazy stack, is an entry."""
     for key, value in td.items():
         if type(value) is TensorDict:
             yield from _entries(value, (*path, key))
@@ -284,7 +287,7 @@ def _entries(td: TensorDict, path: tuple[str, ...] = ()) -> Iterator[tuple[Key, 
             yield (*path, key) if path else key, value
 
 
-def _filled(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:
+def _set_all(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:
     for key, value in entries.items():
         td.set(key, value)
     return td
@@ -298,11 +301,11 @@ class Layout:
         batch_shape: `*B`.
         observation: keys of the observation leaves.
         outputs: keys of the policy's outputs, action leaves first.
-        track_ids: trajectory ids.
-        track_version: the second pair of version entries.
-        compact_obs: no observations under `"next"`.
+        track_ids: whether to add trajectory ids.
+        track_version: whether to add the second pair of version entries.
+        compact_obs: whether to leave out the observations under `"next"`.
         masked: whether to add the mask also where all rows are transitions.
-        open: whether env and policy write whatever they like, also entries that are not delivered.
+        open: whether env and policy may write any entry, also entries that are not delivered.
     """
 
     batch_shape: tuple[int, ...]
@@ -322,9 +325,9 @@ class Fragment:
     Attributes:
         rows: the arrays `[B, T, …]`, or a TensorDict of them.
         ids: int64 `[B, T]` trajectory ids, -1 where a row is no transition.
-        counts: int64 `[B, T]`: steps of the episode that came before the row; `None` where no batch shows them.
-        version: the policy version that acted; int64 `[B]` where envs of several workers are joined.
-        steps: how many of the T steps were made; `None` for all.
+        counts: int64 `[B, T]`: number of earlier steps of the episode; `None` if batches do not have it.
+        version: the policy version that acted; int64 `[B]` if envs of several workers are joined.
+        steps: number of steps that were written, if not all T; else `None`.
     """
 
     rows: Rows | TensorDictRows
@@ -335,11 +338,11 @@ class Fragment:
 
     @property
     def frames(self) -> int:
-        """How many rows are transitions."""
+        """Return the number of rows that are transitions."""
         return self.ids.size if self.rows.valid is None else int(self.rows.valid.sum())
 
     def to_tensordict(self, layout: Layout) -> Any:
-        """The batch `[*B, T]`; it shares memory with the fragment, which is then the batch's."""
+        """Return the batch `[*B, T]`, which takes over the memory of the fragment."""
         rows, shape = self.rows, (*layout.batch_shape, self.ids.shape[1])
         labels = dict(self._labels(layout, shape))
         if isinstance(rows, TensorDictRows):
@@ -352,7 +355,7 @@ class Fragment:
         return TensorDict(entries | labels, batch_size=shape, names=[*[None] * len(layout.batch_shape), keys.TIME])
 
     def _labels(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
-        """What is known of each row beside its data, `[*B, T]`."""
+        """Yield ids, mask and versions, `[*B, T]`."""
         if layout.track_ids:
             yield keys.TRAJ_IDS, _tensor(self.ids, *shape)
         if self.rows.valid is not None:
@@ -366,7 +369,7 @@ class Fragment:
                 yield key, version.clone(memory_format=torch.contiguous_format)
 
     def _flags(self, rows: Rows) -> Iterator[tuple[Key, Array]]:
-        """Entries that have one number per row `[B, T]` and a last dimension of 1 in the batch."""
+        """Yield rewards, flags and step counts `[B, T]`, which have a last dimension of 1 in the batch."""
         yield (keys.NEXT, keys.REWARD), rows.reward
         for name, array in zip(keys.FLAGS, (rows.last, rows.terminated, rows.truncated), strict=True):
             yield (keys.NEXT, name), array
@@ -377,5 +380,5 @@ class Fragment:
 
 
 def _tensor(array: Any, *shape: int) -> torch.Tensor:
-    shaped = array.reshape(shape)  # as an array, if it is one: a tensor takes ten times as long
+    shaped = array.reshape(shape)  # reshaping a tensor takes ten times as long as an array
     return torch.from_numpy(shaped) if isinstance(shaped, np.ndarray) else shaped

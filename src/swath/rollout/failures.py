@@ -1,10 +1,11 @@
-"""What becomes of envs that raise, in a step or in a reset; each user of the loop chooses.
+"""Handling of envs that raise in a step or a reset; each user of the loop chooses one of three ways.
 
     Failures()       the first failure is raised
-    Failures(2, …)   that env begins another episode and makes the step in it, so that every env has its row
-    VoidRows(…)      its row is void and its episode over; it begins another before the next step, built anew if asked
+    Failures(2, …)   the env begins another episode and steps in it, so that every env has its row
+    VoidRows(…)      the row of the env is void and its episode over; the env begins another one before the next step,
+                     built again if the options say so
 
-Envs that only step together fail together: another episode of theirs begins in a source that is built anew.
+Envs that only step together fail together: their source is built again, and another episode begins in all of them.
 """
 
 from __future__ import annotations
@@ -20,18 +21,21 @@ from swath.rollout.hosts.base import EnvRaised, Host, Infos, Transition
 from swath.rollout.spaces import Leaves
 
 # Observations `[B, …]`, and the envs in which an episode has begun.
-Begun: TypeAlias = tuple[Leaves, Sequence[int]]
+ResetResult: TypeAlias = tuple[Leaves, Sequence[int]]
+
+# A function of envs, their leaves `[B, …]`, and the infos of a step, or None after a reset: the errors by env.
+CheckObservations: TypeAlias = Callable[[Sequence[int], Leaves, Infos | None], dict[int, Exception]]
 
 
 class Failures:
-    """Envs that raise try again, but only so often in a row.
+    """Retries of envs that raise, up to a number of failures in a row.
 
     Args:
-        allowed: how many failures of an env, without a good step between them, are not raised.
-        on_failure: called for each of these.
+        allowed: how many failures of an env, without a successful step between them, are not raised.
+        on_failure: called for each allowed failure.
 
     Attributes:
-        in_a_row: failures by env since its last good step.
+        in_a_row: failures by env since its last successful step.
     """
 
     def __init__(self, allowed: int = 0, on_failure: Callable[[int, Exception], None] = lambda *_: None) -> None:
@@ -43,189 +47,204 @@ class Failures:
         """Count a failure.
 
         Raises:
-            EnvRaised: it is one too many.
+            EnvRaised: there are more failures than allowed.
         """
-        one = env if host.spec.alone else 0
-        self.in_a_row[one] += 1
+        counted = env if host.spec.steps_singly else 0
+        self.in_a_row[counted] += 1
         self._broken.add(env)
-        if self.in_a_row[one] > self._allowed:
+        if self.in_a_row[counted] > self._allowed:
             self.in_a_row.clear()
             self._broken.clear()
             raise EnvRaised(env, error)
         self._on_failure(env, error)
 
-    def begin(self, host: Host, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Begun:
-        """Begin episodes in these envs, or in all of them where the source must be built anew.
+    def begin(
+        self, host: Host, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None
+    ) -> ResetResult:
+        """Begin episodes in these envs, or in all envs if the source has to be built again.
 
         Raises:
-            EnvRaised: an env failed once too often.
+            EnvRaised: an env failed more often than allowed.
         """
-        return self._tried(host, envs, partial(host.reset, envs, onto, seeds))
+        return self._retry(host, envs, partial(host.reset, envs, base, seeds))
 
     def begin_all(self, host: Host, seeds: Sequence[int] | None = None) -> Leaves:
-        """Begin an episode in every env, with one seed each or from their own states.
+        """Begin an episode in every env, with one seed each or from their own random states.
 
         Raises:
-            EnvRaised: an env failed once too often.
+            EnvRaised: an env failed more often than allowed.
         """
-        begun, everyone = None, range(host.spec.num_envs)
-        while begun is None or (begun is not everyone and seeds is not None):  # a rebuilt source gets its seeds, too
-            leaves, begun = self._tried(host, everyone, partial(host.reset_all, seeds))
+        begun_in, all_envs = None, range(host.spec.num_envs)
+        while begun_in is None or (begun_in is not all_envs and seeds is not None):  # a rebuilt source needs its seeds
+            leaves, begun_in = self._retry(host, all_envs, partial(host.reset_all, seeds))
         return leaves
 
-    def judged(self, host: Host, moved: Transition, before: Leaves) -> Transition:  # noqa: ARG002
-        """A step that was made: what is still `failed` in it is to be made again, in other episodes."""
-        if self.in_a_row and not moved.failed:
-            self.in_a_row.clear()
-        return moved
+    def handle_failed_step(self, host: Host, transition: Transition, before: Leaves) -> Transition:  # noqa: ARG002
+        """Return the transition; the loop retries the step for the envs that are still in `failed`.
 
-    def _tried(self, host: Host, envs: Sequence[int], reset: Callable[[], Leaves]) -> Begun:
+        Args:
+            host: has made the step.
+            transition: result of the step.
+            before: observations `[B, …]` before the step.
+        """
+        if self.in_a_row and not transition.failed:
+            self.in_a_row.clear()
+        return transition
+
+    def _retry(self, host: Host, envs: Sequence[int], reset: Callable[[], Leaves]) -> ResetResult:
+        """Call `reset` until it succeeds or raises; envs that are broken are built again before."""
         while True:
             try:
-                return self._mended(host, envs) or (reset(), envs)
+                return self._rebuild_broken(host, envs) or (reset(), envs)
             except EnvRaised as raised:
                 self.count(host, raised.env, raised.cause, in_reset=True)
 
-    def _mended(self, host: Host, envs: Sequence[int]) -> Begun | None:  # noqa: ARG002
-        """Build anew what is broken; what was observed, if episodes have begun with it."""
+    def _rebuild_broken(self, host: Host, envs: Sequence[int]) -> ResetResult | None:  # noqa: ARG002
+        """Build the source again if envs that step together are broken, and return their first observations."""
         broken, self._broken = self._broken, set()
-        rebuilds = broken and not host.spec.alone
+        rebuilds = broken and not host.spec.steps_singly
         return (host.rebuild(), range(host.spec.num_envs)) if rebuilds else None
 
 
 class VoidRows(Failures):
-    """Envs that raise leave a void row, and the others go on.
+    """Void rows of envs that raise; the other envs continue.
 
-    A failure that is not allowed is kept in `fatal`. The other envs have made their step then, so whoever steps raises
-    it once the rows are written.
+    A failure that is not allowed is kept in `fatal`: the other envs have made their step, so the caller raises it after
+    the rows are written.
 
     Args:
-        restarts: how often in a row an env is built anew, and after which delays; `None`: no failure is allowed.
-        renew: closes one env and puts another in its place; `None` where they are only built all together.
-        new_seed: of the first reset of an env that was built anew.
+        restarts: how often in a row an env is built again, and after which delays; `None`: no failure is allowed.
+        replace_env: closes one env and builds another in its place; `None` if all envs are built together.
+        new_seed: returns the seed for the first reset of an env that was built again.
+        check: returns errors of envs whose observations cannot be used.
 
     Attributes:
-        raised: what envs have raised since whoever reads it has emptied it.
+        errors: envs and their errors; the reader removes what it has handled.
         fatal: the first failure that is not allowed.
-        lost: a reset of some envs failed where they are only built all together, so that no episode can go on.
-        n_restarts: how often envs were built anew.
-        wait: lets so many seconds pass before that.
-        look: called with envs, the leaves that show them among others, and the infos of a step, or None after a reset;
-            returns which of them have failed by what they showed, and how.
+        episodes_lost: a reset of some envs failed where all envs are built together, so no episode can continue.
+        n_restarts: how often envs were built again.
+        wait: sleeps for a number of seconds before that.
     """
 
-    look: Callable[[Sequence[int], Leaves, Infos | None], dict[int, Exception]]
-
     def __init__(
-        self, restarts: Restarts | None, renew: Callable[[int], None] | None, new_seed: Callable[[int], int | None]
+        self,
+        restarts: Restarts | None,
+        replace_env: Callable[[int], None] | None,
+        new_seed: Callable[[int], int | None],
+        check: CheckObservations,
     ) -> None:
         super().__init__()
-        self.raised: list[tuple[int, Exception]] = []
+        self.errors: list[tuple[int, Exception]] = []
         self.fatal: EnvRaised | None = None
         self.n_restarts = 0
         self.wait: Callable[[float], None] = time.sleep
-        self._restarts, self._renew, self._new_seed = restarts, renew, new_seed
-        self.start_over()
+        self._restarts, self._replace_env, self._new_seed, self._check = restarts, replace_env, new_seed, check
+        self.give_up_episodes()
         self._seeds: dict[int, int] = {}
 
-    def seed(self, seeds: Sequence[int] | None) -> None:
-        """The next reset of each env gets its seed."""
+    def set_seeds(self, seeds: Sequence[int] | None) -> None:
+        """Set the seed of each env for its next reset."""
         self._seeds = dict(enumerate(seeds or ()))
 
-    def start_over(self) -> None:
-        """All episodes are given up; the next reset is of all envs, also of those that begin by themselves."""
-        self._begun, self._leaves = set[int](), list[Any]()
-        self._whole, self.lost = True, False
+    def give_up_episodes(self) -> None:
+        """Give up all episodes, so that the next reset is of all envs, also of envs that reset within a step."""
+        self._begun_in, self._leaves = set[int](), list[Any]()
+        self._reset_all, self.episodes_lost = True, False
+
+    def take_fatal(self) -> EnvRaised | None:
+        """Return `fatal` and set it to `None`."""
+        fatal, self.fatal = self.fatal, None
+        return fatal
 
     def count(self, host: Host, env: int, error: Exception, *, in_reset: bool = False) -> None:
-        """Note a failure.
+        """Count a failure.
 
         Raises:
-            EnvRaised: it is not allowed, and happened in a reset.
+            EnvRaised: the failure is not allowed, and happened in a reset.
         """
-        self.raised.append((env, error))
+        self.errors.append((env, error))
         self.in_a_row[env] += 1
-        if self._restarts is not None or (in_reset and not host.spec.alone):
+        if self._restarts is not None or (in_reset and not host.spec.steps_singly):
             self._broken.add(env)
         if self._restarts is not None:
-            times, most = self.in_a_row[env], self._restarts.max_per_worker
-            if times <= most:
+            times, limit = self.in_a_row[env], self._restarts.max_per_worker
+            if times <= limit:
                 return
-            error.add_note(f"the sub-env failed {times} times in a row; max_num_sub_environment_restarts={most}")
+            error.add_note(f"the sub-env failed {times} times in a row; max_num_sub_environment_restarts={limit}")
         del self.in_a_row[env]
         self.fatal = self.fatal or EnvRaised(env, error)
         if in_reset:
             raise self.fatal
 
-    def begin(self, host: Host, envs: Sequence[int], onto: Leaves, seeds: Any = None) -> Begun:  # noqa: ARG002
-        """Begin episodes in these envs, one after another where that can be.
+    def begin(self, host: Host, envs: Sequence[int], base: Leaves, seeds: Any = None) -> ResetResult:  # noqa: ARG002
+        """Begin episodes in these envs, one after another where the host can.
 
         Raises:
-            EnvRaised: one of them failed; to call it again resumes behind those that have begun, unless all is `lost`.
+            EnvRaised: an env failed; another call continues after the envs that have begun, unless `episodes_lost`.
         """
-        if host.spec.alone or (self._renew is not None and not self._whole):
-            leaves = self._leaves if self._begun else onto
-            for env in sorted({*envs} - self._begun):
-                leaves, _ = self._tried(host, [env], partial(self._reset, host, [env], leaves))
+        if host.spec.steps_singly or (self._replace_env is not None and not self._reset_all):
+            leaves = self._leaves if self._begun_in else base
+            for env in sorted({*envs} - self._begun_in):
+                leaves, _ = self._retry(host, [env], partial(self._reset, host, [env], leaves))
                 self._leaves = leaves
-                self._begun.add(env)
-            self._begun.clear()
+                self._begun_in.add(env)
+            self._begun_in.clear()
             return leaves, envs
-        if self._whole:
-            leaves, _ = self._tried(host, envs, partial(self._reset, host, envs, None))
-            self._whole = False
+        if self._reset_all:
+            leaves, _ = self._retry(host, envs, partial(self._reset, host, envs, None))
+            self._reset_all = False
             return leaves, envs
         try:
-            return self._reset(host, envs, onto), envs
+            return self._reset(host, envs, base), envs
         except EnvRaised as raised:
-            self.lost = True
+            self.episodes_lost = True
             self.count(host, raised.env, raised.cause, in_reset=True)
             raise
 
-    def judged(self, host: Host, moved: Transition, before: Leaves) -> Transition:
-        """The step with void rows for the envs that failed; their episodes are over."""
-        everyone, failed = range(host.spec.num_envs), dict(moved.failed)
-        good = [env for env in everyone if env not in failed] if failed else everyone
-        if good and (host.spec.alone or not failed):
-            failed |= self.look(good, moved.observation, moved.info)
+    def handle_failed_step(self, host: Host, transition: Transition, before: Leaves) -> Transition:
+        """Return the transition with void rows for the envs that failed; their episodes are over."""
+        all_envs, failed = range(host.spec.num_envs), dict(transition.failed)
+        good = [env for env in all_envs if env not in failed] if failed else all_envs
+        if good and (host.spec.steps_singly or not failed):
+            failed |= self._check(good, transition.observation, transition.info)
         if not failed:
             self.in_a_row.clear()
-            return moved
-        self._whole, failed = not host.spec.alone, dict(sorted(failed.items()))
-        if self._whole:
+            return transition
+        self._reset_all, failed = not host.spec.steps_singly, dict(sorted(failed.items()))
+        if self._reset_all:
             env, error = next(iter(failed.items()))
-            failed = {env: error} | dict.fromkeys(everyone, error)
+            failed = {env: error} | dict.fromkeys(all_envs, error)
         self.in_a_row = Counter({env: self.in_a_row[env] for env in failed})
         for env, error in failed.items():
             self.count(host, env, error)
-        there = before if self._whole else moved.observation
-        ended, void = moved.ended.without([*failed]).cutting(failed), sorted({*moved.void, *failed})
-        return Transition(there, moved.reward, ended, void, (), moved.info)
+        observation = before if self._reset_all else transition.observation
+        ends, void = transition.ends.without([*failed]).with_truncated(failed), sorted({*transition.void, *failed})
+        return Transition(observation, transition.reward, ends, void, (), transition.info)
 
-    def _reset(self, host: Host, envs: Sequence[int], onto: Leaves | None) -> Leaves:
-        """Begin episodes in these envs, or in all at once, with the seeds that they are still to get."""
+    def _reset(self, host: Host, envs: Sequence[int], base: Leaves | None) -> Leaves:
+        """Begin episodes in these envs, or in all envs without `base`, with the seeds that are set."""
         seeds = [self._seeds.get(env) for env in envs] if self._seeds else None
-        leaves = host.reset_all(seeds) if onto is None else host.reset(envs, onto, seeds)
-        if leaves is not onto:  # else their episodes begin within the next step
-            for env, error in self.look(envs, leaves, None).items():
+        leaves = host.reset_all(seeds) if base is None else host.reset(envs, base, seeds)
+        if leaves is not base:  # else the next step resets the envs
+            for env, error in self._check(envs, leaves, None).items():
                 raise EnvRaised(env, error) from error
         self._seeds = {env: seed for env, seed in self._seeds.items() if env not in envs}
         return leaves
 
-    def _mended(self, host: Host, envs: Sequence[int]) -> None:
+    def _rebuild_broken(self, host: Host, envs: Sequence[int]) -> None:
         while broken := self._broken.intersection(envs):
             env = min(broken)
             if self._restarts is not None:
                 self.wait(self._restarts.delay(self.in_a_row[env] + 1))
             self.n_restarts += 1
-            renewed: Sequence[int] = [env]
-            if self._renew is None or (self._whole and not host.spec.alone):
+            rebuilt: Sequence[int] = [env]
+            if self._replace_env is None or (self._reset_all and not host.spec.steps_singly):
                 host.rebuild()
-                renewed = range(host.spec.num_envs)
+                rebuilt = range(host.spec.num_envs)
             else:
                 try:
-                    self._renew(env)
+                    self._replace_env(env)
                 except Exception as error:
                     raise EnvRaised(env, error) from error
-            self._broken.difference_update(renewed)
-            self._seeds |= {one: seed for one in renewed if (seed := self._new_seed(one)) is not None}
+            self._broken.difference_update(rebuilt)
+            self._seeds |= {number: seed for number in rebuilt if (seed := self._new_seed(number)) is not None}

@@ -1,11 +1,11 @@
 """The loop: the only place in the library that steps a host.
 
-    stage.observation ──▶ policy ──▶ outputs ──▶ host.step ──▶ Step ──▶ yield ──▶ (consumer: buffer, observers, quota)
+    state.observation ──▶ policy ──▶ outputs ──▶ host.step ──▶ Step ──▶ yield ──▶ (consumer: buffer, observers, quota)
             ▲                                                                │
             └──────────── next episodes begin in the envs that ended ◀───────┘
 
-Collectors take T steps, evaluators N episodes: they differ in how they consume `steps()`, never in how to step. All
-that must outlast the generator is in the `Stage`, so that after an exception a new generator goes on from there.
+Collectors take T steps, evaluators N episodes: both consume the generator `steps()`. The `LoopState` holds all that
+outlasts a generator, so that a new generator continues after an exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import Ends, Host, HostSpec, Infos, Transition
 from swath.rollout.spaces import Array, Leaves
 
-# No episode is to end.
+# A deadline that is never reached.
 _NEVER = 1 << 62
 
 
@@ -27,13 +27,13 @@ class Actor(Protocol):
     """A policy that is bound to a host: leaves of observations in, leaves of outputs out."""
 
     def __call__(self, observation: Leaves) -> Leaves:
-        """Action leaves first, then the policy's other outputs, `[B, …]` each; the next call may overwrite them."""
+        """Return action leaves, then the policy's other outputs, `[B, …]` each; the next call may overwrite them."""
 
     def begin(self, envs: Sequence[int]) -> None:
-        """Episodes begin in these envs: forget what was remembered of them."""
+        """Reset the recurrent state of the envs, where an episode begins."""
 
     def rewind(self) -> None:
-        """Take the last call back, for the envs that begin next: their outputs were not used."""
+        """Restore the recurrent state before the last call, whose outputs were not used."""
 
 
 @dataclass(slots=True)
@@ -41,99 +41,99 @@ class Step:
     """One step of B envs.
 
     Attributes:
-        observation: leaves `[B, …]` that the policy saw.
-        outputs: leaves `[B, …]` that it answered, action leaves first.
+        observation: leaves `[B, …]`, the input of the policy.
+        outputs: leaves `[B, …]`, the output of the policy, action leaves first.
         next_observation: leaves `[B, …]` that the step led to; at an end the true last observation.
         reward: float array `[B]`.
-        ended: episodes that ended with this step.
+        ends: episodes that ended with this step.
         void: envs whose row is no transition.
-        cut: envs whose episode ended, truncated, with the step *before* this one, because the env failed.
-        info: what the envs said beside.
+        truncated_before: envs that failed, so that their episode was truncated with the step *before* this one.
+        info: the info dicts of the envs.
     """
 
     observation: Leaves
     outputs: Leaves
     next_observation: Leaves
     reward: Array
-    ended: Ends
+    ends: Ends
     void: Sequence[int]
-    cut: Sequence[int]
+    truncated_before: Sequence[int]
     info: Infos = ()
 
 
 @dataclass(slots=True)
-class Stage:
-    """Where B envs stand between two steps.
+class LoopState:
+    """The state of B envs between two steps.
 
     Attributes:
-        observation: leaves `[B, …]` that the policy sees next.
-        due: envs in which an episode ended and the next has not begun.
+        observation: leaves `[B, …]`, the next input of the policy.
+        ended_envs: envs whose episode ended, and whose next episode has not begun.
     """
 
     observation: Leaves
-    due: Sequence[int] = ()
+    ended_envs: Sequence[int] = ()
 
 
 class StepLimit:
-    """Which of B envs reach their step limit now, at constant cost per step however many envs there are.
+    """Step limits of B envs, checked at constant cost per step for any number of envs.
 
-    Each env has the tick at which it is due; a step only compares the clock with the earliest of them.
+    Each env has a deadline in ticks; a step compares the clock with the earliest deadline only.
 
     Args:
-        spec: the envs; their own limits are read when an episode begins, since users may change them.
-        most: steps after which an episode ends in any env; `None` for no such limit.
+        spec: properties of the envs; `spec.limits` is read when an episode begins, since users may change limits.
+        common: step limit of all envs, or `None`.
     """
 
-    def __init__(self, spec: HostSpec, most: int | None = None) -> None:
-        self._most, self._own, envs = _NEVER if most is None else most, spec.limits, range(spec.num_envs)
-        self._unlimited = most is None and not self._own
-        self._clock, self._due = 0, [self._steps_left(env) for env in envs]
-        self._next = min(self._due)
+    def __init__(self, spec: HostSpec, common: int | None = None) -> None:
+        self._common, self._limits, envs = _NEVER if common is None else common, spec.limits, range(spec.num_envs)
+        self._unlimited = common is None and not self._limits
+        self._clock, self._deadlines = 0, [self._max_steps(env) for env in envs]
+        self._next = min(self._deadlines)
 
     def restart(self, envs: Sequence[int]) -> None:
         """Count from 0 in these envs, where an episode has begun."""
         if not self._unlimited:
-            self._expect({env: self._clock + self._steps_left(env) for env in envs})
+            self._set_deadlines({env: self._clock + self._max_steps(env) for env in envs})
 
     def tick(self) -> Sequence[int]:
-        """One step was made: the envs whose episode has now reached its limit. Each is named once an episode."""
+        """Count a step, and return the envs whose episode has reached its limit, once per episode."""
         self._clock += 1
         if self._clock < self._next:
             return ()
-        expired = [env for env, due in enumerate(self._due) if due <= self._clock]
+        expired = [env for env, deadline in enumerate(self._deadlines) if deadline <= self._clock]
         self.stop(expired)
         return expired
 
     def stop(self, envs: Sequence[int]) -> None:
-        """No episode is going on in these envs."""
+        """Stop counting in these envs, until `restart`."""
         if not self._unlimited:
-            self._expect(dict.fromkeys(envs, _NEVER))
+            self._set_deadlines(dict.fromkeys(envs, _NEVER))
 
-    def _steps_left(self, env: int) -> int:
-        """Return how many steps an episode that begins in this env may take."""
-        own = self._own[env] if self._own else None
-        return self._most if own is None else min(own, self._most)
+    def _max_steps(self, env: int) -> int:
+        """Return the step limit of an episode that begins in this env."""
+        limit = self._limits[env] if self._limits else None
+        return self._common if limit is None else min(limit, self._common)
 
-    def _expect(self, due: dict[int, int]) -> None:
-        for env, at in due.items():
-            self._due[env] = at
-        self._next = min(self._due)
+    def _set_deadlines(self, deadlines: dict[int, int]) -> None:
+        for env, deadline in deadlines.items():
+            self._deadlines[env] = deadline
+        self._next = min(self._deadlines)
 
 
-def go_on(envs: Sequence[int]) -> tuple[Sequence[int], None]:
-    """Every env begins another episode, from its own random state."""
+def restart_all(envs: Sequence[int]) -> tuple[Sequence[int], None]:
+    """Begin another episode in every env, from its own random state."""
     return envs, None
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What varies between users of the loop.
+    """The rules of a loop, which its users choose.
 
     Attributes:
-        limit: most steps of an episode.
-        begin: asked when episodes ended in these envs: which of them begin another (the rest retire), and with which
-            seeds.
-        failures: what becomes of envs that raise.
+        limit: the step limit of episodes.
+        begin: a function of the envs whose episodes ended: returns which of them begin another episode, with which
+            seeds; the others retire.
+        failures: handles envs that raise.
     """
 
     limit: StepLimit
@@ -141,78 +141,81 @@ class Rules:
     failures: Failures
 
 
-def steps(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Iterator[Step]:
-    """Step for ever.
+def steps(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Iterator[Step]:
+    """Yield one step after another, without end.
 
-    Where it runs: in the thread that draws from it. An exception of the policy, or one of an env that is not allowed,
-    leaves the generator; `stage` then stands where the last yielded step left it, and the envs may be a step ahead.
+    Runs in the thread that draws from it. An exception of the policy, or of an env beyond what `rules.failures` allows,
+    leaves the generator; then `state` is the one after the last step that was yielded, and the envs may be a step
+    ahead.
     """
     limit, failures = rules.limit, rules.failures
-    by_themselves = host.spec.skips and rules.begin is go_on  # episodes begin within the next step, where rows are void
+    resets_in_step = host.spec.next_step_autoreset and rules.begin is restart_all  # these rows are void
     while True:
-        cut: Sequence[int] = ()
-        if stage.due:
-            cut = _begin_episodes(host, policy, stage, rules)
-        observation = stage.observation
+        truncated_before: Sequence[int] = ()
+        if state.ended_envs:
+            truncated_before = _begin_episodes(host, policy, state, rules)
+        observation = state.observation
         outputs = policy(observation)
-        moved = host.step(outputs)
-        said = moved.ended
-        moved = failures.judged(host, moved, observation)
-        if moved.failed:
-            cut = [env for env, _ in moved.failed]
-            observation, outputs, moved = _repeated(host, policy, rules, observation, outputs, moved)
-        ended, void = moved.ended, moved.void
+        transition = host.step(outputs)
+        reported_ends = transition.ends
+        transition = failures.handle_failed_step(host, transition, observation)
+        if transition.failed:
+            truncated_before = [env for env, _ in transition.failed]
+            observation, outputs, transition = _retry_step(host, policy, rules, observation, outputs, transition)
+        ends, void = transition.ends, transition.void
         expired = limit.tick()
         if void:
             expired = [env for env in expired if env not in void]
             policy.begin(void)
             limit.restart(void)
         if expired:
-            ended = ended.cutting(expired)
-        stage.observation = moved.observation
-        if ended.envs.size and not (by_themselves and ended is said):
-            stage.due = ended.envs.tolist()
-        yield Step(observation, outputs, moved.observation, moved.reward, ended, void, cut, moved.info)
+            ends = ends.with_truncated(expired)
+        state.observation = transition.observation
+        if ends.envs.size and not (resets_in_step and ends is reported_ends):
+            state.ended_envs = ends.envs.tolist()
+        reward, info = transition.reward, transition.info
+        yield Step(observation, outputs, transition.observation, reward, ends, void, truncated_before, info)
 
 
-def _begin_episodes(host: Host, policy: Actor, stage: Stage, rules: Rules) -> Sequence[int]:
-    """Episodes where they are due; the envs whose episodes were given up for it."""
-    envs, seeds = rules.begin(stage.due)
-    retired, begun = sorted({*stage.due}.difference(envs)), envs
+def _begin_episodes(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Sequence[int]:
+    """Begin the next episodes, and return the envs whose running episodes were given up for it."""
+    envs, seeds = rules.begin(state.ended_envs)
+    retired, begun_in = sorted({*state.ended_envs}.difference(envs)), envs
     if retired:
         host.retire(retired)
         rules.limit.stop(retired)
     if envs:
-        before = stage.observation
-        stage.observation, begun = rules.failures.begin(host, envs, before, seeds)
-        if not (host.spec.skips and stage.observation is before):  # else all of them begin within the next step
-            policy.begin(begun)
-            rules.limit.restart(begun)
-    stage.due = ()
-    return () if begun is envs else sorted({*begun}.difference(envs))
+        before = state.observation
+        state.observation, begun_in = rules.failures.begin(host, envs, before, seeds)
+        if not (host.spec.next_step_autoreset and state.observation is before):  # else the next step resets the envs
+            policy.begin(begun_in)
+            rules.limit.restart(begun_in)
+    state.ended_envs = ()
+    return () if begun_in is envs else sorted({*begun_in}.difference(envs))
 
 
-def _repeated(
-    host: Host, policy: Actor, rules: Rules, seen: Leaves, outputs: Leaves, moved: Transition
+def _retry_step(
+    host: Host, policy: Actor, rules: Rules, observation: Leaves, outputs: Leaves, transition: Transition
 ) -> tuple[Leaves, Leaves, Transition]:
-    """Give each env that failed another episode and this step in it, so that every env has its row."""
-    while moved.failed:
-        (env, error), *others = moved.failed
+    """Begin another episode in each env that failed, and step these envs, so that every env has its row."""
+    while transition.failed:
+        (env, error), *others = transition.failed
         rules.failures.count(host, env, error)
-        seen, begun = rules.failures.begin(host, [env], seen)
+        observation, begun_in = rules.failures.begin(host, [env], observation)
         policy.rewind()
-        policy.begin(begun)
-        rules.limit.restart(begun)
-        if not host.spec.alone:
-            outputs = policy(seen)
-            moved = host.step(outputs)
+        policy.begin(begun_in)
+        rules.limit.restart(begun_in)
+        if not host.spec.steps_singly:
+            outputs = policy(observation)
+            transition = host.step(outputs)
             continue
-        outputs = [deepcopy(leaf) for leaf in outputs]  # the policy may answer in the same memory again
-        for leaf, new in zip(outputs, policy(seen), strict=True):
+        outputs = [deepcopy(leaf) for leaf in outputs]  # the policy may return the same memory again
+        for leaf, new in zip(outputs, policy(observation), strict=True):
             leaf[env] = new[env]
-        again, reward = host.step(outputs, env), moved.reward.copy()
-        reward[env] = again.reward[env]
-        ended = Ends.listed([*moved.ended.without([env]), *again.ended])
-        moved = Transition(again.observation, reward, ended, moved.void, [*again.failed, *others], again.info)
+        retried, reward = host.step(outputs, env), transition.reward.copy()
+        reward[env] = retried.reward[env]
+        ends = Ends.from_tuples([*transition.ends.without([env]), *retried.ends])
+        failed = [*retried.failed, *others]
+        transition = Transition(retried.observation, reward, ends, transition.void, failed, retried.info)
     rules.failures.in_a_row.clear()
-    return seen, outputs, moved
+    return observation, outputs, transition

@@ -13,7 +13,7 @@ import gymnasium as gym
 from gymnasium import Space, spaces
 
 from swath.options import count
-from swath.rollout.hosts.gymnasium import ALL, ByAgent, Step, core_of, steps_allowed
+from swath.rollout.hosts.gymnasium import ALL, ByAgent, Step, read_step_limit, strip_wrappers
 from swath.rollout.hosts.pettingzoo import is_parallel_env
 from swath.rollout_workers.config.envs import creator_of
 from swath.seeds import derive
@@ -154,7 +154,7 @@ class IndependentCopies(_MadeOfEnvs):
         rest: Any = {} if config is None else deepcopy(config)
         number = count("num_agents", rest.pop("num_agents", 1))
         self.envs = [self.creator(deepcopy(rest)) for _ in range(number)]
-        cores = [core_of(env) for env in self.envs]  # wrappers cost as much as a small env
+        cores = [strip_wrappers(env) for env in self.envs]  # wrappers cost as much as a small env
         self._steps, self._limiters = [core.step for core, _ in cores], [limiters for _, limiters in cores]
         self.agents = list(range(number))
         self.observation_spaces = {agent: env.observation_space for agent, env in enumerate(self.envs)}
@@ -167,7 +167,7 @@ class IndependentCopies(_MadeOfEnvs):
         self._terminated = {}
         seeds = [derive(seed, "env", agent) if seed is not None and agent else seed for agent in range(len(self.envs))]
         both = [env.reset(seed=own, options=options) for env, own in zip(self.envs, seeds, strict=True)]
-        limits = map(steps_allowed, self._limiters)  # they may have been changed
+        limits = map(read_step_limit, self._limiters)  # they may have been changed
         self._left = [float("inf") if limit is None else limit for limit in limits]
         return dict(enumerate(obs for obs, _ in both)), dict(enumerate(info for _, info in both))
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from gymnasium import Space
 
-from swath.rollout.spaces import Array, Path, plain_leaves, structured
+from swath.rollout.spaces import Array, Path, build_value, plain_leaves
 
 Leaf: TypeAlias = Any
 ARRAYS = (np.ndarray, torch.Tensor)
@@ -66,7 +66,7 @@ def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
 
 def template_of(space: Space[Any]) -> Any:
     """A nest of the structure of a space's values, with the spaces of its leaves."""
-    return structured(space, (leaf.space for leaf in plain_leaves(space, "")))
+    return build_value(space, (leaf.space for leaf in plain_leaves(space, "")))
 
 
 def rows_of(leaf: Leaf) -> int | None:

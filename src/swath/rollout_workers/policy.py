@@ -12,7 +12,7 @@ import torch
 from gymnasium import Space, spaces
 
 from swath.rollout.random_policy import RandomPolicy as Uniform
-from swath.rollout.spaces import structured
+from swath.rollout.spaces import build_value
 from swath.rollout_workers.batches.names import BEFORE, STATE_IN, ColumnNames, ViewRequirement, views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks
@@ -321,7 +321,7 @@ class RandomPolicy(Policy):
         n_rows = len(leaves_of(obs_batch)[0])
         mask = None if self._mask is None else torch.as_tensor(self._mask(obs_batch))
         drawn = Uniform(self._drawn_from).sampler(self._drawn_from, n_rows)(mask)
-        return structured(self._drawn_from, iter(drawn)), [], {}
+        return build_value(self._drawn_from, iter(drawn)), [], {}
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:  # noqa: ARG002
         """Learn nothing."""

@@ -21,7 +21,7 @@ from gymnasium import spaces
 
 from swath.keys import ACTION_MASK
 from swath.rollout.random_policy import require_mask
-from swath.rollout.spaces import Array, Converter, Leaves, packer, plain_leaves, structured
+from swath.rollout.spaces import Array, Converter, Leaves, build_value, packer, plain_leaves
 
 Space = spaces.Space[Any]
 
@@ -65,7 +65,7 @@ class NoPreprocessor(Preprocessor):
 
     def transform_batch(self, leaves: Leaves) -> Any:
         """The leaves themselves, nested as the space is."""
-        return structured(self.space, iter(leaves))
+        return build_value(self.space, iter(leaves))
 
     def transform(self, observation: Any) -> Any:
         """The observation itself."""

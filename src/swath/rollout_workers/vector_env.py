@@ -12,7 +12,7 @@ import numpy as np
 from swath.options import count
 from swath.rollout.hosts.base import EnvRaised, Transition
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.returned import bad_answer
+from swath.rollout.hosts.results import bad_answer
 from swath.rollout.spaces import Leaves
 
 
@@ -124,7 +124,7 @@ class OwnVectorHost(EnvListHost):
 
     def __init__(self, env: VectorEnv, make: Callable[[], VectorEnv]) -> None:
         super().__init__(_sub_envs(env), make=lambda: _sub_envs(make()), exact=True)
-        self.spec = replace(self.spec, alone=False)
+        self.spec = replace(self.spec, steps_singly=False)
 
     @property
     def env(self) -> Any:
@@ -150,7 +150,7 @@ class OwnVectorHost(EnvListHost):
             return Transition([], np.zeros(self.spec.num_envs), failed=[(0, failed)])
         return super().step(action)
 
-    def renew(self, env: int, make: Callable[[], Any]) -> None:  # noqa: ARG002  the vector env makes it
+    def replace_env(self, env: int, make: Callable[[], Any]) -> None:  # noqa: ARG002  the vector env makes it
         """Let the vector env make one sub-env anew."""
         self.env.restart_at(env)
 

@@ -18,7 +18,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.keys import DONE, MASK, NEXT, REWARD, TERMINATED, TRAJ_IDS, TRUNCATED, Key, as_tuple
-from swath.rollout.episodes.statistics import life_of
+from swath.rollout.episodes.statistics import worker_and_life
 from swath.rollout.spaces import Array, Leaf, action_leaves, observation_leaves, splitter
 from swath.testing.counting import Counting, Script, read, reward_of
 from swath.testing.faults import Mark
@@ -40,7 +40,7 @@ def by_life(batches: Sequence[TensorDictBase]) -> dict[tuple[int, int], TensorDi
     parts: dict[tuple[int, int], list[TensorDictBase]] = {}
     for batch in batches:
         rows = joined([batch])
-        lives = [life_of(int(ids.max())) for ids in per_frame(rows, TRAJ_IDS)]
+        lives = [worker_and_life(int(ids.max())) for ids in per_frame(rows, TRAJ_IDS)]
         for life in dict.fromkeys(lives):
             parts.setdefault(life, []).append(rows[[row for row, one in enumerate(lives) if one == life]])
     return {life: joined(parts[life]) for life in sorted(parts)}
@@ -215,7 +215,7 @@ def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: 
         rows = joined([batch])
         ids = per_frame(rows, TRAJ_IDS)
         for env, t, here, _ in _steps(rows, counting):
-            frames = made.setdefault((*life_of(int(ids[env, t])), here.env), set())
+            frames = made.setdefault((*worker_and_life(int(ids[env, t])), here.env), set())
             assert here not in frames, f"{here} is there twice"
             frames.add(here)
     for life, frames in made.items() if not gaps else ():

@@ -8,7 +8,7 @@ from made_batches import batch, batches, stretches
 from tensordict import NonTensorData, NonTensorStack
 
 from swath.rollout.episodes.reshape import Frames, Piece, join, split_trajectories
-from swath.rollout.episodes.statistics import EPISODE, REMEMBERED, EpisodeLog
+from swath.rollout.episodes.statistics import EPISODE_DTYPE, N_EPISODES_IN_MEANS, EpisodeLog
 
 F, T = False, True
 
@@ -112,8 +112,8 @@ def test_means_are_over_the_last_hundred():
     for n in (0, 3, 98, 250):
         more = list(range(len(totals), len(totals) + n))
         totals += more
-        log.add(np.array([(0, total, total + 1) for total in more], EPISODE))
-        last = totals[-REMEMBERED:]
+        log.add(np.array([(0, total, total + 1) for total in more], EPISODE_DTYPE))
+        last = totals[-N_EPISODES_IN_MEANS:]
         assert log.finished == len(totals)
         if last:
             assert log.means == pytest.approx((np.mean(last), np.mean(last) + 1))

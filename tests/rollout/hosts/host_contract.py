@@ -7,7 +7,7 @@ import pytest
 
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import TensorDictSpec
-from swath.rollout.loop import Rules, Stage, StepLimit, go_on, steps
+from swath.rollout.loop import LoopState, Rules, StepLimit, restart_all, steps
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import observation_leaves
@@ -34,9 +34,9 @@ class HostContract:
             for step in play(host, self.n_steps):
                 _require_fits(host, step.next_observation, "a step")
                 assert np.shape(step.reward) == (host.spec.num_envs,), f"rewards have shape {np.shape(step.reward)}"
-                ended = [env for env, _, _ in step.ended]
+                ended = [env for env, _, _ in step.ends]
                 assert ended == sorted(set(ended)), f"ends are not in env order: {ended}"
-                assert all(terminated or truncated for _, terminated, truncated in step.ended), "an end without a flag"
+                assert all(terminated or truncated for _, terminated, truncated in step.ends), "an end without a flag"
                 assert not set(step.void) & set(ended), f"rows that are no transitions have ended: {step.void}"
 
     def test_what_was_observed_is_never_written_again(self, make_host):
@@ -49,9 +49,9 @@ class HostContract:
 
     def test_a_reset_of_some_envs_leaves_the_rest_alone(self, make_host):
         with opened(make_host) as host:
-            step = next((step for step in play(host, self.n_steps) if step.ended.envs.size), None)
+            step = next((step for step in play(host, self.n_steps) if step.ends.envs.size), None)
             assert step is not None, f"no episode ended in {self.n_steps} steps; play longer"
-            ended = [env for env, _, _ in step.ended]
+            ended = [env for env, _, _ in step.ends]
             others = [env for env in range(host.spec.num_envs) if env not in ended]
             onto, kept = step.next_observation, _copies(host, step.next_observation)
             fresh = host.reset(ended, onto)
@@ -71,7 +71,7 @@ class HostContract:
                     [*_seen(one, step.observation), *_seen(one, step.next_observation), step.reward] for step in pair
                 )
                 assert all(map(_equal, mine, theirs)), f"step {t} differs: {mine} and {theirs}"
-                assert list(pair[0].ended) == list(pair[1].ended), f"step {t} ends differently"
+                assert list(pair[0].ends) == list(pair[1].ends), f"step {t} ends differently"
 
     def test_closing_twice_is_fine(self, make_host):
         host = make_host()
@@ -101,9 +101,9 @@ class CountedHostContract(HostContract):
                         assert before[env] == here, f"env {env} goes on from {before[env]} instead of {here}"
                         expected[env] = here._replace(step=here.step + 1)
                         assert after[env] == expected[env], f"env {env}: {here} led to {after[env]}"
-                for env, _, _ in step.ended:
+                for env, _, _ in step.ends:
                     expected[env] = Mark(env, after[env].episode + 1, 0)
-                n_ends += len(step.ended.envs)
+                n_ends += len(step.ends.envs)
         assert n_ends >= host.spec.num_envs, f"only {n_ends} episodes ended in {self.n_steps} steps; play longer"
 
     def test_termination_and_truncation_are_kept_apart(self, make_host, counting):
@@ -111,12 +111,12 @@ class CountedHostContract(HostContract):
             pytest.skip("needs episodes that follow from their numbers alone")
         with opened(make_host) as host:
             for step in play(host, self.n_steps):
-                after, flags = _marks(counting, step.next_observation), {env: flags for env, *flags in step.ended}
+                after, flags = _marks(counting, step.next_observation), {env: flags for env, *flags in step.ends}
                 for env in set(range(host.spec.num_envs)).difference(step.void):
                     plan = counting.script.plan(env, after[env].episode)
                     wanted = plan.flags if after[env].step == plan.length else (False, False)
                     assert tuple(flags.get(env, wanted)) == wanted, f"{after[env]} ends with {flags.get(env)}: {plan}"
-                    assert any(wanted) == (env in flags), f"{after[env]} of {plan}: ends are {step.ended}"
+                    assert any(wanted) == (env in flags), f"{after[env]} of {plan}: ends are {step.ends}"
 
     def test_the_action_of_each_row_reaches_its_env(self, make_host, counting):
         with opened(make_host) as host:
@@ -135,7 +135,7 @@ class Dice:
         self._draw = _sampler(host)
 
     def __call__(self, observation):
-        with self._streams.swapped():
+        with self._streams.activate():
             return self._draw(observation)
 
     def begin(self, envs):
@@ -154,8 +154,8 @@ def play(host, n_steps, seeds=None, actor=None):
         seeds: of the reset, one per env.
         actor: what acts; random actions by default.
     """
-    rules = Rules(StepLimit(host.spec), go_on, Failures())
-    source = steps(host, actor or Dice(host), Stage(host.reset_all(seeds)), rules)
+    rules = Rules(StepLimit(host.spec), restart_all, Failures())
+    source = steps(host, actor or Dice(host), LoopState(host.reset_all(seeds)), rules)
     for _ in range(n_steps):
         yield next(source)
 
@@ -184,7 +184,7 @@ def _require_fits(host, leaves, what):
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
         assert leaves[0].batch_size == spec.batch_shape, f"{what} gave {leaves[0].batch_size}, not {spec.batch_shape}"
-        missing = set(spec.observed).difference(leaves[0].keys(include_nested=True))
+        missing = set(spec.observation_keys).difference(leaves[0].keys(include_nested=True))
         assert not missing, f"{what} gave no {missing}"
         return
     if not spec.observation:
@@ -199,7 +199,7 @@ def _seen(host, leaves):
     """Arrays `[B, …]` of what was observed: of a TensorDict each of its observations, of several agents in words."""
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
-        return [leaves[0].get(key).numpy().reshape(spec.num_envs, -1) for key in spec.observed]
+        return [leaves[0].get(key).numpy().reshape(spec.num_envs, -1) for key in spec.observation_keys]
     return list(leaves) if spec.observation else [np.array(list(map(repr, leaves[0])))]
 
 

@@ -15,7 +15,7 @@ from counting_vector import CountingVectorEnv
 from mock_envs import BasicMultiAgent
 from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.sources import Source, build
-from swath.rollout.hosts.torchrl import Fitting
+from swath.rollout.hosts.torchrl import EnvOptions
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.testing import OBSERVATIONS, Counting, CountingEnv, Script
 
@@ -146,14 +146,14 @@ class TestAtari(HostContract):
 class TestTorchRLEnvs(HostContract):
     """One, a batch, or several apart."""
 
-    @pytest.fixture(params=["one", "batch", "apart"])
+    @pytest.fixture(params=["one", "batch", "separate"])
     def make_host(self, request):
         envs = pytest.importorskip("torchrl.envs")
         cartpole, kind = partial(envs.GymEnv, "CartPole-v1"), request.param
-        source = Source(cartpole, copies=3 if kind == "apart" else None)
+        source = Source(cartpole, copies=3 if kind == "separate" else None)
         if kind == "batch":
             source = Source(lambda: envs.SerialEnv(3, cartpole))
-        return lambda: build(source, Fitting(apart=kind == "apart"))
+        return lambda: build(source, EnvOptions(separate=kind == "separate"))
 
 
 class TwoAgents(BasicMultiAgent):
@@ -176,4 +176,4 @@ class TestPettingZoo(HostContract):
     @pytest.fixture(params=[None, 3])
     def make_host(self, request):
         simple = pytest.importorskip("mpe2.simple_spread_v3")
-        return lambda: build(Source(partial(simple.parallel_env, max_cycles=7), copies=request.param), Fitting())
+        return lambda: build(Source(partial(simple.parallel_env, max_cycles=7), copies=request.param), EnvOptions())

@@ -55,7 +55,7 @@ def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_o
     assert [env.acted for env in envs] == [[{"a": 1}], [{}]]
     assert step.observation == [[{"a": 3}, {"a": 4}]]
     assert step.reward.tolist() == [1.5, 1.5]
-    assert (list(step.ended), step.void, step.failed) == ([(1, True, False)], (), [])
+    assert (list(step.ends), step.void, step.failed) == ([(1, True, False)], (), [])
     assert step.info[0]["rewards"] == {"a": 1.0, "b": 0.5}
     assert step.info[1]["terminateds"] == OVER
     assert (step.info[1]["truncateds"], step.info[1]["infos"]) == (GOES_ON, {"a": {"at": 4}})

@@ -11,7 +11,7 @@ from host_contract import Dice, play
 
 from counting_vector import CountingVectorEnv
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.returned import info_of
+from swath.rollout.hosts.results import info_of
 from swath.rollout.hosts.sources import Source, build
 from swath.rollout.hosts.vector import VectorHost
 from swath.testing import Counting, CountingEnv, CountingEnvs, EnvBroke, Fault
@@ -81,7 +81,7 @@ def test_the_info_at_an_end_is_that_of_the_episode_that_ended_in_every_autoreset
     for step in play(host, 120, [3, 14, 15]):
         played += 1
         played[list(step.void)] = 0
-        ended = [env for env, _, _ in step.ended]
+        ended = [env for env, _, _ in step.ends]
         for env in range(3):
             episode = info_of(step.info, env).get("episode")
             assert (None if episode is None else int(episode["l"])) == (played[env] if env in ended else None)
@@ -136,12 +136,12 @@ def test_stepping_is_the_same_as_stepping_the_wrapped_env_by_hand(name):
         dtype = wrapped.action_space.dtype
         rows = by_hand(wrapped, seed, [action[env].astype(dtype) for action in actions])
         for t, (observation, reward, terminated, truncated, following) in enumerate(rows):
-            flags = {i: flags for i, *flags in steps[t].ended}.get(env, [False, False])
+            flags = {i: flags for i, *flags in steps[t].ends}.get(env, [False, False])
             np.testing.assert_array_equal(steps[t].next_observation[0][env], np.float32(observation))
             assert np.float32(steps[t].reward[env]) == np.float32(reward)
             assert flags == [bool(terminated), bool(truncated)]
             if t + 1 < n_steps:
                 np.testing.assert_array_equal(steps[t + 1].observation[0][env], np.float32(following))
         wrapped.close()
-    assert any(step.ended for step in steps)
+    assert any(step.ends for step in steps)
     host.close()

@@ -131,16 +131,16 @@ def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begin
     (left,) = host.reset_all([5, 5])
     first = int(left.min())
     for t in range(first):
-        moved = host.step([np.array([2, 2])])
-        assert moved.observation[0].tolist() == (left - t - 1).tolist()
-        assert bool(moved.ended.envs.size) == (t == first - 1)
-    assert list(moved.ended) == [(int(env), True, False) for env in np.flatnonzero(left[:, 0] == first)]
-    env = moved.ended.envs[0]
-    begun = host.reset([env], moved.observation)
+        transition = host.step([np.array([2, 2])])
+        assert transition.observation[0].tolist() == (left - t - 1).tolist()
+        assert bool(transition.ends.envs.size) == (t == first - 1)
+    assert list(transition.ends) == [(int(env), True, False) for env in np.flatnonzero(left[:, 0] == first)]
+    env = transition.ends.envs[0]
+    begun = host.reset([env], transition.observation)
     assert begun[0][env, 0] == host.env.envs[env].left > 0
-    assert moved.observation[0][env, 0] == 0
+    assert transition.observation[0][env, 0] == 0
     with pytest.raises(EnvRaised) as caught:
-        host.reset([1 - env], moved.observation)
+        host.reset([1 - env], transition.observation)
     assert "cannot reset envs" in str(caught.value.cause)
 
 

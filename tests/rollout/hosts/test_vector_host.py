@@ -35,7 +35,7 @@ def test_envpool_resets_single_envs_and_cannot_be_seeded():
     env = envpool.make_gymnasium("CartPole-v1", num_envs=3, seed=5)
     host = VectorHost(env)
     assert is_vector_env(env)
-    assert host.spec.skips
+    assert host.spec.next_step_autoreset
     assert (host.spec.resettable, host.spec.seeding) == (True, "none")
     onto = host.reset_all([1, 2, 3])
     assert host.seed_of(0) is None
@@ -56,7 +56,7 @@ def test_a_vector_env_that_cannot_reset_single_envs_says_what_to_use():
 def test_a_vector_env_that_does_not_say_when_it_resets_is_refused(said):
     env = CountingVectorEnv(2)
     env.metadata = said
-    with pytest.raises(ValueError, match=r"says autoreset_mode=.* in its metadata; it must be one of .*SAME_STEP"):
+    with pytest.raises(ValueError, match=r"has autoreset_mode=.* in its metadata; it must be one of .*SAME_STEP"):
         VectorHost(env)
 
 
@@ -133,7 +133,7 @@ def test_the_last_observations_of_envpool_are_those_at_which_the_pole_has_fallen
     env = pytest.importorskip("envpool").make_gymnasium("CartPole-v1", num_envs=3, seed=5)
     begins, n_ends = [True] * 3, 0
     for step in play(VectorHost(env), 80):
-        ended = [env for env, _, _ in step.ended]
+        ended = [env for env, _, _ in step.ends]
         for env in set(range(3)).difference(step.void):
             assert np.abs(step.observation[0][env]).max() <= (0.05 if begins[env] else np.inf)
             place, _, angle, _ = np.abs(step.next_observation[0][env])

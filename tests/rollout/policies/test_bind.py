@@ -18,7 +18,7 @@ from torch import nn
 from torch.distributions import Categorical, Normal
 
 from swath.rollout.policies.binding import bind
-from swath.rollout.policies.calling import Binding
+from swath.rollout.policies.calling import BindingOptions
 
 SEVERAL = spaces.Dict({"position": VECTOR, "task": spaces.Discrete(2), "in": spaces.Dict({"side": VECTOR})})
 ALL = [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MODE, InteractionType.MEAN]
@@ -26,7 +26,7 @@ ALL = [InteractionType.RANDOM, InteractionType.DETERMINISTIC, InteractionType.MO
 
 def bound(policy, spec=None, **options):
     spec = spec or spec_of()
-    return bind(policy, spec, observed(spec), Binding(**options))
+    return bind(policy, spec, observed(spec), BindingOptions(**options))
 
 
 def answered(policy, spec=None, **options):
@@ -308,7 +308,7 @@ def test_a_policy_that_writes_into_its_observation_changes_neither_the_recorded_
 
     spec = spec_of()
     first, second = observed(spec), observed(spec, 1)
-    policy = bind(policy, spec, first, Binding())
+    policy = bind(policy, spec, first, BindingOptions())
     np.testing.assert_array_equal(first[0], observed(spec)[0])
     policy(first)
     policy(second)

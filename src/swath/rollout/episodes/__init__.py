@@ -1,1 +1,1 @@
-"""What is made of fragments: trajectory ids, whole episodes, n-step returns, advantages."""
+"""Trajectory ids, whole episodes, n-step returns and advantages of fragments."""

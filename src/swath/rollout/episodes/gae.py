@@ -3,13 +3,13 @@
     delta_t     = reward_t + gamma · V(next_t) · (1 − terminated_t) − V_t
     advantage_t = delta_t + gamma · lambda · advantage_{t+1}, unless the segment ends with t
 
-Values come from one call of the network, with as few states as will do:
+Values come from one call of the network, on as few states as possible:
 
     frames      a─▶b   b─▶c   c─▶x  │  p─▶q   q─▶r
     value       V(a)   V(b)   V(c)     V(p)   V(q)
     next value  V(b)   V(c)   V(x)     V(q)   V(r)
 
-It is shown a b c p q, where frames begin, and x r, which only the ends of segments reach.
+Its input is a b c p q, the states where frames begin, and x r, which only the last frames of segments reach.
 
 J. Schulman et al., 2016, High-dimensional continuous control using generalized advantage estimation, eq. 11 to 16.
 """
@@ -30,14 +30,14 @@ from swath.rollout.episodes.reshape import Tensor, per_frame, segment_ends
 def generalized_advantage(
     reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, ends: Tensor, *, gamma: float, lmbda: float
 ) -> Tensor:
-    """Advantages by the formula above; the value target is `advantage + value`.
+    """Return advantages by the formula above; the value target is `advantage + value`.
 
     Args:
         reward: `[*B, T]`.
-        value: of the state acted in, `[*B, T]`.
-        next_value: of the state reached, truly, also where an episode was cut, `[*B, T]`; not read where `terminated`.
-        terminated: the state reached is an end state, worth 0, `[*B, T]` bool.
-        ends: nothing in this row goes on behind the frame (`segment_ends`), `[*B, T]` bool.
+        value: of the frame's state, `[*B, T]`.
+        next_value: of the true next state, also where an episode was truncated, `[*B, T]`; not read if `terminated`.
+        terminated: the next state is terminal, of value 0, `[*B, T]` bool.
+        ends: the frame is the last of its segment (`segment_ends`), `[*B, T]` bool.
         gamma: discount.
         lmbda: trace decay; 0 is one-step, 1 sums all rewards.
 
@@ -49,10 +49,10 @@ def generalized_advantage(
 
 
 def discounted_sum(summand: Tensor, carry: Tensor) -> Tensor:
-    """`S_t = summand_t + carry_t · S_{t+1}` along the last dimension, `[*B, T]`.
+    """Return the sums `S_t = summand_t + carry_t · S_{t+1}` along the last dimension, `[*B, T]`.
 
-    By doubling the reach of each sum, log₂ T passes over the whole tensor instead of T steps: 2 to 50 times as fast as
-    a loop over T for up to a hundred rows, about as fast for thousands. What is NaN or infinite stays in its own sum.
+    Doubles the reach of each sum in log₂ T passes over the tensor instead of T steps: 2 to 50 times as fast as a loop
+    over T for up to a hundred rows, about as fast for thousands. NaN and infinities stay in their own sums.
 
     Args:
         summand: `[*B, T]`.
@@ -71,17 +71,17 @@ class GAE(nn.Module):
     """Writes `"state_value"`, `"advantage"` and `"value_target"`, `[*B, T, 1]`, into a batch `[*B, T]`.
 
     The batch may be padded or flat. Sums stop at `done`, at the end of a row and where the trajectory id changes;
-    truncated and unfinished episodes bootstrap with the value of the true next observation. Masked frames are 0 and
-    never shown to the network. The network is called once per batch, without gradients: on all observations, and on
-    those under `"next"` that no other frame shows.
+    truncated and unfinished episodes bootstrap with the value of the true next observation. Masked frames are 0, and
+    never an input of the network. The network is called once per batch, without gradients: on all observations, and on
+    observations under `"next"` that no other frame has.
 
     Args:
         gamma: discount, in [0, 1].
         lmbda: trace decay, in [0, 1].
         value_network: a TensorDict module that writes `"state_value"`; or a module from observation to value,
-            `[N, …]` to `[N, 1]` or `[N]`, given the entries `in_keys` if it has that attribute.
-        average_gae: bring advantages to mean 0 and standard deviation 1 over the batch's valid frames, once the
-            targets are made.
+            `[N, …]` to `[N, 1]` or `[N]`, called with the entries `in_keys` if it has that attribute.
+        average_gae: normalize advantages to mean 0 and standard deviation 1 over the batch's valid frames, after the
+            targets are computed.
 
     Raises:
         ValueError: a number out of its range, or a TensorDict module that does not write `"state_value"`.
@@ -97,19 +97,20 @@ class GAE(nn.Module):
         self.gamma, self.lmbda, self.average_gae, self.value_network = gamma, lmbda, average_gae, value_network
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Writes the three entries into the batch and returns it.
+        """Write the three entries into the batch and return it.
 
         Raises:
             KeyError: an entry is missing, such as the next observations after `compact_obs`.
-            RuntimeError: more than one number per frame as reward, flag or value.
+            RuntimeError: a reward, flag or value with more than one number per frame.
         """
         ends, valid = segment_ends(tensordict)
         reward, terminated = (per_frame(tensordict, under_next(name)) for name in (REWARD, TERMINATED))
-        reward = reward.masked_fill(~valid, 0)  # whatever stands there, a NaN too, must not reach other frames
+        reward = reward.masked_fill(~valid, 0)  # a NaN in a masked frame must not reach other frames
         with torch.no_grad():
-            value, after = (each.to(reward.dtype) for each in _values(self.value_network, tensordict, ends, valid))
+            values = _values(self.value_network, tensordict, ends, valid)
+            value, next_value = (tensor.to(reward.dtype) for tensor in values)
             factors = {"gamma": self.gamma, "lmbda": self.lmbda}
-            advantage = generalized_advantage(reward, value, after, terminated, ends, **factors)
+            advantage = generalized_advantage(reward, value, next_value, terminated, ends, **factors)
         target = value + advantage
         if self.average_gae:
             spread = advantage[valid].std(correction=0).clamp_min(1e-6)
@@ -120,31 +121,31 @@ class GAE(nn.Module):
 
 
 def _values(network: nn.Module, td: TensorDictBase, ends: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """The values of the states acted in and of those reached, `[*B, T]` both, in one call of the network.
+    """Return the values of the frames' states and of their next states, both `[*B, T]`, in one call of the network.
 
-    Where a frame is not valid, its states are not shown; the first value is 0 there, the second means nothing.
+    Of masked frames the value is 0, and the next value is undefined.
     """
     keys: Sequence[Key] = getattr(network, "in_keys", (OBSERVATION,))
-    here = {key: td[key] for key in keys}
-    there = {key: td.get(under_next(key), None) for key in keys}
+    state = {key: td[key] for key in keys}
+    next_state = {key: td.get(under_next(key), None) for key in keys}
     rows = [slice(None)] * (ends.ndim - 1)
-    own = ends.clone()  # frames that lead to a state which is not that of the next frame
+    evaluated = ends.clone()  # frames whose next state is not the state of the next frame
     for key in keys:
-        if there[key] is None and key == IS_INIT:
-            there[key] = torch.zeros_like(here[key])
-        elif there[key] is None:
+        if next_state[key] is None and key == IS_INIT:
+            next_state[key] = torch.zeros_like(state[key])
+        elif next_state[key] is None:
             raise KeyError(f"no {under_next(key)!r} to evaluate the state reached by; collect with compact_obs=False")
-        differ = there[key][*rows, :-1] != here[key][*rows, 1:]
-        own[..., :-1] |= differ.unsqueeze(-1).flatten(ends.ndim).any(-1)
-    own &= valid
-    n_acted, n_states = int(valid.sum()), int(valid.sum() + own.sum())
-    shown = {key: torch.cat([here[key][valid], there[key][own]]) for key in keys}
+        differ = next_state[key][*rows, :-1] != state[key][*rows, 1:]
+        evaluated[..., :-1] |= differ.unsqueeze(-1).flatten(ends.ndim).any(-1)
+    evaluated &= valid
+    n_frames, n_states = int(valid.sum()), int(valid.sum() + evaluated.sum())
+    inputs = {key: torch.cat([state[key][valid], next_state[key][evaluated]]) for key in keys}
     if isinstance(network, TensorDictModuleBase):
-        answer = network(TensorDict(shown, batch_size=[n_states], device=td.device))[STATE_VALUE]
+        output = network(TensorDict(inputs, batch_size=[n_states], device=td.device))[STATE_VALUE]
     else:
-        answer = network(*shown.values())
-    if answer.numel() != n_states:
-        raise RuntimeError(f"value_network gave the shape {[*answer.shape]}; it must be {[n_states, 1]}, one per state")
-    answer = answer.reshape(-1)
-    value = answer.new_zeros(ends.shape).masked_scatter_(valid, answer[:n_acted])
-    return value, value.view(-1).roll(-1).view(ends.shape).masked_scatter_(own, answer[n_acted:])
+        output = network(*inputs.values())
+    if output.numel() != n_states:
+        raise RuntimeError(f"value_network gave the shape {[*output.shape]}; it must be {[n_states, 1]}, one per state")
+    output = output.reshape(-1)
+    value = output.new_zeros(ends.shape).masked_scatter_(valid, output[:n_frames])
+    return value, value.view(-1).roll(-1).view(ends.shape).masked_scatter_(evaluated, output[n_frames:])

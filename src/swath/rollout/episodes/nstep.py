@@ -1,9 +1,9 @@
 """n-step returns over the frames of a batch.
 
-    next     s1 s2 s3 │ t1 t2     n = 2     s2 s3 s3 │ t2 t2         the state reached
-    reward    6  4  2 │  8  0    ──────▶     8  5  2 │  8  0         summed on the way there, with gamma = 1/2
+    next     s1 s2 s3 │ t1 t2     n = 2     s2 s3 s3 │ t2 t2         the state n steps ahead
+    reward    6  4  2 │  8  0    ──────▶     8  5  2 │  8  0         the discounted sum up to it, with gamma = 1/2
 
-Segments are not crossed.
+Returns end with their segment.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ _NO_OBSERVATION = frozenset({REWARD, ORIGINAL_REWARD, DONE, TERMINATED, TRUNCATE
 
 
 class MultiStep(nn.Module):
-    """Lets each frame look several steps ahead.
+    """Replaces rewards by n-step returns.
 
     After R. S. Sutton, 1988, Learning to predict by the methods of temporal differences. In a batch `[*B, T]` a frame
-    looks `n_steps` ahead, fewer where the batch ends, `done` is set, the trajectory id changes or the mask begins. Then
+    covers k = `n_steps` steps, fewer if its segment ends before: with the batch, with `done`, with another trajectory
+    id or with a masked frame. Then
 
-    - `("next", "reward")` is the discounted sum over the way, `("next", "original_reward")` what it was;
-    - everything else under `"next"`, the end flags too, is that of the step reached;
-    - `"steps_to_next_obs"` (int64) is the length k of the way, `"gamma"` (float32) the discount to the power k,
-      `"nonterminal"` (bool) whether k > 1; each `[*B, T]`. A masked frame stays as it is.
+    - `("next", "reward")` is the discounted sum over k steps, `("next", "original_reward")` the reward before;
+    - all other entries under `"next"`, end flags too, are from the last of the k steps;
+    - `"steps_to_next_obs"` (int64) is k, `"gamma"` (float32) the discount to the power k, `"nonterminal"` (bool)
+      whether k > 1; each `[*B, T]`. Masked frames do not change.
 
     Args:
         gamma: the discount, in (0, 1].
-        n_steps: how far to look, at least 1, which changes nothing.
+        n_steps: number of steps, at least 1, which changes nothing.
 
     Raises:
-        ValueError: one of them is out of its range.
+        ValueError: an argument is out of its range.
     """
 
     def __init__(self, gamma: float, n_steps: int) -> None:
@@ -46,10 +47,10 @@ class MultiStep(nn.Module):
         self.gamma, self.n_steps = gamma, count("n_steps", n_steps)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """The batch with n-step entries; the input is not changed.
+        """Return the batch with n-step entries; the input is not changed.
 
         Raises:
-            KeyError: no reward or done, or no observation under `"next"`, as after `compact_obs`.
+            KeyError: reward, done, or the observation under `"next"` is missing, as after `compact_obs`.
             RuntimeError: the shape of done does not fit the batch.
         """
         out, done = tensordict.clone(recurse=False), tensordict[NEXT, DONE]
@@ -70,7 +71,7 @@ class MultiStep(nn.Module):
         return out.set("gamma", self.gamma**steps).set("nonterminal", steps > 1)
 
     def _with_dimensions_of(self, done: Tensor, td: TensorDictBase) -> TensorDictBase:
-        """The same where every entry has the further dimensions of done (agents): each looks ahead alone."""
+        """Return the batch with n-step entries per agent, where all entries have the further dimensions of done."""
         batch_size, time = td.batch_size, td.ndim - 1
         try:
             td.batch_size = done.shape
@@ -82,9 +83,9 @@ class MultiStep(nn.Module):
         return out
 
     def _summed(self, reward: Tensor, steps: Tensor) -> Tensor:
-        """The discounted sum of `reward`, `[*B, T]` or `[*B, T, …]`, over `steps` frames, `[*B, T]`."""
+        """Return the discounted sums of `reward`, `[*B, T]` or `[*B, T, …]`, over `steps` frames, `[*B, T]`."""
         frames = reward.flatten(0, steps.ndim - 1)
-        total, ways = frames.clone(), steps.reshape(-1, *[1] * (frames.ndim - 1))
-        for ahead in range(1, min(self.n_steps, steps.shape[-1])):  # no way leads into the next row
-            total.add_(frames.roll(-ahead, 0).where(ways > ahead, 0), alpha=self.gamma**ahead)
+        total, lengths = frames.clone(), steps.reshape(-1, *[1] * (frames.ndim - 1))
+        for ahead in range(1, min(self.n_steps, steps.shape[-1])):  # sums stay within a row
+            total.add_(frames.roll(-ahead, 0).where(lengths > ahead, 0), alpha=self.gamma**ahead)
         return total.view(reward.shape)

@@ -1,17 +1,17 @@
-"""Batches by trajectory: where trajectories end; split, pad and cat; whole episodes out of fragments.
+"""Batches by trajectory: their ends, splitting, padding, concatenation, and whole episodes from fragments.
 
     ids   0 0 0 1 │ 2 2 3 3          split            0 0 0      mask   1 1 1
           row 0   │ row 1     ─────────────────▶      1 . .             1 . .
                                                       2 2 .             1 1 .
                                                       3 3 .             1 1 .
 
-A *run* is a stretch of one id within an env row, valid all over; a *segment* ends where a run does, and at done. Ids
-and mask lie beside each other, in Swath's own batches under `"collector"`.
+A *run* is a stretch of valid frames with one id within an env row; a *segment* ends where a run does, and at done. Ids
+and mask have the same prefix, in Swath's own batches `"collector"`.
 
     fragments of a row         open pieces        complete
     a a a b │ b b c c   ───▶   c c         ───▶   a a a,  b b b   ───▶   take(n): padded or flat
 
-Nothing is copied before `take`.
+Frames are copied by `take` only.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase
 
 from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple
 from swath.options import TrajFormat
-from swath.rollout.episodes.statistics import maker_of
+from swath.rollout.episodes.statistics import worker_of_id
 
 Tensor: TypeAlias = torch.Tensor
 
 
 def per_frame(td: TensorDictBase, key: Key) -> Tensor:
-    """The entry with one value per frame, as `[*B, T]`; a trailing dimension of one is dropped.
+    """Return an entry with one value per frame as `[*B, T]`, without a trailing dimension of one.
 
     Raises:
-        KeyError: there is no such entry.
-        RuntimeError: it holds more than one value per frame.
+        KeyError: the entry is missing.
+        RuntimeError: more than one value per frame.
     """
     entry: Tensor = td[key]
     if entry.shape not in (td.batch_size, (*td.batch_size, 1)):
@@ -47,16 +47,16 @@ def per_frame(td: TensorDictBase, key: Key) -> Tensor:
 
 
 def per_frame_or_none(td: TensorDictBase, key: Key) -> Tensor | None:
-    """As `per_frame`, `None` where there is no such entry."""
+    """Return `per_frame`, or `None` if the entry is missing."""
     return per_frame(td, key) if td.get(key, None) is not None else None
 
 
-def run_ends(frames: Tensor, *labels: Tensor | None) -> Tensor:
-    """The last frame of each stretch of a row in which no label changes.
+def find_run_ends(frames: Tensor, *labels: Tensor | None) -> Tensor:
+    """Return the last frame of each stretch of a row in which no label changes.
 
     Args:
         frames: any tensor `[*B, T]`, for the shape and the device.
-        labels: tensors `[*B, T]`; a missing one is None.
+        labels: tensors `[*B, T]`, or `None`.
 
     Returns:
         `[*B, T]` bool.
@@ -70,21 +70,21 @@ def run_ends(frames: Tensor, *labels: Tensor | None) -> Tensor:
 
 
 def segment_ends(td: TensorDictBase) -> tuple[Tensor, Tensor]:
-    """The frames behind which nothing in this batch goes on, and those that are valid, `[*B, T]` bool both.
+    """Return whether each frame is the last of its segment, and whether it is valid, both `[*B, T]` bool.
 
-    Nothing goes on behind the last frame of each row, where `done` is set, where the next frame has another trajectory
-    id (if the batch has ids), and beside masked frames; a masked frame stands alone.
+    A segment ends with the last frame of a row, where `done` is set, where the trajectory id changes (if the batch has
+    ids), and before masked frames; a masked frame is a segment.
 
     Raises:
         RuntimeError: done, ids or mask with more than one value per frame.
     """
     done, mask = per_frame(td, (NEXT, DONE)), per_frame_or_none(td, MASK)
     valid = torch.ones_like(done) if mask is None else mask
-    return done | run_ends(done, per_frame_or_none(td, TRAJ_IDS), mask) | ~valid, valid
+    return done | find_run_ends(done, per_frame_or_none(td, TRAJ_IDS), mask) | ~valid, valid
 
 
-def stretches_of(ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """First and last frame of each stretch of a batch between these ends `[*B, T]`, without masked ones.
+def find_segments(ends: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return first and last frames of the segments between ends `[*B, T]`, without masked ones.
 
     Returns:
         Numbers of frames in the flattened batch, int64 `[n]` both.
@@ -103,28 +103,28 @@ def split_trajectories(
     done_key: Key | None = None,
     as_nested: bool | torch.layout = False,
 ) -> TensorDictBase:
-    """One row per trajectory of the batch: `[*B, T]` gives `[n, T_max]`, zeros behind the ends, and a mask.
+    """Split a batch `[*B, T]` into one row per trajectory, `[n, T_max]` with zeros after the ends and a mask.
 
     A trajectory is a run of one id within one env row; equal ids in different rows are not joined. Order is kept.
-    Frames that the batch's mask leaves out belong to no trajectory and are left out. If every env row is one
-    trajectory, the shape stays (`[T]` becomes `[1, T]`) and only the mask is added; the entries then share the memory
-    of `td`. Non-tensor entries are None behind the ends. `td` itself is not changed.
+    Masked frames of the batch are left out. If every env row is one trajectory, the shape stays (`[T]` becomes
+    `[1, T]`) and only the mask is added; the entries then share the memory of `td`. Non-tensor entries are None after
+    the ends. `td` itself is not changed.
 
     Args:
         td: a batch `[*B, T]`.
-        prefix: where ids and mask are; by default `"collector"` if the batch has it, else the root.
-        trajectory_key: the ids themselves, by default `(prefix, "traj_ids")`; the mask is written beside them.
-        done_key: without ids they are taken from `("next", done_key)`, by default `("next", "done")`, and written.
-        as_nested: True for nested tensors `[n, -1]` instead of zeros and mask, or the layout these shall have.
+        prefix: prefix of ids and mask; by default `"collector"` if the batch has it, else the root.
+        trajectory_key: key of the ids, by default `(prefix, "traj_ids")`; the mask gets the same prefix.
+        done_key: ids that are missing are computed from `("next", done_key)`, by default `("next", "done")`, and
+            written.
+        as_nested: True for nested tensors `[n, -1]` instead of zeros and mask, or their layout.
 
     Raises:
-        KeyError: neither ids nor done are there.
-        RuntimeError: ids or done hold more than one value per frame.
-        RuntimeError: an entry changes its shape from frame to frame.
+        KeyError: neither ids nor done.
+        RuntimeError: ids or done with more than one value per frame, or an entry whose shape changes between frames.
     """
     if trajectory_key is None:
-        usual = () if td.get(COLLECTOR, None) is None else COLLECTOR
-        trajectory_key = (*as_tuple(usual if prefix is None else prefix), TRAJ_IDS[-1])
+        default = () if td.get(COLLECTOR, None) is None else COLLECTOR
+        trajectory_key = (*as_tuple(default if prefix is None else prefix), TRAJ_IDS[-1])
     mask_key = (*as_tuple(trajectory_key)[:-1], MASK[-1])
     mask = per_frame_or_none(td, mask_key if td.get(mask_key, None) is not None else MASK)
     out = td.copy()
@@ -134,7 +134,7 @@ def split_trajectories(
         starts[..., 1:] = done[..., :-1]
         out.set(trajectory_key, starts.reshape(-1).cumsum(0).reshape(done.shape) - 1)
     ids = per_frame(out, trajectory_key)
-    firsts, lasts = stretches_of(run_ends(ids, ids, mask), mask)
+    firsts, lasts = find_segments(find_run_ends(ids, ids, mask), mask)
     lengths = lasts - firsts + 1
     if as_nested is False and int(lengths.sum()) == len(lengths) * ids.shape[-1] == ids.numel():
         out.set(mask_key, torch.ones(out.batch_size, dtype=torch.bool, device=out.device))
@@ -142,24 +142,24 @@ def split_trajectories(
     frames, names = Frames(out.exclude(mask_key)), [None, td.names[-1]]
     if as_nested is not False:
         cuts = torch.stack([firsts, lengths, lengths.cumsum(0) - lengths], 1)
-        return _nested(_copied({frames: cuts}, [int(lengths.sum())], [None]), lengths, as_nested, names)
+        return _nested(_copy_stretches({frames: cuts}, [int(lengths.sum())], [None]), lengths, as_nested, names)
     mask = _mask_of(lengths)
     cuts = torch.stack([firsts, lengths, torch.arange(len(mask), device=mask.device) * mask.shape[1]], 1)
-    return _copied({frames: cuts}, mask.shape, names).set(mask_key, mask)
+    return _copy_stretches({frames: cuts}, mask.shape, names).set(mask_key, mask)
 
 
 @dataclass(frozen=True, eq=False)
 class Frames:
-    """One batch `[*B, T]`, seen as a row of frames. Nothing is copied: the batch must not be written any more."""
+    """A view of a batch `[*B, T]` as a row of frames; the batch must not be written any more."""
 
     entries: TensorDictBase
 
-    def of(self, key: Key) -> Any:
-        """One entry, `[B·T, …]`; a list where it is no tensor.
+    def entry(self, key: Key) -> Any:
+        """Return an entry `[B·T, …]`; a list for a non-tensor.
 
         Raises:
-            KeyError: there is no such entry.
-            RuntimeError: it changes its shape from frame to frame.
+            KeyError: the entry is missing.
+            RuntimeError: its shape changes between frames.
         """
         if (entry := self.entries.get(key, None)) is None:
             raise KeyError(f"entry {key!r} is in some fragments and not in others; all must have the same entries")
@@ -168,7 +168,7 @@ class Frames:
 
 
 class Piece(NamedTuple):
-    """So many frames of one env row, from `first` on: a view until it is joined."""
+    """A view of `length` frames of one env row, from `first` on."""
 
     frames: Frames
     first: int
@@ -176,15 +176,15 @@ class Piece(NamedTuple):
 
 
 def join(episodes: Sequence[Sequence[Piece]], layout: TrajFormat) -> TensorDict:
-    """Episodes as a batch with memory of its own.
+    """Copy episodes into a new batch.
 
     Args:
         episodes: at least one; the pieces of each in order.
-        layout: `"padded"` is one episode per row, `[n, T_max]`, zeros behind the ends (None in non-tensor entries), and
-            the mask; `"cat"` is one behind the other, `[ΣTᵢ]`, without a mask.
+        layout: `"padded"` for one episode per row, `[n, T_max]`, with zeros after the ends (None in non-tensor entries)
+            and the mask; `"cat"` for their concatenation, `[ΣTᵢ]`, without a mask.
 
     Raises:
-        KeyError: an entry is not in all of their batches.
+        KeyError: an entry is missing in some of their batches.
     """
     lengths = [sum(piece.length for piece in episode) for episode in episodes]
     longest, place = max(lengths), 0
@@ -196,13 +196,15 @@ def join(episodes: Sequence[Sequence[Piece]], layout: TrajFormat) -> TensorDict:
         place += 0 if layout == "cat" else longest - length
     stretches = {frames: torch.tensor(rows) for frames, rows in cuts.items()}
     if layout == "cat":
-        return _copied(stretches, [place], [TIME])
-    out = _copied(stretches, [len(lengths), longest], [None, TIME])
+        return _copy_stretches(stretches, [place], [TIME])
+    out = _copy_stretches(stretches, [len(lengths), longest], [None, TIME])
     return out.set(MASK, _mask_of(torch.tensor(lengths, device=out.device)))
 
 
-def _copied(stretches: Mapping[Frames, Tensor], shape: Sequence[int], names: Sequence[str | None]) -> TensorDict:
-    """Stretches of one or several batches as a batch `[*shape]`, zeros or None where there are none.
+def _copy_stretches(
+    stretches: Mapping[Frames, Tensor], shape: Sequence[int], names: Sequence[str | None]
+) -> TensorDict:
+    """Copy stretches of one or several batches into a new batch `[*shape]`, with zeros or None between them.
 
     Args:
         stretches: first frames, lengths, and places in the new batch, int64 `[n, 3]`.
@@ -210,18 +212,18 @@ def _copied(stretches: Mapping[Frames, Tensor], shape: Sequence[int], names: Seq
         names: of its dimensions.
     """
     batches, like = [], next(iter(stretches))
-    for frames, cuts in stretches.items():  # the number of each frame in its batch, and its place in the new one
+    for frames, cuts in stretches.items():  # indices of frames in their batch, and in the new one
         firsts, lengths, places = cuts.unbind(1)
         at, before = torch.arange(int(lengths.sum()), device=cuts.device), lengths.cumsum(0) - lengths
-        numbers, targets = (at + (each - before).repeat_interleave(lengths) for each in (firsts, places))
+        numbers, targets = (at + (starts - before).repeat_interleave(lengths) for starts in (firsts, places))
         batches.append((frames, numbers, targets))
 
-    def copied(key: Key) -> Any:
-        example, n_frames = like.of(key), math.prod(shape)
+    def copy_entry(key: Key) -> Any:
+        example, n_frames = like.entry(key), math.prod(shape)
         plain = isinstance(example, list)
         room: Any = [None] * n_frames if plain else example.new_zeros((n_frames, *example.shape[1:]))
         for frames, numbers, places in batches:
-            flat = frames.of(key)
+            flat = frames.entry(key)
             for number, place in zip(numbers.tolist(), places.tolist(), strict=True) if plain else ():
                 room[place] = flat[number]
             if not plain:
@@ -230,16 +232,16 @@ def _copied(stretches: Mapping[Frames, Tensor], shape: Sequence[int], names: Seq
             return NonTensorStack(*map(NonTensorData, room)).reshape(*shape)
         return room.view(*shape, *room.shape[1:])
 
-    # Groups keep the batch dimensions of their own (agents).
+    # Groups of agents keep their further batch dimensions.
     out = like.entries.empty(recurse=True).flatten(0, like.entries.ndim - 1)[0].expand(*shape)
     for key in like.entries.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
-        out.set(key, copied(key))
+        out.set(key, copy_entry(key))
     out.names = names
     return out
 
 
 def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, names: Sequence[str | None]) -> TensorDict:
-    """Flat trajectories `[ΣT_i]` as nested tensors `[n, -1]`, `[n, T]` for equal lengths, or with torch's symbol."""
+    """Turn flat trajectories `[ΣT_i]` into nested tensors `[n, -1]`, `[n, T]` for equal lengths, or torch's symbol."""
     if layout not in (True, torch.strided, torch.jagged):
         raise ValueError(f"as_nested={layout!r} is none of True, torch.strided and torch.jagged")
     offsets, cuts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), lengths.tolist()
@@ -259,16 +261,16 @@ def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, name
 
 
 def _mask_of(lengths: Tensor) -> Tensor:
-    """The mask `[n, T_max]` of rows of these lengths `[n]`."""
+    """Return the mask `[n, T_max]` for lengths `[n]`."""
     longest = int(lengths.max()) if len(lengths) else 0
     return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(-1)
 
 
 @dataclass(slots=True)
 class _Episode:
-    """What is here of an episode; once it is complete, `end` is its last step in its last fragment.
+    """The pieces of an episode; `end` is the step of a complete one within its last fragment.
 
-    Its row is its worker, its place in the worker's flattened `*B`, and the worker that made it, as its ids say.
+    Its row is its worker, its index in the worker's flattened `*B`, and the worker that assigned its id.
     """
 
     row: tuple[int, int, int]
@@ -279,15 +281,15 @@ class _Episode:
 
 
 class EpisodeAssembler:
-    """Takes fragments `[*B, T]` one after another and hands out whole episodes, in order of completion.
+    """Assembles whole episodes from consecutive fragments `[*B, T]`, in order of completion.
 
-    An env row is known by its worker and its place in the flattened `*B`; of a worker that brings what several others
-    have made, by who made it, too. What it began goes on in its next fragment under the same trajectory id and is
-    complete with `("next", "done")`; another id means that the rest was lost, and what there is of it is dropped.
-    Without ids everything up to a done is one episode. Masked frames are left out.
+    An env row is identified by its worker and its index in the flattened `*B`, and by the worker that assigned its ids,
+    since a worker may pass on fragments of others. An episode continues in the next fragment of the row under the same
+    trajectory id, and is complete with `("next", "done")`; under another id its rest was lost, and its frames are
+    dropped. Without ids, an episode is everything up to a done. Masked frames are left out.
 
-    Pieces are views into the fragments, so nobody may write these any more; a frame is copied once, by `take`. For one
-    thread at a time; nothing blocks.
+    Pieces are views of the fragments, which must not be written any more; a frame is copied once, by `take`. Used by
+    one thread at a time; does not block.
     """
 
     def __init__(self) -> None:
@@ -297,21 +299,21 @@ class EpisodeAssembler:
 
     @property
     def ready(self) -> int:
-        """How many complete episodes wait to be taken."""
+        """Return the number of complete episodes that wait to be taken."""
         return len(self._complete)
 
     @property
     def frames(self) -> int:
-        """How many frames it holds."""
+        """Return the number of frames in it."""
         return sum(episode.length for episode in (*self._open.values(), *self._complete))
 
     def add(self, fragments: Mapping[int, TensorDictBase]) -> int:
-        """Take in the next fragments `[*B, T]` or `[T]` of several workers, collected side by side.
+        """Add the next fragments `[*B, T]` or `[T]` of several workers, which were collected in parallel.
 
-        Episodes that are complete at one step of them come in the order of workers, then envs.
+        Episodes that end in the same step come in the order of workers, then envs.
 
         Returns:
-            How many frames were dropped, of episodes that will have no end.
+            The number of frames dropped, of episodes whose rest was lost.
         """
         complete: list[_Episode] = []
         dropped = sum(self._extend(worker, fragments[worker], complete) for worker in sorted(fragments))
@@ -319,40 +321,40 @@ class EpisodeAssembler:
         return dropped
 
     def take(self, count: int, layout: TrajFormat = "padded") -> TensorDict | None:
-        """The next `count` episodes as one batch that owns its memory, `None` if there are not so many.
+        """Return the next `count` episodes as one new batch, or `None` if there are fewer.
 
         Args:
-            count: how many, at least 1.
-            layout: `"padded"` is `[count, T_max]` with zeros behind the ends and `("collector", "mask")`; `"cat"` is
+            count: number of episodes, at least 1.
+            layout: `"padded"` for `[count, T_max]` with zeros after the ends and `("collector", "mask")`; `"cat"` for
                 `[ΣTᵢ]` without mask.
         """
         if count > len(self._complete):
             return None
         return join([self._complete.popleft().pieces for _ in range(count)], layout)
 
-    def skip(self, worker: int, below: int) -> int:
-        """Frames of a worker are missing: its episodes with ids below this one are dropped, also what comes of them.
+    def drop_below(self, worker: int, below: int) -> int:
+        """Drop the episodes of a worker with ids below this one, now and in later fragments: their frames were lost.
 
-        Episodes whose ids others have given stay.
+        Episodes whose ids another worker has assigned stay.
 
         Returns:
-            How many frames of them were here.
+            The number of frames dropped now.
         """
-        maker = maker_of(below)
-        self._floors[maker] = max(below, self._floors.get(maker, below))
-        broken = [row for row in self._open if row[::2] == (worker, maker) and self._open[row].trajectory < below]
+        origin = worker_of_id(below)
+        self._floors[origin] = max(below, self._floors.get(origin, below))
+        broken = [row for row in self._open if row[::2] == (worker, origin) and self._open[row].trajectory < below]
         return sum(self._open.pop(row).length for row in broken)
 
     def drop(self, worker: int | None = None, rows: Collection[int] | None = None, *, complete: bool = True) -> int:
-        """Forget episodes.
+        """Drop episodes.
 
         Args:
-            worker: only those of this worker.
-            rows: only those of these rows of its flattened `*B`.
-            complete: also those that are complete, not only those without an end.
+            worker: only episodes of this worker.
+            rows: only episodes in certain rows of its flattened `*B`.
+            complete: also complete episodes, not only open ones.
 
         Returns:
-            How many frames that were.
+            The number of frames dropped.
         """
 
         def kept(row: tuple[int, int, int]) -> bool:
@@ -366,12 +368,12 @@ class EpisodeAssembler:
 
     def _extend(self, worker: int, fragment: TensorDictBase, complete: list[_Episode]) -> int:
         done, ids = per_frame(fragment, (NEXT, DONE)), per_frame_or_none(fragment, TRAJ_IDS)
-        firsts, lasts = stretches_of(*segment_ends(fragment))
+        firsts, lasts = find_segments(*segment_ends(fragment))
         length, frames, dropped = done.shape[-1], Frames(fragment.exclude(MASK)), 0
         trajectories = [0] * len(lasts) if ids is None else ids.reshape(-1)[lasts].tolist()
         columns = firsts.tolist(), lasts.tolist(), trajectories, done.reshape(-1)[lasts].tolist()
         for first, last, trajectory, is_complete in zip(*columns, strict=True):
-            row = (worker, last // length, maker_of(trajectory))
+            row = (worker, last // length, worker_of_id(trajectory))
             piece = Piece(frames, first, last - first + 1)
             if trajectory < self._floors.get(row[2], 0):
                 dropped += piece.length

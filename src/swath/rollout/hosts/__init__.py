@@ -1,1 +1,1 @@
-"""Adapters that make any env source look like B envs stepped together."""
+"""Adapters of env sources to B envs stepped together."""

@@ -1,10 +1,10 @@
-"""What the loop asks of an env source: B envs stepped together.
+"""The host: B envs that the loop steps together.
 
-    leaves of actions [B, …] ──▶ step ──▶ Transition: true next observations, rewards, who ended
-                                 reset ──▶ observations with which the next episodes begin
+    leaves of actions [B, …] ──▶ step ──▶ Transition: true next observations, rewards, ends of episodes
+                                 reset ──▶ first observations of the next episodes
 
-A host never resets by itself in a way that can be seen: `Transition.observation` is what the step led to, also at the
-end of an episode, and the observation of the next episode comes from `reset`.
+A host never shows a reset of its envs in a step: `Transition.observation` is what the step led to, also at the end of
+an episode, and `reset` returns the first observation of the next one.
 """
 
 from __future__ import annotations
@@ -30,25 +30,24 @@ Seeding = Literal["episode", "layout", "none"]
 
 @dataclass(frozen=True)
 class CommonSpec:
-    """What is known of the envs of any host.
+    """Properties that the envs of every host have.
 
     Attributes:
         num_envs: B.
-        batch_shape: `*B`, the leading dimensions that policies and batches show: `()` for one bare env.
-        resettable: whether single envs can be reset while the others go on.
-        alone: whether single envs can be stepped while the others stand still.
-        skips: whether steps after an end are no transitions (a vector env in mode `NEXT_STEP`).
-        limits: most steps of an episode by env, for the loop to count; the host renews them with each reset. None if
-            empty.
-        seeding: `"episode"` if a reset takes a seed per env, `"layout"` if one for all.
+        batch_shape: `*B`, the leading dimensions of observations, actions and batches: `()` for one bare env.
+        resettable: whether a reset may name some of the envs.
+        steps_singly: whether a step may name one of the envs.
+        next_step_autoreset: whether the step after an end only resets the env (a vector env in mode `NEXT_STEP`).
+        limits: the step limit of each env, counted by the loop; the host updates them at every reset. Empty: no limits.
+        seeding: `"episode"` if a reset takes a seed per env, `"layout"` if it takes one for all.
     """
 
     num_envs: int
     batch_shape: tuple[int, ...]
     _: KW_ONLY
     resettable: bool = True
-    alone: bool = True
-    skips: bool = False
+    steps_singly: bool = True
+    next_step_autoreset: bool = False
     limits: Sequence[int | None] = ()
     seeding: Seeding = "episode"
 
@@ -62,7 +61,7 @@ class ArraySpec(CommonSpec):
         action: leaves of one env's action.
         observation_space: the observation space of one env.
         action_space: the action space of one env.
-        truncates: whether a step of theirs can be marked as truncated.
+        can_truncate: whether a step can be marked as truncated.
     """
 
     observation: tuple[Leaf, ...]
@@ -70,16 +69,16 @@ class ArraySpec(CommonSpec):
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     device: ClassVar[torch.device] = torch.device("cpu")
-    truncates: ClassVar[bool] = True
+    can_truncate: ClassVar[bool] = True
 
     @property
-    def observed(self) -> tuple[Key, ...]:
-        """Keys of the observation entries."""
+    def observation_keys(self) -> tuple[Key, ...]:
+        """Return the keys of the observation entries."""
         return tuple(leaf.key for leaf in self.observation)
 
     @property
-    def acted(self) -> tuple[Key, ...]:
-        """Keys of the action entries."""
+    def action_keys(self) -> tuple[Key, ...]:
+        """Return the keys of the action entries."""
         return tuple(leaf.key for leaf in self.action)
 
 
@@ -87,65 +86,64 @@ class ArraySpec(CommonSpec):
 class TensorDictSpec(CommonSpec):
     """Envs that read and write a TensorDict, which is their only leaf.
 
-    They themselves keep the limit of steps that is asked for. They and the policy write whatever they like, also
-    entries that are not delivered.
+    These envs count steps towards their limit themselves. Env and policy may write any entry, also entries that are
+    not delivered.
 
     Attributes:
-        observed: keys of the observation entries, nested ones too.
-        acted: keys of the action entries.
-        rewarded: keys of the reward entries.
-        done: the end flags that count: of groups below one with flags of its own there are none.
-        flags: all end flags.
-        host: steps them; `host.draw` writes random actions into a TensorDict, `host.imagine` makes one of zeros as a
-            step leaves it, without what the policy writes.
+        observation_keys: keys of the observation entries, nested ones too.
+        action_keys: keys of the action entries.
+        reward_keys: keys of the reward entries.
+        done_keys: keys of the flags that end an episode; flags of a group inside a group with flags do not.
+        all_done_keys: keys of all flags.
+        host: the host of the envs; `host.draw` writes random actions into a TensorDict, `host.imagine` returns a
+            TensorDict of zeros with the entries of a step, except those that the policy writes.
     """
 
-    observed: tuple[Key, ...]
-    acted: tuple[Key, ...]
-    rewarded: tuple[Key, ...]
-    done: tuple[Key, ...]
-    flags: tuple[Key, ...]
+    observation_keys: tuple[Key, ...]
+    action_keys: tuple[Key, ...]
+    reward_keys: tuple[Key, ...]
+    done_keys: tuple[Key, ...]
+    all_done_keys: tuple[Key, ...]
     host: Any = None
 
     @property
     def device(self) -> torch.device | None:
-        """Where the env is, if it says so; one without a device is on the CPU."""
-        return getattr(first_of(self.host.env), "device", torch.device("cpu"))
+        """Return the device of the env; an env without this attribute is on the CPU."""
+        return getattr(first_env(self.host.env), "device", torch.device("cpu"))
 
     @property
-    def truncates(self) -> bool:
-        """Whether there is a flag for it."""
-        return any(as_tuple(key)[-1] == TRUNCATED for key in self.done)
+    def can_truncate(self) -> bool:
+        """Tell whether the env has a truncated flag."""
+        return any(as_tuple(key)[-1] == TRUNCATED for key in self.done_keys)
 
 
-# What the envs of any host look like.
 HostSpec: TypeAlias = ArraySpec | TensorDictSpec
 
-# Builds all envs of a host anew.
-Make: TypeAlias = Callable[[], Sequence[Any]]
+# Builds all envs of a host.
+MakeEnvs: TypeAlias = Callable[[], Sequence[Any]]
 
-# What envs said beside: one mapping per env, or a vector env's mapping of batches. `info_of` reads one env's.
+# Info dicts: one mapping per env, or a vector env's mapping of batches. `info_of` returns the info of one env.
 Infos = Sequence[Mapping[str, Any]] | Mapping[str, Any]
 
 
-def first_of(env: Any) -> Any:
-    """The first of a list of envs; any other env, as `Host.env` gives it, itself."""
+def first_env(env: Any) -> Any:
+    """Return the first env of a list, or the env itself; `env` is a `Host.env`."""
     return env[0] if isinstance(env, list) else env
 
 
-def fps_of(env: Any) -> float | None:
-    """Frames per second of what the first of the envs renders, as its metadata say; `None` if they do not."""
-    metadata = getattr(first_of(env), "metadata", None)
+def frame_rate(env: Any) -> float | None:
+    """Return the frames per second in the metadata of the first env, or `None`."""
+    metadata = getattr(first_env(env), "metadata", None)
     rate = metadata.get("render_fps") if isinstance(metadata, Mapping) else None  # TorchRL's batches have a list
     return float(rate) if rate else None
 
 
 class EnvRaised(Exception):  # noqa: N818
-    """An env raised in a step or a reset. Internal: whoever drives the loop raises `cause`, with a note.
+    """An env raised in a step or a reset. Internal: users of the loop raise `cause`, with a note.
 
     Attributes:
-        env: which env.
-        cause: what it raised.
+        env: index of the env.
+        cause: the exception of the env.
     """
 
     def __init__(self, env: int, cause: Exception) -> None:
@@ -168,31 +166,31 @@ class Ends:
     truncated: Array
 
     @classmethod
-    def listed(cls, ended: Iterable[tuple[int, bool, bool]]) -> Ends:
-        """Of a tuple each: env, terminated, truncated."""
-        in_order = sorted(ended)
+    def from_tuples(cls, ends: Iterable[tuple[int, bool, bool]]) -> Ends:
+        """Return the ends for tuples of env, terminated, truncated."""
+        in_order = sorted(ends)
         if not in_order:
             return NO_ENDS
         rows = np.array(in_order, dtype=np.int64)
         return cls(rows[:, 0], rows[:, 1].astype(np.bool_), rows[:, 2].astype(np.bool_))
 
     @classmethod
-    def flagged(cls, terminated: Array, truncated: Array) -> Ends:
-        """Of flags `[B]`."""
+    def from_flags(cls, terminated: Array, truncated: Array) -> Ends:
+        """Return the ends for flags `[B]`."""
         envs = (terminated | truncated).nonzero()[0]
         return cls(envs, terminated[envs], truncated[envs]) if len(envs) else NO_ENDS
 
     def __iter__(self) -> Iterator[tuple[int, bool, bool]]:
-        """Env, terminated, truncated of each."""
+        """Iterate over tuples of env, terminated, truncated."""
         return zip(self.envs.tolist(), self.terminated.tolist(), self.truncated.tolist(), strict=True)
 
-    def cutting(self, envs: Iterable[int]) -> Ends:
-        """These, and the episodes of these envs truncated, or truncated too."""
-        cut, terminated = {*envs}, {*self.envs[self.terminated].tolist()}
-        return Ends.listed([*self.without([*cut]), *((env, env in terminated, True) for env in cut)])
+    def with_truncated(self, envs: Iterable[int]) -> Ends:
+        """Return these ends with the episodes of `envs` marked as truncated; a terminated flag stays."""
+        truncated, terminated = {*envs}, {*self.envs[self.terminated].tolist()}
+        return Ends.from_tuples([*self.without([*truncated]), *((env, env in terminated, True) for env in truncated)])
 
     def without(self, envs: Sequence[int] | Array) -> Ends:
-        """Those of other envs."""
+        """Return these ends except the ends of `envs`."""
         kept = ~np.isin(self.envs, envs)
         return Ends(self.envs[kept], self.terminated[kept], self.truncated[kept]) if kept.any() else NO_ENDS
 
@@ -202,20 +200,20 @@ NO_ENDS = Ends(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_), np.empt
 
 @dataclass(slots=True)
 class Transition:
-    """What one step of B envs led to.
+    """The result of one step of B envs.
 
     Attributes:
-        observation: leaves `[B, …]`; fresh arrays that nobody writes again. At an end the true last observation.
-        reward: float array `[B]`, as the env gave it.
-        ended: episodes that ended with this step.
+        observation: leaves `[B, …]`; fresh arrays that are never written again. At an end the true last observation.
+        reward: float array `[B]`, in the env's dtype.
+        ends: episodes that ended with this step.
         void: envs whose row is no transition (a `NEXT_STEP` vector env reset itself and ignored the action).
-        failed: envs that raised, with the exception; their rows hold nothing.
-        info: what the envs said beside, untouched.
+        failed: envs that raised, with the exception; their rows are undefined.
+        info: the info dicts of the envs, unchanged.
     """
 
     observation: Leaves
     reward: Array
-    ended: Ends = NO_ENDS
+    ends: Ends = NO_ENDS
     void: Sequence[int] = ()
     failed: Sequence[tuple[int, Exception]] = ()
     info: Infos = ()
@@ -225,65 +223,76 @@ class Host(ABC):
     """B envs stepped together; used by one thread at a time. The base of all hosts.
 
     Args:
-        envs: what is stepped, and closed at the end.
-        make: builds as many others; `None` for instances of the user's.
+        envs: the envs, which `close` closes.
+        make: builds them again; `None` for instances that the user built.
 
     Attributes:
-        spec: what the envs look like.
+        spec: properties of the envs.
     """
 
     spec: HostSpec
 
-    def __init__(self, envs: Sequence[Any], make: Make | None) -> None:
+    def __init__(self, envs: Sequence[Any], make: MakeEnvs | None) -> None:
         self.envs, self._make, self._closed, self._owner = list(envs), make, False, Owner()
         self._seeds: dict[int, int] = {}
 
     @property
     @abstractmethod
     def env(self) -> Any:
-        """The live env object: a single env, a vector env, or a list of envs."""
+        """Return the live env object: a single env, a vector env, or a list of envs."""
 
     @abstractmethod
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in every env, also in retired ones; with one seed per env or from the envs' own state."""
+        """Begin an episode in every env, also in retired ones, and return the observations.
+
+        Args:
+            seeds: one per env; `None`, or `None` for an env: continue from the random state of the env.
+        """
 
     @abstractmethod
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in these envs: `onto` with their rows replaced, in fresh arrays. `seeds` go with `envs`.
+    def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in these envs and return a copy of `base` with their first observations as rows.
 
-        An env whose seed is `None` begins from its own random state. A host whose envs begin by themselves within the
-        next step returns `onto` and reports the row as void.
+        A host whose envs reset within the next step returns `base` itself, and reports the row of that step as void.
+
+        Args:
+            envs: indices of envs.
+            base: observations `[B, …]` of all envs.
+            seeds: one per entry of `envs`; `None`, or `None` for an env: continue from the random state of the env.
         """
 
     @abstractmethod
     def step(self, action: Leaves, only: int | None = None) -> Transition:
-        """Advance every env that is not retired, or `only` one, in the place of a step of it that failed.
+        """Step every env that is not retired, or the env `only`, whose last step failed.
 
-        `action` begins with the action leaves `[B, …]`; more is ignored. Observations and infos of envs that are not
-        advanced are those of their last step. `only` is for envs that can be stepped alone.
+        Envs that are not stepped keep the observation and info of their last step.
+
+        Args:
+            action: the action leaves `[B, …]`; leaves after these are ignored.
+            only: index of an env, if `spec.steps_singly`.
         """
 
-    def retire(self, envs: Sequence[int]) -> None:  # noqa: B027  envs that step together go on
-        """Step these envs no more, where that can be; their rows mean nothing until `reset_all`."""
+    def retire(self, envs: Sequence[int]) -> None:  # noqa: B027  a vector env steps all of its envs
+        """Stop stepping these envs if possible; their rows are undefined until `reset_all`."""
 
     @abstractmethod
     def render(self, env: int) -> Array | None:
-        """A frame `[H, W, 3]` uint8 of this env, or `None` if it does not render."""
+        """Return a frame `[H, W, 3]` uint8 of this env, or `None` if it does not render."""
 
     def seed_of(self, env: int) -> int | None:
-        """The seed this env was last given, if it was given one."""
+        """Return the last seed of this env, or `None`."""
         return self._seeds.get(env)
 
     def rebuild(self) -> Leaves:
-        """Close everything, build it anew and begin an episode in every env.
+        """Close all envs, build them again and begin an episode in every env.
 
         Raises:
-            RuntimeError: there is nothing to build from: the source was an instance.
-            EnvRaised: building or resetting one failed.
+            RuntimeError: the source was an env instance, which cannot be built again.
+            EnvRaised: building or resetting an env failed.
         """
         if self._make is None:
-            raise RuntimeError("the env was given as an instance and cannot be built anew; pass a callable")
-        close_broken(self)
+            raise RuntimeError("the env was given as an instance and cannot be built again; pass a callable")
+        close_quietly(self)
         try:
             self.envs, self._closed = list(self._make()), False
         except Exception as error:
@@ -291,9 +300,9 @@ class Host(ABC):
         return self.reset_all()
 
     def close(self) -> None:
-        """Close every env, also if one of them raises; that error is raised at the end. Twice is fine.
+        """Close every env, and then raise the error of an env that failed to close. Calling it twice is fine.
 
-        A fork closes none: what they hold, processes and sockets perhaps, is its parent's.
+        A forked process closes no env: processes and sockets of the envs belong to its parent.
         """
         envs, self._closed = self.envs if self._owner.is_here and not self._closed else [], True
         with ExitStack() as closing:
@@ -308,23 +317,23 @@ class ArrayHost(Host):
 
     @abstractmethod
     def info_of(self, env: int) -> Mapping[str, Any]:
-        """What this env said with its latest observation: of its last step, or of its reset if that came later."""
+        """Return the info dict that came with the latest observation of this env, of a step or a reset."""
 
 
-def close_broken(env: Any) -> None:
-    """Close an env that is used no more; an exception is logged."""
+def close_quietly(env: Any) -> None:
+    """Close an env that is no longer used, and log an exception."""
     try:
         env.close()
     except Exception:
-        logging.getLogger("swath").warning("an env that is used no more raised when it was closed", exc_info=True)
+        logging.getLogger("swath").warning("an env that is no longer used raised when it was closed", exc_info=True)
 
 
 @contextmanager
-def closed_on_failure(envs: list[Any]) -> Iterator[None]:
-    """Close these envs, and those that are added to the list meanwhile, if anything fails; that error is raised."""
+def close_on_failure(envs: list[Any]) -> Iterator[None]:
+    """Close the envs in the list if the body raises, also envs that the body has added."""
     try:
         yield
     except BaseException:
         for env in envs:
-            close_broken(env)
+            close_quietly(env)
         raise

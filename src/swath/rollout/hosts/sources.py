@@ -1,4 +1,4 @@
-"""From what users hand in as an env to a host.
+"""Env sources, and the hosts built from them.
 
 id | callable | instance ──▶ build ──▶ env(s) ──▶ host
 """
@@ -18,14 +18,14 @@ import gymnasium as gym
 from swath.errors import noted
 from swath.extras import need
 from swath.options import count
-from swath.rollout.hosts.base import Host, closed_on_failure
+from swath.rollout.hosts.base import Host, close_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
-from swath.rollout.hosts.torchrl import Fitting, TorchRLEnv, batch_of, has_makers, is_torchrl_env
+from swath.rollout.hosts.torchrl import EnvOptions, TorchRLEnv, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 
-PLAIN = Fitting()
+DEFAULT_OPTIONS = EnvOptions()
 ENVS = "a gymnasium env, a vector env, a TorchRL env or a PettingZoo ParallelEnv"
 FORMS = f"a gymnasium id, a callable that returns an env, or {ENVS}"
 
@@ -36,18 +36,18 @@ class Source:
 
     Attributes:
         env: an id, a callable or an instance.
-        kwargs: keywords for the id or callable, or for the makers of a batched env that has not built its envs yet.
-        copies: how many envs to step together; `None` takes the source as it is.
-        copies_name: the user's name for that number, for messages.
-        lends: what the callable gives is not ours to close if it does not fit together.
-        keep_float64: observations of float64 stay float64, as TorchRL envs have it in any case.
+        kwargs: keywords for the id or callable, or for the factories of a batched env that has not built its envs.
+        copies: number of envs to step together; `None` for a single env without env dimension, or a batched env.
+        copies_name: the name of the user's option for that number, for messages.
+        owned_by_user: the envs that the callable returns are not closed if building fails.
+        keep_float64: observations of float64 stay float64; float64 of TorchRL envs always stays.
     """
 
     env: Any
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     copies: int | None = None
     copies_name: str = "envs_per_worker"
-    lends: bool = False
+    owned_by_user: bool = False
     keep_float64: bool = False
 
     def __post_init__(self) -> None:
@@ -62,83 +62,83 @@ class Source:
 
     @property
     def is_instance(self) -> bool:
-        """Whether the source is an env that exists already, so that it cannot be built anew."""
+        """Tell whether the source is an env, which cannot be built again."""
         return is_env_instance(self.env)
 
 
-def build(source: Source, fitting: Fitting = PLAIN) -> Host:
+def build(source: Source, options: EnvOptions = DEFAULT_OPTIONS) -> Host:
     """Build the env or envs and their host.
 
     Args:
-        source: what to build.
-        fitting: what is asked of a TorchRL or PettingZoo env beyond that.
+        source: the env source of one worker.
+        options: options of a TorchRL or PettingZoo env.
 
     Raises:
-        TypeError: the source gives no env, or an instance cannot be copied.
-        ValueError: a vector env with `copies`; envs that differ in their spaces; one env given several times.
-        Exception: what the callable or the env's maker raised, with a note.
+        TypeError: the source returns no env, or an instance cannot be copied.
+        ValueError: a vector env with `copies`; envs that differ in their spaces; the same env several times.
+        Exception: raised by the callable or the env's constructor, with a note.
     """
-    envs, again = _envs(source, fitting), None if source.is_instance else partial(_envs, source, fitting)
-    first, mine, keep_float64 = envs[0], envs[1:] if source.is_instance else envs, source.keep_float64
-    with closed_on_failure([] if source.lends else mine):
+    envs, rebuild = _envs(source, options), None if source.is_instance else partial(_envs, source, options)
+    first, built, keep_float64 = envs[0], envs[1:] if source.is_instance else envs, source.keep_float64
+    with close_on_failure([] if source.owned_by_user else built):
         if is_vector_env(first):
-            return VectorHost(first, again, keep_float64=keep_float64)
+            return VectorHost(first, rebuild, keep_float64=keep_float64)
         if isinstance(first, gym.Env):
-            return EnvListHost(envs, bare=source.copies is None, make=again, keep_float64=keep_float64)
-        adapt: Callable[[Any], Any] = partial(TorchRLEnv, resets=not fitting.apart)
+            return EnvListHost(envs, bare=source.copies is None, make=rebuild, keep_float64=keep_float64)
+        adapt: Callable[[Any], Any] = partial(TorchRLEnv, autoresets=not options.separate)
         if is_parallel_env(first):
-            adapt = partial(ZooEnv, max_steps=fitting.max_steps, keep_float64=keep_float64)
-        apart = source.copies is not None and (fitting.apart or is_parallel_env(first))
-        make = None if again is None else lambda: [*map(adapt, again())]
-        return TensorDictHost([*map(adapt, envs)], make, apart=apart)
+            adapt = partial(ZooEnv, max_steps=options.max_steps, keep_float64=keep_float64)
+        separate = source.copies is not None and (options.separate or is_parallel_env(first))
+        make = None if rebuild is None else lambda: [*map(adapt, rebuild())]
+        return TensorDictHost([*map(adapt, envs)], make, separate=separate)
 
 
-def _envs(source: Source, fitting: Fitting) -> list[Any]:
-    """All envs of a host.
+def _envs(source: Source, options: EnvOptions) -> list[Any]:
+    """Build all envs of a host.
 
     Raises:
-        ValueError: the first is batched already, or one of the copies is given twice.
+        ValueError: copies of a batched env, or the same env twice.
     """
-    first, copies, as_given, mine = source.env, source.copies, source.is_instance, list[Any]()
-    with closed_on_failure([] if source.lends else mine):
-        if not as_given:
-            mine.append(first := make_env(source))
+    first, copies, is_instance, built = source.env, source.copies, source.is_instance, list[Any]()
+    with close_on_failure([] if source.owned_by_user else built):
+        if not is_instance:
+            built.append(first := make_env(source))
         is_of_torchrl = is_torchrl_env(first)
         size = first.batch_size.numel() if is_of_torchrl and first.batch_size else None
         size = first.num_envs if is_vector_env(first) else size
         if copies is not None and size is not None:
             which = f"{type(first).__name__}, which is batched already ({size} envs)"
             raise ValueError(f"{source.copies_name}={copies} for {which}; leave it out")
-        if is_of_torchrl and as_given and source.kwargs:
+        if is_of_torchrl and is_instance and source.kwargs:
             first.update_kwargs(dict(source.kwargs))
-        batched = is_of_torchrl and copies is not None and not fitting.apart
-        if batched and not as_given:
+        batched = is_of_torchrl and copies is not None and not options.separate
+        if batched and not is_instance:
             first.close()
-            mine.clear()
+            built.clear()
             envs = [batch_of([partial(make_env, source)] * (copies or 1))]
         else:
             envs = [first]
             for _ in range((copies or 1) - 1):
-                env = _copy(first) if as_given else make_env(source, len(envs))
+                env = _copy(first) if is_instance else make_env(source, len(envs))
                 if any(env is other for other in envs):
                     raise ValueError(f"{source.copies_name}={copies}: the env callable returned the same env twice")
                 envs.append(env)
-                mine.append(env)
-            if batched:  # a batched env builds one env more from each maker, and closes it: that is a copy
+                built.append(env)
+            if batched:  # a batched env builds one more env from each factory and closes it: that one is a copy
                 envs = [batch_of([partial(next, iter([_copy(env), env])) for env in envs])]
-        return [fitting.applied(env) for env in envs] if is_of_torchrl else envs
+        return [options.apply(env) for env in envs] if is_of_torchrl else envs
 
 
 def make_env(source: Source, number: int = 0) -> Any:
     """Build one env of a source that is no instance.
 
     Args:
-        source: what to build.
-        number: which of the copies it is, from 0 on.
+        source: an id or a callable.
+        number: number of the copy, from 0 on.
 
     Raises:
-        TypeError: the source gives no env.
-        Exception: what the callable or the env's maker raised, with a note.
+        TypeError: the source returns no env.
+        Exception: raised by the callable or the env's constructor, with a note.
     """
     by_id = isinstance(source.env, str)
     with noted(f"the env source {source.env!r}{'' if source.copies is None else f', env {number}'}"):
@@ -147,8 +147,8 @@ def make_env(source: Source, number: int = 0) -> Any:
         env = gym.make(source.env, **source.kwargs) if by_id else source.env(**source.kwargs)
     _require_no_aec(env)
     if not is_env_instance(env):
-        what = None if env is None else type(env).__name__
-        raise TypeError(f"the env source {source.env!r} returned {what}; it must return {ENVS}")
+        returned = None if env is None else type(env).__name__
+        raise TypeError(f"the env source {source.env!r} returned {returned}; it must return {ENVS}")
     return env
 
 
@@ -160,40 +160,40 @@ def _copy(env: Any) -> Any:
 
 
 def is_env_instance(value: object) -> bool:
-    """Whether this is an env of any kind, not something that builds one."""
+    """Tell whether an object is an env of any kind, not a function that builds one."""
     return isinstance(value, gym.Env) or is_vector_env(value) or is_torchrl_env(value) or is_parallel_env(value)
 
 
 def _require_no_aec(env: object) -> None:
     if is_parallel_env(env, "AECEnv"):
-        raise TypeError(f"{env} is an AECEnv, whose agents act in turn; hand in what aec_to_parallel makes of it")
+        raise TypeError(f"{env} is an AECEnv, whose agents act in turn; pass aec_to_parallel(env)")
 
 
-# Services, which are `closed` or not, by identity of the innermost env. Who steps an env keeps it alive, so that its
-# identity is not given anew.
+# Services, which have an attribute `closed`, by identity of the innermost env that they step. A service keeps its env
+# alive, so that the identity is not reused.
 _WAY_OUT = "shut that down first; shutdown(close_env=False) of a collector leaves the env open"
-_steppers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_services: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-def taken(env: Any, service: Any = None) -> list[Any]:
-    """Return the instances among this env, or in this list, that a live service other than this one steps."""
-    holders = [(instance, _steppers.get(id(_innermost(instance)))) for instance in _instances(env)]
-    return [instance for instance, holder in holders if not (holder is None or holder is service or holder.closed)]
+def used_by_others(env: Any, service: Any = None) -> list[Any]:
+    """Return the env instances of an env or a list that another live service steps."""
+    users = [(instance, _services.get(id(_innermost(instance)))) for instance in _instances(env)]
+    return [instance for instance, user in users if not (user is None or user is service or user.closed)]
 
 
-def require_free(env: Any, service: Any = None) -> None:
-    """Check that no live service but this one steps this instance, or one of this list; all else is free.
+def require_unused(env: Any, service: Any = None) -> None:
+    """Check that no other live service steps an env instance, or an instance in a list.
 
     Raises:
-        ValueError: one does.
+        ValueError: another service steps one.
     """
-    for instance in taken(env, service):
+    for instance in used_by_others(env, service):
         raise ValueError(f"{instance} is stepped by another collector or evaluator; {_WAY_OUT}")
 
 
 def claim(env: Any, service: Any) -> None:
-    """Note that this service steps the instance, or all of the list, until it is closed or gone."""
-    _steppers.update({id(_innermost(instance)): service for instance in _instances(env)})
+    """Register that a service steps an env instance, or the instances of a list, until it is closed or collected."""
+    _services.update({id(_innermost(instance)): service for instance in _instances(env)})
 
 
 def _instances(env: Any) -> list[Any]:

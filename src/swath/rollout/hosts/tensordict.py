@@ -1,9 +1,9 @@
-"""The host for envs that read and write a TensorDict, and what their steps say.
+"""The host for envs that read and write a TensorDict, and the reader of their rewards and ends.
 
-    [root] ──▶ policy writes ──▶ advance ──▶ "next" [*B] ──▶ rewards, ends     and the root of the next step
+    [root] ──▶ policy writes ──▶ step ──▶ "next" [*B] ──▶ rewards, ends     and the root of the next step
 
-The only leaf is a TensorDict `[*B]`. One env is stepped as it is, batched or not. Several are kept apart, so that each
-has seeds of its own and stands still when it is retired; their rows are stacked, lazily where shapes differ.
+The only leaf is a TensorDict `[*B]`. A single env may be batched. Several envs are stepped separately, so that each has
+its own seeds and can retire; their rows are stacked, lazily where shapes differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from swath.keys import DONE, FLAGS, NEXT, TRUNCATED, Key, as_tuple
-from swath.rollout.hosts.base import NO_ENDS, Ends, EnvRaised, Host, Make, TensorDictSpec, Transition
+from swath.rollout.hosts.base import NO_ENDS, Ends, EnvRaised, Host, MakeEnvs, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
 Keys: TypeAlias = Sequence[Key]
@@ -29,12 +29,12 @@ class TensorDictHost(Host):
     Each is a `TorchRLEnv` or a `ZooEnv`, which have the same attributes and methods.
 
     Args:
-        envs: one env; or single envs, if `apart`.
-        make: builds as many others; `None` for instances of the user's.
-        apart: whether the envs are kept apart, and stacked.
+        envs: one env; or unbatched envs, if `separate`.
+        make: builds them again; `None` for instances that the user built.
+        separate: whether to step each env alone and stack their rows.
 
     Attributes:
-        reader: reads what their steps say; another one may be put in its place.
+        reader: reads rewards and ends of steps; may be replaced.
 
     Raises:
         ValueError: envs that differ in their agents, spaces or entries.
@@ -42,189 +42,193 @@ class TensorDictHost(Host):
 
     spec: TensorDictSpec
 
-    def __init__(self, envs: Sequence[Any], make: Make | None, *, apart: bool) -> None:
+    def __init__(self, envs: Sequence[Any], make: MakeEnvs | None, *, separate: bool) -> None:
         super().__init__(envs, make)
-        n, (what, first) = len(envs), envs[0].kind
+        n, (name, first) = len(envs), envs[0].kind
         for place, env in enumerate(envs):
             if env.kind[1] != first:
-                raise ValueError(f"env {place} has other {what} than env 0: {env.kind[1]}, not {first}")
-        self._apart, looks = apart, {"num_envs": n, "batch_shape": (n,), "alone": True, "seeding": "episode"}
-        self.spec = replace(envs[0].spec, host=self, **(looks if apart else {}))
+                raise ValueError(f"env {place} has other {name} than env 0: {env.kind[1]}, not {first}")
+        self._separate = separate
+        changes = {"num_envs": n, "batch_shape": (n,), "steps_singly": True, "seeding": "episode"} if separate else {}
+        self.spec = replace(envs[0].spec, host=self, **changes)
         self.reader = StepReader(self.spec)
-        self._retired, self._begun = set[int](), set[int]()
-        self._written: list[Any] = []
+        self._retired, self._autoreset = set[int](), set[int]()
+        self._root_keys: list[Any] = []
         self._roots: list[Any] = [None] * n
         self._nexts: list[Any] = [None] * n
 
     @property
     def env(self) -> Any:
-        """The env, or the list of several."""
-        return [each.env for each in self.envs] if self._apart else self.envs[0].env
+        """Return the env, or a list of several."""
+        return [env.env for env in self.envs] if self._separate else self.envs[0].env
 
     @property
     def stateful(self) -> Any:
-        """What of the env has a state that can be saved; `None` if nothing has one."""
+        """Return the part of the env that has a `state_dict`, or `None`."""
         return getattr(self.envs[0], "stateful", None)
 
     def draw(self, root: TensorDictBase) -> Any:
         """Write random actions into a root."""
-        rows = root.unbind(0) if self._apart else [root]
-        return self._whole([env.draw(row) for env, row in zip(self.envs, rows, strict=True)])
+        rows = root.unbind(0) if self._separate else [root]
+        return self._stack([env.draw(row) for env, row in zip(self.envs, rows, strict=True)])
 
     def imagine(self) -> Any:
-        """A TensorDict of zeros as a step leaves it, without what the policy writes."""
-        return self._whole([env.imagine() for env in self.envs])
+        """Return a TensorDict of zeros with the entries of a step, except those that the policy writes."""
+        return self._stack([env.imagine() for env in self.envs])
 
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in every env, also in retired ones; the first seed is that of all envs of a batch."""
+        """Begin an episode in every env, also in retired ones; a batched env gets the first seed."""
         self._retired.clear()
-        self._begun.clear()
+        self._autoreset.clear()
         for place in range(len(self.envs)):
-            self._begin(place, seeds if seeds is None or not self._apart else [seeds[place]])
-        if self._apart:
-            self._written = list(self._roots[0].keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor))
-        return [self._whole(self._roots)]
+            self._begin(place, seeds if seeds is None or not self._separate else [seeds[place]])
+        if self._separate:
+            keys = self._roots[0].keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+            self._root_keys = list(keys)
+        return [self._stack(self._roots)]
 
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in these envs; those of a batch take no seed for it."""
-        if self._apart:
+    def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in these envs; the envs of a batched env take no seed."""
+        if self._separate:
             for env, seed in zip(envs, seeds or [None] * len(envs), strict=True):
                 self._begin(env, [seed])
-            return [self._whole(self._roots)]
+            return [self._stack(self._roots)]
         if seeds is not None and seeds[0] is not None and self.spec.seeding == "episode":
             return self.reset_all([seeds[0]])
-        due = [env for env in envs if env not in self._begun]
-        if not due:
-            return onto
+        to_reset = [env for env in envs if env not in self._autoreset]
+        if not to_reset:
+            return base
         try:
-            return [self.envs[0].begin_in(onto[0].copy(), due)]
+            return [self.envs[0].reset_some(base[0].copy(), to_reset)]
         except Exception as error:
-            raise EnvRaised(due[0], error) from error
+            raise EnvRaised(to_reset[0], error) from error
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:
-        """Advance every env that is not retired, or `only` one; the rows of the others are those of their last step.
+        """Step every env that is not retired, or the env `only`; rows of other envs are from their last step.
 
-        `action` is the TensorDict that the policy has written into. A batch is stepped as a whole.
+        Args:
+            action: the TensorDict that the policy has written into.
+            only: index of an env; `None` for a batched env.
         """
-        made, n, failed = action[0], self.spec.num_envs, dict[int, Exception]()
+        root, n, failed = action[0], self.spec.num_envs, dict[int, Exception]()
         idle = self._retired if only is None else {*range(n)} - {only}
         for place in range(len(self.envs)):
             if place in idle:
                 continue
-            given = made[place] if self._apart else made
+            row = root[place] if self._separate else root
             try:
-                row, root = self.envs[place].advance(given)
-            except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-                missing = [key for key in self.spec.acted if given.get(key, None) is None]
-                there = sorted(map(str, given.keys(include_nested=True)))
-                bad = KeyError(f"the policy must answer with the action {missing}; the entries are {there}")
-                bad.__cause__ = error
-                failed |= dict.fromkeys([place] if self._apart else range(n), bad if missing else error)
-            else:  # a policy's entries of this step are not in the rows of envs that are reset
-                self._nexts[place] = row.get(NEXT)
-                self._roots[place] = root.select(*self._written, strict=False) if self._apart else root
-        nexts = [each for each in self._nexts if each is not None]
-        if not nexts or (failed and not self._apart):
+                row_after, next_root = self.envs[place].step(row)
+            except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
+                missing = [key for key in self.spec.action_keys if row.get(key, None) is None]
+                entries = sorted(map(str, row.keys(include_nested=True)))
+                key_error = KeyError(f"the policy must answer with the action {missing}; the entries are {entries}")
+                key_error.__cause__ = error
+                failed |= dict.fromkeys([place] if self._separate else range(n), key_error if missing else error)
+            else:  # the next root of a separate env has no entries of the policy, as after a reset
+                self._nexts[place] = row_after.get(NEXT)
+                self._roots[place] = next_root.select(*self._root_keys, strict=False) if self._separate else next_root
+        nexts = [td for td in self._nexts if td is not None]
+        if not nexts or (failed and not self._separate):
             return Transition([], np.zeros(n), failed=[*failed.items()])
-        following = self._whole([nexts[0] if each is None else each for each in self._nexts])
-        action[0] = made.set(NEXT, following) if self._apart else row
-        ended = self.reader.ends(following)
+        following = self._stack([nexts[0] if td is None else td for td in self._nexts])
+        action[0] = root.set(NEXT, following) if self._separate else row_after
+        ends = self.reader.ends(following)
         if idle or failed:
-            ended = ended.without([*idle, *failed])
-        self._begun = set(ended.envs.tolist() if self.envs[0].resets else ())
-        root = self._whole(self._roots)
-        return Transition([root], self.reader.reward(following), ended, (), [*failed.items()], [{}] * n)
+            ends = ends.without([*idle, *failed])
+        self._autoreset = set(ends.envs.tolist() if self.envs[0].autoresets else ())
+        observation = [self._stack(self._roots)]
+        return Transition(observation, self.reader.reward(following), ends, (), [*failed.items()], [{}] * n)
 
     def retire(self, envs: Sequence[int]) -> None:
-        """Step these envs no more; rows of a batch are ignored by whoever retired them."""
-        self._retired.update(envs if self._apart else ())
+        """Stop stepping these envs; a batched env continues to step all of its envs."""
+        self._retired.update(envs if self._separate else ())
 
     def render(self, env: int) -> Array | None:
-        """A frame of this env if it renders arrays, else the pixels that it has written; in a batch these first."""
-        place, row = (env, 0) if self._apart else (0, env)
-        one = self.envs[place]
-        written = _pixels(self._nexts[place], row, one.spec.batch_shape)
-        frame = None if written is not None and one.spec.num_envs > 1 else one.rendered(row)
-        return written if frame is None else frame
+        """Return a frame of this env or its last pixels entry; of a batched env the pixels if there are any."""
+        place, row = (env, 0) if self._separate else (0, env)
+        source = self.envs[place]
+        pixels = _pixels(self._nexts[place], row, source.spec.batch_shape)
+        frame = None if pixels is not None and source.spec.num_envs > 1 else source.render(row)
+        return pixels if frame is None else frame
 
     def _begin(self, place: int, seeds: Sequence[int | None] | None) -> None:
         seeded = seeds is not None and seeds[0] is not None
         try:
-            self._roots[place] = self.envs[place].begin(seeds if seeded else None)
+            self._roots[place] = self.envs[place].reset(seeds if seeded else None)
         except Exception as error:
             raise EnvRaised(place, error) from error
         if seeds is not None and seeds[0] is not None:
-            self._seeds |= dict.fromkeys([place] if self._apart else range(self.spec.num_envs), seeds[0])
+            self._seeds |= dict.fromkeys([place] if self._separate else range(self.spec.num_envs), seeds[0])
 
-    def _whole(self, rows: Sequence[Any]) -> Any:
-        """As one TensorDict `[*B]`; a lazy one where shapes differ."""
-        return TensorDict.maybe_dense_stack(list(rows), 0) if self._apart else rows[0]
+    def _stack(self, rows: Sequence[Any]) -> Any:
+        """Stack the rows of separate envs as one TensorDict `[B]`, a lazy one where shapes differ."""
+        return TensorDict.maybe_dense_stack(list(rows), 0) if self._separate else rows[0]
 
 
 class StepReader:
-    """Reads rewards and ends of `"next"` `[*B]`.
+    """Reader of rewards and ends in `"next"` `[*B]`.
 
     Args:
-        spec: the envs.
-        rewards: entries under `"next"` whose mean is the reward; `None`: it is the sum of all reward entries.
-        dones: flags that end an episode when all of them are set, as flags at the root do; `None`: any flag that counts
-            ends one.
+        spec: properties of the envs.
+        rewards: entries under `"next"` whose mean is the reward; `None` for the sum of all reward entries.
+        dones: flags that end an episode when all of them are set, in addition to flags at the root; `None`: any flag in
+            `spec.done_keys` ends an episode.
     """
 
     def __init__(self, spec: TensorDictSpec, rewards: Keys | None = None, dones: Keys | None = None) -> None:
-        self._n, self._rewarded, self._rewards, self._dones = spec.num_envs, spec.rewarded, rewards, dones
-        beside = {(*as_tuple(key)[:-1], TRUNCATED) for key in dones or ()}
-        self._cuts = [key for key in spec.flags if as_tuple(key) in beside]
-        own = spec.done if dones is None else [key for key in spec.flags if len(as_tuple(key)) == 1]
-        self._own = {kind: [key for key in own if as_tuple(key)[-1] == kind] for kind in FLAGS}
+        self._n, self._reward_keys, self._rewards, self._dones = spec.num_envs, spec.reward_keys, rewards, dones
+        truncated_keys = {(*as_tuple(key)[:-1], TRUNCATED) for key in dones or ()}
+        self._truncated_keys = [key for key in spec.all_done_keys if as_tuple(key) in truncated_keys]
+        flags = spec.done_keys if dones is None else [key for key in spec.all_done_keys if len(as_tuple(key)) == 1]
+        self._flags = {kind: [key for key in flags if as_tuple(key)[-1] == kind] for kind in FLAGS}
 
     def reward(self, following: TensorDictBase) -> Array:
-        """Rewards `[B]`."""
+        """Return rewards `[B]`."""
         if self._rewards is not None:
             return mean_of(following, self._rewards, self._n)
-        each = list[Array]()
-        for key in self._rewarded:
-            with suppress(RuntimeError):  # it is no one tensor, because shapes differ between agents
+        sums = list[Array]()
+        for key in self._reward_keys:
+            with suppress(RuntimeError):  # an entry of agents whose shapes differ is no tensor
                 rows = self._rows(following, key)
-                each.append(rows[:, 0] if rows.shape[1] == 1 else rows.sum(1))
-        return each[0] if len(each) == 1 else sum(each, np.zeros(self._n))
+                sums.append(rows[:, 0] if rows.shape[1] == 1 else rows.sum(1))
+        return sums[0] if len(sums) == 1 else sum(sums, np.zeros(self._n))
 
     def ends(self, following: TensorDictBase) -> Ends:
-        """Episodes that ended."""
-        # "done" stands for all flags of its group.
-        if not self._dones and not any(bool(following.get(key).any()) for key in self._own[DONE]):
+        """Return the episodes that ended."""
+        # "done" includes all flags of its group.
+        if not self._dones and not any(bool(following.get(key).any()) for key in self._flags[DONE]):
             return NO_ENDS
-        done, terminated, truncated = (self._any(following, self._own[kind]) for kind in FLAGS)
+        done, terminated, truncated = (self._any(following, self._flags[kind]) for kind in FLAGS)
         terminated |= done & ~truncated
         if self._dones:
             over = np.logical_and.reduce([self._rows(following, key).all(1) for key in self._dones])
-            over, cut = over & ~(terminated | truncated), self._any(following, self._cuts)
-            terminated, truncated = terminated | (over & ~cut), truncated | (over & cut)
-        return Ends.flagged(terminated, truncated)
+            over, over_by_limit = over & ~(terminated | truncated), self._any(following, self._truncated_keys)
+            terminated, truncated = terminated | (over & ~over_by_limit), truncated | (over & over_by_limit)
+        return Ends.from_flags(terminated, truncated)
 
     def _any(self, following: TensorDictBase, keys: Sequence[Key]) -> Array:
-        """Where any of these flags is set: bool `[B]`."""
-        none: Array = np.zeros(self._n, np.bool_)
-        return np.logical_or.reduce([none, *(self._rows(following, key).any(1) for key in keys)])  # type: ignore[no-any-return]
+        """Return whether any of the flags is set, bool `[B]`."""
+        no_flags: Array = np.zeros(self._n, np.bool_)
+        return np.logical_or.reduce([no_flags, *(self._rows(following, key).any(1) for key in keys)])  # type: ignore[no-any-return]
 
     def _rows(self, following: TensorDictBase, key: Key) -> Array:
-        """An entry `[B, …]`, with one dimension more."""
+        """Return an entry as an array `[B, n]`."""
         array: Array = following.get(key).numpy(force=True)
         return array.reshape(self._n, -1)
 
 
 def mean_of(following: TensorDictBase, keys: Sequence[Key], n: int) -> Array:
-    """Float64 `[B]`: the mean over these entries, each the mean over its dimensions behind `*B`."""
-    each = [following.get(key).detach().cpu().reshape(n, -1).double().mean(1).numpy() for key in keys]
-    return np.asarray(np.mean(each, axis=0))
+    """Return the mean over entries, of each the mean over its dimensions after `*B`: float64 `[B]`."""
+    means = [following.get(key).detach().cpu().reshape(n, -1).double().mean(1).numpy() for key in keys]
+    return np.asarray(np.mean(means, axis=0))
 
 
 def _pixels(following: TensorDictBase | None, env: int, batch_shape: tuple[int, ...]) -> Array | None:
-    """The pixels that an env has written, colours last; `None` if it has written none."""
+    """Return the pixels entry of an env, colours last, or `None`."""
     pixels = None if following is None else following.get("pixels", None)
     if pixels is None:
         return None
-    seen: Array = pixels[np.unravel_index(env, batch_shape) if batch_shape else ...].detach().cpu().numpy()
-    if seen.ndim == 3 and seen.shape[2] not in (1, 3, 4) and seen.shape[0] in (1, 3, 4):
-        seen = np.moveaxis(seen, 0, 2)
-    return seen if seen.dtype == np.uint8 else (seen * 255).round().astype(np.uint8)
+    frame: Array = pixels[np.unravel_index(env, batch_shape) if batch_shape else ...].detach().cpu().numpy()
+    if frame.ndim == 3 and frame.shape[2] not in (1, 3, 4) and frame.shape[0] in (1, 3, 4):
+        frame = np.moveaxis(frame, 0, 2)
+    return frame if frame.dtype == np.uint8 else (frame * 255).round().astype(np.uint8)

@@ -1,4 +1,4 @@
-"""TorchRL's envs for `TensorDictHost`: any `EnvBase`, batched or not, and what is put around one before it is stepped.
+"""TorchRL's envs for `TensorDictHost`: any `EnvBase`, batched or not, and its preparation.
 
 env ──▶ device ──▶ limit of steps ──▶ TorchRLEnv
 """
@@ -18,67 +18,69 @@ from tensordict import TensorDictBase
 
 from swath.errors import warn
 from swath.keys import ACTION_MASK, DONE, STEP_COUNT, Key, as_key, as_tuple
-from swath.rollout.hosts.base import Seeding, TensorDictSpec
+from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.spaces import Array
 
-# Where TorchRL's maker of envs with a common state is, and its name.
+# Module and name of TorchRL's factory of envs with a common state.
 CREATOR = ("torchrl.envs.env_creator", "EnvCreator")
 
 
 def is_torchrl_env(value: object) -> bool:
-    """Whether this is an `EnvBase`; torchrl is not imported for it: whoever has such an env has done that."""
+    """Tell whether an object is an `EnvBase`, without importing torchrl."""
     return isinstance(value, getattr(sys.modules.get("torchrl.envs"), "EnvBase", ()))
 
 
 def has_makers(env: Any) -> bool:
-    """Whether this is a batched env that has yet to build its envs, so that keywords still reach their makers."""
+    """Tell whether an object is a batched env that has not built its envs, so that it accepts keywords."""
     return is_torchrl_env(env) and _is_batch_of_envs(env) and bool(env.is_closed)
 
 
 def batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
-    """One env that steps those of these makers together. From different makers it builds one env more each, first."""
+    """Return a batched env with an env of each factory. If they differ, each first builds one more env."""
     return _envs().SerialEnv(len(makers), list(makers))
 
 
-def creator_apart(creator: Any) -> tuple[Any, ...]:
-    """Give, for an `EnvCreator` in another process, a function that builds envs with the state that it has now.
+def reduce_env_creator(creator: Any) -> tuple[Any, ...]:
+    """Reduce an `EnvCreator` for pickling to a function that builds envs with its present state.
 
-    Warns where this is statistics, which TorchRL shares between processes: here they go apart.
+    Warns if the state has statistics, which TorchRL shares between processes, and Swath copies.
     """
-    if apart := [name for name in creator.state_dict() if name.endswith("_extra_state")]:
+    if statistics := [name for name in creator.state_dict() if name.endswith("_extra_state")]:
         warn(
-            f"statistics of an EnvCreator ({', '.join(apart)}) are not shared with workers in other processes: each "
-            "begins with a copy and goes on with it; for one set of statistics use a Collector in this process, or "
-            "normalise in the policy"
+            f"statistics of an EnvCreator ({', '.join(statistics)}) are not shared with workers in other processes: "
+            "each begins with a copy and goes on with it; for one set of statistics use a Collector in this process, "
+            "or normalise in the policy"
         )
-    return partial, (_created, creator.create_env_fn, creator.create_env_kwargs, creator.state_dict())
+    return partial, (_build_with_state, creator.create_env_fn, creator.create_env_kwargs, creator.state_dict())
 
 
-def _created(make: Callable[..., Any], fixed: Mapping[str, Any], state: Mapping[str, Any], **kwargs: Any) -> Any:
+def _build_with_state(
+    make: Callable[..., Any], fixed: Mapping[str, Any], state: Mapping[str, Any], **kwargs: Any
+) -> Any:
     env = make(**{**kwargs, **fixed})
     env.load_state_dict(state, strict=False)
     return env
 
 
 @dataclass(frozen=True)
-class Fitting:
-    """What is asked of a TensorDict env beyond its source.
+class EnvOptions:
+    """Options of TensorDict envs.
 
     Attributes:
-        max_steps: most steps of an episode; counted, and cut, by the env itself.
-        device: where it runs; `None` leaves it where it is.
-        apart: whether several copies are stepped one by one, each with seeds of its own, instead of as one batch.
+        max_steps: step limit of an episode, which the env counts itself.
+        device: device to move the env to, or `None`.
+        separate: whether to step copies one by one, each with its own seeds, instead of as one batch.
     """
 
     max_steps: int | None = None
     device: torch.device | None = None
-    apart: bool = False
+    separate: bool = False
 
-    def applied(self, env: Any) -> Any:
-        """The `EnvBase`, fitted.
+    def apply(self, env: Any) -> Any:
+        """Return the `EnvBase` with device and step limit.
 
         Raises:
-            ValueError: it counts steps already.
+            ValueError: the env counts steps already.
         """
         if self.device is not None:
             env = env.to(self.device)
@@ -94,62 +96,68 @@ class TorchRLEnv:
 
     Args:
         env: the env.
-        resets: whether episodes that end begin anew within the step; if not, only when they are reset.
+        autoresets: whether a step resets episodes that end.
 
     Attributes:
         env: the env.
-        spec: what it looks like.
-        kind: in what envs side by side must agree: its name, and its value.
-        stateful: the transforms, or the envs of a batch, whose state can be saved; `None` if nothing has one.
+        spec: properties of the env.
+        kind: name and value of a property that must be equal in all envs of a host.
+        stateful: the transforms, or the batched env, with a `state_dict`; or `None`.
     """
 
-    def __init__(self, env: Any, *, resets: bool) -> None:
-        self.env, self.resets = env, resets
+    def __init__(self, env: Any, *, autoresets: bool) -> None:
+        self.env, self.autoresets = env, autoresets
         if isinstance(env, _envs().SerialEnv) and env.is_closed:
-            env.start()  # so that others can look into its envs
+            env.start()  # its envs become accessible
         flags = _keys(env.done_keys)
         groups = {as_tuple(key)[:-1] for key in flags}
-        counts = [key for key in flags if not any(as_tuple(key)[:n] in groups for n in range(len(as_tuple(key)) - 1))]
-        observed, acted, rewarded = map(_keys, (env.observation_keys, env.action_keys, env.reward_keys))
-        n, shape = env.batch_size.numel(), tuple(env.batch_size)
-        seeding: Seeding = "layout" if shape else "episode"
+        outer = [key for key in flags if not any(as_tuple(key)[:n] in groups for n in range(len(as_tuple(key)) - 1))]
         self.spec = TensorDictSpec(
-            n, shape, observed, acted, rewarded, tuple(counts), flags, alone=False, seeding=seeding
+            env.batch_size.numel(),
+            tuple(env.batch_size),
+            observation_keys=_keys(env.observation_keys),
+            action_keys=_keys(env.action_keys),
+            reward_keys=_keys(env.reward_keys),
+            done_keys=tuple(outer),
+            all_done_keys=flags,
+            steps_singly=False,
+            seeding="layout" if env.batch_size else "episode",
         )
-        self.kind = ("entries", [sorted(map(as_tuple, keys)) for keys in (observed, acted, rewarded, flags)])
+        entries = (self.spec.observation_keys, self.spec.action_keys, self.spec.reward_keys, flags)
+        self.kind = ("entries", [sorted(map(as_tuple, keys)) for keys in entries])
         transformed = isinstance(env, _envs().TransformedEnv)
         self.stateful = env.transform if transformed else env if _is_batch_of_envs(env) else None
 
-    def begin(self, seeds: Sequence[int | None] | None) -> Any:
-        """Begin an episode in every env of the batch: the root. The first seed is that of all; the env deals it out."""
+    def reset(self, seeds: Sequence[int | None] | None) -> Any:
+        """Begin an episode in every env of the batch, seeded from the first seed, and return the root."""
         if seeds is not None:
             self.env.set_seed(seeds[0], static_seed=len(seeds) > 1 and len({*seeds}) == 1)
         root = self.env.reset()
         return root if self.env.device is None else root.to(self.env.device)
 
-    def begin_in(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
-        """Begin an episode in these envs of the batch, whichever of their groups ended: the root with their rows."""
-        for flag in [key for key in self.spec.done if as_tuple(key)[-1] == DONE]:
+    def reset_some(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
+        """Begin an episode in these envs of the batch and all of their groups, and return the root with their rows."""
+        for flag in [key for key in self.spec.done_keys if as_tuple(key)[-1] == DONE]:
             mask = torch.zeros(root.get(flag).shape, dtype=torch.bool, device=root.device)
             mask.view(self.spec.num_envs, -1)[list(envs)] = True
             root.set((*as_tuple(flag)[:-1], "_reset"), mask)
         return self.env.reset(root, select_reset_only=True)
 
-    def advance(self, root: TensorDictBase) -> tuple[Any, Any]:
-        """Step, and reset where that is to happen: the root with `"next"`, and the root of the next step."""
-        if self.resets:
+    def step(self, root: TensorDictBase) -> tuple[Any, Any]:
+        """Step, reset if `autoresets`, and return the root with `"next"` and the root of the next step."""
+        if self.autoresets:
             return self.env.step_and_maybe_reset(root)  # type: ignore[no-any-return]
-        made = self.env.step(root)
-        return made, self.env.step_mdp(made)
+        root = self.env.step(root)
+        return root, self.env.step_mdp(root)
 
     def imagine(self) -> Any:
-        """A TensorDict of zeros as a step leaves it, without what the policy writes."""
+        """Return a TensorDict of zeros with the entries of a step, except those that the policy writes."""
         return self.env.fake_tensordict()
 
-    def rendered(self, env: int) -> Array | None:
-        """A frame of this env of the batch; `None` if it does not render arrays."""
+    def render(self, env: int) -> Array | None:
+        """Return a frame of this env of the batch; `None` if it does not render arrays."""
         frame = self.env.render() if hasattr(self.env, "render") else None
-        if self.spec.num_envs > 1 and isinstance(frame, list | tuple):  # one of each
+        if self.spec.num_envs > 1 and isinstance(frame, list | tuple):  # a frame per env
             frame = frame[env]
         return frame if isinstance(frame, np.ndarray) else None
 
@@ -159,13 +167,13 @@ class TorchRLEnv:
             self.env.close()
 
     def draw(self, root: TensorDictBase) -> TensorDictBase:
-        """Write random actions into a root; those that are choices obey a mask beside them.
+        """Write random actions into a root; choices obey an action mask in their group.
 
-        An `ActionMask` transform puts such a mask into the action's spec, and what is drawn from the spec obeys it.
-        Without one the spec allows everything. Where nothing is allowed, as for agents that are absent, everything is.
+        An `ActionMask` transform puts the mask into the action's spec, from which the action is drawn. Without it the
+        spec allows all choices. A mask that allows none, as for absent agents, allows all.
         """
         root, binary = self.env.rand_action(root), importlib.import_module("torchrl.data").Binary
-        for action in self.spec.acted:
+        for action in self.spec.action_keys:
             spec, mask = self.env.full_action_spec[action], root.get((*as_tuple(action)[:-1], ACTION_MASK), None)
             if mask is not None and getattr(spec, "mask", False) is None and not isinstance(spec, binary):
                 spec, allowed = spec.clone(), mask.bool()

@@ -1,13 +1,13 @@
 """The host for envs that step as a batch: any gymnasium `VectorEnv`, EnvPool, ALE's vector env.
 
-Vector envs begin the next episode by themselves in one of three ways, which have one meaning outside: `step` gives what
-the step led to, `reset` the observation that the next episode begins with.
+The host hides the autoreset mode of the vector env: `step` returns what the step led to, `reset` the first observation
+of the next episode.
 
-    DISABLED    nothing happens by itself: `reset` asks the env
-    SAME_STEP   the env has already reset: the true last observation is in its info, `reset` gives what it kept
-    NEXT_STEP   the env resets within its next step and ignores the action: that row is void
+    DISABLED    the env does not reset itself: `reset` calls its reset
+    SAME_STEP   the env resets within the last step: its info has the true last observation, `reset` returns the first
+    NEXT_STEP   the env resets within the next step and ignores the action: that row is void
 
-A `VecEnv` of Stable-Baselines3 is known by the module of its class: nothing of that is imported here.
+A `VecEnv` of Stable-Baselines3 is recognised by the module of its class, so that nothing has to be imported.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Infos, Make, Seeding, Transition
-from swath.rollout.hosts.returned import bad_answer, first_info_of, flags_of, info_of, rewards_of
+from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Infos, MakeEnvs, Seeding, Transition
+from swath.rollout.hosts.results import bad_answer, first_info_of, flags_of, info_of, rewards_of
 from swath.rollout.spaces import Array, Converter, Leaf, Leaves, action_leaves, joiner, observation_leaves, unpacker
 
 Kind = Literal["gymnasium", "ale", "envpool", "other"]
@@ -35,126 +35,133 @@ class VectorHost(ArrayHost):
 
     Args:
         env: the vector env.
-        make: builds another one like it, in a list.
+        make: returns a list with a vector env of the same kind.
         exact: observations keep the dtypes of their space, under any names.
         keep_float64: observations of float64 stay float64.
 
     Raises:
-        ValueError: an async EnvPool or ALE env whose batch is not all of its envs; an env that does not say when it
-            begins its next episode.
+        ValueError: an async EnvPool or ALE env whose batch is not all of its envs; an env without an autoreset mode.
     """
 
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],
-        make: Make | None = None,
+        make: MakeEnvs | None = None,
         *,
         exact: bool = False,
         keep_float64: bool = False,
     ) -> None:
         super().__init__([env], make)
         mode, self._kind = mode_of(env), kind_of(env)
-        n, seen, acted = env.num_envs, env.single_observation_space, env.single_action_space
+        n, observation_space, action_space = env.num_envs, env.single_observation_space, env.single_action_space
         inner: Any = env.unwrapped
         size = inner.config["batch_size"] if self._kind == "envpool" else inner.batch_size if self._kind == "ale" else n
         if size != n:
             raise ValueError(f"{env} returns batches of {size} of its {n} envs; make them equal")
-        self._same_step, self._by_hand = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
-        observation = observation_leaves(seen, exact=exact, keep_float64=keep_float64)
-        action = action_leaves(acted)
-        resettable, skips = self._by_hand or self._kind != "other", mode is AutoresetMode.NEXT_STEP
-        looks, seeding = (n, (n,), observation, action, seen, acted), _SEEDING[self._kind]
-        self.spec = ArraySpec(*looks, resettable=resettable, alone=False, skips=skips, seeding=seeding)
+        self._same_step, self._no_autoreset = mode is AutoresetMode.SAME_STEP, mode is AutoresetMode.DISABLED
+        observation = observation_leaves(observation_space, exact=exact, keep_float64=keep_float64)
+        self.spec = ArraySpec(
+            n,
+            (n,),
+            observation,
+            action_leaves(action_space),
+            observation_space,
+            action_space,
+            resettable=self._no_autoreset or self._kind != "other",
+            steps_singly=False,
+            next_step_autoreset=mode is AutoresetMode.NEXT_STEP,
+            seeding=_SEEDING[self._kind],
+        )
         self._converters = [*map(Converter, observation)]
-        self._unpack, self._join = unpacker(observation, self._converters, n), joiner(acted)
-        # Envs that have begun their next episode with the last step, or that will within the next.
-        self._begun: list[int] = []
-        # What was observed after the last step, where envs reset within it.
-        self._after: Leaves = []
+        self._unpack, self._join = unpacker(observation, self._converters, n), joiner(action_space)
+        # Envs that reset themselves within the last step, or will within the next.
+        self._autoreset: list[int] = []
+        # The observations of resets within the last step.
+        self._reset_observation: Leaves = []
         self._info: Infos = {}
-        # What was said in the resets after the last step, by env.
-        self._first_infos: dict[int, Infos] = {}
+        # The infos of resets after the last step, by env.
+        self._reset_infos: dict[int, Infos] = {}
 
     @property
     def env(self) -> Any:
-        """The vector env, or the `VecEnv`."""
+        """Return the vector env, or the `VecEnv`."""
         return getattr(self.envs[0], "vec_env", self.envs[0])
 
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in every env; an env that takes one seed for all gets the first."""
-        self._begun, self._first_infos = [], {}
-        leaves, self._info = self._ask(range(self.spec.num_envs), seeds)
+        """Begin an episode in every env; a vector env that takes one seed for all gets the first."""
+        self._autoreset, self._reset_infos = [], {}
+        leaves, self._info = self._reset_envs(range(self.spec.num_envs), seeds)
         return leaves
 
-    def reset(self, envs: Sequence[int], onto: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
-        """Begin an episode in these envs, those that get a seed anew even if they have begun by themselves."""
-        own, asked = self._begun, dict[int, int | None]()
-        if seeds is not None or envs != own:
-            given = dict(zip(envs, seeds or [None] * len(envs), strict=True))
-            own = [env for env in own if env in given and given[env] is None]
-            asked = {env: seed for env, seed in given.items() if env not in own}
-        if self.spec.skips and not asked:
-            return onto  # they begin within the next step
-        fresh = [leaf.copy() for leaf in onto]
-        if own and self._same_step:
-            for leaf, rows in zip(fresh, self._after, strict=True):
-                leaf[own] = rows[own]
-            self._first_infos |= dict.fromkeys(own, self._info)
-        if asked:
-            leaves, info = self._ask([*asked], None if seeds is None else [*asked.values()])
-            for leaf, rows in zip(fresh, leaves, strict=True):
-                leaf[[*asked]] = rows[[*asked]]
-            self._first_infos |= dict.fromkeys(asked, info)
-            self._begun = [env for env in self._begun if env not in asked]
-        return fresh
+    def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in these envs; an env with a seed is reset even if it has reset itself."""
+        autoreset, seed_by_env = self._autoreset, dict[int, int | None]()
+        if seeds is not None or envs != autoreset:
+            seed_by_env = dict(zip(envs, seeds or [None] * len(envs), strict=True))
+            autoreset = [env for env in autoreset if env in seed_by_env and seed_by_env[env] is None]
+            seed_by_env = {env: seed for env, seed in seed_by_env.items() if env not in autoreset}
+        if self.spec.next_step_autoreset and not seed_by_env:
+            return base
+        observation = [leaf.copy() for leaf in base]
+        if autoreset and self._same_step:
+            for leaf, rows in zip(observation, self._reset_observation, strict=True):
+                leaf[autoreset] = rows[autoreset]
+            self._reset_infos |= dict.fromkeys(autoreset, self._info)
+        if seed_by_env:
+            leaves, info = self._reset_envs([*seed_by_env], None if seeds is None else [*seed_by_env.values()])
+            for leaf, rows in zip(observation, leaves, strict=True):
+                leaf[[*seed_by_env]] = rows[[*seed_by_env]]
+            self._reset_infos |= dict.fromkeys(seed_by_env, info)
+            self._autoreset = [env for env in self._autoreset if env not in seed_by_env]
+        return observation
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:
-        """Advance every env, also retired ones: a vector env only steps as a whole, and nobody asks for `only` one."""
+        """Step every env, also retired ones; `only` must be `None`."""
         assert only is None
-        n, joined = self.spec.num_envs, self._join(action)
-        answer: Any = None
+        n, batched_action = self.spec.num_envs, self._join(action)
+        returned: Any = None
         try:
-            answer = self.envs[0].step(joined)
-            observation, paid, died, cut, info = answer
-            reward = rewards_of(paid, n)
-            terminated, truncated = flags_of("terminated", died, n), flags_of("truncated", cut, n)
-            there = self._unpack(observation)
-        except Exception as error:  # noqa: BLE001  it leaves by `Transition.failed`, as its own type
-            raised = error if answer is None else bad_answer(error, self.env, STEP)
+            returned = self.envs[0].step(batched_action)
+            observation, reward, terminated, truncated, info = returned
+            reward = rewards_of(reward, n)
+            terminated, truncated = flags_of("terminated", terminated, n), flags_of("truncated", truncated, n)
+            leaves = self._unpack(observation)
+        except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
+            raised = error if returned is None else bad_answer(error, self.env, STEP)
             return Transition([], np.zeros(n), failed=[(env, raised) for env in range(n)])
-        self._info, self._first_infos = info, {}
-        ended, void = Ends.flagged(terminated, truncated), self._begun
-        self._begun = [] if self._by_hand else ended.envs.tolist()
-        if self._same_step and self._begun:
-            self._after, there = there, [leaf.copy() for leaf in there]
-            for leaf, convert, rows in zip(self.spec.observation, self._converters, there, strict=True):
-                rows[ended.envs] = convert(_final(info, leaf, self._begun))
-        return Transition(there, reward, ended, void if self.spec.skips else (), info=info)
+        self._info, self._reset_infos = info, {}
+        ends, void = Ends.from_flags(terminated, truncated), self._autoreset
+        self._autoreset = [] if self._no_autoreset else ends.envs.tolist()
+        if self._same_step and self._autoreset:
+            self._reset_observation, leaves = leaves, [leaf.copy() for leaf in leaves]
+            for leaf, convert, rows in zip(self.spec.observation, self._converters, leaves, strict=True):
+                rows[ends.envs] = convert(_final_observations(info, leaf, self._autoreset))
+        return Transition(leaves, reward, ends, void if self.spec.next_step_autoreset else (), info=info)
 
     def render(self, env: int) -> Array | None:
-        """A frame of this env, if the vector env renders `"rgb_array"`."""
+        """Return a frame of this env, if the vector env renders `"rgb_array"`."""
         frames = self.envs[0].render() if self.envs[0].render_mode == "rgb_array" else None
         return None if frames is None or frames[env] is None else np.asarray(frames[env])
 
     def info_of(self, env: int) -> Mapping[str, Any]:
-        """What this env said with its latest observation."""
-        if self.spec.skips and env in self._begun:
+        """Return the info dict that came with the latest observation of this env."""
+        if self.spec.next_step_autoreset and env in self._autoreset:
             return {}  # its episode begins within the next step
-        first = self._first_infos.get(env)
-        return info_of(self._info, env) if first is None else first_info_of(first, env)
+        reset_info = self._reset_infos.get(env)
+        return info_of(self._info, env) if reset_info is None else first_info_of(reset_info, env)
 
-    def _ask(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> tuple[Leaves, Infos]:
-        """Have the vector env reset these envs, in ascending order: leaves and infos, of which their rows count.
+    def _reset_envs(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> tuple[Leaves, Infos]:
+        """Reset envs, in ascending order; return leaves and infos, in which only their rows count.
 
         Raises:
-            EnvRaised: it raised, or returned something else.
+            EnvRaised: the reset raised, or returned an invalid value.
         """
         n, reset, masked = self.spec.num_envs, self.envs[0].reset, dict[str, Any]()
         if seeds is not None and self.spec.seeding == "episode":
             self._seeds |= {env: seed for env, seed in zip(envs, seeds, strict=True) if seed is not None}
         if len(envs) < n and not self.spec.resettable:
-            way_out = "use a vector env with autoreset mode DISABLED"
-            raise EnvRaised(envs[0], RuntimeError(f"cannot reset envs {envs} alone; {way_out}"))
+            message = f"cannot reset envs {envs} alone; use a vector env with autoreset mode DISABLED"
+            raise EnvRaised(envs[0], RuntimeError(message))
         try:
             if len(envs) < n:
                 mask = np.zeros(n, dtype=np.bool_)
@@ -162,27 +169,29 @@ class VectorHost(ArrayHost):
                 masked = {"options": {"reset_mask": mask}}
             if self._kind == "envpool":
                 ids = np.array(envs, dtype=np.int32)
-                batch, info = (_spread(part, ids, n) for part in reset(ids))
+                batch, info = (_scatter(part, ids, n) for part in reset(ids))
             else:
-                batch, info = reset(seed=None if seeds is None else self._as_it_takes(seeds, envs), **masked)
+                batch, info = reset(seed=None if seeds is None else self._seed_argument(seeds, envs), **masked)
             return self._unpack(batch), info
         except Exception as error:
             raise EnvRaised(envs[0], error) from error
 
-    def _as_it_takes(self, seeds: Sequence[int | None], envs: Sequence[int]) -> Any:
-        """Seeds as gymnasium takes them, one per env; as ALE does, one per env that is reset; elsewhere one for all."""
+    def _seed_argument(self, seeds: Sequence[int | None], envs: Sequence[int]) -> Any:
+        """Return the `seed` of a reset: one per env for gymnasium, one per env that is reset for ALE, else one."""
         if self._kind == "gymnasium":
-            of = dict(zip(envs, seeds, strict=True))
-            return [of.get(env) for env in range(self.spec.num_envs)]
+            by_env = dict(zip(envs, seeds, strict=True))
+            return [by_env.get(env) for env in range(self.spec.num_envs)]
         if self._kind == "ale":
             return np.array([-1 if seed is None else seed for seed in seeds])  # -1 for no seed
         return seeds[0]
 
 
-def _final(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:
-    """The true last observations of envs: gymnasium keeps an object per env, others stack as observations are."""
-    own, theirs = "final_obs", "terminal_observation"  # of gymnasium's, and of a `VecEnv`
-    value = info.get(own) if isinstance(info, dict) else [said.get(own, said.get(theirs)) for said in info]
+def _final_observations(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:
+    """Return the true last observations of envs, from an object per env (gymnasium) or a batch (others)."""
+    if isinstance(info, dict):
+        value = info.get("final_obs")
+    else:  # of a `VecEnv`
+        value = [env_info.get("final_obs", env_info.get("terminal_observation")) for env_info in info]
     if value is None:
         raise KeyError("episodes ended without info['final_obs']; use autoreset mode DISABLED or NEXT_STEP")
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == np.object_):
@@ -191,7 +200,7 @@ def _final(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:
 
 
 def kind_of(env: VectorEnv[Any, Any, Any]) -> Kind:
-    """Whose this vector env is: they differ in how they are reset and seeded."""
+    """Return the library of this vector env; libraries differ in their resets and seeds."""
     if is_envpool(env):
         return "envpool"
     if type(env.unwrapped).__module__.startswith("ale_py."):
@@ -200,45 +209,45 @@ def kind_of(env: VectorEnv[Any, Any, Any]) -> Kind:
 
 
 def mode_of(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
-    """When this vector env begins its next episode. EnvPool does so within the next step, if it does not say else.
+    """Return the autoreset mode in the metadata of a vector env; by default `NEXT_STEP` for EnvPool.
 
     Raises:
-        ValueError: it does not say.
+        ValueError: no such mode in the metadata.
     """
-    said = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
-    if said is None and is_envpool(env):
+    mode = (getattr(env, "metadata", None) or {}).get("autoreset_mode")
+    if mode is None and is_envpool(env):
         return AutoresetMode.NEXT_STEP
-    if said not in {*AutoresetMode, *(mode.value for mode in AutoresetMode)}:
-        raise ValueError(f"{env} says autoreset_mode={said!r} in its metadata; it must be one of {[*AutoresetMode]}")
-    return AutoresetMode(said)
+    if mode not in {*AutoresetMode, *(member.value for member in AutoresetMode)}:
+        raise ValueError(f"{env} has autoreset_mode={mode!r} in its metadata; it must be one of {[*AutoresetMode]}")
+    return AutoresetMode(mode)
 
 
 def is_vector_env(env: object) -> bool:
-    """Whether this steps as a batch."""
+    """Tell whether an object is an env that steps as a batch."""
     return isinstance(env, VectorEnv) or is_envpool(env)
 
 
 def is_envpool(env: object) -> bool:
-    """Whether this is an EnvPool, seen without importing it."""
+    """Tell whether an object is an EnvPool, without importing envpool."""
     inner = env.unwrapped if isinstance(env, VectorEnv) else env
     return any(base.__module__.startswith("envpool.") for base in type(inner).__mro__)
 
 
-def _spread(rows: Any, ids: Array, num_envs: int) -> Any:
-    """Rows of some envs at their places among all."""
+def _scatter(rows: Any, ids: Array, num_envs: int) -> Any:
+    """Return arrays `[B, …]` with the rows of the envs `ids`, and zeros elsewhere."""
     if isinstance(rows, dict):
-        return {name: _spread(part, ids, num_envs) for name, part in rows.items()}
+        return {name: _scatter(part, ids, num_envs) for name, part in rows.items()}
     if not isinstance(rows, np.ndarray) or len(rows) != len(ids):
         return rows
-    spread = np.zeros((num_envs, *rows.shape[1:]), dtype=rows.dtype)
-    spread[ids] = rows
-    return spread
+    scattered = np.zeros((num_envs, *rows.shape[1:]), dtype=rows.dtype)
+    scattered[ids] = rows
+    return scattered
 
 
 class AsVectorEnv(VectorEnv[Any, Any, Any]):
-    """A `VecEnv` with the interface of gymnasium's vector envs, in mode `SAME_STEP`. It takes one seed for all.
+    """A `VecEnv` with the interface of gymnasium's vector envs, in mode `SAME_STEP`, with one seed for all envs.
 
-    `infos[i]["terminal_observation"]` is the last observation, `infos[i]["TimeLimit.truncated"]` says how it ended.
+    `infos[i]["terminal_observation"]` is the last observation; `infos[i]["TimeLimit.truncated"]` tells a truncation.
 
     Args:
         env: the `VecEnv`.
@@ -249,28 +258,28 @@ class AsVectorEnv(VectorEnv[Any, Any, Any]):
         self.vec_env, self.num_envs, self.render_mode = env, env.num_envs, getattr(env, "render_mode", None)
         self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002  it takes none
-        """Observations and infos of a reset of all envs."""
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002  gymnasium's
+        """Reset all envs and return observations and infos."""
         if seed is not None:
             self.vec_env.seed(seed)
         return self.vec_env.reset(), [{}] * self.num_envs
 
     def step(self, actions: Any) -> Any:
-        """As gymnasium's; the infos are a list."""
+        """Step all envs; the infos are a list."""
         observation, reward, done, infos = self.vec_env.step(actions)
-        cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & done
-        return observation, reward, done & ~cut, cut, infos
+        truncated = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos]) & done
+        return observation, reward, done & ~truncated, truncated, infos
 
     def render(self) -> Any:
-        """A frame of each env."""
+        """Return a frame of each env."""
         return self.vec_env.get_images()
 
     def close_extras(self) -> None:
-        """Close it."""
+        """Close the `VecEnv`."""
         self.vec_env.close()
 
 
 def is_from_stable_baselines(kind: type, *names: str) -> bool:
-    """Whether a class is, or derives from, one of that package with one of these names."""
-    theirs = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == "stable_baselines3"]
-    return any(base.__name__ in names for base in theirs)
+    """Tell whether a class is, or derives from, a Stable-Baselines3 class with a name in `names`."""
+    bases = [base for base in kind.__mro__ if base.__module__.partition(".")[0] == "stable_baselines3"]
+    return any(base.__name__ in names for base in bases)

@@ -1,1 +1,1 @@
-"""Anything that users call a policy, bound to a host: leaves of observations in, leaves of outputs out."""
+"""Policies of any kind, bound to a host: leaves of observations in, leaves of outputs out."""

@@ -83,7 +83,7 @@ class TorchPolicy(Policy):
         self.num_outputs, self.dist_class = self._head.inputs, dist_class_of(self._head)
         seed, own_id = self.config["seed"], self.config.get("__policy_id", "")
         streams = None if seed is None else PrivateStreams(derive_named(seed, f"weights of {own_id}"), self.device)
-        with streams.swapped() if streams else nullcontext():  # with a seed, weights depend on it and the id alone
+        with streams.activate() if streams else nullcontext():  # with a seed, weights depend on it and the id alone
             self.model = self.make_model().to(self.device).eval()
             initial: Any = getattr(self.model, "get_initial_state", list)
             self._initial_state = [map_nest(lambda leaf: np.array(as_array(leaf)), part) for part in initial()]

@@ -136,7 +136,7 @@ class LoneAgents(Agents):
 
     def settle(self, step: Step) -> None:
         """Each env that made a transition has paid its agent."""
-        of, ended = self.slots.fields, step.ended
+        of, ended = self.slots.fields, step.ends
         moved: Array | slice = slice(None)
         if step.void:
             ended, moved = ended.without(step.void), np.delete(self._everyone, step.void)

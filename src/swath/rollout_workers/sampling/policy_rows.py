@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from swath.rollout.hosts.base import Infos
-from swath.rollout.hosts.returned import info_of
-from swath.rollout.spaces import Array, Leaves, packer, splitter, structured
+from swath.rollout.hosts.results import info_of
+from swath.rollout.spaces import Array, Leaves, build_value, packer, splitter
 from swath.rollout_workers.actions import action_processor, answer_leaves, answered_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
@@ -140,7 +140,9 @@ class PolicyRows:
         self._mask = mask_reader(self._preprocessor.observation_space, space, None)
         self._initial = _initial_states(self.policy)
         self._first = {f"{STATE_OUT}{i}": state for i, state in enumerate(self._initial)}
-        self._first[ColumnNames.ACTIONS] = structured(space, (np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted))
+        self._first[ColumnNames.ACTIONS] = build_value(
+            space, (np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted)
+        )
         self._observations, self._answers = Columns(), Columns()
         self._infos: dict[int, tuple[Infos, int]] = {}
         self._unvalued: list[Array] = []  # what the latest answers, as many, were answers to

@@ -22,7 +22,7 @@ import numpy as np
 
 from swath.errors import warn
 from swath.rollout.hosts.base import EnvRaised
-from swath.rollout.loop import Rules, Stage, Step, StepLimit, steps
+from swath.rollout.loop import LoopState, Rules, Step, StepLimit, steps
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
@@ -264,6 +264,7 @@ class Sampler:
     Attributes:
         counts: what was done.
         quota: what a call hands out.
+        agents: the loop's actor.
     """
 
     quota: Quota
@@ -275,13 +276,12 @@ class Sampler:
         if lone is not None:
             self._slots.rows_of(lone)  # raises now what is wrong with it
         kind: type[Agents] = ManyAgents if lone is None else LoneAgents
-        self._agents = kind(envs.host, self._slots, envs.timer, self._announce)
-        envs.failures.look = self._agents.look
+        self.agents = kind(envs.host, self._slots, envs.timer, self._announce)
         self._maker = BatchMaker(envs.worker, self._slots, envs.unroll_ids)
         self._listening = {event: listener(envs.worker.callbacks, event) for event in _WATCHED}
         seen = envs.host.spec.observation
         nothing: Leaves = [np.zeros((n_envs, *leaf.shape), leaf.dtype) for leaf in seen] or [[{}] * n_envs]
-        self._stage = Stage(nothing, list(range(n_envs)))
+        self._stage = LoopState(nothing, list(range(n_envs)))
         self._rules = Rules(StepLimit(envs.host.spec), self._begin, envs.failures)
         self._ended: list[Episode] = []
         self._warned: set[int] = set()
@@ -302,7 +302,7 @@ class Sampler:
         self._let_go_of_replaced()
         slots = self._slots
         slots.prepare(version, explore)
-        source = steps(self._envs.host, self._agents, self._stage, self._rules)
+        source = steps(self._envs.host, self.agents, self._stage, self._rules)
         try:
             while (cuts := slots.cuts(self.quota)) is None:
                 try:
@@ -310,7 +310,7 @@ class Sampler:
                         self._step(source)
                 except EnvRaised as raised:
                     self._raise(raised)
-                    source = steps(self._envs.host, self._agents, self._stage, self._rules)
+                    source = steps(self._envs.host, self.agents, self._stage, self._rules)
         finally:  # weights may be others in the next call
             for rows in slots.policies.values():
                 rows.add_values()
@@ -320,10 +320,10 @@ class Sampler:
         """Give up all running episodes; the next step is the first of others."""
         everyone = range(len(self._slots.episodes))
         for env in everyone:
-            if env not in self._stage.due:
+            if env not in self._stage.ended_envs:
                 self._give_up(env)
-        self._failures.start_over()
-        self._stage.due = list(everyone)
+        self._failures.give_up_episodes()
+        self._stage.ended_envs = list(everyone)
 
     def discard_waiting(self) -> None:
         """What waits is not handed out any more."""
@@ -337,9 +337,9 @@ class Sampler:
         for number, rows in [*slots.policies.items()]:
             if now.get(rows.policy_id, rows.policy) is not rows.policy:
                 bound = np.unique(slots.table["env"][slots.table["policy"] == number]).tolist()
-                for env in {*bound}.difference(self._stage.due):
+                for env in {*bound}.difference(self._stage.ended_envs):
                     self.counts["env_steps_discarded"] += slots.discard(env)
-                self._stage.due = sorted({*self._stage.due, *bound})
+                self._stage.ended_envs = sorted({*self._stage.ended_envs, *bound})
                 slots.pick(slots.transitions["policy"] == number)
                 del slots.policies[number]
 
@@ -351,8 +351,8 @@ class Sampler:
             self._write(next(source))
             self._timer.lap("env_wait")
         finally:
-            while failures.raised:
-                env, error = failures.raised.pop(0)
+            while failures.errors:
+                env, error = failures.errors.pop(0)
                 self.counts["episodes_faulty"] += 1
                 self._envs.log.add([RolloutMetrics(episode_faulty=True, env_index=env, error=repr(error))])
                 self._call("on_episode_end", env, error)
@@ -363,8 +363,8 @@ class Sampler:
         """Raise what an env has raised, with a note of where, unless that is allowed."""
         failures, env, episode = self._failures, raised.env, self._slots.episode(raised.env)
         where = f"step {episode.length} of its episode, counted from 0" if episode.has_begun else "a reset"
-        fatal, failures.fatal = failures.fatal, None
-        if failures.lost:
+        fatal = failures.take_fatal()
+        if failures.episodes_lost:
             self.start_over()
         if fatal is not None:
             raised.cause.add_note(f"raised by sub-env {env} (last seed {self._envs.host.seed_of(env)}) in {where}")
@@ -372,8 +372,8 @@ class Sampler:
 
     def _write(self, step: Step) -> None:
         """Write down what a step led to, then call who wants to be called."""
-        slots, ended = self._slots, step.ended.envs.tolist()
-        self._agents.settle(step)
+        slots, ended = self._slots, step.ends.envs.tolist()
+        self.agents.settle(step)
         slots.count(step)
         for env in step.void:
             if env in ended:
@@ -423,7 +423,7 @@ class Sampler:
                 mapping = mapper(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
                 number = next(self._envs.episode_ids)
                 episode = Episode(number, env, slots, worker, worker.policy_map, mapping)
-                self._agents.enter(env, episode)
+                self.agents.enter(env, episode)
                 self._call("on_episode_created", env, episode)
         return envs, None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
@@ -12,9 +12,10 @@ from swath.errors import noted
 from swath.options import Restarts
 from swath.rollout.episodes.statistics import LIFE_BITS, WORKER_BITS
 from swath.rollout.failures import VoidRows
-from swath.rollout.hosts.base import ArrayHost, closed_on_failure
+from swath.rollout.hosts.base import ArrayHost, Infos, close_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
+from swath.rollout.spaces import Leaves
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.envs import env_space
 from swath.rollout_workers.config.policy_spec import everything_to_default, mapper
@@ -96,7 +97,7 @@ class Envs:
         self.log, self.timer, self.counts = MetricsLog(), PerfStats(), dict.fromkeys(COUNTERS, 0)
         self.contexts: dict[int, EnvContext] = {}
         envs: list[Any] = []
-        with closed_on_failure(envs):
+        with close_on_failure(envs):
             self._make_all(envs)
             self.is_empty = not envs
             if not envs:
@@ -109,7 +110,7 @@ class Envs:
             for number in range(len(envs), self.host.spec.num_envs):
                 self.contexts[number] = worker.env_context.copy_with_overrides(vector_index=number)
             rebuild = self._rebuild if isinstance(self.host, EnvListHost | MultiAgentHost) else None
-            self.failures = VoidRows(self._restarts(), rebuild, self._next_seed)
+            self.failures = VoidRows(self._restarts(), rebuild, self._next_seed, self._check)
             self._seed()
 
     @property
@@ -187,12 +188,12 @@ class Envs:
         seeds = self.worker.seeds
         first = (self.worker.worker_index << WORKER_BITS) + (self.worker.life << LIFE_BITS)
         self.episode_ids, self.unroll_ids = count(first), count(first)
-        self.failures.start_over()
-        self.failures.seed(None if seeds is None else seeds.env_seeds(self.host.spec.num_envs))
+        self.failures.give_up_episodes()
+        self.failures.set_seeds(None if seeds is None else seeds.env_seeds(self.host.spec.num_envs))
 
     def _rebuild(self, env: int) -> None:
         assert isinstance(self.host, EnvListHost | MultiAgentHost)
-        self.host.renew(env, lambda: self._make(env))
+        self.host.replace_env(env, lambda: self._make(env))
 
     def _next_seed(self, env: int) -> int | None:
         """Count a rebuild of an env and return its new seed."""
@@ -200,12 +201,16 @@ class Envs:
         seeds: Seeds | None = self.worker.seeds
         return None if seeds is None else seeds.rebuilt_env_seed(env, self.host.spec.num_envs, self._rebuilds[env])
 
+    def _check(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
+        """Return the errors of envs whose observations the sampler cannot use."""
+        return self.sampler.agents.look(envs, leaves, infos)
+
     def _make(self, number: int) -> Any:
         """Make and check the sub-env of this number; return None if the creator makes none."""
         worker = self.worker
         context = worker.env_context.copy_with_overrides(vector_index=number)
         envs: list[Any] = []
-        with noted(f"the making of sub-env {number} of worker {context.worker_index}"), closed_on_failure(envs):
+        with noted(f"the making of sub-env {number} of worker {context.worker_index}"), close_on_failure(envs):
             env = as_multi_agent(worker.env_creator(context))
             if env is not None:
                 envs.append(env)

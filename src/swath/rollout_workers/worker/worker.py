@@ -14,7 +14,7 @@ from typing import Any, Self
 from swath.errors import Closed, noted, warn, warn_of_no_effect
 from swath.nearest import with_options
 from swath.options import count, seconds
-from swath.rollout.hosts.base import closed_on_failure
+from swath.rollout.hosts.base import close_on_failure
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks, callbacks_of
@@ -539,7 +539,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         config, resources = self.config, list[Any]([self._log])
         samples = self.worker_index > 0 or self.num_workers == 0
         has_env = samples or config.create_local_env_runner or config.create_env_on_local_worker
-        with self._working(), closed_on_failure(resources):
+        with self._working(), close_on_failure(resources):
             if self.env_creator is not None and has_env:
                 envs = Envs(self, self._options.validate_env)
                 self.envs = None if envs.is_empty else envs
@@ -556,7 +556,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         """Draw from the worker's own random streams while it works; raise `Closed` if it was stopped."""
         if self.is_stopped:
             raise Closed(f"worker {self.worker_index} was stopped; build another one")
-        with nullcontext() if self._streams is None else self._streams.swapped():
+        with nullcontext() if self._streams is None else self._streams.activate():
             yield
 
     def _count_weight_change(self) -> None:

@@ -1,6 +1,6 @@
-"""What envs return beside their observations: infos, rewards, flags; and the error where it is not what it must be.
+"""Readers of infos, rewards and flags that envs return, which raise for invalid values.
 
-numpy would make NaN of None, and Python would take any word for yes. Infos are one mapping per env, or a vector env's
+numpy would turn None into NaN, and Python any string into True. Infos are one mapping per env, or a vector env's
 mapping of batches.
 """
 
@@ -16,7 +16,7 @@ from swath.errors import BadAnswer
 from swath.rollout.hosts.base import Infos
 from swath.rollout.spaces import Array, first_unrepresentable
 
-# Batches have rewards as float32.
+# The dtype of rewards in batches.
 _FLOAT32 = np.dtype(np.float32)
 LARGEST_REWARD = float(np.finfo(_FLOAT32).max)
 
@@ -24,22 +24,22 @@ _FINAL, _FINAL_OBS = "final_info", ("final_obs", "terminal_observation")
 
 
 def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
-    """What one env said in the step; at the end of an episode what its last step said, not the reset after it.
+    """Return the info of one env in a step; at the end of an episode of the last step, not of the reset after it.
 
-    A vector env's batch has an entry `_name` beside each `name` that says which envs it is from; entries without one
-    are from all. What the vector env itself says beside the envs' final infos is kept.
+    A vector env's batch has a mask `_name` of the envs for each entry `name`; an entry without one is from all envs.
+    Entries of the vector env itself are kept with the final infos of its envs.
     """
     if not isinstance(infos, Mapping):
         return (infos[env] if infos else None) or {}  # None is an empty one
     row = _row(infos, env)
     final = row.pop(_FINAL, {})
-    # After a reset in the same step the other entries are those of the new episode, but for what wrappers of the whole
-    # vector env have added about the one that ended.
+    # After a reset in the same step the other entries belong to the new episode, except those that wrappers of the
+    # vector env add about the ended one.
     return {**row, **final} if isinstance(final, dict) else row
 
 
 def first_info_of(infos: Infos, env: int) -> Mapping[str, Any]:
-    """What one env said in a reset within the step, without what the step before it said."""
+    """Return the info of one env in a reset within the step, without the final info of the step."""
     row = _row(infos, env) if isinstance(infos, Mapping) else info_of(infos, env)
     return {name: value for name, value in row.items() if name not in (_FINAL, *_FINAL_OBS)}
 
@@ -56,28 +56,28 @@ def _row(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
 
 
 def bad_answer(error: Exception, env: Any, form: str) -> BadAnswer:
-    """The error of an env that returned what cannot be used.
+    """Return the error of an env that returned an invalid value.
 
     Args:
-        error: raised when the answer was read.
-        env: which env.
-        form: what its API wants, in one sentence.
+        error: raised when the value was read.
+        env: the env.
+        form: the signature that its API requires, in one sentence.
     """
-    said = f"no entry {error}" if isinstance(error, KeyError) else str(error)
-    bad = BadAnswer(f"{env}: {said}; {form}")
+    message = f"no entry {error}" if isinstance(error, KeyError) else str(error)
+    bad = BadAnswer(f"{env}: {message}; {form}")
     bad.__cause__ = error
     return bad
 
 
-def rewards_of(given: Any, num_envs: int = 1, whose: str = "") -> Array:
-    """Rewards `[B]` that an env returned; that of a single one may come as an array of one element.
+def rewards_of(returned: Any, num_envs: int = 1, whose: str = "") -> Array:
+    """Return rewards `[B]` as an array; a single reward may be an array of one element.
 
     Raises:
-        ValueError: they are not one number for each env, or a finite one is beyond the range of float32.
+        ValueError: not one number for each env, or a finite number beyond the range of float32.
     """
-    rewards = np.asarray(given)
+    rewards = np.asarray(returned)
     if rewards.dtype.kind not in "fiub" or rewards.size != num_envs:
-        raise ValueError(f"the env returned the reward {brief(given)}{whose}; it must be one number for each env")
+        raise ValueError(f"the env returned the reward {brief(returned)}{whose}; it must be one number for each env")
     rewards = rewards.reshape(num_envs)
     if rewards.dtype == np.float64 and not np.vdot(rewards, rewards) < LARGEST_REWARD**2:
         lost = first_unrepresentable(rewards, _FLOAT32)
@@ -86,15 +86,15 @@ def rewards_of(given: Any, num_envs: int = 1, whose: str = "") -> Array:
     return rewards
 
 
-def flags_of(name: str, given: Any, num_envs: int = 1) -> Array:
-    """Whether an episode has ended in each env: bool `[B]`.
+def flags_of(name: str, returned: Any, num_envs: int = 1) -> Array:
+    """Return end flags as a bool array `[B]`.
 
     Raises:
-        ValueError: it says neither yes nor no of each.
+        ValueError: not one of True, False, 0 and 1 for each env.
     """
-    flags = np.asarray([given]) if type(given) is bool else np.asarray(given)
+    flags = np.asarray([returned]) if type(returned) is bool else np.asarray(returned)
     if flags.dtype.kind == "b" and flags.shape == (num_envs,):
         return flags
     if flags.size != num_envs or flags.dtype.kind not in "biuf" or not np.isin(flags, (0, 1)).all():
-        raise ValueError(f"the env returned {name}={brief(given)}; it must be True or False for each env")
+        raise ValueError(f"the env returned {name}={brief(returned)}; it must be True or False for each env")
     return flags.reshape(num_envs).astype(np.bool_, copy=False)
