@@ -135,7 +135,7 @@ class Loan:
         waiting = list(free)
         while waiting and self._backend.wait(waiting, CLOSE_S):
             waiting = [ticket for ticket in waiting if not ticket.done]
-        free = {one for ticket, one in free.items() if ticket.done and not (one.killed or one.ended.done)}
+        free = {one for ticket, one in free.items() if ticket.done and not (one.kill_reason or one.ended.done)}
         for worker in workers:
             if worker in free and _kind(worker.job) not in (None, *self._idle):
                 self._idle[_kind(worker.job)] = worker

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from swath.errors import Closed
 from swath.owner import Owner
 from swath.workers.base import Handle, Job
-from swath.workers.outcome import Error, Value
+from swath.workers.outcome import Failure, Value
 from swath.workers.tickets import Name, Ticket
 
 NEVER = float("inf")
@@ -34,7 +34,7 @@ class StagedHandle(Handle):
     def settle(self, ticket, outcome):
         if not ticket.done:
             super().settle(ticket, outcome)
-            self.free_since = self._stage.now
+            self.idle_since = self._stage.now
 
 
 class Staged:
@@ -44,7 +44,7 @@ class Staged:
         now: seconds.
         starts: by name, or by worker: seconds that a start takes, or what it raises; 0 by default.
         crowded: workers that are not placed before they are ready.
-        gone: why nothing can live here any more.
+        unusable_because: why nothing can live here any more.
         dies: seconds after which a life ends by itself, by name.
         takes: seconds that a call takes, by method, or by name and method.
         raises: what a method raises.
@@ -57,7 +57,7 @@ class Staged:
         self.now = self.linger = 0.0
         self.starts, self.dies, self.takes, self.raises = {}, {}, {}, {}
         self.spawned, self.killed, self.calls = [], [], []
-        self.crowded, self.gone, self.left_behind = (), None, ()
+        self.crowded, self.unusable_because, self.abandoned = (), None, ()
         self.closed, self.owner = 0, Owner()
         self._scenes = []
         self._order = itertools.count()
@@ -79,9 +79,9 @@ class Staged:
         self.spawned.append((job.name, self.now))
         if job.name.worker in self.crowded:
             handle.placed = self._stamped(Ticket(job.name, "place"))
-            handle.opened(handle.placed)
+            handle.add_ticket(handle.placed)
             self.at(self.now + start, lambda: handle.settle(handle.placed, Value(None)))
-        delay, outcome = (0.0, Error(start)) if isinstance(start, Exception) else (start, Value(None))
+        delay, outcome = (0.0, Failure(start)) if isinstance(start, Exception) else (start, Value(None))
         self._free_at[handle] = self.now + delay
         self.at(self.now + delay, lambda: handle.settle(handle.ready, outcome))
         if job.name in self.dies:
@@ -91,11 +91,11 @@ class Staged:
     def call(self, handle, method, *args):
         ticket = self._stamped(Ticket(handle.name, method))
         self.calls.append((handle.name, method, args))
-        if not handle.opened(ticket):
+        if not handle.add_ticket(ticket):
             return ticket
         takes = self.takes.get((handle.name, method), self.takes.get(method, 1.0))
         self._free_at[handle] = max(self.now, self._free_at[handle]) + takes
-        outcome = Error(self.raises[method]) if method in self.raises else self.reply(handle, method, args)
+        outcome = Failure(self.raises[method]) if method in self.raises else self.reply(handle, method, args)
         self.at(self._free_at[handle], lambda: handle.settle(ticket, outcome))
         return ticket
 
@@ -133,7 +133,7 @@ class Staged:
     def end(self, handle, how="ended by itself"):
         handle.end(how)
 
-    def room(self, handle):
+    def resources_in_words(self, handle):
         return f"room for {handle.name.worker}", "none"
 
     def close(self):

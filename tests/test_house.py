@@ -23,7 +23,7 @@ FOR_USERS = {
     "rollout/policies/calling.py call",
     "rollout/policies/calling.py forward",
     "workers/ray/worker.py forward",
-    "workers/registered.py __call__",
+    "workers/registered.py _refuse",
 }
 """Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path; for a
 policy that is called through another function; or to say which of them is misspelt."""

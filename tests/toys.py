@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from swath.workers.base import Job
-from swath.workers.outcome import Error
+from swath.workers.outcome import Failure
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
 
@@ -144,8 +144,8 @@ class ToyWorker:
 # How tests ask workers
 
 
-def job(build=ToyWorker, *, index=0, life=0, before=None):
-    return Job(build, Name(index, life), before=before)
+def job(build=ToyWorker, *, index=0, life=0, initializer=None):
+    return Job(build, Name(index, life), initializer=initializer)
 
 
 def result(backend, ticket):
@@ -157,7 +157,7 @@ def result(backend, ticket):
 def error_of(backend, ticket):
     """Wait for the ticket; what it raised."""
     assert backend.wait([ticket], DEADLINE_S) == [ticket], f"{ticket.method} of {ticket.name} has no answer"
-    assert isinstance(ticket.outcome, Error), f"{ticket.method} of {ticket.name} has raised nothing"
+    assert isinstance(ticket.outcome, Failure), f"{ticket.method} of {ticket.name} has raised nothing"
     return ticket.outcome.exception
 
 

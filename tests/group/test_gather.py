@@ -15,7 +15,7 @@ from swath.group.group import Member
 from swath.options import Restarts, Survival
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import Error, Value
+from swath.workers.outcome import Failure, Value
 from swath.workers.tickets import Name
 
 DRAWS = 6
@@ -40,7 +40,7 @@ class Scripted(Staged):
             self.versions[handle] = update.version
         self.asked[handle.name.worker] += 1
         if (handle.name.worker, self.asked[handle.name.worker]) in self.failing:
-            return Error(ArithmeticError(inner))
+            return Failure(ArithmeticError(inner))
         return Value((handle.name, inner, self.versions.get(handle, 0)))
 
 
@@ -89,7 +89,7 @@ class Shares(Fragments):
 
 def group_of(stage, left=0, survival=None):
     fleet = Fleet(stage, job, N, survival or Survival(), stage.clock)
-    fleet.bring_up()
+    fleet.start()
     return Shares(fleet, Channel(stage.share), left)
 
 

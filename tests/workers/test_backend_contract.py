@@ -139,7 +139,7 @@ class BackendContract:
         def build():
             return ToyWorker(int(os.environ.pop("SWATH_TOLD_BEFORE")))
 
-        assert ask(backend, backend.spawn(job(build, before=before)), "add", 0) == 3
+        assert ask(backend, backend.spawn(job(build, initializer=before)), "add", 0) == 3
 
     @pytest.mark.parametrize(
         ("method", "args", "error", "words"),
@@ -172,7 +172,7 @@ class BackendContract:
         def broken():
             raise ZeroDivisionError("not today")
 
-        worker = backend.spawn(job(broken) if part == "build" else job(before=broken))
+        worker = backend.spawn(job(broken) if part == "build" else job(initializer=broken))
         call = backend.call(worker, "add", 1)
         with pytest.raises(ZeroDivisionError, match="not today"):
             result(backend, worker.ready)
@@ -249,9 +249,9 @@ class BackendContract:
     def test_a_worker_at_work_sees_numbers_that_change(self, backend, worker):
         if not self.watches:
             with pytest.raises(TypeError, match="memory of this process"):
-                backend.watched(2)
+                backend.shared_counters(2)
             return
-        watched = backend.watched(2)
+        watched = backend.shared_counters(2)
         ticket = backend.call(worker, "until", watched, 1, 5)
         watched.open()[1] = 5
         assert result(backend, ticket) == [0, 5]

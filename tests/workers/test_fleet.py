@@ -23,14 +23,14 @@ def fleet(stage):
     def fleet(n=2, *, up=True, **options):
         made = Fleet(stage, job, n, Survival(**options), stage.clock)
         if up:
-            made.bring_up()
+            made.start()
         return made
 
     return fleet
 
 
 def lost(fleet):
-    return [worker for worker, standing in fleet.standings().items() if standing.phase == "gone"]
+    return [worker for worker, standing in fleet.statuses().items() if standing.phase == "gone"]
 
 
 def ask(fleet, worker, method="collect", **options):
@@ -58,7 +58,7 @@ def test_what_a_builder_raises_leaves_as_itself_and_nothing_is_left(stage, fleet
     stage.starts = {0: 3.0, 1: ValueError("no such env")}
     made = fleet(2, up=False)
     with pytest.raises(ValueError, match="no such env"):
-        made.bring_up()
+        made.start()
     assert stage.closed
     assert len(stage.spawned) == 2, "nobody is replaced"
     with pytest.raises(Closed):
@@ -78,12 +78,12 @@ def test_enough_workers_in_time_go_on_with_a_warning_and_the_others_join_later(s
     stage.starts = {1: 50.0}
     made = fleet(3, up=False, placement_timeout_s=30.0, min_workers=2)
     with pytest.warns(UserWarning, match=r"1 of 3 workers \(1\) were not ready .*the others begin without them"):
-        made.bring_up()
+        made.start()
     assert list(made.up) == [0, 2]
-    seen = made.changes
+    seen = made.event_count
     assert made.wait([]) == []
     assert (stage.now, sorted(made.up)) == (50.0, [0, 1, 2])
-    assert made.changes > seen
+    assert made.event_count > seen
 
 
 def test_a_worker_that_dies_is_replaced_at_once_and_its_calls_are_answered_with_its_loss(stage, fleet, caplog):
@@ -176,16 +176,16 @@ def test_the_time_of_a_call_begins_when_its_worker_has_nothing_older_to_do(stage
     made = fleet(1, fragment_timeout_s=20.0)
     stage.takes["collect"] = 15.0
     tickets = [ask(made, 0, timed=True) for _ in range(3)]
-    made.answers(tickets, 100.0)
+    made.wait_for_all(tickets, 100.0)
     stage.now += 1000.0
-    made.answers([ask(made, 0, timed=True)])
+    made.wait_for_all([ask(made, 0, timed=True)])
     assert (stage.now, made.late, made.restarts) == (1060.0, set(), 0)
 
 
 def test_a_call_that_keeps_one_with_a_deadline_waiting_is_held_to_the_same(stage, fleet):
     made = fleet(1, fragment_timeout_s=20.0)
     stage.takes["state"] = 100.0
-    made.answers([ask(made, 0, "state")], 200.0)
+    made.wait_for_all([ask(made, 0, "state")], 200.0)
     assert made.restarts == 0, "nobody waits for it"
     control, timed = ask(made, 0, "state"), ask(made, 0, timed=True)
     made.wait([control])
@@ -209,10 +209,10 @@ def test_next_lives_that_were_ready_in_time_are_not_late_because_nobody_has_look
     for worker in range(3):
         stage.end(made.up[worker])
     for _ in range(looks):
-        made.look()
+        made.process_events()
     stage.wait([], 1000.0)
     caplog.clear()
-    made.look()
+    made.process_events()
     assert (list(made.up), made.restarts, caplog.messages) == ([0, 1, 2], 3, [])
 
 
@@ -242,7 +242,7 @@ def test_a_replacement_that_finds_no_room_waits_for_it_and_that_is_no_death(stag
     stage.starts, stage.crowded = {0: 500.0, 2: 130.0}, (0, 2)
     stage.end(made.up[0])
     stage.end(made.up[2])
-    made.look()
+    made.process_events()
     caplog.clear()
     with caplog.at_level(logging.WARNING, "swath"):
         assert wait_for(made, 0).name == Name(0, 1)
@@ -257,16 +257,16 @@ def test_a_replacement_that_finds_no_room_waits_for_it_and_that_is_no_death(stag
 def test_when_the_whole_place_is_gone_the_run_ends_at_once(stage, fleet, caplog):
     made = fleet(3, restarts=Restarts(1000), min_workers=1)
     ticket = ask(made, 1)
-    stage.gone = "no node of the cluster is alive"
+    stage.unusable_because = "no node of the cluster is alive"
     stage.end(made.up[0], "was killed")
     assert made.wait([ticket]) == [ticket]
     assert isinstance(ticket.outcome.exception, WorkerLost)
     with pytest.raises(FleetFailed, match=r"0 of 3 workers are left.*no node of the cluster is alive") as failed:
         made.wait([])
     assert [type(cause) for cause in failed.value.causes] == [WorkerLost] * 3
-    assert (stage.now, len(stage.spawned), made.place_gone) == (0.0, 3, stage.gone)
+    assert (stage.now, len(stage.spawned), made.backend_lost) == (0.0, 3, stage.unusable_because)
     assert {name for name, _ in stage.killed} == {Name(1, 0), Name(2, 0)}
-    assert [standing.phase for standing in made.standings().values()] == ["gone"] * 3
+    assert [standing.phase for standing in made.statuses().values()] == ["gone"] * 3
 
 
 def test_all_answers_are_waited_for_and_the_late_are_named(stage, fleet):
@@ -274,9 +274,9 @@ def test_all_answers_are_waited_for_and_the_late_are_named(stage, fleet):
     stage.takes[Name(1, 0), "state"] = 30.0
     tickets = [ask(made, worker, "state") for worker in made.up]
     with pytest.raises(WorkerLate, match=r"workers \[1\] have not answered state\(\) within 5.0 s") as late:
-        made.answers(tickets, 5.0)
+        made.wait_for_all(tickets, 5.0)
     assert (late.value.workers, late.value.deadline) == ((1,), 5.0)
-    made.answers(tickets)
+    made.wait_for_all(tickets)
     assert stage.now == 30.0
     assert list(made.up) == [0, 1, 2], "a control call kills nobody"
 
@@ -295,7 +295,7 @@ def test_of_workers_that_cannot_be_added_none_is(stage, fleet, starts, dies, err
     stage.starts, stage.dies = starts, dies
     with pytest.raises(error, match=message):
         made.add(2)
-    assert list(made.standings()) == list(made.up) == [0, 1]
+    assert list(made.statuses()) == list(made.up) == [0, 1]
     assert (made.restarts, made.failure) == (0, None)
     assert Name(2, 0) in [name for name, _ in stage.killed]
     stage.starts, stage.dies = {}, {}
@@ -309,7 +309,7 @@ def test_workers_are_asked_to_close_and_what_that_raises_is_returned(stage, flee
     assert stage.closed == 1
     assert made.close() == []
     assert repr(made) == "<Fleet 2 workers: closed>"
-    for verb in (made.look, lambda: made.wait([]), lambda: made.answers([]), lambda: ask(made, 0)):
+    for verb in (made.process_events, lambda: made.wait([]), lambda: made.wait_for_all([]), lambda: ask(made, 0)):
         with pytest.raises(Closed):
             verb()
 

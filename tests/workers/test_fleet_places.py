@@ -20,7 +20,7 @@ def make_fleet():
     def make_fleet(backend=ThreadBackend, **survival):
         patient = {"restarts": Restarts(100, backoff_s=0.0), "fragment_timeout_s": DEADLINE_S, **survival}
         made.append(Fleet(backend(), lambda name: job(index=name.worker, life=name.life), 2, Survival(**patient)))
-        made[-1].bring_up()
+        made[-1].start()
         return made[-1]
 
     yield make_fleet
@@ -29,10 +29,10 @@ def make_fleet():
 
 
 def wait_for(fleet, worker):
-    seen = fleet.changes
+    seen = fleet.event_count
     while worker not in fleet.up:
-        fleet.wait([], seen=seen)
-        seen = fleet.changes
+        fleet.wait([], known_events=seen)
+        seen = fleet.event_count
     return fleet.up[worker]
 
 
@@ -73,7 +73,7 @@ def test_a_death_that_several_threads_notice_is_one_death(make_fleet, gate):
     fleet = make_fleet()
     lost = fleet.call(fleet.up[0], "wait_at", gate)
     gate.await_arrival()
-    threads = [threading.Thread(target=fleet.answers, args=([lost],)) for _ in range(4)]
+    threads = [threading.Thread(target=fleet.wait_for_all, args=([lost],)) for _ in range(4)]
     for thread in threads:
         thread.start()
     fleet.replace(fleet.up[0], RuntimeError("it has had its day"))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swath.options import Restarts, Survival
-from swath.workers.fleet_state import REPORT_S, FleetState, Standing
+from swath.workers.fleet_state import REPORT_S, FleetState, WorkerStatus
 from swath.workers.tickets import Name
 
 BOOM = RuntimeError("boom")
@@ -22,7 +22,7 @@ def begin(fleet, at=0.0):
     """Begin what is to be begun."""
     names = fleet.due("waiting", at)
     for name in names:
-        fleet.begun(name, at)
+        fleet.started(name, at)
     return names
 
 
@@ -93,12 +93,12 @@ def test_what_is_forgiven_counts_neither_for_a_worker_nor_for_all_nor_as_a_cause
     fleet = up(2, max_per_worker=1, max_total=1, min_workers=1, backoff_s=0.0)
     die(fleet, 0, cause=KeyError("forgiven"))
     ready(fleet, 0)
-    fleet.forgiven()
-    assert fleet.workers[0] == Standing(1, "up", 0.0, 0)
+    fleet.forgive()
+    assert fleet.workers[0] == WorkerStatus(1, "up", 0.0, 0)
     assert die(fleet, 0, at=2.0) == [Name(0, 2)]
     assert fleet.restarts == 2
     assert die(fleet, 1, at=3.0) == []
-    fleet.forgiven()
+    fleet.forgive()
     assert gone(fleet) == [1]
     assert die(fleet, 0, at=5.0) == [Name(0, 3)]
     assert die(fleet, 0, at=6.0) == []
@@ -139,7 +139,7 @@ def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, even
         if kind in ("placed", "ready") and fleet.workers[worker].phase == "starting":
             getattr(fleet, kind)(name, now)
             placed.setdefault(name, now)
-        elif kind in ("died", "last") and fleet.lives(name):
+        elif kind in ("died", "last") and fleet.is_alive(name):
             fleet.died(name, BOOM, now, last=kind == "last")
             assert kind == "died" or fleet.workers[worker].phase == "gone"
         elif kind == "added":
@@ -150,7 +150,7 @@ def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, even
                 assert survival.waits_for_room
                 assert life not in placed
                 assert now >= begun[life] + REPORT_S
-                fleet.begun(life, now)
+                fleet.started(life, now)
             else:
                 assert life.life > 0
                 assert now >= placed.get(life, begun[life]) + survival.placement_timeout_s
@@ -161,7 +161,7 @@ def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, even
             assert life.life == 0 or Name(life.worker, life.life - 1) in begun, "a life was left out"
             begun[life] = now
         assert causes in (None, fleet.causes), "the run has ended once"
-        assert causes or not fleet.causes or fleet.left < fleet.required
+        assert causes or not fleet.causes or fleet.remaining < fleet.required
         causes = fleet.causes
         assert all(one.restarts <= survival.restarts.max_per_worker for one in fleet.workers.values())
         assert fleet.due_at > now

@@ -28,7 +28,7 @@ def test_garbage_that_is_collected_while_a_random_state_is_read_stops_no_thread(
     """torch has a lock then; a thread that waits for it has Python's."""
     script = """
 import gc, sys, threading
-from swath.rollout.seeding import preserved
+from swath.rollout.seeding import preserve_generators
 
 def let_others_run(phase, info):
     for _ in range(1000):
@@ -36,7 +36,7 @@ def let_others_run(phase, info):
 
 def read():
     for _ in range(50):
-        with preserved():
+        with preserve_generators():
             pass
 
 gc.callbacks.append(let_others_run)

@@ -10,8 +10,8 @@ import torch
 from tensordict import TensorDict
 
 from swath.errors import RemoteFailure, WorkerLate
-from swath.workers.outcome import frozen, thawed
-from swath.workers.packing import owned, pack, unpack
+from swath.workers.outcome import deserialize_error, serialize_error
+from swath.workers.packing import pack, unpack, writable_copies
 from swath.workers.tickets import Name, Ticket, TicketMonitor
 from toys import DEADLINE_S
 
@@ -42,7 +42,7 @@ TENSORS = {
 
 def through(value):
     packed = pack(value)
-    return unpack(packed.head, owned(packed.buffers))
+    return unpack(packed.head, writable_copies(packed.buffers))
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -99,7 +99,7 @@ def crossed(error):
     try:
         raise error
     except type(error) as raised:
-        return thawed(frozen(raised))
+        return deserialize_error(serialize_error(raised))
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,8 @@ def test_it_shows_its_notes_its_cause_and_where_it_was_raised():
     error = ValueError("second")
     error.add_note("while testing")
     error.__cause__ = KeyError("first")
-    own, note = crossed(error).__notes__
-    assert own == "while testing"
-    assert note.startswith("remote traceback:\nKeyError: 'first'")
+    (note,) = crossed(error).__notes__
+    assert note.startswith("while testing\nremote traceback:\nKeyError: 'first'")
     assert "in crossed" in note
     assert "ValueError: second" in note
 

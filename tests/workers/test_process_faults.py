@@ -108,9 +108,11 @@ def test_a_worker_for_which_there_are_no_file_descriptors_is_refused_in_these_wo
 
 
 def test_what_is_free_names_file_descriptors_only_where_they_are_few(backend, worker, few_descriptors):
-    assert backend.room(worker)[1].endswith("CPUs, however busy")
+    assert backend.resources_in_words(worker)[1].endswith("CPUs, however busy")
     few_descriptors(20)
-    assert re.fullmatch(r"room for \d+ more file descriptors .*RLIMIT_NOFILE=\d+\)", backend.room(worker)[1])
+    assert re.fullmatch(
+        r"room for \d+ more file descriptors .*RLIMIT_NOFILE=\d+\)", backend.resources_in_words(worker)[1]
+    )
 
 
 def test_a_fork_server_without_file_descriptors_says_so_and_serves_on(backend, worker, few_descriptors):
@@ -122,7 +124,7 @@ def test_a_fork_server_without_file_descriptors_says_so_and_serves_on(backend, w
 
 @pytest.mark.parametrize("end", [ProcessBackend.kill, lambda backend, worker: backend.close()], ids=["kill", "close"])
 def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, end, monkeypatch):
-    monkeypatch.setattr(backend_module, "_PATIENCE_S", 0.5)  # read when a worker begins
+    monkeypatch.setattr(backend_module, "_SEND_TIMEOUT_S", 0.5)  # read when a worker begins
     worker = backend.spawn(job())
     server, pid = ask(backend, worker, "run", os.getppid), ask(backend, worker, "pid")
     os.kill(server, signal.SIGSTOP)
@@ -137,7 +139,7 @@ def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, end, monkeyp
 def test_what_was_shared_is_gone_with_the_backend(backend, worker):
     shared = backend.share({"array": np.ones(LARGE)})
     backend.close()
-    for use in (shared.open, lambda: backend.share(1), lambda: backend.watched(1)):
+    for use in (shared.open, lambda: backend.share(1), lambda: backend.shared_counters(1)):
         with pytest.raises(Closed):
             use()
 

@@ -84,13 +84,13 @@ def test_a_configuration_has_no_effect_where_ray_is_up(ray):
 def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
     from swath.workers.ray.backend import Cluster
 
-    assert Cluster().default_for(1) == {"num_cpus": 1, "memory": 2 * 2**30}
-    assert Cluster().default_for(10_000_000) == {"num_cpus": 1}
+    assert Cluster().default_resources(1) == {"num_cpus": 1, "memory": 2 * 2**30}
+    assert Cluster().default_resources(10_000_000) == {"num_cpus": 1}
 
 
 def test_a_worker_that_finds_no_room_says_what_it_asks_for_and_can_be_killed(backend):
     worker = backend.spawn(Job(ToyWorker, Name(0, 0), resources={"num_cpus": 1000, "memory": 2**30}))
-    asked, free = backend.room(worker)
+    asked, free = backend.resources_in_words(worker)
     assert asked == "num_cpus=1000, memory=1.0 GiB"
     assert "of 64 CPU" in free
     assert not worker.ready.done
@@ -164,7 +164,7 @@ def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(back
 
 
 def test_a_parcel_that_ray_cannot_find_says_so(ray):
-    from swath.workers.ray.values import fetched
+    from swath.workers.ray.values import fetch_body
 
     @ray.remote
     class Owner:
@@ -173,7 +173,7 @@ def test_a_parcel_that_ray_cannot_find_says_so(ray):
     owner = Owner.remote()
     ray.kill(owner)
     with pytest.raises(PayloadLost, match="Ray lost"):
-        fetched(owner.__ray_ready__.remote(), lambda: None)
+        fetch_body(owner.__ray_ready__.remote(), lambda: None)
 
 
 # Actors
@@ -206,7 +206,7 @@ def test_everything_says_so_when_ray_is_gone(ray, backend, monkeypatch):
         parcel.open()
     with pytest.raises(SwathError, match="Ray was shut down"):
         backend.share(np.ones(SIZE))
-    assert backend.room(unborn)[1] == "nothing: Ray was shut down in this process"
+    assert backend.resources_in_words(unborn)[1] == "nothing: Ray was shut down in this process"
     monkeypatch.undo()
     ray.kill(worker.actor)
 

@@ -9,7 +9,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING
 
 from swath.errors import FleetFailed
-from swath.workers.outcome import REMOTE
+from swath.workers.outcome import REMOTE_TRACEBACK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +54,9 @@ def one_line(error: BaseException) -> str:
 
 def with_traceback(line: str, error: BaseException) -> BrokenOffError:
     """The end of a run that code has raised, in this process or in that of a worker."""
-    remote = [note.partition(REMOTE)[2] for note in getattr(error, "__notes__", ()) if REMOTE in note]
+    remote = [
+        note.partition(REMOTE_TRACEBACK)[2] for note in getattr(error, "__notes__", ()) if REMOTE_TRACEBACK in note
+    ]
     trace = remote[0] if remote else "".join(format_exception(error))
     return BrokenOffError(f"{type(error).__name__}: {one_line(error)}; {line}\n{trace.rstrip()}")
 
@@ -96,7 +98,7 @@ def broken_off(env: str, way_on: Callable[[], str] = str) -> Iterator[None]:
         alone = f"`{command_line('doctor', env)}` looks at the env alone"
         if isinstance(error, FloatingPointError):  # a resumed run would diverge again
             raise BrokenOffError(f"{one_line(error)}; {alone}; --ppo.learning-rate is for a new run") from error
-        notes = [note.partition(REMOTE)[0].partition("\n")[0] for note in getattr(error, "__notes__", ())]
+        notes = [note.partition(REMOTE_TRACEBACK)[0].partition("\n")[0] for note in getattr(error, "__notes__", ())]
         if isinstance(error, FROM_OUTSIDE) and not notes:
             raise BrokenOffError("; ".join(filter(None, [one_line(error), way_on()]))) from error
         raise with_traceback("; ".join(filter(None, [*notes, way_on(), alone])), error) from error

@@ -16,7 +16,7 @@ from swath.weights.channel import Channel
 from swath.workers.base import Handle
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
-from swath.workers.fleet_state import FIRST
+from swath.workers.fleet_state import FIRST_LIFE
 
 PRELOADED = ("swath.collectors.remote", "gymnasium", "tensordict")
 """What every worker imports in any case."""
@@ -50,7 +50,7 @@ def assemble(
     if options.here:
         env = requests[0].source.env
         require_unused(env)
-        member: Any = jobs.job(FIRST).build()
+        member: Any = jobs.job(FIRST_LIFE).build()
         claim(env, access)
         fleet, channel = LocalFleet(member, access), LocalChannel(member, access)
     else:
@@ -60,9 +60,9 @@ def assemble(
         group.automatic, group.publish, group.workers = options.automatic, publish, jobs.records
         group.writing = jobs.writing is not None
         if isinstance(fleet, Fleet):
-            fleet.bring_up()
+            fleet.start()
         with suppress(TypeError):  # workers elsewhere cannot see memory of this process
-            group.bell = places.watched(len(requests))
+            group.bell = places.shared_counters(len(requests))
         said = group.call("describe") or {0: group.call_first("describe")}
         model = next(iter(said.values()))  # those who join later are as the first that is up
         jobs.described.update({worker: said.get(worker, model) for worker in jobs.requests})
@@ -147,7 +147,7 @@ def add_workers(
         def accept(handles: Sequence[Handle]) -> None:
             """They must give the same entries and take the same weights as the others."""
             tickets = {handle.name.worker: fleet.call(handle, "describe") for handle in handles}
-            fleet.answers(list(tickets.values()))
+            fleet.wait_for_all(list(tickets.values()))
             said.update({worker: ticket.value for worker, ticket in tickets.items()})
             known, model = next(iter(jobs.described.items()))
             require_equal({known: model, **said})

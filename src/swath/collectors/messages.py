@@ -30,7 +30,7 @@ from swath.rollout.policies.calling import ExplorationType, as_device, as_explor
 from swath.rollout.random_policy import RandomPolicy
 from swath.seeds import LARGEST
 from swath.weights.snapshot import POLICY, Manifest, require_initialized, uninitialized
-from swath.workers.outcome import frozen, thawed
+from swath.workers.outcome import deserialize_error, serialize_error
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Broken:
-    """There is no fragment: the env, the policy or a hook raised. Crosses borders as `outcome.frozen` writes it.
+    """There is no fragment: the env, the policy or a hook raised. Crosses borders as `serialize_error` writes it.
 
     Attributes:
         error: the exception.
@@ -190,11 +190,11 @@ class Broken:
 
     def __reduce__(self) -> Any:
         """With the remote traceback in a note of the exception."""
-        return _broken, (frozen(self.error, one_note=True), self.tally, self.unfit)
+        return _broken, (serialize_error(self.error), self.tally, self.unfit)
 
 
 def _broken(error: bytes, tally: Tally, unfit: bool) -> Broken:
-    return Broken(thawed(error), tally, unfit)
+    return Broken(deserialize_error(error), tally, unfit)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from swath.rollout.hosts.torchrl import CREATOR, reduce_env_creator
 from swath.seeds import derive
 from swath.weights.channel import Update
 from swath.weights.snapshot import POLICY, Manifest, Snapshot, fitting, plan, take
-from swath.workers.packing import Parcel, travels
+from swath.workers.packing import Parcel, register_reducer
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
 _PARSING = threading.Lock()
@@ -341,7 +341,7 @@ WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
 PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
 """What a worker saves, beside weights."""
 
-travels(*CREATOR, reduce_env_creator)
+register_reducer(*CREATOR, reduce_env_creator)
 
 
 class RemoteWorker(Worker, Responder):

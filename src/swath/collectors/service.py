@@ -412,7 +412,7 @@ class CollectorService:
         if self.whole is None:
             return parts
         self.whole.add((share.worker, head_of(share), part) for share, part in zip(shares, parts, strict=True))
-        busy, standings = self.group.out_by_worker(), self.group.fleet.standings()
+        busy, standings = self.group.out_by_worker(), self.group.fleet.statuses()
         gone = [worker for worker, one in standings.items() if one.phase == "gone" and not busy[worker]]
         self.whole.drop(gone, complete=False)
         return []

@@ -111,9 +111,9 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         known.version, known.life, known.lag = here.version, here.life, collection.version - here.version
     else:
         with suppress(Closed):  # nothing more happens to the workers then
-            fleet.look()
+            fleet.process_events()
             group.sweep()
-    standings, records, episodes = fleet.standings(), group.workers, counters.episodes
+    standings, records, episodes = fleet.statuses(), group.workers, counters.episodes
     tally = group.tally() if here is None else here.counted()  # also of a draw that Ctrl-C has broken off
     there = [records[worker] for worker, standing in standings.items() if standing.phase != "gone"]
     facts: dict[str, Any] = {
@@ -157,7 +157,7 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         per_worker[f"{name}/life"] = max(standing.life, record.life)
         per_worker[f"{name}/policy_version"] = record.version
         per_worker[f"{name}/staleness"] = record.lag
-        per_worker[f"{name}/state"] = "closed" if collection.access.halted else standing.words
+        per_worker[f"{name}/state"] = "closed" if collection.access.halted else standing.summary
         per_worker[f"{name}/busy"] = worker in busy
     return facts, per_worker
 
@@ -165,10 +165,10 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
 def status_line(name: str, collection: CollectorService, background: Background) -> str:
     """One line: who is up, how many frames, which version."""
     fleet, busy, most = collection.group.fleet, _busy(collection), collection.options.restarts.max_per_worker
-    said, late = Counter[str](), len(fleet.left_behind)
-    for worker, one in fleet.standings().items():
-        life = f" (life {one.restarts} of {most})" if one.words == "restarting" else ""
-        said[one.words + life if one.phase != "up" else "busy" if worker in busy else "idle"] += 1
+    said, late = Counter[str](), len(fleet.abandoned)
+    for worker, one in fleet.statuses().items():
+        life = f" (life {one.restarts} of {most})" if one.summary == "restarting" else ""
+        said[one.summary + life if one.phase != "up" else "busy" if worker in busy else "idle"] += 1
     parts = [f"{number} {state}" for state, number in said.items()]
     parts = ["closed"] if collection.access.halted else parts
     parts += [f"{late} abandoned, but busy"] if late else []

@@ -219,7 +219,7 @@ class WeightPublisher:
 
     def progress(self) -> dict[int, tuple[int, int]]:
         """By worker that is not given up, its life and how many fragments it has made."""
-        known, standings = self._group.workers, sorted(self._group.fleet.standings().items())
+        known, standings = self._group.workers, sorted(self._group.fleet.statuses().items())
         return {worker: (one.life, known[worker].fragments) for worker, one in standings if one.phase != "gone"}
 
     def has_source(self) -> bool:
@@ -283,7 +283,7 @@ class WeightPublisher:
 
     @property
     def _workers(self) -> list[int]:
-        return sorted(self._group.fleet.standings())
+        return sorted(self._group.fleet.statuses())
 
     def _sends(self, model_id: str) -> bool:
         scheme = self.schemes.get(model_id)

@@ -223,7 +223,7 @@ class EvaluationService:
             if thread is not None and self._workers.is_up:
                 self.changed.wait_for(lambda: not queue.live or queue.live[0].shown, timeout)
         self._workers.close(max(0.0, until - monotonic()), ends=ends)
-        stuck = self._workers.left_behind
+        stuck = self._workers.abandoned
         if thread is not None:
             thread.join(max(0.0, until - monotonic()) + JOIN_S)
             stuck += [thread.name] if thread.is_alive() else []

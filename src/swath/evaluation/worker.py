@@ -65,7 +65,7 @@ from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array
 from swath.seeds import derive, fresh_root
 from swath.weights.snapshot import POLICY, Snapshot, require_initialized
-from swath.workers.fleet_state import FIRST
+from swath.workers.fleet_state import FIRST_LIFE
 from swath.workers.tickets import Name
 
 PORTION = 128  # how many steps are written into one piece of memory
@@ -268,7 +268,9 @@ class EvalWorker(Member):
         Exception: what building env or policy raised.
     """
 
-    def __init__(self, options: EvaluatorOptions, root: int = 0, name: Name = FIRST, *, borrows: bool = False) -> None:
+    def __init__(
+        self, options: EvaluatorOptions, root: int = 0, name: Name = FIRST_LIFE, *, borrows: bool = False
+    ) -> None:
         self._options, self._root, self._name, self._borrows = options, root, name, borrows
         # Where the process is not the worker's own others draw from its generators, and evaluations do so too.
         self._built, self._alone = not options.lent, borrows or options.place != "thread"

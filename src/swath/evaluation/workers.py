@@ -34,12 +34,12 @@ from swath.weights.snapshot import POLICY, Snapshot
 from swath.workers import create
 from swath.workers.base import Job
 from swath.workers.fleet import Fleet
-from swath.workers.hosting import attempted, described
-from swath.workers.outcome import Error
-from swath.workers.packing import travels
+from swath.workers.hosting import run_and_capture
+from swath.workers.outcome import Failure
+from swath.workers.packing import register_reducer
 from swath.workers.tickets import Name
 
-travels(*CREATOR, reduce_env_creator)
+register_reducer(*CREATOR, reduce_env_creator)
 
 _log = logging.getLogger("swath")
 
@@ -101,11 +101,11 @@ class EvalWorkers:
         return self._earlier_restarts + (0 if self._fleet is None else self._fleet.restarts)
 
     @property
-    def left_behind(self) -> list[str]:
+    def abandoned(self) -> list[str]:
         """What cannot be ended, since it is stuck: threads, by name."""
         closing = [self._closing.name] if self._closing is not None and self._closing.is_alive() else []
         fleets = [*self._left, *([] if self._fleet is None else [self._fleet])]
-        return [*closing, *(name for fleet in fleets for name in fleet.left_behind)]
+        return [*closing, *(name for fleet in fleets for name in fleet.abandoned)]
 
     def perform(self, queued: QueuedEvaluation, request: EvalRequest) -> PlayedRounds:
         """Play an evaluation.
@@ -206,8 +206,8 @@ class EvalWorkers:
                     while ends and self._joins and not fleet.up and monotonic() < until:
                         group.wait((), lambda: False, group.news, until - monotonic())
                 with suppress(KeyError):  # none was begun
-                    for handle in map(fleet.handle, fleet.standings()) if ends else ():
-                        handle.lasts = False
+                    for handle in map(fleet.handle, fleet.statuses()) if ends else ():
+                        handle.outlives_backend = False
                 for error in fleet.close(max(0.0, until - monotonic()), ask=asks):
                     _log.error(_RAISED, exc_info=error)
         finally:
@@ -234,9 +234,9 @@ class EvalWorkers:
                 group.drop()
                 with suppress(WorkerLate):  # those are killed below
                     if asked := [request.ticket for request in group.out]:  # else the fleet may be closed
-                        group.fleet.answers(asked, GRACE_S)
+                        group.fleet.wait_for_all(asked, GRACE_S)
                 for name in [request.name for request in group.out if not request.ticket.done]:
-                    why = f"{described(name)} was ended: it is stuck in code of the user"
+                    why = f"{name} was ended: it is stuck in code of the user"
                     group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
                 group.sweep()
 
@@ -257,7 +257,7 @@ class EvalWorkers:
             allowed()
             fleet = self._fleet = Fleet(backend, self._job, options.num_workers, options.survival)
             self._group = WorkerGroup(fleet, Channel(backend.share))
-        fleet.look()
+        fleet.process_events()
         if self._version:
             self._group.channel.publish(self._held, version=self._version)
         return fleet
@@ -284,12 +284,12 @@ class EvalWorkers:
             if (failure := fleet.failure) is None:
                 return
             self._part_with(fleet)
-            if fleet.place_gone:
+            if fleet.backend_lost:
                 raise failure.causes[-1]  # others are not begun elsewhere without a word
             self._earlier_restarts += self._options.num_workers
         fleet = self._fleet or self.begin()
         try:
-            fleet.bring_up()
+            fleet.start()
         except BaseException as failed:
             self._part_with(fleet)
             if isinstance(failed, PlacementFailed):
@@ -299,7 +299,7 @@ class EvalWorkers:
 
     def _part_with(self, fleet: Fleet) -> None:
         fleet.close(0.0)
-        self._left = [each for each in (*self._left, fleet) if each.left_behind]
+        self._left = [each for each in (*self._left, fleet) if each.abandoned]
         self._earlier_restarts += fleet.restarts
         self._fleet, self._group, self.is_up = None, None, False
 
@@ -327,7 +327,7 @@ class EvalWorkers:
         """
         group, timeout, replies = self._group, self._options.timeout_s, dict[int, Any]()
         assert group is not None
-        asked = group.fleet.standings() if workers is None else workers
+        asked = group.fleet.statuses() if workers is None else workers
         while left := [worker for worker in asked if not getattr(replies.get(worker), "over", worker in replies)]:
             seen, busy = group.news, {request.worker for request in group.wanted()}
             for worker in group.fleet.up.keys() & {*left} - busy:
@@ -361,10 +361,10 @@ class EvalWorkers:
         """A worker died, or cannot take its weights: the deadline begins anew, unless that was once too often."""
         self._losses += 1
         if self._losses > self._options.retries:
-            raise request.ticket.error or WorkerLost(f"{described(request.name)} could not take its weights")
+            raise request.ticket.error or WorkerLost(f"{request.name} could not take its weights")
         self._until = monotonic() + self._options.timeout_s
 
 
 def _close(worker: EvalWorker) -> None:
-    if isinstance(closed := attempted(worker.close), Error):
+    if isinstance(closed := run_and_capture(worker.close), Failure):
         _log.error(_RAISED, exc_info=closed.exception)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from swath.errors import WorkerLost
 from swath.weights.channel import Channel, Update
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import frozen, thawed
+from swath.workers.outcome import deserialize_error, serialize_error
 from swath.workers.tickets import Interrupted, Name, Received, Ticket
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Member(ABC):
             except Exception as error:  # noqa: BLE001  it travels with the answer
                 self._unfit = error
         if self._unfit is not None:
-            return Unfit(frozen(self._unfit))
+            return Unfit(serialize_error(self._unfit))
         return getattr(self, method)(*args)
 
 
@@ -139,7 +139,7 @@ class WorkerGroup:
     @property
     def news(self) -> int:
         """Changes whenever workers have come or gone."""
-        return self.fleet.changes
+        return self.fleet.event_count
 
     def require_enough(self) -> None:
         """Raise `FleetFailed` if too few workers are left."""
@@ -148,7 +148,7 @@ class WorkerGroup:
 
     def is_gone(self, worker: int) -> bool:
         """Whether the worker was given up."""
-        return self.fleet.standings()[worker].phase == "gone"
+        return self.fleet.statuses()[worker].phase == "gone"
 
     def request(self, worker: int, method: str, *args: Any, asked: Any = None) -> Request:
         """Ask a worker that is up, and return at once; the newest weights meant for it ride along.
@@ -258,7 +258,7 @@ class WorkerGroup:
 
     def to_all(self, *call: Any) -> dict[int, Sequence[Any]]:
         """The same call for every worker."""
-        return dict.fromkeys(self.fleet.standings(), call)
+        return dict.fromkeys(self.fleet.statuses(), call)
 
     def send(self, calls: Mapping[int, Sequence[Any]]) -> dict[int, Ticket]:
         """Call workers between two requests, and return at once; the tickets of those that are up.
@@ -269,7 +269,7 @@ class WorkerGroup:
             calls: method and arguments by worker.
         """
         with self.lock:
-            standings = self.fleet.standings()
+            standings = self.fleet.statuses()
             begun = [worker for worker in calls if standings[worker].phase in ("up", "starting")]
             tickets = {worker: self._ask(worker, *calls[worker]) for worker in begun}
             return {worker: ticket for worker, ticket in tickets.items() if worker in self.fleet.up}
@@ -282,7 +282,7 @@ class WorkerGroup:
             WorkerLate: somebody did not answer in time.
             Exception: what a worker raised.
         """
-        self.fleet.answers(list(tickets.values()), timeout)
+        self.fleet.wait_for_all(list(tickets.values()), timeout)
         answers = {}
         with self.lock:
             for worker, ticket in tickets.items():
@@ -314,7 +314,7 @@ class WorkerGroup:
         Raises:
             FleetFailed, WorkerLost: there is none.
         """
-        for worker in sorted(self.fleet.standings()):
+        for worker in sorted(self.fleet.statuses()):
             if answers := self.call_each({worker: call}):
                 return answers[worker]
         self.require_enough()
@@ -344,5 +344,5 @@ class WorkerGroup:
         """
         value = ticket.value
         if isinstance(value, Unfit):
-            self.unfit(ticket.name, thawed(value.error))
+            self.unfit(ticket.name, deserialize_error(value.error))
         return value

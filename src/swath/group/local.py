@@ -17,10 +17,10 @@ from typing import Any, Never
 from swath.errors import Closed, FleetFailed, WorkerLate
 from swath.weights.channel import Channel, Life, Models, Update
 from swath.workers.base import Handle, Job
-from swath.workers.fleet_state import FIRST, Standing
-from swath.workers.hosting import attempted
+from swath.workers.fleet_state import FIRST_LIFE, WorkerStatus
+from swath.workers.hosting import run_and_capture
 from swath.workers.local import LocalShared
-from swath.workers.outcome import Error
+from swath.workers.outcome import Failure
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Received, Ticket
 
@@ -173,18 +173,18 @@ class LocalFleet:
         up: it can always be called.
     """
 
-    changes = restarts = 0
-    late = left_behind = ()
+    event_count = restarts = 0
+    late = abandoned = ()
     failure: FleetFailed | None = None
 
     def __init__(self, member: Any, access: Access) -> None:
         self.member, self._access = member, access
-        self.up: Mapping[int, Handle] = {0: Handle(Job(object, FIRST))}
+        self.up: Mapping[int, Handle] = {0: Handle(Job(object, FIRST_LIFE))}
         self._open: dict[Ticket, Sequence[Any]] = {}
 
-    def standings(self) -> dict[int, Standing]:
+    def statuses(self) -> dict[int, WorkerStatus]:
         """It is up."""
-        return {0: Standing(phase="up")}
+        return {0: WorkerStatus(phase="up")}
 
     def handle(self, worker: int) -> Handle:
         """Its handle."""
@@ -197,7 +197,7 @@ class LocalFleet:
             self._open[ticket] = method, *args
         else:
             with self._access.control():
-                ticket.settle(attempted(self._carry_out, method, *args))
+                ticket.settle(run_and_capture(self._carry_out, method, *args))
         return ticket
 
     def wait(
@@ -205,22 +205,22 @@ class LocalFleet:
         tickets: Sequence[Ticket],
         timeout: float | None,  # noqa: ARG002  a request is not broken off
         interrupted: Callable[[], bool],  # noqa: ARG002  the member looks whether it is halted after each step
-        seen: int,  # noqa: ARG002  nothing changes
+        known_events: int,  # noqa: ARG002  nothing changes
     ) -> None:
         """Carry out requests until one of these is done. Ctrl-C leaves the one that it broke off for the next time."""
         while tickets and not any(ticket.done for ticket in tickets):
             with self._access.collecting():
                 ticket = next(iter(self._open))
-                ticket.settle(attempted(self._carry_out, *self._open[ticket]))
+                ticket.settle(run_and_capture(self._carry_out, *self._open[ticket]))
                 del self._open[ticket]
 
-    def answers(self, tickets: Sequence[Ticket], timeout: float | None) -> None:
+    def wait_for_all(self, tickets: Sequence[Ticket], timeout: float | None) -> None:
         """They are there."""
 
     def wait_until_back(self, workers: Sequence[int]) -> None:
         """It can always be called."""
 
-    def look(self) -> None:
+    def process_events(self) -> None:
         """Nothing becomes of it."""
 
     def wake(self) -> None:
@@ -228,8 +228,8 @@ class LocalFleet:
 
     def close(self, timeout: float, *, ask: bool = True) -> list[BaseException]:  # noqa: ARG002  at once
         """Ask the member to close; what that raised."""
-        closed = attempted(self.member.close) if ask else None
-        return [closed.exception] if isinstance(closed, Error) else []
+        closed = run_and_capture(self.member.close) if ask else None
+        return [closed.exception] if isinstance(closed, Failure) else []
 
     def replace(self, handle: Handle, cause: BaseException) -> Never:  # noqa: ARG002  there is no other
         """There is no other: the cause is raised."""
@@ -265,7 +265,7 @@ class LocalChannel(Channel):
         yield None
 
     def _bring(self) -> None:
-        with super().update_for(FIRST) as update:
+        with super().update_for(FIRST_LIFE) as update:
             if update is not None:
                 self._member.take(update.opened(), update.version)
                 self.withdraw(update.models)  # the models have them

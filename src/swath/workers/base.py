@@ -1,11 +1,11 @@
-"""The seam for places: what a backend does, wherever its workers live.
+"""The interface of backends: what each does, wherever its workers live.
 
-    spawn(job) ─▶ Handle ─▶ call(handle, method, …) ─▶ Ticket ─▶ wait(tickets, deadline) ─▶ those that are done
-                     └────▶ kill(handle): at once; its open tickets end with WorkerLost
+    spawn(job) ─▶ Handle ─▶ call(handle, method, …) ─▶ Ticket ─▶ wait(tickets, deadline) ─▶ settled tickets
+                     └────▶ kill(handle): at once; its open tickets are settled with WorkerLost
 
-A worker is any object: `job.build()` makes it, over there, and calls are answered by its methods one after another, in
-the order in which they were sent. An exception in a method is an answer; the worker lives on. A death answers all that
-was open. Backends may be used from any thread.
+A worker is any object: `job.build()` builds it in its place, and its methods answer calls one after another, in the
+order in which they were sent. An exception in a method is an answer; the worker lives on. A death answers all open
+calls. Backends may be used from any thread.
 """
 
 from __future__ import annotations
@@ -22,31 +22,30 @@ from typing import Any, Protocol
 
 from swath.errors import Closed, WorkerLost
 from swath.owner import Owner
-from swath.workers.hosting import described
-from swath.workers.outcome import Error, Outcome, Value
+from swath.workers.outcome import Failure, Outcome, Value
 from swath.workers.tickets import Name, Ticket, TicketMonitor
 
 
 @dataclass(frozen=True)
 class Job:
-    """How to bring a worker up.
+    """Start-up data of a worker.
 
     Attributes:
-        build: makes the object whose methods are called; runs in the worker, travels by cloudpickle.
-        name: which life of which worker.
+        build: builds the object whose methods are called; runs in the worker, travels by cloudpickle.
+        name: the life of the worker.
         threads: torch's threads in a worker that has a process of its own.
-        before: runs first in the worker, before `build` is even unpickled; on Ray, and in the processes of a bare
+        initializer: runs first in the worker, before `build` is unpickled; on Ray, and in the processes of a bare
             backend, before torch and numpy are imported.
-        resources: what the place is asked for, as `ray.remote` options; empty elsewhere.
-        public: methods that can be called on the worker by others; on Ray with `handle.method.remote()`.
+        resources: `ray.remote` options; empty elsewhere.
+        public: methods that others can call on the worker; on Ray with `handle.method.remote()`.
         registered: name and namespace under which others find the worker, which then outlives this process; on Ray.
-        joins: another process has begun and built what is registered; it is joined.
+        joins: use the registered worker that another process has started and built.
     """
 
     build: Callable[[], Any]
     name: Name
     threads: int = 1
-    before: Callable[[], Any] | None = None
+    initializer: Callable[[], Any] | None = None
     resources: Mapping[str, Any] = field(default_factory=dict)
     public: tuple[str, ...] = ()
     registered: tuple[str, str] | None = None
@@ -54,46 +53,47 @@ class Job:
 
 
 class Handle:
-    """What we hold of one life of a worker, and its tickets that are not settled. Used by any thread.
+    """One life of a worker, and its open tickets. Used by any thread.
 
     Args:
-        job: how it was brought up.
-        monitor: where its tickets are settled.
+        job: its start-up data.
+        monitor: settles its tickets.
 
     Attributes:
-        placed: settled when its place has had room for it, and it has begun; at once, where there is always room.
-        ready: settled when the worker is built, with `None`, or with what `before` or `build` raised.
-        ended: settled when this life is over, with `WorkerLost`; where idle deaths are not seen, with the next call.
-        lasts: whether it lives on when its backend is closed.
-        free_since: when it has answered last, in seconds of `time.monotonic`.
-        thread: a daemon that it lives in, or that follows it, if there is one.
-        news: takes this handle when it is placed, ready or ended; whoever looks after it takes it out.
-        killed: why we end it, if we do; completes "worker 0 (life 0) …", as whatever says how it has ended.
+        placed: settled when the backend has room for the worker and it has started; at once where room is unlimited.
+        ready: settled when the worker is built, with `None`, or with the exception of the initializer or of `build`.
+        ended: settled with `WorkerLost` when this life is over; where deaths of idle workers are not seen, at the next
+            call.
+        outlives_backend: whether the worker lives on when its backend is closed.
+        idle_since: time of its last answer, in seconds of `time.monotonic`.
+        thread: the daemon thread that it lives in, or that follows it, if there is one.
+        events: a queue that gets this handle when it is placed, ready or ended.
+        kill_reason: completes "worker 0 (life 0) …" for a worker that is being killed.
     """
 
     def __init__(self, job: Job, monitor: TicketMonitor | None = None) -> None:
         self.job, self.name = job, job.name
-        self.lasts = job.registered is not None
+        self.outlives_backend = job.registered is not None
         self.placed = Ticket(job.name, "place")
         self.placed.settle(Value(None))
         self.ready = Ticket(job.name, "build")
         self.ended = Ticket(job.name, "live")
-        self.free_since = -inf
+        self.idle_since = -inf
         self.thread: threading.Thread | None = None
-        self.news: deque[Handle] = deque()
-        self.killed: str | None = None
+        self.events: deque[Handle] = deque()
+        self.kill_reason: str | None = None
         self._monitor = monitor or TicketMonitor()
         self._lock = threading.Lock()
         self._open: dict[int, tuple[Ticket, Any]] = {}
         self._loss: tuple[str, int | str | None] | None = None
-        self.opened(self.ready)
+        self.add_ticket(self.ready)
 
-    def opened(self, ticket: Ticket, needed: Any = None) -> bool:
-        """Note that the ticket is to be settled; it is at once if the worker has ended, which is false.
+    def add_ticket(self, ticket: Ticket, needed: Any = None) -> bool:
+        """Add an open ticket; if the worker has ended, settle the ticket at once and return false.
 
         Args:
-            ticket: likewise.
-            needed: kept until then.
+            ticket: settled later by `settle` or `end`.
+            needed: kept alive until then.
         """
         with self._lock:
             if self._loss is None:
@@ -103,106 +103,106 @@ class Handle:
         return False
 
     def ticket(self, number: int) -> Ticket:
-        """The ticket of this number, which is not settled."""
+        """Return the open ticket of this number."""
         return self._open[number][0]
 
-    def busy_with(self) -> tuple[str, float] | None:
-        """If the worker has a call with a deadline to answer: its oldest call, and since when it can be at that."""
+    def oldest_call(self) -> tuple[str, float] | None:
+        """Return the method of the oldest call and its earliest start, if the worker has any call with a deadline."""
         with self._lock:
             tickets = [ticket for ticket, _ in self._open.values()]
             timed = any(ticket.timed for ticket in tickets)
-            return (tickets[0].method, max(tickets[0].sent, self.free_since)) if timed else None
+            return (tickets[0].method, max(tickets[0].sent, self.idle_since)) if timed else None
 
     def settle(self, ticket: Ticket, outcome: Outcome) -> None:
         """Answer a call."""
         with self._lock:
             self._open.pop(ticket.number, None)
-            self.free_since = time.monotonic()
+            self.idle_since = time.monotonic()
         self._monitor.settle(ticket, outcome)
         if ticket is self.ready or ticket is self.placed:
             self._announce()
 
     def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
-        """Settle `ended`, then all open tickets, since the worker has ended. Twice is fine.
+        """Settle `ended`, then all open tickets, because the worker has ended. Twice is fine.
 
         Args:
-            how: in words; ignored if it was killed.
+            how: completes "worker 0 (life 0) …"; ignored if there is a `kill_reason`.
             exit: an exit code, minus a signal's number, or words.
         """
         with self._lock:
             if self._loss is not None:
                 return
-            self._loss = self.killed or how, exit
-            left = [ticket for ticket, _ in self._open.values()]
+            self._loss = self.kill_reason or how, exit
+            open_tickets = [ticket for ticket, _ in self._open.values()]
             self._open.clear()
         self._monitor.settle(self.ended, self._lost())
         self._announce()
-        self.let_go()
-        for ticket in left:
+        self.release()
+        for ticket in open_tickets:
             self._monitor.settle(ticket, self._lost())
 
     def _announce(self) -> None:
-        """Something has become of it; whoever waits is to look."""
-        self.news.append(self)
+        """Let waiting threads process an event of this handle."""
+        self.events.append(self)
         self._monitor.wake()
 
     @property
-    def there(self) -> bool:
-        """Whether anything of it is left."""
+    def exists(self) -> bool:
+        """Return whether the worker or its thread still runs."""
         return not self.ended.done if self.thread is None else self.thread.is_alive()
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
-        """See `Backend.call`."""
+        """Send a call; see `Backend.call`."""
         raise NotImplementedError
 
-    def kill(self, why: str) -> None:
-        """See `Backend.kill`."""
-        self.killed = self.killed or why
+    def kill(self, reason: str) -> None:
+        """End the worker; see `Backend.kill`."""
+        self.kill_reason = self.kill_reason or reason
         if not self.ended.done:
-            self.stop(self.killed)
+            self.stop(self.kill_reason)
 
-    def stop(self, why: str) -> None:
-        """Bring about its end, whatever it does."""
-        self.end(why)
+    def stop(self, reason: str) -> None:
+        """End the worker, whatever it is doing."""
+        self.end(reason)
 
     def join(self, timeout: float) -> None:
-        """Wait until nothing is left of a worker that was killed."""
+        """Wait until nothing is left of a killed worker."""
         if self.thread is None:
             self._monitor.wait([self.ended], timeout)
         elif self.thread is not threading.current_thread():
             self.thread.join(timeout)
 
-    def let_go(self) -> None:
-        """The worker has ended. To be overridden by places that hold something of it."""
+    def release(self) -> None:
+        """Release the resources of a worker that has ended. Overridden by backends that hold some."""
 
-    def _lost(self) -> Error:
-        """The answer to one call; each has an exception of its own, since tracebacks gather on those."""
+    def _lost(self) -> Failure:
+        """Return a `WorkerLost` for one call: each gets its own exception, because tracebacks are added to it."""
         assert self._loss is not None
         how, exit = self._loss  # noqa: A001  the field's name
         worker, life = self.name
-        return Error(WorkerLost(f"{described(self.name)} {how}", worker=worker, life=life, exit=exit))
+        return Failure(WorkerLost(f"{self.name} {how}", worker=worker, life=life, exit=exit))
 
 
 class Shared(Protocol):
-    """A value that was put where all workers of a backend can read it; small when it travels as an argument.
+    """A value in memory that all workers of a backend can read; small when it travels as an argument.
 
-    Workers read it while they answer the call that brought it, not later. Its memory goes when nobody has it here, and
-    the calls in flight are answered.
+    Workers read it while they answer the call that brought it, not later. Its memory is released when this process
+    drops it and the calls in flight are answered.
     """
 
     def open(self) -> Any:
-        """The value; its arrays are views that must not be written."""
+        """Return the value; its arrays are views that must not be written."""
 
 
 class Backend(TicketMonitor, ABC):
-    """Where workers live and tickets are settled: spawn, call, wait, kill, and a place for what many read.
+    """Spawns, calls, waits for and kills workers, and shares values with them.
 
     Attributes:
-        owner: the process that uses it; a fork can do nothing with its workers.
+        owner: the process that uses it; a fork cannot use its workers.
     """
 
     close_s = 10.0
-    """How long closing waits for lives to be over."""
+    """How long closing waits until the workers have ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,36 +212,36 @@ class Backend(TicketMonitor, ABC):
         self.owner = Owner()
 
     @property
-    def gone(self) -> str | None:
-        """Why nothing can live here any more, if so."""
+    def unusable_because(self) -> str | None:
+        """Return why no worker can live here any more, or `None`."""
         return None
 
     @property
-    def left_behind(self) -> tuple[str, ...]:
-        """What lives are called that are over but cannot be ended."""
+    def abandoned(self) -> tuple[str, ...]:
+        """Return the names of workers that were killed but still run."""
         return ()
 
     def spawn(self, job: Job) -> Any:
-        """Begin a worker's life and return its `Handle` at once; `handle.ready` says when it is up.
+        """Start a worker and return its `Handle` at once; `handle.ready` is settled when it is built.
 
         Raises:
-            TypeError: `before` or `build` cannot be pickled, where they have to be.
-            ValueError: `resources` has an option that the place does not take.
+            TypeError: `initializer` or `build` cannot be pickled, where they have to be.
+            ValueError: the backend does not take an option in `resources`.
             Closed: the backend is closed, or belongs to the process that this one was forked from.
         """
         self.owner.require_here("these workers")
         with self._lock:
             if self._closed:
                 raise Closed("no worker can be spawned: the backend is closed")
-            handle = self._begin(job)
-            self._handles = [*(one for one in self._handles if one.there), handle]
+            handle = self._start(job)
+            self._handles = [*(known for known in self._handles if known.exists), handle]
         return handle
 
     def call(self, handle: Any, method: str, *args: Any) -> Ticket:
-        """Send a call and return at once; it waits for those sent before. A dead worker answers with `WorkerLost`.
+        """Send a call and return at once; earlier calls are answered first. A dead worker answers with `WorkerLost`.
 
-        Large arrays and tensors among the arguments travel as buffers; a `Parcel` that comes back stays where it is
-        until `Received.open`.
+        Large arrays and tensors among the arguments travel as buffers; the body of a returned `Parcel` stays where it
+        is until `Received.open`.
 
         Raises:
             TypeError: an argument cannot be pickled.
@@ -254,10 +254,10 @@ class Backend(TicketMonitor, ABC):
 
     @abstractmethod
     def share(self, value: Any) -> Shared:
-        """Put a value where all workers can read it, once, however many will. It may change afterwards."""
+        """Put a value once where all workers can read it. It may change afterwards."""
 
-    def watched(self, size: int) -> Shared:
-        """So many int64 numbers, all 0, to be opened here and written while workers look at them.
+    def shared_counters(self, size: int) -> Shared:
+        """Share an array of int64 zeros, which this process opens and writes while workers read it.
 
         Whole numbers are read and written at once.
 
@@ -267,29 +267,29 @@ class Backend(TicketMonitor, ABC):
         raise TypeError(f"workers elsewhere cannot watch {size} numbers: they do not see memory of this process")
 
     def kill(self, handle: Any) -> None:
-        """End the worker without asking it; twice is fine. Nothing of it is left when its tickets are settled."""
+        """Kill the worker; twice is fine. Nothing of it is left when its tickets are settled."""
         self.owner.require_here("these workers")
         handle.kill("was killed")
 
-    def room(self, handle: Any) -> tuple[str, str]:  # noqa: ARG002  all are alike on one machine
-        """What the worker asks of its place, and what is free there, in words."""
+    def resources_in_words(self, handle: Any) -> tuple[str, str]:  # noqa: ARG002  all are alike on one machine
+        """Describe what the worker needs and what is free."""
         return "a place on this machine", f"{os.cpu_count()} CPUs, however busy"
 
     def close(self) -> None:
-        """Kill all that is left; nothing of this backend remains. Twice is fine, so is a fork of the driver."""
+        """Kill all workers and release everything. Twice is fine; a fork of the driver does nothing."""
         if not self.owner.is_here:
             return
         with self._lock:
             self._closed = True
         for handle in self._handles:
             handle.kill("was ended: its backend is closed")
-        self._await_ends()
+        self._join_workers()
 
-    def _await_ends(self) -> None:
-        until = time.monotonic() + self.close_s
+    def _join_workers(self) -> None:
+        deadline = time.monotonic() + self.close_s
         for handle in self._handles:
-            handle.join(max(0.0, until - time.monotonic()))
+            handle.join(max(0.0, deadline - time.monotonic()))
 
     @abstractmethod
-    def _begin(self, job: Job) -> Handle:
-        """Begin a worker's life; see `spawn`."""
+    def _start(self, job: Job) -> Handle:
+        """Start a worker; see `spawn`."""

@@ -13,17 +13,17 @@ from swath.workers.local import InlineBackend, ThreadBackend
 def backend(
     name: str, *, preload: Sequence[str] = (), bare: bool = False, options: Mapping[str, Any] | None = None
 ) -> Backend:
-    """A place for workers.
+    """Return a new backend.
 
     Args:
         name: `"inline"` or `"direct"`, `"thread"`, `"process"` or `"multiprocessing"`, `"ray"`.
         preload: modules that workers need besides torch, tensordict and gymnasium, imported once where that saves time.
-        bare: nothing is imported in workers before `Job.before` has run, so that each imports all for itself.
+        bare: import nothing in workers before `Job.initializer` has run.
         options: further arguments of the backend; only Ray's has some.
 
     Raises:
-        ImportError: the place needs a package that is not installed.
-        ValueError: there is no such place, or not on this system.
+        ImportError: the backend needs a package that is not installed.
+        ValueError: there is no such backend, or not on this system.
     """
     if name in ("inline", "direct"):
         return InlineBackend()

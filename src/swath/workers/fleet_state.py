@@ -1,13 +1,13 @@
-"""Who lives, who comes back and when, and when too few are left.
+"""The state of all workers of a fleet: who lives, who comes back and when, and when too few are left.
 
-    waiting ──begun──▶ starting ──ready──▶ up
+    waiting ──started──▶ starting ──ready──▶ up
        ▲                  │ died            │ died
        └── next life ─────┴─────────────────┴── no more lives, or no place to live ──▶ gone
 
-A death counts against `Restarts`, whatever its cause. The time that a life waits for a place does not: there is no room
-until somebody makes some. That is only reported, once a minute.
+A death counts against `Restarts`, whatever its cause. The time that a life waits for a place does not count: only other
+programs can make room. It is reported once a minute.
 
-Pure: it is reported what has happened, and asked what is due, with time as an argument; no process, no clock, no
+A pure state machine: it is told events and asked for due actions, with time as an argument. It has no process, clock or
 thread. One thread at a time.
 """
 
@@ -21,21 +21,21 @@ from swath.options import Survival
 from swath.workers.tickets import Name
 
 Phase = Literal["waiting", "starting", "up", "gone"]
-FIRST = Name(0, 0)
+FIRST_LIFE = Name(0, 0)
 REPORT_S = 60.0
 """How often lives are reported that wait for a place, in seconds."""
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What is known of one worker.
+class WorkerStatus:
+    """The status of one worker.
 
     Attributes:
-        life: which of its lives; of one that waits, the next.
-        phase: where it is.
-        since: when the phase began, or was reported; of one that waits, when it ends.
-        restarts: that count against it.
-        placed: whether one that is starting has begun.
+        life: number of its life; the next one while it waits.
+        phase: of that life.
+        since: start of the phase, or of the last report; for a waiting life, the end of the phase.
+        restarts: restarts that count against the worker.
+        placed: whether a starting life has its place.
     """
 
     life: int = 0
@@ -45,142 +45,142 @@ class Standing:
     placed: bool = False
 
     @property
-    def words(self) -> str:
-        """`"starting"`, `"up"`, `"restarting"` or `"gone"`."""
-        coming_back = self.phase == "waiting" or (self.phase == "starting" and self.life > 0)
-        return "restarting" if coming_back else self.phase
+    def summary(self) -> str:
+        """Return `"starting"`, `"up"`, `"restarting"` or `"gone"`."""
+        is_restarting = self.phase == "waiting" or (self.phase == "starting" and self.life > 0)
+        return "restarting" if is_restarting else self.phase
 
 
 class FleetState:
-    """The lives of `n` workers, which wait to be begun.
+    """The lives of `n` workers, which wait to be started.
 
     Args:
-        n: how many.
-        survival: how often they are replaced, and how many are needed.
-        first: the index of the first; the others follow.
+        n: number of workers.
+        survival: how often workers are replaced, and how many are needed.
+        first: index of the first worker; the others follow.
 
     Attributes:
-        workers: all there ever were, by index.
-        restarts: lives that replace others, so far.
-        causes: once too few are left: of the deaths of those that are gone, in their order.
+        workers: the status of every worker that ever was, by index.
+        restarts: number of lives so far that replaced others.
+        causes: once too few workers are left: why each lost worker died, in order.
     """
 
     def __init__(self, n: int, survival: Survival, first: int = 0) -> None:
-        self.workers = {worker: Standing() for worker in range(first, first + n)}
+        self.workers = {worker: WorkerStatus() for worker in range(first, first + n)}
         self.restarts = 0
         self.causes: tuple[BaseException, ...] | None = None
         self._survival = survival
         self._first = first
         self._deaths: list[tuple[int, BaseException]] = []
-        self._spent = 0  # of the restarts that count against all
+        self._counted_restarts = 0  # against `max_total`
         self._due_at: float | None = None  # None: to be computed
 
     @property
     def next_index(self) -> int:
-        """Of the worker that is added next."""
+        """Return the index of the next worker to be added."""
         return self._first + len(self.workers)
 
     @property
     def required(self) -> int:
-        """With fewer the run ends."""
+        """Return the smallest number of workers with which the run goes on."""
         return self._survival.min_workers or len(self.workers)
 
     @property
-    def left(self) -> int:
-        """How many live or are coming back."""
-        return sum(standing.phase != "gone" for standing in self.workers.values())
+    def remaining(self) -> int:
+        """Return the number of workers that live or come back."""
+        return sum(status.phase != "gone" for status in self.workers.values())
 
     def comes_back(self, worker: int) -> bool:
-        """Whether this worker cannot be called now, but will be."""
+        """Return whether this worker cannot be called now but will be later."""
         phase = self.workers[worker].phase
         return phase == "starting" or (phase == "waiting" and self.causes is None)
 
-    def lives(self, name: Name) -> bool:
-        """Whether this life has been begun and is not over."""
-        standing = self.workers.get(name.worker)
-        return standing is not None and standing.life == name.life and standing.phase in ("starting", "up")
+    def is_alive(self, name: Name) -> bool:
+        """Return whether this life has started and not ended."""
+        status = self.workers.get(name.worker)
+        return status is not None and status.life == name.life and status.phase in ("starting", "up")
 
-    # What is due
+    # Due actions
 
     @property
     def due_at(self) -> float:
-        """When there is something to be begun, ended or reported, unless something happens before; perhaps never."""
+        """Return the time of the next action, `inf` for none, unless an event comes first."""
         if self._due_at is None:
             self._due_at = min(map(self._deadline, self.workers.values()), default=inf)
         return self._due_at
 
     def due(self, phase: Phase, now: float) -> list[Name]:
-        """Lives in this phase whose time is over: one that waits is to be begun, one that is starting is late."""
-        workers = self.workers.items()
-        return [Name(worker, one.life) for worker, one in workers if one.phase == phase and self._deadline(one) <= now]
+        """Return the lives in this phase whose time is over: start those that wait, end those that are starting."""
+        return [
+            Name(worker, status.life)
+            for worker, status in self.workers.items()
+            if status.phase == phase and self._deadline(status) <= now
+        ]
 
     def waits_for_room(self, name: Name) -> bool:
-        """Whether a life that is late may wait for its place; else it is to be ended."""
+        """Return whether a late life may go on waiting for its place."""
         return self._survival.waits_for_room and not self.workers[name.worker].placed
 
-    # What has happened
+    # Events
 
-    def begun(self, name: Name, now: float) -> None:
-        """A life is on its way to a place, or it has been reported that it is."""
+    def started(self, name: Name, now: float) -> None:
+        """Record that a life was started, or that its wait for a place was reported."""
         self._set(name.worker, replace(self.workers[name.worker], phase="starting", since=now, placed=False))
 
     def placed(self, name: Name, now: float) -> None:
-        """A life that is starting has found its place; its time to be ready counts from now on."""
+        """Record that a starting life has its place; its time to be ready begins now."""
         self._set(name.worker, replace(self.workers[name.worker], placed=True, since=now))
 
     def ready(self, name: Name, now: float) -> None:
-        """A life that was starting can be called from now on."""
+        """Record that a starting life can be called."""
         self._set(name.worker, replace(self.workers[name.worker], phase="up", since=now))
 
     def died(self, name: Name, cause: BaseException, now: float, *, last: bool = False) -> None:
-        """A life that was begun is over; whether it is to be the last of its worker, however many there may be."""
-        worker, standing, most = name.worker, self.workers[name.worker], self._survival.restarts
-        enough, restarts = most.forgive_after_s, standing.restarts
-        if enough is not None and standing.phase == "up" and now - standing.since >= enough:
+        """Record the death of a life; `last` forbids another one, however many the worker may have."""
+        worker, status, limits = name.worker, self.workers[name.worker], self._survival.restarts
+        forgive_after_s, restarts = limits.forgive_after_s, status.restarts
+        if forgive_after_s is not None and status.phase == "up" and now - status.since >= forgive_after_s:
             self._deaths, restarts = [death for death in self._deaths if death[0] != worker], 0
         self._deaths.append((worker, cause))
-        within_total = most.max_total is None or self._spent < most.max_total
-        if self.causes is None and within_total and restarts < most.max_per_worker and not last:
+        within_total = limits.max_total is None or self._counted_restarts < limits.max_total
+        if self.causes is None and within_total and restarts < limits.max_per_worker and not last:
             self.restarts += 1
-            self._spent += 1
-            self._set(worker, Standing(name.life + 1, "waiting", now + most.delay(restarts + 1), restarts + 1))
+            self._counted_restarts += 1
+            since = now + limits.delay(restarts + 1)
+            self._set(worker, WorkerStatus(name.life + 1, "waiting", since, restarts + 1))
         else:
-            self._set(worker, replace(standing, phase="gone", since=now, restarts=restarts))
-            self._count_left()
+            self._set(worker, replace(status, phase="gone", since=now, restarts=restarts))
+            if self.causes is None and self.remaining < self.required:
+                self.causes = tuple(cause for dead, cause in self._deaths if self.workers[dead].phase == "gone")
 
     def added(self, now: float) -> None:
-        """One worker more, with the next index, is up."""
-        self.workers[self.next_index] = Standing(phase="up", since=now)
+        """Record that a worker with the next index was added and is up."""
+        self.workers[self.next_index] = WorkerStatus(phase="up", since=now)
 
     def retired(self, worker: int, now: float) -> None:
-        """A worker is to have no further life; that counts against nobody."""
+        """Record that a worker was retired: it has no further life, and no death is counted."""
         self._set(worker, replace(self.workers[worker], phase="gone", since=now))
 
-    def forgiven(self) -> None:
-        """Restarts so far count against nobody."""
-        self._spent = 0
-        gone = {worker for worker, standing in self.workers.items() if standing.phase == "gone"}
+    def forgive(self) -> None:
+        """Stop counting the restarts so far."""
+        self._counted_restarts = 0
+        gone = {worker for worker, status in self.workers.items() if status.phase == "gone"}
         self._deaths = [death for death in self._deaths if death[0] in gone]
         for worker in self.workers.keys() - gone:
             self._set(worker, replace(self.workers[worker], restarts=0))
 
-    def _set(self, worker: int, standing: Standing) -> None:
-        self.workers[worker], self._due_at = standing, None
+    def _set(self, worker: int, status: WorkerStatus) -> None:
+        self.workers[worker], self._due_at = status, None
 
-    def _count_left(self) -> None:
-        if self.causes is None and self.left < self.required:
-            self.causes = tuple(cause for worker, cause in self._deaths if self.workers[worker].phase == "gone")
-            self._due_at = None
-
-    def _deadline(self, standing: Standing) -> float:
-        """When something is to be done about a worker if nothing happens to it before."""
-        if standing.phase == "waiting" and self.causes is None:
-            return standing.since
+    def _deadline(self, status: WorkerStatus) -> float:
+        """Return the time of the next action for a worker without further events."""
+        if status.phase == "waiting" and self.causes is None:
+            return status.since
         survival = self._survival
-        if standing.phase == "starting" and survival.waits_for_room and not standing.placed:
-            return standing.since + REPORT_S
-        if standing.phase != "starting" or standing.life == 0:
+        if status.phase == "starting" and survival.waits_for_room and not status.placed:
+            return status.since + REPORT_S
+        if status.phase != "starting" or status.life == 0:
             return inf
-        patience = survival.start_timeout_s if standing.placed else None
-        patience = survival.placement_timeout_s if patience is None else patience
-        return inf if patience is None else standing.since + patience
+        limit = survival.start_timeout_s if status.placed else None
+        limit = survival.placement_timeout_s if limit is None else limit
+        return inf if limit is None else status.since + limit

@@ -1,7 +1,7 @@
-"""Closes what nobody refers to any more, in a thread that waits for that.
+"""Closes services that are collected as garbage, in one thread per process.
 
-Garbage is collected in whatever thread allocates, also where that thread has locks: Ray's, torch's, those of
-`threading`. A finalizer that waits there, or starts a thread, may never return. So it only puts an item into a queue.
+Python may collect garbage in any thread that allocates, also while that thread holds locks of Ray, torch or
+`threading`. A finalizer that waits, or starts a thread, may never return. So it only puts an item into a queue.
 """
 
 from __future__ import annotations
@@ -21,45 +21,84 @@ _log = logging.getLogger("swath")
 
 
 class GarbageWatch:
-    """Has `close` called once `owner` is collected as garbage, in a daemon thread of its own; errors are logged.
-
-    It is called also when the interpreter exits and the owner is still there.
+    """Closes a service when its owner is collected as garbage, or when the interpreter exits; logs errors.
 
     Args:
-        owner: what is watched; `close` must not refer to it.
+        owner: the watched object; `close` must not refer to it.
         close: takes a few seconds at most.
     """
 
     def __init__(self, owner: object, close: Callable[[], None]) -> None:
-        self._close = close
-        self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._finalizer = weakref.finalize(owner, self._orders.put, close)
-        self._finalizer.atexit = False  # only ours waits until all is closed
-        self._thread = threading.Thread(target=self._run, name="swath closes garbage", daemon=True)
-        self._thread.start()
-        self._owner = Owner()
+        self._close, self._process, self._closed = close, Owner(), threading.Event()
+        self._thread = _shared_thread()
+        self._finalizer = weakref.finalize(owner, self._thread.calls.put, self._run)
+        self._finalizer.atexit = False  # `_exit` also waits until it is closed
         atexit.register(self._exit)
 
     def end(self) -> None:
-        """Watch no more: the owner has been closed. Twice is fine, so is a call from `close`."""
-        self._settle(None)
+        """Stop watching, because the owner has been closed. Twice is fine, so is a call from `close`."""
+        if self._finalizer.detach() is not None:
+            self._finish()
+        self._wait()
 
     def _run(self) -> None:
-        close = self._orders.get()
-        if close is not None:
-            try:
-                close()
-            except Exception:  # noqa: BLE001  nobody is there to catch it
-                _log.warning("closing what nobody refers to any more raised", exc_info=True)
-            atexit.unregister(self._exit)
+        try:
+            self._close()
+        except Exception:  # noqa: BLE001  no caller could catch it
+            _log.warning("closing a service that was collected as garbage raised", exc_info=True)
+        finally:
+            self._finish()
 
     def _exit(self) -> None:
-        if self._owner.is_here:
-            self._settle(self._close)
+        if self._process.is_here:
+            if self._finalizer.detach() is not None:
+                self._thread.calls.put(self._run)
+            self._wait()
 
-    def _settle(self, close: Callable[[], None] | None) -> None:
+    def _finish(self) -> None:
         atexit.unregister(self._exit)
-        if self._finalizer.detach() is not None:
-            self._orders.put(close)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(EXIT_S)
+        self._closed.set()
+        self._thread.release()
+
+    def _wait(self) -> None:
+        if self._process.is_here and threading.current_thread() is not self._thread:
+            self._closed.wait(EXIT_S)
+            self._thread.join_if_unused(EXIT_S)
+
+
+class _CloserThread(threading.Thread):
+    """Runs the calls in its queue; ends when no watch uses it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="swath closes garbage", daemon=True)
+        self.calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.users, self.process = 0, Owner()
+
+    def run(self) -> None:
+        while (call := self.calls.get()) is not None:
+            call()
+
+    def release(self) -> None:
+        with _lock:
+            self.users -= 1
+            if self.users == 0:
+                self.calls.put(None)
+
+    def join_if_unused(self, timeout: float) -> None:
+        if self.users == 0:
+            self.join(timeout)
+
+
+def _shared_thread() -> _CloserThread:
+    """Return the thread of this process; start it if there is none."""
+    global _thread  # noqa: PLW0603  one per process
+    with _lock:
+        if _thread is None or not _thread.users or not _thread.process.is_here:
+            _thread = _CloserThread()
+            _thread.start()
+        _thread.users += 1
+        return _thread
+
+
+_lock = threading.RLock()  # starting a thread may collect garbage whose `__del__` ends a watch
+_thread: _CloserThread | None = None

@@ -1,11 +1,12 @@
-"""How a worker answers, wherever it lives: its object is built once, then its methods are called.
+"""The worker's side of a call, wherever the worker lives: its object is built once, then its methods are called.
 
-    before ─▶ build ─▶ object ─▶ method(…) ─▶ Value | Error
+    initializer ─▶ build ─▶ object ─▶ method(…) ─▶ Value | Failure
 
-An exception is an answer. What is no `Exception` (`SystemExit`, say) is the end of the worker: it is not caught here.
+An exception is an answer. What is no `Exception` (`SystemExit`, say) ends the worker: it is not caught here.
 
-What comes before travels by value, to processes where nothing is imported yet: the module that defines it is not
-imported over there, for that may import anything; what it refers to itself, is. So this module imports nothing heavy.
+The initializer travels by value to processes that have imported nothing yet: the module that defines it is not
+imported there, because it may import anything; modules that the function itself refers to are. So this module imports
+nothing heavy.
 """
 
 from __future__ import annotations
@@ -22,60 +23,64 @@ import cloudpickle
 
 from swath.errors import SwathError, noted
 from swath.pickles import pickled
-from swath.workers.outcome import Error, Outcome, Value
+from swath.workers.outcome import Failure, Outcome, Value
 from swath.workers.tickets import Name
 
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-"""Variables that say how many threads a process may have; read when numpy, torch and the like are imported."""
+"""Environment variables that limit the threads of a process; read when numpy, torch and the like are imported."""
 
 
-class Hosted:
-    """A worker's object in its place; used by one thread at a time.
+class WorkerObject:
+    """The object that answers the calls of a worker; used by one thread at a time.
 
     Args:
-        name: which life of which worker.
+        name: the life of the worker.
     """
 
     def __init__(self, name: Name) -> None:
         self.name = name
         self._object: Any = None
 
-    def build(self, before: Outcome, load: Callable[[], Callable[[], Any]]) -> Outcome:
-        """Make the object with what `load` gives, if what comes before it went well; the value is `None`."""
+    def build(self, initialized: Outcome, load: Callable[[], Callable[[], Any]]) -> Outcome:
+        """Build the object by the function that `load` returns, unless the initializer failed."""
 
-        def make() -> None:
-            with noted(f"the construction of {described(self.name)}"):
+        def build() -> None:
+            with noted(f"the construction of {self.name}"):
                 self._object = load()()
 
-        return before if isinstance(before, Error) else attempted(make)
+        return initialized if isinstance(initialized, Failure) else run_and_capture(build)
 
     def answer(self, method: str, load: Callable[[], Sequence[Any]]) -> Outcome:
-        """Call a method of the object with the arguments that `load` gives."""
-        return attempted(lambda: self.method(method)(*load()))
+        """Call a method of the object with the arguments that `load` returns."""
+        try:
+            value = self.method(method)(*load())
+        except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
+            return Failure(error)
+        return value if isinstance(value, Failure) else Value(value)
 
     def method(self, name: str) -> Callable[..., Any]:
-        """A method of the object.
+        """Return a method of the object.
 
         Raises:
             SwathError: there is no object.
         """
         if self._object is None:
-            raise SwathError(f"{described(self.name)} was not built, so {name}() cannot be called; spawn another")
+            raise SwathError(f"{self.name} was not built, so {name}() cannot be called; spawn another")
         method: Callable[..., Any] = getattr(self._object, name)
         return method
 
 
-def attempted(function: Callable[..., Any], *args: Any) -> Outcome:
-    """What became of it."""
+def run_and_capture(function: Callable[..., Any], *args: Any) -> Outcome:
+    """Run the function and capture its result or exception."""
     try:
         return Value(function(*args))
-    except Exception as error:  # noqa: BLE001  whatever users' code raises is an answer
-        return Error(error)
+    except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
+        return Failure(error)
 
 
 @contextmanager
-def sending(what: str, place: str) -> Iterator[None]:
-    """Say what cannot be pickled, and where it was to go, as a `TypeError`."""
+def pickling(what: str, place: str) -> Iterator[None]:
+    """Raise exceptions as a `TypeError` that names the object and the place it cannot be sent to."""
     try:
         yield
     except Exception as error:
@@ -84,44 +89,38 @@ def sending(what: str, place: str) -> Iterator[None]:
         ) from error
 
 
-def described(name: Name) -> str:
-    """The worker in words."""
-    return f"worker {name.worker} (life {name.life})"
-
-
-def travelling(function: Callable[[], Any] | None) -> bytes:
-    """The function, ready to travel; empty for none.
+def serialize_function(function: Callable[[], Any] | None) -> bytes:
+    """Pickle an initializer by value; `None` gives no bytes.
 
     Raises:
-        TypeError: something that it refers to cannot.
+        TypeError: something that it refers to cannot be pickled.
     """
     if function is None:
         return b""
-    home = _home(function)
-    with sending(f"before={function!r}", "a worker"):
-        if home is not None:
-            cloudpickle.register_pickle_by_value(home)
+    module = _module_to_inline(function)
+    with pickling(f"initializer={function!r}", "a worker"):
+        if module is not None:
+            cloudpickle.register_pickle_by_value(module)
         try:
-            data = pickled(function)
+            return pickled(function)
         finally:
-            if home is not None:
-                cloudpickle.unregister_pickle_by_value(home)
-    return data
+            if module is not None:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
-def ran(function: bytes) -> Outcome:
-    """What became of it, here."""
-    return attempted(_run, function) if function else Value(None)
+def run_serialized(function: bytes) -> Outcome:
+    """Run a pickled initializer and capture its result or exception."""
+
+    def load_and_run() -> None:
+        pickle.loads(function)()  # noqa: S301  our own driver wrote it
+
+    return run_and_capture(load_and_run) if function else Value(None)
 
 
-def _run(function: bytes) -> None:
-    pickle.loads(function)()  # noqa: S301  our own driver wrote it
-
-
-def _home(function: Any) -> ModuleType | None:
-    """The module that is to be left out of it; none for what every interpreter has, or travels so already."""
+def _module_to_inline(function: Any) -> ModuleType | None:
+    """Return the module that must not be imported for the function; `None` if every interpreter has it."""
     while isinstance(function, partial):
         function = function.func
-    home: str = function.__module__
-    left = home.partition(".")[0] in sys.stdlib_module_names or home in cloudpickle.list_registry_pickle_by_value()
-    return None if left else sys.modules.get(home)
+    name: str = function.__module__
+    is_standard = name.partition(".")[0] in sys.stdlib_module_names
+    return None if is_standard or name in cloudpickle.list_registry_pickle_by_value() else sys.modules.get(name)

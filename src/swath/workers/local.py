@@ -1,9 +1,9 @@
-"""Places within this process: the thread of whoever waits, or a thread for each worker.
+"""Backends within this process: workers run in the thread that waits, or in a thread each.
 
-    inline: spawn, call ─▶ one queue ─▶ wait: carries out the oldest call, until one of its tickets is done
-    thread: spawn, call ─▶ queue of the worker ─▶ its thread carries out the calls
+    inline: spawn, call ─▶ one queue ─▶ wait: runs the oldest call, until one of its tickets is settled
+    thread: spawn, call ─▶ queue of the worker ─▶ its thread runs the calls
 
-Values are copied where elsewhere they would cross a border.
+Values are copied where other backends would send them across a border.
 """
 
 from __future__ import annotations
@@ -20,71 +20,72 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from swath.workers.base import Backend, Handle, Job
-from swath.workers.hosting import Hosted, attempted, described
-from swath.workers.outcome import Error, Outcome, Value
-from swath.workers.packing import Parcel, owned, pack, unpack
+from swath.workers.hosting import WorkerObject, run_and_capture
+from swath.workers.outcome import Outcome, Value
+from swath.workers.packing import Parcel, pack, unpack, writable_copies
 from swath.workers.tickets import Interrupted, Received, Ticket, TicketMonitor
 
-Queued: TypeAlias = Callable[..., None]
-"""A call that waits for its turn; its arguments are exceptions that leave it open."""
+QueuedCall: TypeAlias = Callable[..., None]
+"""A call in a queue; its arguments are exceptions that leave it open."""
 
 
 class LocalHandle(Handle):
     """A worker of this process.
 
     Args:
-        job: how it is brought up.
-        monitor: where its tickets are settled.
-        queue: takes calls, which are carried out elsewhere, one after another.
+        job: its start-up data.
+        monitor: settles its tickets.
+        queue: adds a call to the queue of its thread or backend.
     """
 
-    def __init__(self, job: Job, monitor: TicketMonitor, queue: Callable[[Queued], None]) -> None:
+    def __init__(self, job: Job, monitor: TicketMonitor, queue: Callable[[QueuedCall], None]) -> None:
         super().__init__(job, monitor)
-        self._hosted = Hosted(job.name)
+        self._object = WorkerObject(job.name)
         self._queue = queue
-        queue(partial(self._carry_out, self.ready, self._build))
+        queue(partial(self._run, self.ready, self._build))
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
-        """Queue a call; its arguments are copied."""
-        given = copy.deepcopy(args)
-        if self.opened(ticket):
-            self._queue(partial(self._carry_out, ticket, partial(self._answer, ticket.method, given)))
+        """Queue a call with copies of its arguments."""
+        copied = copy.deepcopy(args)
+        if self.add_ticket(ticket):
+            self._queue(partial(self._run, ticket, partial(self._answer, ticket.method, copied)))
 
-    def let_go(self) -> None:
-        """Let go of the object."""
-        self._hosted = Hosted(self.job.name)
+    def release(self) -> None:
+        """Drop the object."""
+        self._object = WorkerObject(self.job.name)
 
-    def _carry_out(self, ticket: Ticket, work: Callable[[], Outcome], *raised: type[BaseException]) -> None:
-        """Have a call answered; what is `raised` leaves, all else that is no answer ends the worker."""
+    def _run(self, ticket: Ticket, work: Callable[[], Outcome], *reraised: type[BaseException]) -> None:
+        """Answer a call; exceptions that are no answer end the worker, except for those to be raised again."""
         if ticket.done:
             return
         try:
             outcome = work()
-        except raised:
+        except reraised:
             raise
-        except BaseException as error:  # noqa: BLE001  as in a process
+        except BaseException as error:  # noqa: BLE001  it would end a process
             self.end(f"ended itself with {error!r}", repr(error))
         else:
             self.settle(ticket, outcome)
 
     def _build(self) -> Outcome:
-        before = Value(None) if self.job.before is None else attempted(self.job.before)
-        return self._hosted.build(before, lambda: self.job.build)
+        initializer = self.job.initializer
+        initialized = Value(None) if initializer is None else run_and_capture(initializer)
+        return self._object.build(initialized, lambda: self.job.build)
 
     def _answer(self, method: str, args: Sequence[Any]) -> Outcome:
-        """What comes back shares no memory with the worker but the body of a parcel."""
-        outcome = self._hosted.answer(method, lambda: args)
-        return outcome if isinstance(outcome, Error) else attempted(_handed_over, outcome.value)
+        """Call the method; the answer shares no memory with the worker except for the body of a parcel."""
+        outcome = self._object.answer(method, lambda: args)
+        return run_and_capture(_copied, outcome.value) if isinstance(outcome, Value) else outcome
 
 
 class LocalShared:
-    """What all workers of this process see.
+    """A shared value of this process.
 
     Args:
-        open: gives it.
+        open: returns the value.
     """
 
-    def __init__(self, open: Callable[[], Any]) -> None:  # noqa: A002  the seam's name
+    def __init__(self, open: Callable[[], Any]) -> None:  # noqa: A002  the interface's name
         self.open = open
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LocalShared:
@@ -97,68 +98,68 @@ class LocalBackend(Backend):
     def share(self, value: Any) -> LocalShared:
         """Copy the value once; the arrays of the copy cannot be written."""
         packed = pack(value)
-        buffers = [memoryview(buffer).toreadonly() for buffer in owned(packed.buffers)]
+        buffers = [memoryview(buffer).toreadonly() for buffer in writable_copies(packed.buffers)]
         return LocalShared(lambda: unpack(packed.head, buffers))
 
-    def watched(self, size: int) -> LocalShared:
-        """See `Backend.watched`."""
+    def shared_counters(self, size: int) -> LocalShared:
+        """Share an array of int64 zeros; see `Backend.shared_counters`."""
         numbers = np.zeros(size, dtype=np.int64)
         return LocalShared(lambda: numbers)
 
 
 class InlineBackend(LocalBackend):
-    """Workers that need no thread and no process: nothing runs until somebody waits. The reference for other places.
+    """Runs workers in the threads that wait for them. The reference for other backends.
 
-    Several threads may wait: one at a time carries out calls. `KeyboardInterrupt` leaves `wait`; the call that it broke
-    off is carried out anew when somebody waits again.
+    Several threads may wait: one at a time runs calls. `KeyboardInterrupt` leaves `wait`; the interrupted call runs
+    again in the next wait.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._turn = threading.Lock()
-        self._queue: deque[Queued] = deque()
+        self._running = threading.Lock()
+        self._queue: deque[QueuedCall] = deque()
 
     def wait(
         self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
-        """Carry out queued calls, oldest first, until one of the tickets is done.
+        """Run queued calls, oldest first, until one of the tickets is settled.
 
-        A call is never broken off, and one is carried out however little time there is: whoever polls gets somewhere.
+        Calls run to their end, and at least one runs whatever the timeout, so that polling makes progress.
         """
-        until = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             done = [ticket for ticket in tickets if ticket.done]
             if done or (interrupted is not None and interrupted()):
                 return done
-            carried_out = self._carry_out_oldest()
-            left = None if until is None else max(0.0, until - time.monotonic())
-            if not carried_out:
-                super().wait(tickets, left, lambda: self._free() or (interrupted is not None and interrupted()))
-            if left == 0:
+            has_run = self._run_oldest()
+            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not has_run:
+                super().wait(tickets, remaining, lambda: self._can_run() or (interrupted is not None and interrupted()))
+            if remaining == 0:
                 return [ticket for ticket in tickets if ticket.done]
 
-    def _begin(self, job: Job) -> LocalHandle:
+    def _start(self, job: Job) -> LocalHandle:
         return LocalHandle(job, self, self._enqueue)
 
-    def _enqueue(self, call: Queued) -> None:
+    def _enqueue(self, call: QueuedCall) -> None:
         self._queue.append(call)
         self.wake()
 
-    def _free(self) -> bool:
-        """Whether there is something to carry out, and nobody at it."""
-        return bool(self._queue) and not self._turn.locked()
+    def _can_run(self) -> bool:
+        """Return whether there is a call that no other thread runs."""
+        return bool(self._queue) and not self._running.locked()
 
-    def _carry_out_oldest(self) -> bool:
-        """Whether there was something to carry out, and nobody at it."""
-        if not (self._queue and self._turn.acquire(blocking=False)):
+    def _run_oldest(self) -> bool:
+        """Run the oldest call; return false if there is none, or another thread runs it."""
+        if not (self._queue and self._running.acquire(blocking=False)):
             return False
         try:
             if self._queue:
                 self._queue[0](KeyboardInterrupt)
                 self._queue.popleft()
         finally:
-            self._turn.release()
-            self.wake()  # others who wait may go on with the queue
+            self._running.release()
+            self.wake()  # other waiting threads may go on with the queue
         return True
 
 
@@ -168,14 +169,14 @@ class ThreadHandle(LocalHandle):
     thread: threading.Thread
 
     def __init__(self, job: Job, monitor: TicketMonitor) -> None:
-        self._calls: SimpleQueue[Queued | None] = SimpleQueue()
+        self._calls: SimpleQueue[QueuedCall | None] = SimpleQueue()
         super().__init__(job, monitor, self._calls.put)
-        self.thread = threading.Thread(target=self._serve, name=f"swath {described(job.name)}", daemon=True)
+        self.thread = threading.Thread(target=self._serve, name=f"swath {job.name}", daemon=True)
         self.thread.start()
 
-    def let_go(self) -> None:
-        """Have the thread end once it is idle: it cannot be ended from outside."""
-        super().let_go()
+    def release(self) -> None:
+        """Let the thread end once it is idle: it cannot be ended from outside."""
+        super().release()
         self.thread.name += ", abandoned"
         self._calls.put(None)
 
@@ -185,23 +186,23 @@ class ThreadHandle(LocalHandle):
 
 
 class ThreadBackend(LocalBackend):
-    """Workers that share this process: its memory, its random generators, its interpreter lock.
+    """Runs workers in threads, which share the memory, random generators and interpreter lock of this process.
 
-    Threads that are busy for a second after they were to end are abandoned.
+    Threads that are still busy one second after the backend is closed are abandoned.
     """
 
     close_s = 1.0
 
     @property
-    def left_behind(self) -> tuple[str, ...]:
-        """The names of threads that were to end and are busy still."""
-        return tuple(one.thread.name for one in self._handles if one.ended.done and one.there)
+    def abandoned(self) -> tuple[str, ...]:
+        """Return the names of threads whose workers were killed but which are still busy."""
+        return tuple(handle.thread.name for handle in self._handles if handle.ended.done and handle.exists)
 
-    def _begin(self, job: Job) -> ThreadHandle:
+    def _start(self, job: Job) -> ThreadHandle:
         return ThreadHandle(job, self)
 
 
-def _handed_over(value: Any) -> Any:
+def _copied(value: Any) -> Any:
     if not isinstance(value, Parcel):
         return copy.deepcopy(value)
     return Received(copy.deepcopy(value.head), lambda: value.body)

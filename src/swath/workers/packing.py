@@ -3,9 +3,9 @@
     value ─▶ pack ─▶ head: bytes (structure)            ─▶ unpack ─▶ value, its arrays views of the buffers
                      buffers: numpy arrays' own memory
 
-    Outcome ─▶ reply_to ─▶ (raised, value), body: carried ─▶ outcome_of ─▶ the caller's Outcome
+    Outcome ─▶ pack_reply ─▶ head, body of a parcel ─▶ unpack_reply ─▶ the caller's Outcome
 
-Tensors on the CPU travel as numpy arrays do; all that pickles in no other way goes through cloudpickle.
+Tensors on the CPU travel as numpy arrays; objects without another way to be pickled go through cloudpickle.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ import torch
 
 from swath.errors import SwathError
 from swath.pickles import reason
-from swath.workers.hosting import attempted
-from swath.workers.outcome import Error, Outcome, Value, frozen, thawed
+from swath.workers.hosting import run_and_capture
+from swath.workers.outcome import Failure, Outcome, Value
 from swath.workers.tickets import Received
 
 PROTOCOL = 5
 
-Apart: TypeAlias = Callable[[Any], tuple[Any, ...]]
+Reducer: TypeAlias = Callable[[Any], tuple[Any, ...]]
 """Takes an object apart, as `__reduce__` does."""
 
-_BY_NAME: dict[tuple[str, str], Apart] = {}
-"""How objects of some classes travel, by module and name: nothing is imported for it."""
+_REDUCERS: dict[tuple[str, str], Reducer] = {}
+"""Reducers by the module and name of a class, which need not be imported for that."""
 
 
 @dataclass(frozen=True)
 class Parcel:
-    """What a worker's method returns where most of it may stay behind until it is wanted.
+    """The return value of a worker's method where most of it stays in the worker's place until it is fetched.
 
     Attributes:
         head: small; arrives with the answer.
@@ -63,11 +63,11 @@ class Packed:
 
     @property
     def size(self) -> int:
-        """Bytes of all buffers."""
+        """Return the number of bytes in all buffers."""
         return sum(buffer.nbytes for buffer in self.buffers)
 
-    def copies(self) -> list[bytearray]:
-        """Of the buffers."""
+    def copy_buffers(self) -> list[bytearray]:
+        """Return copies of the buffers."""
         return [bytearray(buffer) for buffer in self.buffers]
 
 
@@ -77,7 +77,7 @@ def pack(value: Any) -> Packed:
 
 
 def unpack(head: bytes | memoryview, buffers: Sequence[Any]) -> Any:
-    """The value; its arrays are views of the buffers and as writable as these."""
+    """Return the value; its arrays are views of the buffers, and writable if the buffers are."""
     return pickle.loads(head, buffers=buffers)  # noqa: S301  our own workers wrote it
 
 
@@ -90,7 +90,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(self._file, protocol=PROTOCOL, buffer_callback=self._buffers.append)
 
     def pack(self, value: Any) -> Packed:
-        """See `pack`.
+        """Take a value apart; see `pack`.
 
         Raises:
             TypeError: a part of the value cannot be pickled; the message names it.
@@ -104,35 +104,29 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return Packed(self._file.getvalue(), [buffer.raw() for buffer in self._buffers])
 
     def reducer_override(self, obj: Any) -> Any:
-        """How arrays and tensors are taken apart; all else as cloudpickle does it."""
+        """Take arrays and tensors apart; leave other objects to cloudpickle."""
         kind = type(obj)
         if kind is np.ndarray:
             if obj.flags.forc or obj.dtype.hasobject:
                 return obj.__reduce_ex__(PROTOCOL)  # at once: cloudpickle would look it up in tables first
-            return _itself, (np.ascontiguousarray(obj),)  # else it would be copied into the head
-        if kind is torch.Tensor and _plain(obj):
-            return _tensor, _as_numpy(obj)
-        apart = _BY_NAME.get((kind.__module__, kind.__name__))
-        if apart is not None:
-            return apart(obj)
-        return super().reducer_override(obj)
+            return np.asarray, (np.ascontiguousarray(obj),)  # else it would be copied into the head
+        if kind is torch.Tensor and _is_plain(obj):
+            return _rebuild_tensor, _as_numpy(obj)
+        reducer = _REDUCERS.get((kind.__module__, kind.__name__))
+        return super().reducer_override(obj) if reducer is None else reducer(obj)
 
 
-def travels(module: str, name: str, apart: Apart) -> None:
-    """From now on objects of this class, not of those derived from it, are taken apart so."""
-    _BY_NAME[module, name] = apart
+def register_reducer(module: str, name: str, reducer: Reducer) -> None:
+    """Pickle objects of this class, but not of its subclasses, by the reducer."""
+    _REDUCERS[module, name] = reducer
 
 
-def _itself(array: Any) -> Any:
-    return array
-
-
-def _plain(tensor: torch.Tensor) -> bool:
+def _is_plain(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.requires_grad
 
 
 def _as_numpy(tensor: torch.Tensor) -> tuple[Any, torch.dtype | None]:
-    """The tensor's array, and its dtype where numpy has no such."""
+    """Return the tensor as an array, and its dtype if numpy lacks that."""
     tensor = tensor.contiguous().resolve_conj().resolve_neg()
     try:
         return tensor.numpy(), None
@@ -141,69 +135,70 @@ def _as_numpy(tensor: torch.Tensor) -> tuple[Any, torch.dtype | None]:
         return tensor.reshape(-1).view(torch.uint8).numpy().reshape(shape), tensor.dtype
 
 
-def _tensor(array: Any, dtype: torch.dtype | None) -> torch.Tensor:
+def _rebuild_tensor(array: Any, dtype: torch.dtype | None) -> torch.Tensor:
     if not array.flags.writeable:
         array = array.copy()  # torch has no read-only tensors
     tensor = torch.from_numpy(array)
     return tensor if dtype is None else tensor.view(dtype).reshape(array.shape[:-1])
 
 
-def _mapped(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """A tensor that lies in a file travels as its numbers: where it goes, that file may not be."""
-    return _tensor, _as_numpy(tensor.as_subclass(torch.Tensor))
+def _reduce_mapped(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Send the numbers of a tensor in a file: the receiver may not have the file."""
+    return _rebuild_tensor, _as_numpy(tensor.as_subclass(torch.Tensor))
 
 
-travels("tensordict.memmap", "MemoryMappedTensor", _mapped)
+register_reducer("tensordict.memmap", "MemoryMappedTensor", _reduce_mapped)
 
 
-def owned(buffers: Sequence[Any]) -> list[Any]:
-    """Copies of the buffers, writable and the receiver's own."""
+def writable_copies(buffers: Sequence[Any]) -> list[Any]:
+    """Copy the buffers into writable arrays of bytes."""
     return [np.array(np.frombuffer(buffer, dtype=np.uint8)) for buffer in buffers]
 
 
-# What a worker in a process of its own replies, whatever carries it
+# Replies of workers in other processes
 
 
-def reply_to(outcome: Outcome, carry: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """What to reply; what cannot travel becomes an exception.
+def pack_reply(outcome: Outcome, pack_value: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """Pack the outcome of a call; a value that cannot be sent becomes a failure.
 
     Args:
-        outcome: of the call.
-        carry: makes a value ready to travel.
+        outcome: a value or a failure.
+        pack_value: packs one value.
 
     Returns:
-        Whether it raised and what, or what it returned, carried; the body of a parcel, carried by itself, or `None`.
+        The packed value or failure; the packed body of a parcel, or `None`.
     """
-    made = outcome if isinstance(outcome, Error) else attempted(_carried, outcome.value, carry)
-    return (carry((True, frozen(made.exception))), None) if isinstance(made, Error) else made.value
+    if isinstance(outcome, Value):
+        outcome = run_and_capture(_pack_parts, outcome.value, pack_value)
+    return (pack_value(outcome), None) if isinstance(outcome, Failure) else outcome.value
 
 
-def outcome_of(head: Callable[[], Any], body: Callable[[], Any] | None) -> Outcome:
-    """What became of the call.
+def unpack_reply(head: Callable[[], Any], body: Callable[[], Any] | None) -> Outcome:
+    """Return the outcome of a call.
 
     Args:
         head: loads the first part of the reply.
         body: loads the second, if there is one.
     """
     try:
-        raised, value = head()
-        if raised:
-            return Error(thawed(value))
-    except BaseException as error:  # noqa: BLE001  whatever users' classes do when they are rebuilt
-        return Error(error)
+        value = head()
+    except BaseException as error:  # noqa: BLE001  users' classes may raise anything when they are rebuilt
+        return Failure(error)
+    if isinstance(value, Failure):
+        return value
     return Value(value if body is None else Received(value, body))
 
 
-def begin_process(threads: int) -> None:
-    """Threads as asked for, random states that no other worker has: new processes begin with the same."""
+def initialize_process(threads: int) -> None:
+    """Limit torch's threads and reseed all generators: new processes begin with the same random states."""
     torch.set_num_threads(threads)
     torch.seed()
     random.seed()
     np.random.seed()  # noqa: NPY002  users draw from it
 
 
-def _carried(value: Any, carry: Callable[[Any], Any]) -> tuple[Any, Any]:
+def _pack_parts(value: Any, pack_value: Callable[[Any], Any]) -> tuple[Any, Any]:
     if not isinstance(value, Parcel):
-        return carry((False, value)), None
-    body = carry(value.body)
-    return carry((False, value.head)), body
+        return pack_value(value), None
+    body = pack_value(value.body)
+    return pack_value(value.head), body

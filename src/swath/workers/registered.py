@@ -1,15 +1,15 @@
-"""Envs that the driver has registered with gymnasium are known to its workers elsewhere, too.
+"""Envs that the driver has registered with gymnasium, made known to its workers in other processes.
 
-    driver: registry ─▶ Registered(build, …) ─▶ pickle ─▶ worker: build unpickled ─▶ registry updated ─▶ build()
+    driver: registry ─▶ with_registry(build) ─▶ pickle ─▶ worker: registry updated ─▶ build()
 
-What a worker registers by itself, with the modules that it imports, comes before.
+Envs that the modules of a worker register when they are imported take precedence.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import gymnasium as gym
@@ -18,65 +18,38 @@ from gymnasium.envs.registration import EnvSpec
 from swath.pickles import pickled
 
 
-@dataclass(frozen=True)
-class Registered:
-    """Build a worker where the driver's ids of envs are known.
-
-    Attributes:
-        build: makes its object.
-        named: the specs whose entry points are text, as bytes.
-        others: the specs with other entry points by id, as bytes.
-        missing: by id, why a spec cannot be pickled.
-    """
-
-    build: Callable[[], Any]
-    named: bytes
-    others: dict[str, bytes]
-    missing: dict[str, str]
-
-    @classmethod
-    def here(cls, build: Callable[[], Any]) -> Registered:
-        """Add the specs that are registered in this process now."""
-        named, others, missing = dict[str, EnvSpec](), dict[str, bytes](), dict[str, str]()
-        for env_id, spec in gym.registry.items():
-            if isinstance(spec.entry_point, str) and not (spec.kwargs or spec.additional_wrappers):
-                named[env_id] = spec
-            else:
-                try:
-                    others[env_id] = pickled(spec)
-                except TypeError as error:
-                    missing[env_id] = str(error)
-        return cls(build, pickle.dumps(named), others, missing)
-
-    def __call__(self) -> Any:
-        """Register what came along, then build."""
-        gym.registry.update(pickle.loads(self.named))  # noqa: S301  our own driver wrote it
-        missing = dict(self.missing)
-        for env_id, data in self.others.items():
+def with_registry(build: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that registers the envs of this process and then builds the worker's object."""
+    by_entry_point, others, errors = dict[str, EnvSpec](), dict[str, bytes](), dict[str, str]()
+    for env_id, spec in gym.registry.items():
+        if isinstance(spec.entry_point, str) and not (spec.kwargs or spec.additional_wrappers):
+            by_entry_point[env_id] = spec
+        else:
             try:
-                gym.registry[env_id] = pickle.loads(data)  # noqa: S301  our own driver wrote it
-            except Exception as error:  # noqa: BLE001  modules that are missing here, perhaps, and perhaps not needed
-                missing[env_id] = f"{error}"
-        for env_id, why in missing.items():
-            gym.registry.setdefault(env_id, EnvSpec(env_id, Missing(env_id, why)))
-        return self.build()
+                others[env_id] = pickled(spec)
+            except TypeError as error:
+                errors[env_id] = str(error)
+    return partial(_register_and_build, build, pickle.dumps(by_entry_point), others, errors)
 
 
-@dataclass(frozen=True)
-class Missing:
-    """Raise, in the place of an entry point that cannot travel.
+def _register_and_build(
+    build: Callable[[], Any], by_entry_point: bytes, others: Mapping[str, bytes], errors: Mapping[str, str]
+) -> Any:
+    gym.registry.update(pickle.loads(by_entry_point))  # noqa: S301  our own driver wrote it
+    missing = dict(errors)
+    for env_id, data in others.items():
+        try:
+            gym.registry[env_id] = pickle.loads(data)  # noqa: S301  our own driver wrote it
+        except Exception as error:  # noqa: BLE001  modules may be missing in this process, and perhaps not needed
+            missing[env_id] = str(error)
+    for env_id, reason in missing.items():
+        gym.registry.setdefault(env_id, EnvSpec(env_id, partial(_refuse, env_id, reason)))
+    return build()
 
-    Attributes:
-        env_id: what is registered in the driver.
-        why: the reason in words.
-    """
 
-    env_id: str
-    why: str
-
-    def __call__(self, *_: object, **_keywords: object) -> NoReturn:
-        """Raise `TypeError`."""
-        raise TypeError(
-            f"the env {self.env_id!r} is registered in the driver, and its entry point cannot be sent to a worker: "
-            f"{self.why}; register it in the worker, by init_fn, or in a function that builds the env"
-        )
+def _refuse(env_id: str, reason: str, **_keywords: object) -> NoReturn:
+    """Raise `TypeError`, in the place of an entry point that cannot be sent."""
+    raise TypeError(
+        f"the env {env_id!r} is registered in the driver, and its entry point cannot be sent to a worker: "
+        f"{reason}; register it in the worker, by init_fn, or in a function that builds the env"
+    )

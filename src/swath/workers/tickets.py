@@ -1,7 +1,7 @@
-"""What we hold of a call: its outcome appears when there is one, whoever brings it.
+"""Tickets: the caller's side of a call to a worker.
 
 call ─▶ Ticket ◀─settle─ (reader thread | callback | the caller itself)
-          └─▶ TicketMonitor.wait: returns what is done, at the latest after a deadline, or when interrupted
+          └─▶ TicketMonitor.wait: returns settled tickets, at the latest after a deadline, or when interrupted
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 from swath.errors import PayloadLost
-from swath.workers.outcome import Error, Outcome
+from swath.workers.outcome import Failure, Outcome
 
 SIGNALS_S = 1.0
 """How long a wait lasts before it begins again: Python runs its handler of Ctrl-C then, if the system gave the signal
@@ -22,13 +22,13 @@ to another thread."""
 
 
 Interrupted: TypeAlias = Callable[[], bool]
-"""Whether a wait is to end."""
+"""Returns whether a wait must end."""
 
 _numbers = count(1)
 
 
 class Name(NamedTuple):
-    """Which life of which worker.
+    """The name of one life of a worker.
 
     Attributes:
         worker: index.
@@ -38,18 +38,21 @@ class Name(NamedTuple):
     worker: int
     life: int
 
+    def __str__(self) -> str:
+        return f"worker {self.worker} (life {self.life})"
+
 
 class Ticket:
-    """A call to a worker; filled in once.
+    """A call to a worker; its outcome is set once.
 
     Args:
-        name: who was called.
-        method: what was called.
+        name: the called life.
+        method: the called method.
 
     Attributes:
-        number: no other ticket of this process has it.
-        timed: whether it has a deadline.
-        sent: when, in seconds of `time.monotonic`.
+        number: unique among the tickets of this process.
+        timed: whether the call has a deadline.
+        sent: time of the call, in seconds of `time.monotonic`.
     """
 
     __slots__ = ("method", "name", "number", "outcome", "sent", "timed")
@@ -64,37 +67,37 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """Whether there is an outcome."""
+        """Return whether there is an outcome."""
         return self.outcome is not None
 
     def settle(self, outcome: Outcome) -> None:
-        """Fill in the outcome, where nobody waits for it yet; else see `TicketMonitor.settle`."""
+        """Set the outcome of a ticket that no thread waits for; for others see `TicketMonitor.settle`."""
         self.outcome = outcome
 
     @property
     def error(self) -> BaseException | None:
-        """What the call raised, `WorkerLost` if its worker has died; `None` if it returned, or is not done."""
-        return self.outcome.exception if isinstance(self.outcome, Error) else None
+        """Return the exception of the call, `WorkerLost` if its worker died; `None` if it returned or is not done."""
+        return self.outcome.exception if isinstance(self.outcome, Failure) else None
 
     @property
     def value(self) -> Any:
-        """What the call returned.
+        """Return the value of the call.
 
         Raises:
-            BaseException: what the call raised.
+            BaseException: the call raised it.
         """
         assert self.outcome is not None, "wait for the ticket first"
-        if isinstance(self.outcome, Error):
+        if isinstance(self.outcome, Failure):
             raise self.outcome.exception
         return self.outcome.value
 
 
 class Received:
-    """A parcel that has arrived; its body is fetched when it is wanted.
+    """A parcel that has arrived; its body is fetched on request.
 
     Args:
         head: the small part.
-        load: gives the large part; what it holds is let go of when the parcel is closed.
+        load: returns the large part; dropped when the parcel is closed.
     """
 
     def __init__(self, head: Any, load: Callable[[], Any]) -> None:
@@ -102,54 +105,54 @@ class Received:
         self._load: Callable[[], Any] | None = load
 
     def open(self) -> Any:
-        """The large part; its arrays may be views.
+        """Return the large part; its arrays may be views.
 
         Raises:
-            PayloadLost: it was closed, or is gone; its worker lives.
+            PayloadLost: the parcel is closed, or its body is lost although the worker lives.
         """
         if self._load is None:
             raise PayloadLost("the parcel is closed; open it before")
         return self._load()
 
     def close(self) -> None:
-        """Give its memory back, once nobody has a view. Twice is fine."""
+        """Release the memory once no view of it is left. Twice is fine."""
         self._load = None
 
 
 class TicketMonitor:
-    """Where tickets are settled and waited for, from any thread."""
+    """Settles tickets and waits for them, from any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
 
     def settle(self, ticket: Ticket, outcome: Outcome) -> None:
-        """Fill in the outcome; if there is one already, that stays."""
+        """Set the outcome of a ticket that has none."""
         with self._changed:
             if ticket.outcome is None:
                 ticket.settle(outcome)
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let those who wait look whether they are interrupted."""
+        """Let waiting threads check whether they are interrupted."""
         with self._changed:
             self._changed.notify_all()
 
     def wait(
         self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
-        """The tickets that are done, in the order given; waits for the first if there is none.
+        """Wait until at least one ticket is settled, and return those that are, in the order of the argument.
 
         Args:
-            tickets: whose outcome is waited for; may be none.
-            timeout: in seconds; an empty list is returned then. `None` waits until something happens.
-            interrupted: looked at after each `wake`; true ends the wait.
+            tickets: may be empty.
+            timeout: in seconds; the list is empty then. `None` waits without a limit.
+            interrupted: called after each `wake`; true ends the wait.
         """
 
-        def over() -> bool:
+        def is_over() -> bool:
             return any(ticket.done for ticket in tickets) or (interrupted is not None and interrupted())
 
-        until = math.inf if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._changed:
-            while not over() and (left := until - time.monotonic()) > 0:
-                self._changed.wait(min(left, SIGNALS_S))
+            while not is_over() and (remaining := deadline - time.monotonic()) > 0:
+                self._changed.wait(min(remaining, SIGNALS_S))
         return [ticket for ticket in tickets if ticket.done]

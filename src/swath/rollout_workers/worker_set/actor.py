@@ -14,7 +14,6 @@ from typing import IO, Any, NamedTuple
 
 from swath.rollout_workers.filters import rebase_all
 from swath.weights.channel import Update
-from swath.workers.hosting import described
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
 
@@ -48,7 +47,7 @@ class RolloutActor:
 
     def __init__(self, make: Callable[[], Any], name: Name, log_dir: str | None, hang_timeout_s: float | None) -> None:
         self._worker = make()
-        self._description, self._version, self._is_new = described(name), 0, True
+        self._description, self._version, self._is_new = str(name), 0, True
         self._pending: dict[str, Any] = {}
         self._dump_after_s = (hang_timeout_s or 0.0) * DUMP_AFTER
         self._stacks: IO[Any] | None = sys.__stderr__

@@ -21,8 +21,7 @@ from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBa
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.nests import holds_objects, leaves
 from swath.weights.channel import Channel
-from swath.workers.fleet import Fleet, News
-from swath.workers.hosting import described
+from swath.workers.fleet import Fleet, LifeEvent
 from swath.workers.tickets import Name, Received, Ticket
 
 LATE = "late"
@@ -130,7 +129,7 @@ class RolloutGroup(WorkerGroup):
 
     def ids(self) -> list[int]:
         """Return the ids of all workers that live or are coming back."""
-        return [worker for worker, standing in self.fleet.standings().items() if standing.phase != "gone"]
+        return [worker for worker, standing in self.fleet.statuses().items() if standing.phase != "gone"]
 
     def select(self, worker_ids: Sequence[int] | None) -> list[int]:
         """Return which of these workers live or are coming back; None: all.
@@ -138,7 +137,7 @@ class RolloutGroup(WorkerGroup):
         Raises:
             ValueError: an id of no worker.
         """
-        present, known = self.ids(), {*self.fleet.standings()} - self.removed
+        present, known = self.ids(), {*self.fleet.statuses()} - self.removed
         if unknown := [worker for worker in worker_ids or () if worker not in known]:
             raise ValueError(f"worker_ids={worker_ids} has {unknown}, and the remote workers are {sorted(known)}")
         return present if worker_ids is None else [worker for worker in dict.fromkeys(worker_ids) if worker in present]
@@ -338,7 +337,7 @@ class RolloutGroup(WorkerGroup):
 
     def worker_stats(self, *, is_stopped: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return numbers of all workers together, and of each, as `WorkerSet.stats` shows them; both may be empty."""
-        standings = {w: standing for w, standing in self.fleet.standings().items() if w not in self.removed}
+        standings = {w: standing for w, standing in self.fleet.statuses().items() if w not in self.removed}
         if not standings:
             return {}, {}
         newest, of_workers = self.channel.version, dict[str, Any]()
@@ -348,7 +347,7 @@ class RolloutGroup(WorkerGroup):
             of_workers[f"{name}/life"] = standing.life
             of_workers[f"{name}/policy_version"] = version
             of_workers[f"{name}/staleness"] = max(0, newest - version)
-            of_workers[f"{name}/state"] = "closed" if is_stopped else standing.words
+            of_workers[f"{name}/state"] = "closed" if is_stopped else standing.summary
         present = self.ids()
         oldest = min((self.versions[worker] for worker in present), default=0)
         together = {
@@ -413,7 +412,7 @@ class RolloutGroup(WorkerGroup):
         is_lost = isinstance(error, PayloadLost | WorkerLost | WorkerLate)
         if is_lost:
             self.fragments_lost += 1
-            self.fleet.look()  # the worker may have died since the last look, and must get no request
+            self.fleet.process_events()  # the worker may have died since the last look, and must get no request
         is_ignored = self.tolerates_losses if is_lost else request.number <= self._last_ignored
         if not (is_ignored or isinstance(error, PayloadLost)):
             self._last_ignored = self._last_ignored if is_lost else self.last_number
@@ -427,7 +426,7 @@ class RolloutGroup(WorkerGroup):
             if name in self.fleet.late:
                 limits = self.fleet.survival
                 limit = limits.said("fragment_timeout_s")
-                message = f"{described(name)} was ended: a request took longer than {limit}"
+                message = f"{name} was ended: a request took longer than {limit}"
                 return WorkerLate(message, workers=(name.worker,), deadline=limits.fragment_timeout_s)
         return error
 
@@ -441,7 +440,7 @@ class RolloutGroup(WorkerGroup):
     def _record(self, name: Name, kind: Kind, text: str) -> None:
         self.events.append(Event(time.time(), *name, kind, text))
 
-    def _record_change(self, news: News, name: Name, cause: BaseException | None) -> None:
+    def _record_change(self, news: LifeEvent, name: Name, cause: BaseException | None) -> None:
         """Record the death, the replacement or the end of a worker."""
         if cause is not None:
             self.versions[name.worker] = 0

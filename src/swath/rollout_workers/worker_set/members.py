@@ -18,7 +18,7 @@ from swath.rollout_workers.worker_set import actor
 from swath.rollout_workers.worker_set.calls import TIMEOUT_S
 from swath.rollout_workers.worker_set.group import Batch, RolloutGroup
 from swath.rollout_workers.worker_set.recipe import Recipe
-from swath.workers.fleet_state import FIRST
+from swath.workers.fleet_state import FIRST_LIFE
 
 
 class Members:
@@ -49,7 +49,7 @@ class Members:
         config, number = self._config, self._config.num_env_runners
         has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
         if self._wants_local and has_env:
-            self.local = self._recipe.worker(FIRST, number)()
+            self.local = self._recipe.worker(FIRST_LIFE, number)()
         if number:
             self.grow(number, waits=config.validate_env_runners_after_construction)
 
@@ -60,7 +60,7 @@ class Members:
             WorkerLate: some were not ready in time.
             Exception: what building one raised. In both cases none is added.
         """
-        are_first = not self.group.fleet.standings()
+        are_first = not self.group.fleet.statuses()
         self._config.num_env_runners = len(self.group.ids()) + n
         if are_first:
             version = self.group.channel.version
@@ -75,7 +75,7 @@ class Members:
             self._config.num_env_runners = len(self.group.ids())
         if are_first:
             if self._wants_local and self.local is None:
-                self.local = self._recipe.worker(FIRST, n, self.ask_first("get_spaces"))()
+                self.local = self._recipe.worker(FIRST_LIFE, n, self.ask_first("get_spaces"))()
             filters = {f"{actor.FILTER}{pid}": filter_ for pid, filter_ in self.ask_first("get_filters").items()}
             self.publish(self.ask_first("get_weights"), {**self.shared, **filters})
             if waits:
@@ -106,7 +106,7 @@ class Members:
         if self.is_stopped:
             raise Closed("the set was stopped; build another WorkerSet")
         group = self.group
-        group.fleet.look()
+        group.fleet.process_events()
         if group.unreported:
             returned, group.unreported = sorted(group.unreported), []
             self._report(returned)

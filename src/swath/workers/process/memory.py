@@ -1,11 +1,11 @@
-"""Memory without a name that is written by one process and read by others.
+"""Shared memory without a name, written by one process and read by others.
 
     small value ─▶ in the message
-    large value ─▶ a block of the sender's arena ─▶ copied out, or viewed there until nobody has a view ─▶ used again
+    large value ─▶ a block of the sender's arena ─▶ copied out, or viewed there until no view is left ─▶ reused
 
-An arena is a file that exists only while a process has it open, so that nothing is left of it however they end. That
-is why it is not `multiprocessing.shared_memory`, whose names outlive processes that are killed. Workers are given the
-descriptors of two arenas when they begin, the driver's and their own: none travels with a message.
+An arena is a file that exists only while a process has it open, so that nothing is left of it however the processes
+end; the names of `multiprocessing.shared_memory` outlive processes that are killed. Workers start with the descriptors
+of two arenas, the driver's and their own: no descriptor travels with a message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from swath.errors import Closed
 from swath.owner import Owner
-from swath.workers.packing import Packed, owned, pack, unpack
+from swath.workers.packing import Packed, pack, unpack, writable_copies
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
@@ -36,7 +36,7 @@ _SPARE_BLOCKS = 2
 _NOTHING: Bytes = np.empty(0, dtype=np.uint8)
 
 Block: TypeAlias = tuple[int, int]
-"""Where a part of an arena begins, where no other ever does, and its size."""
+"""The start of a part of an arena, which identifies it, and its size."""
 
 
 class Payload(NamedTuple):
@@ -44,10 +44,10 @@ class Payload(NamedTuple):
 
     Attributes:
         head: its structure; empty if the value is in a block.
-        buffers: the memory of its arrays, likewise.
+        buffers: the memory of its arrays; empty if the value is in a block.
         start: of the block in the sender's arena.
         size: of the block, in bytes; 0 for none.
-        parts: how many lie there one after another, behind their sizes.
+        parts: number of parts in the block, one after another behind their sizes.
     """
 
     head: bytes
@@ -58,11 +58,11 @@ class Payload(NamedTuple):
 
 
 class Lease:
-    """A block that is needed as it is, until nobody has the lease.
+    """Keeps a block from being reused while the lease exists.
 
     Args:
-        block: likewise.
-        free: where it goes then. No lock may be taken for that: garbage is collected anywhere.
+        block: the block.
+        free: gets the block afterwards. That takes no lock: garbage is collected in any thread.
     """
 
     def __init__(self, block: Block, free: deque[Block]) -> None:
@@ -73,18 +73,18 @@ class Lease:
         self._free.append(self.block)
 
 
-class Mapped:
-    """A file as this process sees it; mapped anew when it has grown.
+class MappedFile:
+    """A file mapped into this process; mapped again when it has grown.
 
     Args:
         fd: of the file.
-        access: whether it may be written here, as `mmap` names it.
+        access: whether this process may write, as `mmap` names it.
     """
 
     def __init__(self, fd: int, access: int) -> None:
         self.fd, self._access, self._owner = fd, access, Owner()
         self._map: Any = None
-        self._whole = _NOTHING
+        self._mapped = _NOTHING
 
     def bytes(self, start: int, size: int) -> Bytes:
         """Return a part of the file.
@@ -93,21 +93,21 @@ class Mapped:
             Closed: this process is a fork of the one that maps the file.
         """
         self._owner.require_here("blocks of shared memory")
-        if start + size > len(self._whole):
+        if start + size > len(self._mapped):
             self._map = mmap.mmap(self.fd, os.fstat(self.fd).st_size, access=self._access)
-            self._whole = np.frombuffer(self._map, dtype=np.uint8)
-        return self._whole[start : start + size]
+            self._mapped = np.frombuffer(self._map, dtype=np.uint8)
+        return self._mapped[start : start + size]
 
     def close(self) -> None:
-        """Let go of what is mapped, but for what is still needed."""
-        self._map, self._whole = None, _NOTHING  # what is mapped has a descriptor of its own
+        """Unmap the file once no view is left."""
+        self._map, self._mapped = None, _NOTHING  # the map has its own descriptor
 
 
-class Arena(Mapped):
-    """The blocks that a process writes; they are used again when nobody needs them any more. Used by any thread.
+class Arena(MappedFile):
+    """The blocks that this process writes; reused when no lease is left. Used by any thread.
 
     Args:
-        fd: the file that they are in; a new one by default.
+        fd: of the file that holds them; a new file by default.
     """
 
     def __init__(self, fd: int | None = None) -> None:
@@ -116,7 +116,7 @@ class Arena(Mapped):
         self._free: deque[Block] = deque()
         self._end = 0
 
-    def lend(self, packed: Packed) -> tuple[Payload, Lease]:
+    def write(self, packed: Packed) -> tuple[Payload, Lease]:
         """Write a value into a block."""
         parts = [memoryview(packed.head), *packed.buffers]
         sizes = np.array([part.nbytes for part in parts])
@@ -128,33 +128,34 @@ class Arena(Mapped):
             np.copyto(view[start : start + part.nbytes], np.frombuffer(part, dtype=np.uint8))
         return Payload(b"", [], *block, len(parts)), Lease(block, self._free)
 
-    def sent(self, packed: Packed) -> tuple[Payload, Lease | None]:
-        """A value as it travels, and the block that it lies in, if it is large."""
+    def payload(self, packed: Packed) -> tuple[Payload, Lease | None]:
+        """Prepare a value for a message: keep a small one inline, write a large one into a block, with its lease."""
         if packed.size + len(packed.head) <= _INLINE_BYTES:
-            return Payload(packed.head, packed.copies()), None
-        return self.lend(packed)
+            return Payload(packed.head, packed.copy_buffers()), None
+        return self.write(packed)
 
     def close(self) -> None:
-        """Let go of the file; its memory goes with the last that has it."""
+        """Close the file; its memory is released by the last process that has it open."""
         super().close()
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
 
     def require_open(self) -> None:
-        """Raise `Closed` after the end, and in a fork, which would change what the owner of the file reads."""
+        """Raise `Closed` after the end, and in a fork, which would change what readers of the file see."""
         if self.fd < 0:
             raise Closed("shared memory is gone: its backend is closed")
         self._owner.require_here("blocks of shared memory")
 
     def _free_block(self, size: int) -> Block:
+        """Return a free block of at least this size; keep two others and release the memory of the rest."""
         self.require_open()
         free = sorted((self._free.popleft() for _ in range(len(self._free))), key=itemgetter(1))
         found = next((block for block in free if block[1] >= size), None)
-        left = [block for block in free if block is not found]
-        for block in left[:-_SPARE_BLOCKS]:
+        others = [block for block in free if block is not found]
+        for block in others[:-_SPARE_BLOCKS]:
             self._map.madvise(mmap.MADV_REMOVE, *block)
-        self._free.extend(left[-_SPARE_BLOCKS:])
+        self._free.extend(others[-_SPARE_BLOCKS:])
         if found is None:
             found = self._end, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
             self._end = sum(found)
@@ -162,90 +163,90 @@ class Arena(Mapped):
         return found
 
 
-class Window(Mapped):
-    """The blocks that another process writes, as they are read here.
+class ArenaReader(MappedFile):
+    """The blocks that another process writes, as this process reads them.
 
     Attributes:
-        returned: where blocks begin that are not needed any more.
+        returned: starts of the blocks that are not needed any more.
     """
 
     def __init__(self, fd: int, access: int) -> None:
         super().__init__(fd, access)
         self.returned: deque[int] = deque()
 
-    def own(self, payload: Payload) -> Any:
-        """A value, whose block is not needed any more; its arrays are nobody else's, and writable."""
+    def copy(self, payload: Payload) -> Any:
+        """Copy a value out of its block, with writable arrays, and return the block."""
         if not payload.size:
             return unpack(payload.head, payload.buffers)
-        head, *buffers = owned(_split(payload, self.bytes(payload.start, payload.size)))
+        head, *buffers = writable_copies(_split(payload, self.bytes(payload.start, payload.size)))
         self.returned.append(payload.start)
         return unpack(head, buffers)
 
     def view(self, payload: Payload) -> Any:
-        """A value in a block; its arrays are views, good while the sender holds the block."""
-        return viewed(payload, self.bytes(payload.start, payload.size))
+        """Return a value whose arrays are views of its block, valid while the sender has the lease."""
+        return _unpack_block(payload, self.bytes(payload.start, payload.size))
 
-    def leased(self, payload: Payload) -> Callable[[], Any]:
-        """Gives a value; its block is needed until the result and all views of it are gone."""
+    def loader(self, payload: Payload) -> Callable[[], Any]:
+        """Return a function that loads the value; its block is returned when function, result and views are gone."""
         if not payload.size:
             return partial(unpack, payload.head, payload.buffers)
-        lease = self.bytes(payload.start, payload.size)
-        weakref.finalize(lease, self.returned.append, payload.start).atexit = False
-        return partial(viewed, payload, lease)
+        view = self.bytes(payload.start, payload.size)
+        weakref.finalize(view, self.returned.append, payload.start).atexit = False
+        return partial(_unpack_block, payload, view)
 
 
-def viewed(payload: Payload, view: Bytes) -> Any:
-    """A value in a block; its arrays are views of it, and keep `view` alive."""
-    head, *buffers = _split(payload, view)
-    return unpack(head, buffers)
+driver_arena: list[ArenaReader] = []
+"""In a worker: the reader of its driver's arena."""
 
 
-of_driver: list[Window] = []
-"""In a worker: what its driver writes."""
-
-
-class Lent(NamedTuple):
-    """A shared value in a worker; good while it answers the call that brought it."""
+class SharedReference(NamedTuple):
+    """A shared value in a worker, valid while the worker answers the call that brought it."""
 
     payload: Payload
 
     def open(self) -> Any:
-        """The value; its arrays are views that cannot be written."""
-        return of_driver[0].view(self.payload)
+        """Return the value; its arrays are views that cannot be written."""
+        return driver_arena[0].view(self.payload)
 
 
 class ProcessShared:
-    """A value in a block of the driver; travels only in calls, which keep it until they are answered.
+    """A value in a block of the driver; travels only in calls, which keep the block until they are answered.
 
     Args:
-        value: arrays in it may change afterwards.
+        value: its arrays may change afterwards.
         arena: the driver's.
-        writable: whether arrays in it may be changed where they are, by the driver.
+        writable: whether the driver may change the arrays in place.
     """
 
     def __init__(self, value: Any, arena: Arena, *, writable: bool = False) -> None:
         self._arena, self._writable = arena, writable
-        self._payload, self._lease = arena.lend(pack(value))
+        self._payload, self._lease = arena.write(pack(value))
 
     def __reduce__(self) -> Any:
         self._arena.require_open()
-        return Lent, (self._payload,)
+        return SharedReference, (self._payload,)
 
     def open(self) -> Any:
-        """The value; its arrays are views."""
+        """Return the value; its arrays are views."""
         self._arena.require_open()
         view = self._arena.bytes(*self._lease.block)
         view.flags.writeable = self._writable
-        return viewed(self._payload, view)
+        return _unpack_block(self._payload, view)
+
+
+def _unpack_block(payload: Payload, view: Bytes) -> Any:
+    """Return a value whose arrays are views of a block and keep `view` alive."""
+    head, *buffers = _split(payload, view)
+    return unpack(head, buffers)
 
 
 def _split(payload: Payload, view: Bytes) -> list[memoryview]:
-    whole = memoryview(view.data)
-    sizes = np.frombuffer(whole, dtype=np.int64, count=payload.parts)
-    return [whole[start : start + size] for start, size in zip(_starts(sizes), sizes.tolist(), strict=False)]
+    memory = memoryview(view.data)
+    sizes = np.frombuffer(memory, dtype=np.int64, count=payload.parts)
+    return [memory[start : start + size] for start, size in zip(_starts(sizes), sizes.tolist(), strict=False)]
 
 
 def _starts(sizes: npt.NDArray[np.int64]) -> list[int]:
-    """Where parts of these sizes begin, behind the sizes, so that any dtype may begin there; and where they end."""
+    """Return the start of each part behind the sizes, aligned for any dtype, and the end of the last part."""
     padded = (-(-size // _ALIGNMENT) * _ALIGNMENT for size in [sizes.nbytes, *sizes.tolist()])
     return list(accumulate(padded))

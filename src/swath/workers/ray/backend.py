@@ -1,12 +1,12 @@
-"""Workers on a Ray cluster, each in an actor of its own; the cluster is joined or started, and seen to be gone.
+"""Workers on a Ray cluster, one actor each; the cluster is joined or started, and its loss is noticed.
 
-    spawn ─▶ actor ◀─ swath_here, swath_build
+    spawn ─▶ actor ◀─ swath_ping, swath_build
     call  ─▶ swath_answer ─▶ future ─ done callback, in Ray's own thread ─▶ TicketMonitor
-    kill  ─▶ swath_end, never answered: its error is the actor's end
+    kill  ─▶ swath_end, never answered: its error reports the actor's end
 
-Small answers travel along, bodies of parcels stay in Ray's store. Ray is used as it is found in this process, joined or
-started, and never shut down from here. What is called back must not call Ray: its thread is the one that would answer.
-The end of an actor is known from the error of a call; that of an idle one, from the next call.
+Small answers travel in messages, bodies of parcels stay in Ray's store. This module uses Ray if it is up in this
+process, else joins or starts a cluster, and never shuts Ray down. Callbacks must not call Ray: they run in the thread
+that would answer. The death of an actor shows as the error of a call; an idle one's, at the next call.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from typing import Any, TypeVar
 from swath.errors import PayloadLost, SwathError, warn_of_no_effect
 from swath.extras import need
 from swath.workers.base import Backend, Handle, Job
-from swath.workers.hosting import THREAD_SETTINGS, sending, travelling
-from swath.workers.outcome import Error, Outcome, Value
-from swath.workers.packing import outcome_of
-from swath.workers.ray.values import ELSEWHERE, RayShared, fetched, packed, shared, unpacked
-from swath.workers.ray.worker import RayWorker, Setup, public
-from swath.workers.registered import Registered
+from swath.workers.hosting import THREAD_SETTINGS, pickling, serialize_function
+from swath.workers.outcome import Failure, Outcome, Value
+from swath.workers.packing import unpack_reply
+from swath.workers.ray.messages import Setup
+from swath.workers.ray.values import SEPARATE, RayShared, fetch_body, pack, share, unpack_copy
+from swath.workers.ray.worker import RayWorker, public
+from swath.workers.registered import with_registry
 from swath.workers.tickets import Interrupted, Ticket, TicketMonitor
 
 A = TypeVar("A")
 
 _joining = threading.Lock()
-_MEMORY = 2 * 2**30
+_DEFAULT_MEMORY = 2 * 2**30
 _ANSWER_S = 10.0
 _TRIES = 6
 
 
 class Cluster:
-    """What workers live on.
+    """A Ray cluster.
 
     Args:
         init_config: keywords of `ray.init`, used if Ray is not up in this process; `None` joins a running cluster, or
             else starts one on this machine, without a dashboard.
 
     Raises:
-        ConnectionError: nobody answers at the address of the cluster that is to be joined.
+        ConnectionError: no cluster answers at the address that is to be joined.
         ValueError: this process is not part of the cluster, but a client of it.
     """
 
@@ -66,87 +67,87 @@ class Cluster:
                 "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
                 "run it on a machine of the cluster, as `ray job submit` does"
             )
-        self._session = self._present()
+        self._session = self._current_session()
 
-    def gone(self) -> str | None:
-        """Why workers cannot be reached any more, if so. Costs microseconds."""
+    def lost_because(self) -> str | None:
+        """Return why workers cannot be reached any more, or `None`. Takes microseconds."""
         if not self._ray.is_initialized():
             return "Ray was shut down in this process"
-        if self._present() != self._session:
-            return "Ray was started anew in this process"
+        if self._current_session() != self._session:
+            return "Ray was restarted in this process"
         return None
 
-    def empty(self) -> str | None:
-        """Why nothing can be placed any more, if so."""
-        if gone := self.gone():
-            return gone
-        alive = any(node["Alive"] for node in answer_of(self._ray.nodes))
-        return None if alive else "no node of the Ray cluster is alive"
+    def unusable_because(self) -> str | None:
+        """Return why no worker can be placed any more, or `None`."""
+        if reason := self.lost_because():
+            return reason
+        is_alive = any(node["Alive"] for node in ask_head(self._ray.nodes))
+        return None if is_alive else "no node of the Ray cluster is alive"
 
-    def default_for(self, workers: int) -> dict[str, Any]:
-        """What each of so many workers asks for if nothing else is said: not the machine's last memory."""
-        total = answer_of(self._ray.cluster_resources)
+    def default_resources(self, workers: int) -> dict[str, Any]:
+        """Return what each of so many workers needs by default; they never take the machine's last memory."""
+        total = ask_head(self._ray.cluster_resources)
         options: dict[str, Any] = {"num_cpus": 1}
         if total.get("GPU", 0) > 0:
             options["num_gpus"] = 0.2
-        if total.get("memory", 0) >= workers * _MEMORY:
-            options["memory"] = _MEMORY
+        if total.get("memory", 0) >= workers * _DEFAULT_MEMORY:
+            options["memory"] = _DEFAULT_MEMORY
         return options
 
-    def room(self) -> str:
-        """What is free, in words."""
-        if empty := self.empty():
-            return f"nothing: {empty}"
-        free, total = answer_of(self._ray.available_resources), answer_of(self._ray.cluster_resources)
+    def free_in_words(self) -> str:
+        """Describe the free resources."""
+        if reason := self.unusable_because():
+            return f"nothing: {reason}"
+        free, total = ask_head(self._ray.available_resources), ask_head(self._ray.cluster_resources)
         names = [name for name in sorted(total) if not name.startswith("node:") and name != "object_store_memory"]
         return ", ".join(f"{_amount(name, free.get(name, 0))} of {_amount(name, total[name])} {name}" for name in names)
 
-    def _present(self) -> tuple[str, str]:
+    def _current_session(self) -> tuple[str, str]:
         context = self._ray.get_runtime_context()
         return context.get_node_id(), context.get_job_id()
 
 
 def _require_reachable(address: str) -> None:
-    """Raise at once if nobody is at `host:port`: `ray.init` would try for minutes, then end the process."""
+    """Raise at once if no cluster is at `host:port`: `ray.init` would try for minutes, then end the process."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal()) or "://" in address:
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
     except OSError as error:
-        way_out = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
-        raise ConnectionError(f"no Ray cluster answers at {address} ({error}); {way_out}") from error
+        remedy = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
+        raise ConnectionError(f"no Ray cluster answers at {address} ({error}); {remedy}") from error
 
 
 def in_lasting_thread(start: Callable[[], Any]) -> None:
-    """Start what lives no longer than the thread that starts it, as Ray's own processes do: in one that does not end.
+    """Start processes in a thread that does not end: Ray's own end with the thread that started them.
 
     Raises:
-        BaseException: what starting it raised.
+        BaseException: starting them raised it.
     """
     if threading.current_thread() is threading.main_thread():
         start()
         return
-    begun: Future[Any] = Future()
+    started: Future[Any] = Future()
 
-    def keep() -> None:
-        _put(start, begun)
-        if begun.exception() is None:
+    def start_and_stay() -> None:
+        _run_into(started, start)
+        if started.exception() is None:
             threading.Event().wait()
 
-    threading.Thread(target=keep, name="swath keeps Ray", daemon=True).start()
-    begun.result()
+    threading.Thread(target=start_and_stay, name="swath keeps Ray", daemon=True).start()
+    started.result()
 
 
-def answer_of(question: Callable[[], A]) -> A:
-    """What the head of the cluster answers; Ray itself would wait without end for an answer that got lost.
+def ask_head(question: Callable[[], A]) -> A:
+    """Ask the head of the cluster; Ray itself waits without end for an answer that was lost.
 
     Raises:
-        ConnectionError: there was none in 60 s, although it was asked six times.
+        ConnectionError: it did not answer six questions within 60 s.
     """
     for _ in range(_TRIES):
         answer: Future[A] = Future()
-        threading.Thread(target=_put, args=(question, answer), name="swath asks Ray", daemon=True).start()
+        threading.Thread(target=_run_into, args=(answer, question), name="swath asks Ray", daemon=True).start()
         if wait([answer], _ANSWER_S).done:
             return answer.result()
     raise ConnectionError(
@@ -155,23 +156,18 @@ def answer_of(question: Callable[[], A]) -> A:
     )
 
 
-def _put(question: Callable[[], A], answer: Future[A]) -> None:
+def _run_into(future: Future[A], function: Callable[[], A]) -> None:
     try:
-        answer.set_result(question())
-    except BaseException as error:  # noqa: BLE001  raised where it is waited for
-        answer.set_exception(error)
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001  raised by `future.result`
+        future.set_exception(error)
 
 
-def asked(options: Mapping[str, Any]) -> str:
-    """What a worker asks for, in words."""
-    return ", ".join(f"{name}={_amount(name, value)}" for name, value in options.items())
-
-
-def cause_in_words(error: BaseException) -> str:
-    """What Ray says of an actor's end, without the actor's data and the general advice."""
+def _death_in_words(error: BaseException) -> str:
+    """Return Ray's reason for an actor's end, without the actor's data and general advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
-    said = " ".join(lines[1:] if len(lines) > 1 else lines)
-    return said.partition(" Some common causes include")[0]
+    reason = " ".join(lines[1:] if len(lines) > 1 else lines)
+    return reason.partition(" Some common causes include")[0]
 
 
 def _amount(name: str, value: Any) -> str:
@@ -184,13 +180,13 @@ class RayHandle(Handle):
     """A worker in an actor.
 
     Args:
-        job: how it is brought up; what is registered lasts until it is killed.
-        monitor: where its tickets are settled.
-        cluster: where it lives.
-        options: what Ray is asked for.
+        job: its start-up data; a registered worker lasts until it is killed.
+        monitor: settles its tickets.
+        cluster: runs the actor.
+        options: Ray's, for the actor.
 
     Attributes:
-        actor: Ray's handle; the methods that the job makes public are called with `actor.method.remote(…)`.
+        actor: Ray's handle; call the public methods of the job with `actor.method.remote(…)`.
     """
 
     def __init__(self, job: Job, monitor: TicketMonitor, cluster: Cluster, options: Mapping[str, Any]) -> None:
@@ -200,13 +196,13 @@ class RayHandle(Handle):
         self.actor: Any = None
         self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
         self._cluster = cluster
-        self.opened(self.placed)
+        self.add_ticket(self.placed)
 
-    def begin(self, setup: Setup) -> None:
-        """Have the actor made and its object built, unless it is; learn when it is placed and built."""
+    def create_actor(self, setup: Setup) -> None:
+        """Create the actor, or join it, and build its object."""
         job = self.job
-        if empty := self._cluster.empty():
-            self.end(f"cannot be placed: {empty}")
+        if reason := self._cluster.unusable_because():
+            self.end(f"cannot be placed: {reason}")
             return
         try:
             if job.joins and job.registered is not None:
@@ -214,91 +210,91 @@ class RayHandle(Handle):
                 self.settle(self.placed, Value(None))  # though it may be busy for long
             else:
                 self.actor = _actor_class(job.public).options(**self.options).remote(setup)
-        except Exception as error:  # noqa: BLE001  what Ray does not take is the answer to `ready`
+        except Exception as error:  # noqa: BLE001  Ray's refusal is the answer to `ready`
             if not job.joins:
-                self.settle(self.ready, Error(error))
+                self.settle(self.ready, Failure(error))
             self.end(f"was not accepted by Ray: {error}")
         else:
-            self._ask = self.actor.swath_answer.options(num_returns=2).remote
-            self.actor.swath_here.remote().future().add_done_callback(self._here)
-            self._await(self.ready, *self.actor.swath_build.options(num_returns=2).remote())
+            self._answer = self.actor.swath_answer.options(num_returns=2).remote
+            self.actor.swath_ping.remote().future().add_done_callback(self._on_ping)
+            self._settle_later(self.ready, *self.actor.swath_build.options(num_returns=2).remote())
 
     def call(self, ticket: Ticket, args: Sequence[Any]) -> None:
         """Send a call."""
-        wire = packed(args)
-        if self.opened(ticket):
-            if gone := self._cluster.gone():
-                self.end(f"is lost: {gone}")
+        packed = pack(args)
+        if self.add_ticket(ticket):
+            if reason := self._cluster.lost_because():
+                self.end(f"is lost: {reason}")
             else:
-                self._await(ticket, *self._ask(ticket.method.encode(), wire))  # bytes need not be pickled
+                self._settle_later(ticket, *self._answer(ticket.method.encode(), packed))  # bytes need not be pickled
 
-    def stop(self, why: str) -> None:
-        """Have Ray kill the actor; its tickets are settled when Ray says that it is dead.
+    def stop(self, reason: str) -> None:
+        """Let Ray kill the actor; its tickets are settled when Ray reports its death.
 
-        A process that hangs so that it does not even see that is killed by Ray some seconds later.
+        Ray itself kills a process that hangs so that it cannot exit, some seconds later.
         """
-        if self.actor is None or self._cluster.gone():
-            self.end(why)
+        if self.actor is None or self._cluster.lost_because():
+            self.end(reason)
         else:
             self._ray.kill(self.actor, no_restart=True)
-            self.actor.swath_end.remote().future().add_done_callback(lambda future: self._over(future.exception()))
+            self.actor.swath_end.remote().future().add_done_callback(lambda future: self._on_death(future.exception()))
 
     def join(self, timeout: float) -> None:
-        """Wait until Ray says so, but not for ever."""
+        """Wait until Ray reports the death, for a limited time."""
         super().join(timeout)
         self.end("was killed")
 
-    def _await(self, ticket: Ticket, reply: Any, body: Any) -> None:
-        reply.future().add_done_callback(partial(self._answered, ticket, body))
+    def _settle_later(self, ticket: Ticket, reply: Any, body: Any) -> None:
+        reply.future().add_done_callback(partial(self._on_reply, ticket, body))
 
-    # In Ray's thread, or where Ray is gone
+    # In Ray's thread, or where Ray is lost
 
-    def _answered(self, ticket: Ticket, body: Any, future: Any) -> None:
+    def _on_reply(self, ticket: Ticket, body: Any, future: Any) -> None:
         error, exceptions = future.exception(), self._ray.exceptions
         if error is None:
             self.settle(ticket, self._outcome(future.result(), body))
         elif isinstance(error, exceptions.RayTaskError):
-            self.settle(ticket, Error(error))
+            self.settle(ticket, Failure(error))
         elif isinstance(error, exceptions.ObjectLostError):
-            self.settle(ticket, Error(PayloadLost(f"Ray lost what {ticket.method}() returned: {error}")))
+            self.settle(ticket, Failure(PayloadLost(f"Ray lost what {ticket.method}() returned: {error}")))
         else:
-            self._over(error)
+            self._on_death(error)
 
-    def _here(self, future: Any) -> None:
-        if future.exception() is None:  # else it is over
+    def _on_ping(self, future: Any) -> None:
+        if future.exception() is None:  # else the actor is dead
             self.settle(self.placed, Value(None))
 
-    def _over(self, error: BaseException) -> None:
-        words = cause_in_words(error)
+    def _on_death(self, error: BaseException) -> None:
+        reason = _death_in_words(error)
         if isinstance(error, self._ray.exceptions.ActorDiedError):
-            self.end(f"died: {words}", exit=words)
+            self.end(f"died: {reason}", exit=reason)
         else:
-            threading.Thread(target=self._put_down, args=(words,), daemon=True).start()
+            threading.Thread(target=self._kill_unreachable, args=(reason,), daemon=True).start()
 
-    def _put_down(self, words: str) -> None:
-        """End a life of which Ray is not sure; in a thread that may call Ray."""
-        self.kill(f"is lost: {words}")
-        self.end(f"is lost: {words}", exit=words)
+    def _kill_unreachable(self, reason: str) -> None:
+        """End a life that Ray cannot reach but does not call dead; runs in a thread that may call Ray."""
+        self.kill(f"is lost: {reason}")
+        self.end(f"is lost: {reason}", exit=reason)
 
     def _outcome(self, answer: Any, large: Any) -> Outcome:
         head, small = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
-        body = large if small == ELSEWHERE else small
-        load = None if body is None else partial(fetched, body, self._cluster.gone)
-        return outcome_of(partial(unpacked, head, own=True), load)
+        body = large if small == SEPARATE else small
+        load = None if body is None else partial(fetch_body, body, self._cluster.lost_because)
+        return unpack_reply(partial(unpack_copy, head), load)
 
 
 class RayBackend(Backend):
-    """Workers in Ray actors.
+    """Runs workers in Ray actors.
 
-    Their methods run in the main thread of the actor. The death of an actor that is idle is seen with the next call.
+    Their methods run in the main thread of the actor. The death of an idle actor is noticed at the next call.
 
     Args:
         init_config: keywords of `ray.init`, used if Ray is not up in this process; `None` joins a running cluster, or
             else starts one on this machine.
-        workers: how many there will be; what they ask for by default depends on it.
+        workers: number of workers, which decides their default resources.
 
     Attributes:
-        cluster: where the workers live.
+        cluster: runs the actors.
 
     Raises:
         ImportError: ray is not installed.
@@ -310,60 +306,61 @@ class RayBackend(Backend):
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
         super().__init__()
         self.cluster = Cluster(init_config)
-        self._default = self.cluster.default_for(workers)
+        self._default = self.cluster.default_resources(workers)
 
     @property
-    def gone(self) -> str | None:
-        """What became of the cluster, if nothing can live there any more; asks its head, which takes milliseconds."""
+    def unusable_because(self) -> str | None:
+        """Return why no worker can live on the cluster any more, or `None`; asks its head, which takes milliseconds."""
         try:
-            return self.cluster.empty()
+            return self.cluster.unusable_because()
         except ConnectionError as error:
             return str(error)
 
     def wait(
         self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
-        """The tickets that are done; see `TicketMonitor.wait`. If Ray is gone, all are given up."""
-        if gone := self.cluster.gone():
+        """Wait for tickets, see `TicketMonitor.wait`; if Ray is lost all workers end."""
+        if reason := self.cluster.lost_because():
             for handle in self._handles:
-                handle.end(f"is lost: {gone}")
+                handle.end(f"is lost: {reason}")
         return super().wait(tickets, timeout, interrupted)
 
     def share(self, value: Any) -> RayShared:
-        """Put the value into Ray's store, once; a small one travels along with the calls.
+        """Put the value into Ray's store, once; a small one travels in messages.
 
         Raises:
-            Closed: this process is a fork of the one that began the workers.
-            SwathError: Ray is gone.
+            Closed: this process is a fork of the one that started the workers.
+            SwathError: Ray is lost.
         """
         self.owner.require_here("these workers")
-        if gone := self.cluster.gone():
-            raise SwathError(f"nothing can be shared: {gone}")
-        return shared(value)
+        if reason := self.cluster.lost_because():
+            raise SwathError(f"nothing can be shared: {reason}")
+        return share(value)
 
-    def room(self, handle: RayHandle) -> tuple[str, str]:
-        """The resources that the worker asks for, and those of the cluster."""
-        return asked(handle.options), self.cluster.room()
+    def resources_in_words(self, handle: RayHandle) -> tuple[str, str]:
+        """Describe the resources that the worker needs, and the free ones of the cluster."""
+        needed = ", ".join(f"{name}={_amount(name, value)}" for name, value in handle.options.items())
+        return needed, self.cluster.free_in_words()
 
     def close(self) -> None:
-        """Kill all actors that are left, but for those that last."""
+        """Kill all actors except for registered ones."""
         for handle in self._handles if self.owner.is_here else ():
-            if handle.lasts:
+            if handle.outlives_backend:
                 handle.end("was let go of: its backend is closed")
         super().close()
 
-    def _begin(self, job: Job) -> RayHandle:
+    def _start(self, job: Job) -> RayHandle:
         options, setup = _options(job.resources or self._default), _setup(job)
         if job.registered is not None:
             name, namespace = job.registered
             options |= {"name": name, "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
         handle = RayHandle(job, self, self.cluster, options)
-        handle.begin(setup)
+        handle.create_actor(setup)
         return handle
 
 
 def registered(name: str, namespace: str) -> Any:
-    """The actor that is registered under this name.
+    """Return the actor that is registered under this name.
 
     Raises:
         ValueError: there is none.
@@ -372,42 +369,43 @@ def registered(name: str, namespace: str) -> Any:
 
 
 @cache
-def _actor_class(names: tuple[str, ...]) -> Any:
-    """With these public methods; made once, since Ray keeps each class that an actor was made of."""
-    kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in names})
+def _actor_class(public_methods: tuple[str, ...]) -> Any:
+    """Return the class of actors with these methods; one each, since Ray keeps every class that it has created."""
+    kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in public_methods})
     return need("ray", extra="ray", why="for workers on Ray").remote(max_restarts=0, max_task_retries=0)(kind)
 
 
-_OURS = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1, "concurrency_groups": None, "lifetime": None}
+_FIXED = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1, "concurrency_groups": None, "lifetime": None}
+"""Options of actors that have one possible value."""
 
 
 def _options(resources: Mapping[str, Any]) -> dict[str, Any]:
-    """What Ray is asked for.
+    """Check the options of an actor, and return those to pass to Ray.
 
     Raises:
-        ValueError: an option would take the worker's life, or the order of its calls, out of our hands; or would have
-            Ray end a whole node when the worker ends.
+        ValueError: an option would give the worker's life, or the order of its calls, to Ray; or would let Ray end a
+            node when the worker ends.
     """
-    if (room := resources.get("object_store_memory")) is not None:  # Ray gives back more than it took, and aborts
+    if (memory := resources.get("object_store_memory")) is not None:  # Ray gives back more than it took, and aborts
         raise ValueError(
-            f"object_store_memory={room!r} cannot be given to a worker on Ray: when an actor with that option ends, "
+            f"object_store_memory={memory!r} cannot be given to a worker on Ray: when an actor with that option ends, "
             "Ray ends its whole node; set the size of the store, ray_init_config={'object_store_memory': …}, or for a "
             "cluster that is up `ray start --object-store-memory`"
         )
-    for option, only in _OURS.items():
-        if (given := resources.get(option, only)) != only:
+    for option, default in _FIXED.items():
+        if (value := resources.get(option, default)) != default:
             raise ValueError(
-                f"{option}={given!r} cannot be given to a worker on Ray, which answers one call after another, is "
+                f"{option}={value!r} cannot be given to a worker on Ray, which answers one call after another, is "
                 "replaced by Swath when it dies (restarts), and ends with its driver; leave it out"
             )
-    return {name: value for name, value in resources.items() if name not in (*_OURS, "object_store_memory")}
+    return {name: value for name, value in resources.items() if name not in (*_FIXED, "object_store_memory")}
 
 
 def _setup(job: Job) -> Setup:
-    given = (job.resources.get("runtime_env") or {}).get("env_vars") or {}
-    variables = {name: str(job.threads) for name in THREAD_SETTINGS if name not in given}
-    before = travelling(job.before)
-    with sending(f"build={job.build!r}", "Ray"):
-        build = packed(Registered.here(job.build))
+    set_by_user = (job.resources.get("runtime_env") or {}).get("env_vars") or {}
+    variables = {name: str(job.threads) for name in THREAD_SETTINGS if name not in set_by_user}
+    initializer = serialize_function(job.initializer)
+    with pickling(f"build={job.build!r}", "Ray"):
+        build = pack(with_registry(job.build))
     path = [entry or str(Path.cwd()) for entry in sys.path]
-    return Setup(job.name, path, variables, job.threads, before, build)
+    return Setup(job.name, path, variables, job.threads, initializer, build)

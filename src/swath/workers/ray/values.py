@@ -1,12 +1,11 @@
-"""How values travel through Ray.
+"""Values on their way through Ray.
 
-    value ─▶ packed ─▶ small: bytes, which Ray passes on as they are      ─▶ unpacked ─▶ value
-                       large: Large, whose buffers Ray writes once,
-                       to its store, and whoever is on that machine
-                       reads where they lie
+    value ─▶ pack ─▶ small: bytes, which Ray passes on unchanged        ─▶ unpack_copy, unpack_view ─▶ value
+                     large: Large, whose buffers Ray writes once, to
+                     its store, where readers on that machine view them
 
-References to objects in the store, wherever in a value they are, travel beside it: Ray counts only those that it sees,
-and those that it does not see can be waited for in vain.
+Ray's references in a value, at any depth, travel in a list of their own: Ray counts only references that it sees, and a
+wait for another one may never end.
 """
 
 from __future__ import annotations
@@ -19,139 +18,119 @@ from typing import Any
 
 from swath.errors import PayloadLost
 from swath.extras import need
-from swath.workers.hosting import Hosted
 from swath.workers.outcome import Outcome
-from swath.workers.packing import Pickler, begin_process, owned, reply_to, unpack
-from swath.workers.ray.worker import Answer, Large, Setup, Wire
+from swath.workers.packing import Pickler, pack_reply, unpack, writable_copies
+from swath.workers.ray.messages import Answer, Large, PackedValue
 
-SMALL = 90 * 1024
-"""So many bytes or less travel along: with what is said beside them they are below the 100 KiB at which Ray stops."""
+MAX_SMALL_BYTES = 90 * 1024
+"""Size of a value that travels in a message: with the rest of it below the 100 KiB at which Ray uses its store."""
 
-ELSEWHERE = b""
-"""In a reply, in the place of a body that is large: it is a result of its own."""
+SEPARATE = b""
+"""In a reply, in the place of a large body, which is a result of its own."""
 
 _FETCH_S = 120.0
 
 
 class RayShared:
-    """A shared value: in Ray's store, or a small one that travels along.
+    """A shared value: in Ray's store, or a small one that travels in messages.
 
     Args:
-        sent: what travels, a reference or the value itself.
+        sent: a reference or the packed value.
     """
 
     def __init__(self, sent: Any) -> None:
         self.sent = sent
 
     def open(self) -> Any:
-        """The value; its arrays are views that must not be written."""
-        return unpacked(self.sent if isinstance(self.sent, bytes) else _ray().get(self.sent, timeout=_FETCH_S))
+        """Return the value; its arrays are views that must not be written."""
+        return unpack_view(self.sent if isinstance(self.sent, bytes) else _ray().get(self.sent, timeout=_FETCH_S))
 
 
-def shared(value: Any) -> RayShared:
-    """Put a value into Ray's store; arrays in it may change afterwards."""
-    wire = packed(value)
-    return RayShared(wire if isinstance(wire, bytes) else _ray().put(wire))
+def share(value: Any) -> RayShared:
+    """Put a value into Ray's store; its arrays may change afterwards."""
+    packed = pack(value)
+    return RayShared(packed if isinstance(packed, bytes) else _ray().put(packed))
 
 
-def fetched(body: Any, gone: Callable[[], str | None]) -> Any:
-    """The body of a parcel; its arrays are views into Ray's store, which keeps it for as long as they live.
+def fetch_body(body: Any, lost_because: Callable[[], str | None]) -> Any:
+    """Return the body of a parcel; its arrays are views into Ray's store, which keeps it as long as they exist.
 
     Args:
-        body: itself, if it is small, or a reference to it.
-        gone: says why Ray is gone, if it is.
+        body: packed, or a reference.
+        lost_because: returns why Ray is lost, or `None`.
 
     Raises:
         PayloadLost: Ray has lost it.
     """
     if isinstance(body, bytes | Large):
-        return unpacked(body)
-    if why := gone():
-        raise PayloadLost(f"the body of a parcel is lost: {why}")
+        return unpack_view(body)
+    if reason := lost_because():
+        raise PayloadLost(f"the body of a parcel is lost: {reason}")
     try:
-        return unpacked(_ray().get(body, timeout=_FETCH_S))
+        return unpack_view(_ray().get(body, timeout=_FETCH_S))
     except _ray().exceptions.RayError as error:
         raise PayloadLost(f"Ray lost the body of a parcel: {error}") from error
 
 
-def packed(value: Any) -> Wire:
-    """Make a value ready to travel; its arrays must not change until Ray has it."""
+def pack(value: Any) -> PackedValue:
+    """Pack a value; its arrays must not change until Ray has it."""
     pickler = _RayPickler()
-    made = pickler.pack(value)
-    if pickler.beside or len(made.head) + made.size > SMALL:
-        return Large(made.head, [pickle.PickleBuffer(buffer) for buffer in made.buffers], pickler.beside)
-    return pickle.dumps((made.head, made.copies(), []))
+    packed = pickler.pack(value)
+    if pickler.references or len(packed.head) + packed.size > MAX_SMALL_BYTES:
+        return Large(packed.head, [pickle.PickleBuffer(buffer) for buffer in packed.buffers], pickler.references)
+    return pickle.dumps((packed.head, packed.copy_buffers(), []))
 
 
-def unpacked(wire: Wire, *, own: bool = False) -> Any:
-    """The value.
+def unpack_copy(packed: PackedValue) -> Any:
+    """Return the value with writable arrays of its own."""
+    return _unpack(packed, writable_copies)
 
-    Args:
-        wire: what came.
-        own: its arrays are writable and nobody else's; otherwise they are views that cannot be written.
-    """
-    head, buffers, beside = pickle.loads(wire) if isinstance(wire, bytes) else wire  # noqa: S301  our own wrote it
-    outer = _beside.set(beside)
+
+def unpack_view(packed: PackedValue) -> Any:
+    """Return the value; its arrays are views that cannot be written."""
+    return _unpack(packed, lambda buffers: [memoryview(buffer).toreadonly() for buffer in buffers])
+
+
+def _unpack(packed: PackedValue, read: Callable[[list[Any]], list[Any]]) -> Any:
+    head, buffers, references = pickle.loads(packed) if isinstance(packed, bytes) else packed  # noqa: S301  ours
+    token = _references.set(references)
     try:
-        return unpack(head, owned(buffers) if own else [memoryview(buffer).toreadonly() for buffer in buffers])
+        return unpack(head, read(buffers))
     finally:
-        _beside.reset(outer)
+        _references.reset(token)
 
 
-class ActorServer:
-    """Hosts a worker's object in a process that is there for nothing else.
-
-    Args:
-        setup: which worker it is.
-        before: what became of what runs first; if that went well, the object is made.
-
-    Attributes:
-        built: what became of making the object.
-        method: gives a method of the object, for others than our driver.
-    """
-
-    def __init__(self, setup: Setup, before: Outcome) -> None:
-        begin_process(setup.threads)
-        self._hosted = Hosted(setup.name)
-        self.method = self._hosted.method
-        self.built = _reply(self._hosted.build(before, lambda: unpacked(setup.build, own=True)))
-
-    def answer(self, method: str, wire: Wire) -> Answer:
-        """Call a method of the object."""
-        return _reply(self._hosted.answer(method, lambda: unpacked(wire, own=True)))
-
-
-def _reply(outcome: Outcome) -> Answer:
-    head, body = reply_to(outcome, packed)
-    body, large = (ELSEWHERE, body) if isinstance(body, Large) else (body, b"")
-    return (head, body) if isinstance(head, Large) else pickle.dumps((head, body)), large  # bytes pass as they are
+def pack_answer(outcome: Outcome) -> Answer:
+    """Pack an outcome for Ray; see `Answer`."""
+    head, body = pack_reply(outcome, pack)
+    body, large = (SEPARATE, body) if isinstance(body, Large) else (body, b"")
+    return (head, body) if isinstance(head, Large) else pickle.dumps((head, body)), large  # Ray passes bytes on
 
 
 class _RayPickler(Pickler):
     def __init__(self) -> None:
         super().__init__()
-        self.beside: list[Any] = []
-        self._reference = _ray().ObjectRef
+        self.references: list[Any] = []
+        self._reference_type = _ray().ObjectRef
 
     def reducer_override(self, obj: Any) -> Any:
-        """Where a shared value, or a reference, is; a persistent id would be asked for of every number, too."""
+        """Replace references by their index; a persistent id would be asked for every number, too."""
         kind = type(obj)
-        if kind is not RayShared and kind is not self._reference:
+        if kind is not RayShared and kind is not self._reference_type:
             return super().reducer_override(obj)
         sent = obj.sent if kind is RayShared else obj
         if not isinstance(sent, bytes):
-            self.beside.append(sent)
-            sent = len(self.beside) - 1
-        return _found, (kind is RayShared, sent)
+            self.references.append(sent)
+            sent = len(self.references) - 1
+        return _rebuild_reference, (kind is RayShared, sent)
 
 
-_beside: ContextVar[Sequence[Any]] = ContextVar("swath_beside")
-"""The references that travelled beside the pickle that this thread loads."""
+_references: ContextVar[Sequence[Any]] = ContextVar("swath_references")
+"""The references of the value that this thread unpacks."""
 
 
-def _found(shared: bool, sent: int | bytes) -> Any:
-    """What stood where the pickle is, as it is to be used here."""
-    value = _beside.get()[sent] if isinstance(sent, int) else sent
+def _rebuild_reference(shared: bool, sent: int | bytes) -> Any:
+    value = _references.get()[sent] if isinstance(sent, int) else sent
     return RayShared(value) if shared else value
 
 

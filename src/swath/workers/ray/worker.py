@@ -1,4 +1,4 @@
-"""A worker's actor on Ray: settles in, then lets an `ActorServer` host the object and answer.
+"""A worker's actor on Ray.
 
 This module imports nothing heavy: numpy and torch read how many threads they may have when they are imported.
 """
@@ -10,117 +10,101 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any
 
 from swath.owner import Owner
-from swath.workers.hosting import ran
-from swath.workers.tickets import Name
+from swath.workers.hosting import WorkerObject, run_serialized
+from swath.workers.ray.messages import Answer, PackedValue, Setup
 
-_T = TypeVar("_T")
 _KILL_S = 30.0
 
 
-class Large(NamedTuple):
-    """A large value on its way through Ray; see `values`.
-
-    Attributes:
-        head: its structure.
-        buffers: the memory of its arrays.
-        beside: references that are in it.
-    """
-
-    head: bytes
-    buffers: list[Any]
-    beside: list[Any]
-
-
-Wire: TypeAlias = bytes | Large
-
-Answer: TypeAlias = tuple[Any, Large | bytes]
-"""A reply, and the body of a parcel if it is large, which stays in Ray's store; else nothing."""
-
-
-class Setup(NamedTuple):
-    """Be this worker: these surroundings, then `before`, then `build`.
-
-    Attributes:
-        name: which life of which worker.
-        path: where the driver finds modules.
-        variables: of the environment, set before anything is imported.
-        threads: torch's.
-        before: as `travelling`.
-        build: how to make the object.
-    """
-
-    name: Name
-    path: list[str]
-    variables: dict[str, str]
-    threads: int
-    before: bytes
-    build: Wire
-
-
 class RayWorker:
-    """An actor. Its constructor cannot fail, so that whatever fails is an answer.
+    """The class of the actors. Its constructor cannot fail, so that every failure is an answer.
 
     Ray runs an actor that has no concurrency groups in the main thread of its process, one call after another.
 
     Args:
-        setup: carried out by the first call that needs it.
+        setup: applied by the first call that needs it.
     """
 
     def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._server: Any = None
+        self._setup: Setup | None = setup
+        self._object = WorkerObject(setup.name)
+        self._values: Any = None  # the module, imported when the initializer has run
+        self._built: Any = None
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    def swath_here(self) -> None:
-        """Answer, as soon as there is an actor."""
+    def swath_ping(self) -> None:
+        """Answer as soon as the actor exists."""
 
     def swath_build(self) -> Answer:
-        """What came of building the object."""
-        built: Answer = self.swath_server().built
-        return built
+        """Build the object."""
+        with _exiting_on_fatal_errors():
+            self._ensure_built()
+            built: Answer = self._built
+            return built
 
-    def swath_answer(self, method: bytes, args: Wire) -> Answer:
+    def swath_answer(self, method: bytes, args: PackedValue) -> Answer:
         """Call a method of the object; its name comes as bytes, which Ray need not pickle."""
-        answer: Answer = _or_die(self.swath_server().answer, method.decode(), args)
-        return answer
+        with _exiting_on_fatal_errors():
+            self._ensure_built()
+            values = self._values
+            outcome = self._object.answer(method.decode(), partial(values.unpack_copy, args))
+            answer: Answer = values.pack_answer(outcome)
+            return answer
 
     def swath_end(self) -> None:
-        """Wait to be killed, then end: the call fails with the actor, which is how its end is noticed."""
+        """Wait to be killed, then exit: the driver learns of the actor's end because this call fails."""
         threading.Event().wait(_KILL_S)
         os._exit(1)
 
-    def swath_server(self) -> Any:
-        """Where calls are answered."""
-        if self._server is None:
-            self._server = _or_die(_served, self._setup)
-            del self._setup  # it may hold a whole policy in Ray's store
-        return self._server
+    def swath_method(self, name: str) -> Callable[..., Any]:
+        """Return a method of the object."""
+        self._ensure_built()
+        return self._object.method(name)
+
+    def _ensure_built(self) -> None:
+        """Set the process up and build the object, once."""
+        setup = self._setup
+        if setup is None:
+            return
+        os.environ.update(setup.variables)
+        sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
+        initialized = run_serialized(setup.initializer)
+        from swath.workers.packing import initialize_process  # noqa: PLC0415  imports torch: after the initializer
+        from swath.workers.ray import values  # noqa: PLC0415  the same
+
+        initialize_process(setup.threads)
+        self._values = values
+        self._built = values.pack_answer(self._object.build(initialized, partial(values.unpack_copy, setup.build)))
+        self._setup = None  # it may hold a policy in Ray's store
 
 
 def public(name: str) -> Callable[..., Any]:
-    """A method for an actor's class that calls the object's method of this name."""
+    """Return a method of an actor's class that calls the object's method of this name."""
 
     def forward(self: RayWorker, *args: Any, **kwargs: Any) -> Any:
-        return _or_die(partial(self.swath_server().method(name), *args, **kwargs))
+        with _exiting_on_fatal_errors():
+            return self.swath_method(name)(*args, **kwargs)
 
     forward.__name__ = forward.__qualname__ = name
     return forward
 
 
-def _or_die(answer: Callable[..., _T], *args: Any) -> _T:
-    """Answer; what is no `Exception` is the end of the process, which Ray would let live or hang.
+@contextmanager
+def _exiting_on_fatal_errors() -> Iterator[None]:
+    """Exit the process after what is no `Exception`: Ray would let it live or hang.
 
-    A fork of the process ends here, too: the answer is its parent's to give.
+    A fork of the process exits here, too: only its parent answers.
     """
     owner = Owner()
     try:
-        return answer(*args)
+        yield
     except Exception:
         raise
     except BaseException as error:  # noqa: BLE001  Ray would go on
@@ -130,12 +114,3 @@ def _or_die(answer: Callable[..., _T], *args: Any) -> _T:
     finally:
         if not owner.is_here:
             os._exit(0)
-
-
-def _served(setup: Setup) -> Any:
-    os.environ.update(setup.variables)
-    sys.path.extend(entry for entry in setup.path if entry not in sys.path and Path(entry).exists())
-    before = ran(setup.before)
-    from swath.workers.ray.values import ActorServer  # noqa: PLC0415  imports torch, which `before` comes before
-
-    return ActorServer(setup, before)
