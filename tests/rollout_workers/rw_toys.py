@@ -17,7 +17,7 @@ from swath.rollout_workers import (
     RolloutWorker,
     SampleBatch,
 )
-from swath.rollout_workers.batches.names import views
+from swath.rollout_workers.batches.names import optional_views
 from swath.testing.counting import ENDLESS, Counting, CountingEnvs, Script
 
 
@@ -28,7 +28,7 @@ class Foreseen(Policy):
 
     def __init__(self, observation_space, action_space, config):
         super().__init__(observation_space, action_space, config)
-        self.view_requirements = views()
+        self.view_requirements = optional_views()
         self.asked, self.explored = [], []
 
     def compute_actions(self, obs_batch, state_batches=None, **kwargs):
@@ -151,7 +151,7 @@ class Counter(Policy):
 
     def __init__(self, observation_space, action_space, config):
         super().__init__(observation_space, action_space, config)
-        self.view_requirements = views(*self.wanted)
+        self.view_requirements = optional_views(*self.wanted)
         self.asked = []
 
     def compute_actions(self, obs_batch, state_batches=None, **given):

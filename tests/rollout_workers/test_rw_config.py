@@ -25,7 +25,7 @@ from swath.rollout_workers import (
 from swath.rollout_workers.callbacks import EVENTS, callbacks_of
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.config.envs import creator_of
-from swath.rollout_workers.config.policy_spec import everything_to_default
+from swath.rollout_workers.config.policy_spec import map_to_default
 from swath.rollout_workers.config.settings import REFUSED, SETTINGS, WITHOUT_EFFECT
 
 BOX = gym.spaces.Box(-1, 1, (2,))
@@ -298,7 +298,7 @@ SETTINGS_THAT_ACT = {
         [{"a": PolicySpec(config={"lr": 0.1})}],
         [{}, [], 3, "a", {1: PolicySpec()}, {"a": 3}, {"a": (1, 2, 3, 4, 5)}, {""}, None],
     ),
-    "policy_mapping_fn": (everything_to_default, [some], [None, "a", 3]),
+    "policy_mapping_fn": (map_to_default, [some], [None, "a", 3]),
     "policies_to_train": (None, [["a"], {"a"}, ("a",), some], ["a", 3, [3]]),
     "count_steps_by": ("env_steps", ["agent_steps"], ["steps", None]),
     "gamma": (0.99, [0.0, 1.0], UNIT),

@@ -165,7 +165,7 @@ def test_the_delta_is_what_was_pushed_since_its_reset_and_copies_know_it_and_sha
 def test_statistics_can_be_set_and_a_value_of_another_shape_is_refused_and_not_counted():
     stat = RunningStat((2,))
     for method, value in (("push", [1.0]), ("push_batch", [[1.0]]), ("push_batch", 1.0)):
-        with pytest.raises(ValueError, match=r"among those of shape \(2,\)"):
+        with pytest.raises(ValueError, match=r"to statistics of shape \(2,\)"):
             getattr(stat, method)(value)
     assert stat.n == 0
     stat.num_pushes, stat.mean_array, stat.sum_sq_diff_array = 5, np.array([1.0, 2.0]), np.array([16.0, 4.0])

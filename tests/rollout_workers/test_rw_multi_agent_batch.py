@@ -43,7 +43,7 @@ def test_it_holds_batches_and_makes_them_of_dicts():
     assert batch.as_multi_agent() is batch
     with pytest.raises(TypeError, match=r"policy 'p' has list; give a SampleBatch or a dict"):
         MultiAgentBatch({"p": [1, 2]}, 1)
-    with pytest.raises(KeyError, match=r"no rows of policy 'x'; the batch has those of \['p', 'q'\]"):
+    with pytest.raises(KeyError, match=r"no rows of policy 'x'; the batch has rows of \['p', 'q'\]"):
         both()["x"]
 
 
@@ -167,7 +167,7 @@ def test_batches_of_several_policies_are_joined_by_policy_and_single_ones_made_s
     with pytest.raises(ValueError, match=r"dict is no SampleBatch or MultiAgentBatch"):
         concat_samples_into_ma_batch([SampleBatch(a=[1]), {"a": [1]}])
     shared = SampleBatch(a=[1, 2, 3, 4])
-    shared.own_env_steps = 2
+    shared.shared_env_steps = 2
     assert concat_samples([shared, pair(1, 1, 1)]).env_steps() == 3
     joined = concat_samples([MultiAgentBatch({"default_policy": shared}, 2), SampleBatch(a=[1])])
     assert (joined.env_steps(), joined.agent_steps(), joined["default_policy"].env_steps()) == (3, 5, 3)

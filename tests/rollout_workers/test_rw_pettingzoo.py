@@ -92,5 +92,5 @@ def test_envs_of_the_zoo_wrap_themselves_and_agents_in_turn_make_the_same_transi
         np.testing.assert_array_equal(turns[name], together[name], err_msg=name)
     env = PettingZooEnv(parallel_to_aec(Walk()))
     env.reset(seed=1)
-    with pytest.raises(ValueError, match=r"it is 'a' whose turn it is, but there are actions of \['b'\]"):
+    with pytest.raises(ValueError, match=r"agent 'a' is next, but there are actions of \['b'\]"):
         env.step({"b": 0})

@@ -25,7 +25,7 @@ from swath.rollout_workers import (
     ViewRequirement,
 )
 from swath.rollout_workers.batches.names import WantedColumns
-from swath.rollout_workers.config.policy_spec import is_policy_to_train, mapper
+from swath.rollout_workers.config.policy_spec import is_policy_to_train, with_worker_argument
 from swath.rollout_workers.filters import MeanStdFilter, NoFilter
 
 BOX, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
@@ -303,9 +303,9 @@ def test_ids_or_a_function_say_which_policies_learn_and_nothing_means_all():
 
 def test_a_mapping_gets_the_worker_if_it_takes_one_and_a_spec_is_made_again():
     for function in (lambda agent, episode, *, worker: worker, lambda *args, **kwargs: kwargs["worker"]):
-        assert mapper(function)("agent", "episode", worker="worker") == "worker"
+        assert with_worker_argument(function)("agent", "episode", worker="worker") == "worker"
     for function in (lambda agent_id, episode: episode, lambda *args: args[-1]):
-        assert mapper(function)("agent", "episode", worker="worker") == "episode"
+        assert with_worker_argument(function)("agent", "episode", worker="worker") == "episode"
     spec = PolicySpec(RandomPolicy, SPEC, ENV, {"lr": 1})
     assert PolicySpec.deserialize(pickle.loads(pickle.dumps(spec.serialize()))) == spec
 

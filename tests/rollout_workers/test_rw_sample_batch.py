@@ -74,7 +74,7 @@ def test_dones_are_computed_cannot_be_set_and_may_be_missing(columns, dones):
 
 def test_env_steps_of_several_agents_are_kept_by_copies_added_up_and_lost_by_slicing():
     batch = SampleBatch(a=[1, 2, 3, 4], terminateds=[0, 1, 0, 0])
-    batch.own_env_steps = 2
+    batch.shared_env_steps = 2
     assert (batch.env_steps(), batch.agent_steps(), batch.count) == (2, 4, 4)
     assert batch.copy().env_steps() == batch.copy(shallow=True).env_steps() == batch.as_multi_agent().env_steps() == 2
     assert pickle.loads(pickle.dumps(batch)).env_steps() == 2
@@ -101,7 +101,7 @@ def test_columns_that_do_not_fit_are_refused_with_names_and_lengths(name):
     batch, message = UNEVEN[name]
     with pytest.raises(ValueError, match=message):
         batch.check_lengths()
-    batch = batch.like({**batch, "terminateds": np.zeros(len(batch["a"]))})
+    batch = batch.with_columns({**batch, "terminateds": np.zeros(len(batch["a"]))})
     for act in ON_ROWS:
         with pytest.raises(ValueError, match="columns of different lengths"):
             act(batch)

@@ -59,7 +59,7 @@ def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, bac
     def add_infos(worker):
         sample, big = worker.sample, np.arange(100_000.0)
         infos = np.array([{"seen": big + row} for row in range(STEPS)], dtype=object)
-        worker.sample = lambda: sample().like({"obs": np.zeros(STEPS), "infos": infos})
+        worker.sample = lambda: sample().with_columns({"obs": np.zeros(STEPS), "infos": infos})
 
     with toy_set(backend=backend) as workers:
         workers.foreach_worker(add_infos)

@@ -194,7 +194,7 @@ def test_custom_metrics_are_summed_up_or_kept_without_nan(values, summary, kept)
 def test_metrics_that_nobody_asks_for_are_dropped_and_counted_and_warned_of_once():
     log = MetricsLog(capacity=3)
     log.add(episode(i) for i in range(3))
-    with pytest.warns(UserWarning, match="the metrics of 3 episodes were not asked for") as warned:
+    with pytest.warns(UserWarning, match="the metrics of 3 episodes wait") as warned:
         log.add([episode(3), episode(4)])
     log.add([episode(5)])
     assert (len(warned), log.dropped) == (1, 3)

@@ -65,12 +65,12 @@ from swath.rollout_workers.worker_set.group import Reply as Reply
 from swath.rollout_workers.worker_set.worker_set import EnvRunnerGroup as EnvRunnerGroup
 from swath.rollout_workers.worker_set.worker_set import WorkerSet as WorkerSet
 
-# What RLlib has and this package does not.
-_GONE = "RepeatedValues compress pack pack_if_needed unpack is_compressed"
-_INSTEAD = ": give padded values and their lengths as two columns; keep batches with numpy.savez_compressed"
+# Names of RLlib that this package lacks.
+_MISSING = "RepeatedValues compress pack pack_if_needed unpack is_compressed"
+_REPLACEMENT = ": give padded values and their lengths as two columns; keep batches with numpy.savez_compressed"
 
-if not TYPE_CHECKING:  # a type checker must see which names there are not
+if not TYPE_CHECKING:  # a type checker must see which names are missing
 
     def __getattr__(name: str) -> object:
-        instead = _INSTEAD if name in _GONE.split() else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{instead}", name=name)
+        replacement = _REPLACEMENT if name in _MISSING.split() else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{replacement}", name=name)

@@ -1,4 +1,4 @@
-"""From what a policy answers to what envs get: rescaled, clipped.
+"""How a policy's actions become the envs': they are rescaled and clipped.
 
 policy ──raw action──▶ batch
 └──▶ unsquash (normalize_actions) ──▶ clip (clip_actions) ──▶ env
@@ -18,21 +18,21 @@ from gymnasium import spaces
 from swath.rollout.spaces import Array, Converter, Leaf, Leaves, action_leaves, first_unrepresentable
 from swath.rollout_workers.nests import as_array
 
-Step = Callable[[Array], Array]
+Transform = Callable[[Array], Array]
 
 
 def action_processor(space: spaces.Space[Any], *, normalize: bool, clip: bool) -> Callable[[Leaves], Leaves] | None:
-    """What turns action leaves `[B, …]` of a policy into those for the envs, in the dtypes of their spaces.
+    """Return a function from action leaves `[B, …]` of a policy to the envs' actions, in the dtypes of their spaces.
 
-    None if it would change nothing. Leaves of which it changes nothing are those that came in.
+    Return None if it would change nothing. Leaves that need no change are passed on.
 
     Args:
         space: the action space of one env, nested or not.
         normalize: the policy's numbers are about -1 to 1 where a Box of floats is bounded on all sides, and are
             brought to its bounds; in a Box of integers they count from its lower bounds. Other leaves are unchanged.
-        clip: then bring what is outside to the bounds of a Box.
+        clip: then clip to the bounds of a Box.
     """
-    all_steps = [_steps(leaf, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
+    all_steps = [_transforms(leaf, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
     if not any(all_steps):
         return None
     return lambda leaves: [reduce(_then, steps, leaf) for leaf, steps in zip(leaves, all_steps, strict=True)]
@@ -60,41 +60,41 @@ def _counts_exceed(leaf: Leaf) -> bool:
     return np.iinfo(leaf.dtype).max < largest <= np.iinfo(np.int64).max
 
 
-def answered_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int) -> Leaves:
-    """The action leaves `[n, …]` of what a policy answered, in their dtypes.
+def check_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int) -> Leaves:
+    """Return the action leaves `[n, …]` of a policy's answer, in their dtypes.
 
     Args:
         name: of the policy, for messages.
-        leaves: what `answer_leaves` gives for the action space.
+        leaves: of the action space, by `answer_leaves`.
         answer: a nest of batches, or a list of one action per row.
-        n_rows: how many observations it was asked about.
+        n_rows: how many observations the policy has got.
 
     Raises:
         ValueError: not one row per observation, or actions of another shape.
-        TypeError: no numbers, or some that the space's dtype would change.
+        TypeError: no numbers, or numbers that the space's dtype would change.
     """
     one_by_one = isinstance(answer, list)
-    made: Leaves = []
+    actions: Leaves = []
     for leaf in leaves:
-        given = (
-            [reduce(getitem, leaf.path, row) for row in answer] if one_by_one else reduce(getitem, leaf.path, answer)
-        )
-        action = as_array(given)
+        if one_by_one:
+            action = as_array([reduce(getitem, leaf.path, row) for row in answer])
+        else:
+            action = as_array(reduce(getitem, leaf.path, answer))
         wanted = (n_rows, *leaf.shape)
         if action.shape != wanted:
             raise ValueError(f"{name} answered actions of shape {action.shape}; wanted {wanted}, for {leaf.space}")
         if action.dtype != leaf.dtype:
             lost = first_unrepresentable(action, leaf.dtype) if action.dtype.kind in "biuf" else action.dtype
             if lost is not None:
-                said = f"{name} answered actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
-                raise TypeError(f"{said}, which cannot hold {lost}")
+                dtypes = f"actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
+                raise TypeError(f"{name} answered {dtypes}, which cannot hold {lost}")
             action = action.astype(leaf.dtype)
-        made.append(action)
-    return made
+        actions.append(action)
+    return actions
 
 
-def reward_clip(clip_rewards: bool | float | None) -> Step | None:
-    """What the setting `clip_rewards` does to rewards; None if it does nothing.
+def reward_clip(clip_rewards: bool | float | None) -> Transform | None:
+    """Return the function that the setting `clip_rewards` applies to rewards; None if it does nothing.
 
     True takes the sign, a number x clips to `[-x, x]`; the dtype is kept.
     """
@@ -105,25 +105,28 @@ def reward_clip(clip_rewards: bool | float | None) -> Step | None:
     return lambda rewards: np.clip(rewards, -clip_rewards, clip_rewards)
 
 
-def _steps(leaf: Leaf, *, normalize: bool, clip: bool) -> list[Step]:
+def _transforms(leaf: Leaf, *, normalize: bool, clip: bool) -> list[Transform]:
     """Return the steps that bring a leaf's actions to the envs, in order."""
     space = leaf.space
     if not isinstance(space, spaces.Box):
         return []
     low, high = space.low, space.high
-    is_whole = np.issubdtype(space.dtype, np.integer)
-    if is_whole and space.dtype.itemsize < 8:  # sums of both must not wrap around
+    is_integer = np.issubdtype(space.dtype, np.integer)
+    if is_integer and space.dtype.itemsize < 8:  # sums of both must not wrap around
         low, high = low.astype(np.int64), high.astype(np.int64)
-    steps: list[Step] = []
+    steps: list[Transform] = []
     if normalize and space.is_bounded("both"):
         steps.append(_unsquash(space, low))
     if clip:
         steps.append(lambda action: np.clip(action, low, high))
-    to_space: Step = Converter(leaf, "policy") if is_whole else lambda action: action.astype(space.dtype, copy=False)
-    return [*steps, to_space] if steps else []
+    if not steps:
+        return []
+    if is_integer:
+        return [*steps, Converter(leaf, "policy")]
+    return [*steps, lambda action: action.astype(space.dtype, copy=False)]
 
 
-def _unsquash(space: spaces.Box, low: Array) -> Step:
+def _unsquash(space: spaces.Box, low: Array) -> Transform:
     high = space.high
     if not np.issubdtype(space.dtype, np.floating):
         return lambda action: low + action
@@ -131,12 +134,12 @@ def _unsquash(space: spaces.Box, low: Array) -> Step:
     return lambda action: np.clip(exact + (action + 1.0) * half, low, high)
 
 
-def _then(action: Array, step: Step) -> Array:
+def _then(action: Array, step: Transform) -> Array:
     return step(action)
 
 
-def as_answered(space: spaces.Space[Any], actions: Array) -> Array:
-    """The inverse of what `normalize` does to actions `[n, …]`, where they were not clipped."""
+def unscale_actions(space: spaces.Space[Any], actions: Array) -> Array:
+    """Invert `normalize` for actions `[n, …]` that were not clipped."""
     if not isinstance(space, spaces.Box) or not space.is_bounded("both"):
         return actions
     if np.issubdtype(space.dtype, np.integer):

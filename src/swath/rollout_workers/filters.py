@@ -1,7 +1,7 @@
-"""What is done to observations before the policy sees them, and how workers share what filters learnt.
+"""Filters of observations, which policies see filtered; and how workers share what their filters have learnt.
 
 workers  rs + buffer ──copies, then buffers emptied──▶ local filters: rs + Σ buffers
-rs := theirs + what was seen meanwhile ◀──copies── local filters
+rs := local rs + the buffer since then ◀──copies── local filters
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ import numpy as np
 from swath.rollout.spaces import Array
 from swath.rollout_workers.nests import map_nest
 
-# Of a set of values of one shape: how many, their mean, the sum of their squared differences from it, float64.
+# Of a set of values of one shape: their number, their mean, the sum of their squared differences from it, float64.
 Moments: TypeAlias = tuple[int, Array, Array]
 
 _SMALLEST_SCALE = 1e-6
 
-# Held while what a filter learnt changes or is copied, as several threads may ask; one for all filters, so that two
-# which learn from each other do not wait for each other.
+# Guards the statistics of all filters, which several threads may use; one lock for all, so that two filters that learn
+# from each other do not wait for each other.
 _LOCK = threading.RLock()
 
 
 class Filter(ABC):
     """Turns observations into what the policy sees, and may learn from them on the way.
 
-    What it has learnt since `reset_buffer` stands in a buffer, too: that is what workers send each other. A filter that
-    learns nothing needs `__call__` alone.
+    A buffer has what the filter has learnt since `reset_buffer`: workers send it to each other. A filter that learns
+    nothing needs `__call__` alone.
     """
 
     @abstractmethod
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """One observation or a batch of them, filtered; the filter learns from them first, if `update`."""
+        """Filter one observation or a batch; the filter learns from them first, if `update`."""
 
     def apply_changes(self, other: Any, with_buffer: bool = False) -> None:  # noqa: B027  nothing to learn
-        """Learn what stands in the buffer of one of the same kind; `with_buffer` takes that buffer over, too."""
+        """Learn the buffer of another filter of the same kind; `with_buffer` replaces the buffer by it, too."""
 
     def copy(self) -> Self:
-        """A filter of the same state that shares nothing with this one."""
+        """Return a filter with the same state that shares nothing with this one."""
         with _LOCK:
             return deepcopy(self)
 
     def sync(self, other: Any) -> None:  # noqa: B027
-        """Become a copy of one of the same kind."""
+        """Become a copy of another filter of the same kind."""
 
     def reset_buffer(self) -> None:  # noqa: B027
-        """Empty the buffer; what was learnt stays."""
+        """Empty the buffer; the statistics stay."""
 
     def as_serializable(self) -> Self:
-        """A copy, which can be pickled."""
+        """Return a copy that can be pickled."""
         return self.copy()
 
 
 class NoFilter(Filter):
-    """Hands observations on as they are; lists and numbers become arrays."""
+    """Returns observations unchanged; lists and numbers become arrays."""
 
     def __call__(self, x: Any, update: bool = True) -> Any:  # noqa: ARG002  there is nothing to learn
-        """The observation, or an array of it."""
+        """Return the observation, or an array of it."""
         return x if isinstance(x, np.ndarray | dict | tuple) else np.asarray(x)
 
 
 def _moments_of(values: Array) -> Moments:
-    """Of one batch `[n, …]`; zeros if there are none."""
+    """Compute the moments of one batch `[n, …]`; zeros if it is empty."""
     values = np.asarray(values, dtype=np.float64)
     mean = np.asarray(np.add.reduce(values, axis=0) / max(len(values), 1))
     differences = values - mean
@@ -75,16 +75,16 @@ def _moments_of(values: Array) -> Moments:
     return len(values), mean, np.asarray(np.add.reduce(differences, axis=0))
 
 
-def _together(one: Moments, more: Moments) -> Moments:
-    """Of the values of both (Chan, Golub and LeVeque, 1979); the arrays are fresh."""
-    (n, mean, sum_sq_diff), (n_more, mean_more, sum_more) = one, more
+def _merge(first: Moments, second: Moments) -> Moments:
+    """Merge the moments of two sets of values (Chan, Golub and LeVeque, 1979) in new arrays."""
+    (n, mean, sum_sq_diff), (n_more, mean_more, sum_more) = first, second
     share, apart = n_more / max(n + n_more, 1), mean_more - mean
     sums = sum_sq_diff + sum_more + apart * apart * (n * share)
     return n + n_more, np.asarray(mean + apart * share), np.asarray(sums)
 
 
 class RunningStat:
-    """Statistics of all values pushed; and apart from them the delta, those pushed since `reset_delta`.
+    """Statistics of all values pushed, and separately of the delta: the values pushed since `reset_delta`.
 
     Attributes, all of which may be set, arrays are float64:
         num_pushes, num_pushes_delta: how many values.
@@ -98,82 +98,83 @@ class RunningStat:
 
     @property
     def n(self) -> int:
-        """How many values."""
+        """Return the number of values."""
         return self.num_pushes
 
     @property
     def mean(self) -> Array:
-        """Their mean, float64."""
+        """Return the mean, float64."""
         return self.mean_array
 
     @property
     def var(self) -> Array:
-        """Their unbiased variance, float32; 0 for fewer than two values."""
+        """Return the unbiased variance, float32; 0 for fewer than two values."""
         return np.asarray(self.sum_sq_diff_array / max(self.num_pushes - 1, 1), dtype=np.float32)
 
     @property
     def std(self) -> Array:
-        """The square root of the variance, float32."""
+        """Return the square root of the variance, float32."""
         return np.asarray(np.sqrt(self.var))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a value."""
+        """Return the shape of a value."""
         return self.mean_array.shape
 
     def push(self, x: Any) -> None:
-        """Count one value; `push_batch` says what it raises."""
+        """Add one value; `push_batch` says what it raises."""
         self.push_batch(np.asarray(x)[None])
 
     def push_batch(self, x: Any) -> None:
-        """Count a batch of values `[n, …]`, as if they were pushed one by one.
+        """Add a batch of values `[n, …]`, with the same result as if they were pushed one by one.
 
         Raises:
             ValueError: the values have another shape.
         """
         values = np.asarray(x)
         if values.shape[1:] != self.shape or values.ndim == 0:
-            raise ValueError(f"cannot count values of shape {values.shape[1:]} among those of shape {self.shape}")
+            raise ValueError(f"cannot add values of shape {values.shape[1:]} to statistics of shape {self.shape}")
         pushed = _moments_of(values)
         self._count(pushed)
-        self._delta = _together(self._delta, pushed)
+        self._delta = _merge(self._delta, pushed)
 
     def update(self, other: RunningStat, with_delta: bool = False) -> None:
-        """Count what is new in the other one, its delta; `with_delta` makes that the delta here, which else stays.
+        """Add the delta of another statistic; `with_delta` also copies that delta.
 
         Raises:
             ValueError: it is about values of another shape.
         """
         if other.shape != self.shape:
-            raise ValueError(f"cannot merge statistics of shape {other.shape} into those of shape {self.shape}")
+            raise ValueError(f"cannot merge statistics of shape {other.shape} into statistics of shape {self.shape}")
         self._count(other._delta)
         if with_delta:
             self._delta = deepcopy(other._delta)
 
     def reset_delta(self) -> None:
-        """Begin a new delta."""
+        """Start a new delta."""
         self._delta = _moments_of(np.zeros((0, *self.shape)))
 
     def delta(self) -> RunningStat:
-        """Statistics of the delta alone, which is all new to it."""
-        made = self.copy()
-        made.num_pushes, made.mean_array, made.sum_sq_diff_array = deepcopy(self._delta)
-        return made
+        """Return statistics of the delta alone."""
+        stat = RunningStat(self.shape)
+        stat.num_pushes, stat.mean_array, stat.sum_sq_diff_array = deepcopy(self._delta)
+        stat._delta = deepcopy(self._delta)
+        return stat
 
     def copy(self) -> RunningStat:
-        """With arrays of its own."""
+        """Return a copy with new arrays."""
         return deepcopy(self)
 
     def to_state(self) -> dict[str, Any]:
-        """Copies of the attributes by name."""
+        """Return copies of the attributes by name."""
         return deepcopy(vars(self))
 
     @staticmethod
     def from_state(state: dict[str, Any]) -> RunningStat:
-        """The statistics that `to_state` gave."""
-        made = RunningStat()
-        vars(made).update(deepcopy(state))
-        return made
+        """Build statistics from a state of `to_state`."""
+        stat = RunningStat()
+        vars(stat).update(deepcopy(state))
+        return stat
 
     @property
     def _delta(self) -> Moments:
@@ -184,19 +185,19 @@ class RunningStat:
         self.num_pushes_delta, self.mean_delta_array, self.sum_sq_diff_delta_array = moments
 
     def _count(self, more: Moments) -> None:
-        all_of = self.num_pushes, self.mean_array, self.sum_sq_diff_array
-        self.num_pushes, self.mean_array, self.sum_sq_diff_array = _together(all_of, more)
+        moments = self.num_pushes, self.mean_array, self.sum_sq_diff_array
+        self.num_pushes, self.mean_array, self.sum_sq_diff_array = _merge(moments, more)
 
 
 class MeanStdFilter(Filter):
-    """`(x - mean) / (std + 1e-6)`, clipped, in the dtype of `x`.
+    """Normalises observations: `(x - mean) / (std + 1e-6)`, clipped, in the dtype of `x`.
 
     Args:
-        shape: the shape of one observation, or a nest of shapes in dicts and tuples; leaves where it is None pass
-            through as they are.
+        shape: the shape of one observation, or a nest of shapes in dicts and tuples; leaves whose shape is None pass
+            through unchanged.
         demean: subtract the mean.
         destd: divide by the standard deviation.
-        clip: at the end, bring numbers to `[-clip, clip]`; None does not.
+        clip: at the end, clip numbers to `[-clip, clip]`; None does not.
 
     Attributes:
         running_stats: a `RunningStat` per leaf, of all observations; also under the name `rs`. Their deltas are the
@@ -209,22 +210,22 @@ class MeanStdFilter(Filter):
 
     @property
     def buffer(self) -> Any:
-        """Statistics of the observations since `reset_buffer`, a `RunningStat` per leaf."""
+        """Return statistics of the observations since `reset_buffer`, a `RunningStat` per leaf."""
         return map_nest(lambda stat: stat and stat.delta(), self.running_stats)
 
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """One observation or a batch `[n, …]` of them; a batch is learnt from as a whole before it is normalised."""
+        """Filter one observation or a batch `[n, …]`; the filter learns a batch as a whole before it is normalised."""
         with _LOCK:
             return map_nest(partial(self._filtered, update), self.running_stats, x)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
-        """Learn what stands in the buffer of the other one; `with_buffer` takes that buffer over, too."""
+        """Learn the buffer of the other filter; `with_buffer` replaces the buffer by it, too."""
         with _LOCK:
-            theirs = other.copy().running_stats
-            map_nest(lambda own, new: own and own.update(new, with_delta=with_buffer), self.running_stats, theirs)
+            new_stats = other.copy().running_stats
+            map_nest(lambda stat, new: stat and stat.update(new, with_delta=with_buffer), self.running_stats, new_stats)
 
     def sync(self, other: MeanStdFilter) -> None:
-        """Become a copy of the other one."""
+        """Become a copy of the other filter."""
         with _LOCK:
             vars(self).update(vars(other.copy()))
 
@@ -252,11 +253,11 @@ class MeanStdFilter(Filter):
 
 
 class ConcurrentMeanStdFilter(MeanStdFilter):
-    """The same under the name that RLlib has for one which several threads share: every `MeanStdFilter` may be."""
+    """A `MeanStdFilter` under RLlib's name for a filter that threads share: every `MeanStdFilter` may be shared."""
 
 
 def _by_shape(shape: Any) -> Any:
-    """A `RunningStat` for each shape in a nest of them."""
+    """Return a `RunningStat` for each shape in a nest of shapes."""
     if shape is None:
         return None
     if isinstance(shape, dict):
@@ -267,11 +268,11 @@ def _by_shape(shape: Any) -> Any:
 
 
 def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filter:
-    """The filter of this name, or the one that the callable makes, for observations of this shape.
+    """Return the filter of this name, or the callable's filter, for observations of this shape.
 
     Raises:
         ValueError: there is none of this name.
-        TypeError: the callable makes something else.
+        TypeError: the callable returns an object that is no filter.
     """
     if filter_config == "NoFilter":
         return NoFilter()
@@ -279,50 +280,50 @@ def get_filter(filter_config: str | Callable[[Any], Filter], shape: Any) -> Filt
         return (MeanStdFilter if filter_config == "MeanStdFilter" else ConcurrentMeanStdFilter)(shape, clip=None)
     if not callable(filter_config):
         raise ValueError(f"observation_filter={filter_config!r} is unknown; see AlgorithmConfig.env_runners")  # noqa: TRY004  as the peer's
-    made: Any = filter_config(shape)
-    if not isinstance(made, Filter):
-        raise TypeError(f"observation_filter={filter_config!r} made {made!r}, which is no Filter")
-    return made
+    filter_: Any = filter_config(shape)
+    if not isinstance(filter_, Filter):
+        raise TypeError(f"observation_filter={filter_config!r} made {filter_!r}, which is no Filter")
+    return filter_
 
 
 # By policy id.
 Filters = Mapping[str, Filter]
 
 
-def copies_of(filters: Filters, *, flush_after: bool = False) -> dict[str, Filter]:
-    """Copies, with their buffers; the buffers here are emptied afterwards if asked for, statistics never.
+def copy_filters(filters: Filters, *, flush_after: bool = False) -> dict[str, Filter]:
+    """Copy filters with their buffers; empty the buffers afterwards if `flush_after`, statistics never.
 
-    What other threads push meanwhile is not lost.
+    What other threads push at the same time is not lost.
     """
     with _LOCK:
-        copies = {policy_id: own.as_serializable() for policy_id, own in filters.items()}
-        for own in filters.values() if flush_after else ():
-            own.reset_buffer()
+        copies = {policy_id: filter_.as_serializable() for policy_id, filter_ in filters.items()}
+        for filter_ in filters.values() if flush_after else ():
+            filter_.reset_buffer()
     return copies
 
 
 def rebase_all(filters: Filters, new: Filters) -> None:
-    """Give each filter the statistics of the new one of its policy, and what it has seen since it was last asked.
+    """Give each filter the statistics of its policy's new filter, and add what is in its own buffer.
 
-    Buffers stay, those of the new ones are not used.
+    Buffers stay; the new filters' buffers are not used.
 
     Raises:
-        AssertionError: there is no new one for some of them, by whose ids it names them; nothing was changed.
-        ValueError: a new one is of observations of another shape; nothing was changed.
+        AssertionError: some policies have no new filter; nothing was changed.
+        ValueError: a new filter is for observations of another shape; nothing was changed.
     """
     missing = [policy_id for policy_id in filters if policy_id not in new]
     if missing:
-        raise AssertionError(f"no new filters for the policies {missing}; there are those of {list(new)}")
+        raise AssertionError(f"no new filters for the policies {missing}; there are filters for {list(new)}")
     with _LOCK:
         rebased = {policy_id: new[policy_id].copy() for policy_id in filters}
-        for policy_id, own in filters.items():
-            rebased[policy_id].apply_changes(own, with_buffer=True)
-        for policy_id, own in filters.items():
-            own.sync(rebased[policy_id])
+        for policy_id, filter_ in filters.items():
+            rebased[policy_id].apply_changes(filter_, with_buffer=True)
+        for policy_id, filter_ in filters.items():
+            filter_.sync(rebased[policy_id])
 
 
 class FilterManager:
-    """Brings the filters of a set of workers to what all of them saw."""
+    """Merges what the filters of a set of workers have seen."""
 
     @staticmethod
     def synchronize(
@@ -332,31 +333,32 @@ class FilterManager:
         timeout_seconds: float | None = None,
         use_remote_data_for_update: bool = True,
     ) -> None:
-        """Collect what the remote workers saw into the local filters, and send these to them.
+        """Merge what the remote workers have seen into the local filters, and send these to them.
 
         Args:
             local_filters: by policy id; changed in place.
             worker_set: a `WorkerSet`.
-            update_remote: send.
+            update_remote: send the merged filters.
             timeout_seconds: of each of the two rounds; None: 10.
-            use_remote_data_for_update: collect; otherwise what they saw is thrown away when they are sent to, as RLlib
-                does.
+            use_remote_data_for_update: collect from remote workers; otherwise what they have seen is discarded when
+                filters are sent to them, as RLlib does.
 
         Raises:
-            WorkerLate: workers have not answered in time. What the others saw is taken in and sent, and what they
-                answer late is taken in the next time.
-            Exception: what a worker raised, likewise.
+            WorkerLate: workers have not answered in time. What the others have seen is merged and sent, and late
+                answers are merged the next time.
+            Exception: what a worker raised; what the others have seen is merged and sent.
         """
         if not update_remote and not use_remote_data_for_update:
             return
-        theirs, failures = worker_set.collect_filters(timeout_seconds)
-        known = dict(local_filters)  # and those of policies that are in remote workers only
-        for policy_id, seen in [item for filters in theirs if use_remote_data_for_update for item in filters.items()]:
-            if policy_id in known:
-                known[policy_id].apply_changes(seen)
-            else:
-                known[policy_id] = seen
+        remote_filters, failures = worker_set.collect_filters(timeout_seconds)
+        merged = dict(local_filters)
+        for filters in remote_filters if use_remote_data_for_update else ():
+            for policy_id, filter_ in filters.items():
+                if policy_id in merged:
+                    merged[policy_id].apply_changes(filter_)
+                else:  # of a policy that only remote workers have
+                    merged[policy_id] = filter_
         if update_remote:
-            worker_set.send_filters(copies_of(known), timeout_seconds)
+            worker_set.send_filters(copy_filters(merged), timeout_seconds)
         for failure in failures:
             raise failure

@@ -1,4 +1,4 @@
-"""What is reported of a run: by the workers of a set of their episodes, by an update of itself."""
+"""The metrics of a run: of episodes by the workers of a set, and of updates."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ import numpy as np
 from swath.errors import warn
 
 Part = Literal["raw_obs_processing", "inference", "action_processing", "env_wait", "env_render"]
-"""What the time of a step goes to."""
+"""The parts of a step that are timed."""
 
 EVERY = 64
-"""The first step and every so-manieth one are timed."""
+"""The first of so many steps is timed."""
 
 LEARNER_STATS = "learner_stats"
 CAPACITY = 10_000
 
-# Of a sampler: env steps and transitions that were handed out, env steps that were made and will not be, episodes that
-# ended by themselves, and those that an env ended by raising, or that could not begin.
+# Of a sampler: env steps and transitions that were handed out, env steps that never will be, episodes that ended by
+# themselves, and episodes that an env ended by raising, or that could not begin.
 COUNTERS = ("env_steps_sampled", "agent_steps_sampled", "env_steps_discarded", "episodes", "episodes_faulty")
 
 KINDS: tuple[tuple[str, Any], ...] = (("min", np.min), ("mean", np.mean), ("max", np.max))
 
 _EMPTY: dict[Any, Any] = {}
-"""Nobody writes to it."""
+"""A default that is never changed."""
 
 
 class RolloutMetrics(NamedTuple):
-    """What is reported of one episode.
+    """The metrics of one episode.
 
     Attributes:
         episode_length: env steps.
         episode_reward: sum over its agents and steps, after reward clipping.
         agent_rewards: the same, by (agent, policy).
-        custom_metrics: what callbacks noted in the episode.
-        perf_stats: milliseconds per step, by what they were spent on.
-        hist_data: lists of numbers that callbacks noted.
-        media: whatever else callbacks noted.
-        episode_faulty: env or reset raised: the episode did not end by itself.
+        custom_metrics: by name, from callbacks.
+        perf_stats: milliseconds per step, by part.
+        hist_data: lists of numbers by name, from callbacks.
+        media: any values by name, from callbacks.
+        episode_faulty: step or reset raised: the episode did not end by itself.
         episode_reward_raw: the sum before reward clipping.
         env_index: of the env within its worker.
         error: what was raised, if the episode is faulty.
@@ -61,10 +61,16 @@ class RolloutMetrics(NamedTuple):
 
     @classmethod
     def of(cls, episode: Any, perf_stats: dict[str, float]) -> RolloutMetrics:
-        """What is reported of an `Episode` that ended by itself."""
-        own = {"perf_stats": perf_stats, "episode_reward_raw": episode.raw_reward, "env_index": episode.env_id}
-        noted = {name: getattr(episode, name) for name in ("agent_rewards", "custom_metrics", "hist_data", "media")}
-        return cls(episode.length, episode.total_reward, **own, **noted)
+        """Build the metrics of an `Episode` that ended by itself."""
+        same = {name: getattr(episode, name) for name in ("agent_rewards", "custom_metrics", "hist_data", "media")}
+        return cls(
+            episode.length,
+            episode.total_reward,
+            perf_stats=perf_stats,
+            episode_reward_raw=episode.raw_reward,
+            env_index=episode.env_id,
+            **same,
+        )
 
 
 class PerfStats:
@@ -82,28 +88,28 @@ class PerfStats:
         self._seconds = dict.fromkeys(get_args(Part), 0.0)
 
     def step(self) -> None:
-        """Begin a step; the first and every 64th are timed."""
+        """Start a step; the first and every 64th are timed."""
         self._measures = self._steps % EVERY == 0
         self._steps += 1
         if self._measures:
             self._since = self._clock()
 
     def lap(self, part: Part) -> None:
-        """Count the time up to now as spent on this part, if the step is timed."""
+        """Add the time since the last lap to this part, if the step is timed."""
         if self._measures:
             now = self._clock()
             self._seconds[part] += now - self._since
             self._since = now
 
     def get(self) -> dict[str, float]:
-        """Mean milliseconds per step by part, `mean_…_ms`; 0 for one that never was."""
+        """Return mean milliseconds per step by part, `mean_…_ms`; 0 for a part that was never timed."""
         n_timed = (self._steps - 1) // EVERY + 1
         scale = 1e3 / max(1, n_timed)
         return {f"mean_{part}_ms": spent * scale for part, spent in self._seconds.items()}
 
 
 class MetricsLog:
-    """Keeps the latest metrics; older ones than it has room for are dropped, counted, and warned of once.
+    """Keeps the latest metrics; older ones are dropped beyond its capacity, counted, and warned of once.
 
     Attributes:
         dropped: how many were dropped.
@@ -114,20 +120,20 @@ class MetricsLog:
         self._kept: deque[RolloutMetrics] = deque(maxlen=capacity)
 
     def add(self, metrics: Iterable[RolloutMetrics]) -> None:
-        """Note episodes, in the order in which they ended."""
-        for one in metrics:
+        """Add the metrics of episodes, in the order in which they ended."""
+        for episode in metrics:
             if len(self._kept) == self._kept.maxlen:
                 if not self.dropped:
                     n = len(self._kept)
-                    warn(f"the metrics of {n} episodes were not asked for; older ones are dropped: call get_metrics()")
+                    warn(f"the metrics of {n} episodes wait; older ones are dropped: call get_metrics() more often")
                 self.dropped += 1
-            self._kept.append(one)
+            self._kept.append(episode)
 
     def drain(self) -> list[RolloutMetrics]:
-        """All that is kept, which is forgotten here."""
-        kept = list(self._kept)
+        """Return all metrics and forget them."""
+        episodes = list(self._kept)
         self._kept.clear()
-        return kept
+        return episodes
 
 
 def summarize_episodes(
@@ -135,11 +141,11 @@ def summarize_episodes(
     new_episodes: Sequence[RolloutMetrics] | None = None,
     keep_custom_metrics: bool = False,
 ) -> dict[str, Any]:
-    """What episodes say together. Faulty ones are counted as such, and in nothing else.
+    """Summarise episodes; faulty ones count for `num_faulty_episodes` alone.
 
     Args:
         episodes: the most recent ones, for the statistics.
-        new_episodes: those that are new, for `num_episodes`; by default all.
+        new_episodes: the new ones, for `num_episodes`; by default all.
         keep_custom_metrics: give `custom_metrics` as lists, not as `_mean`, `_min` and `_max`.
 
     Returns:
@@ -158,6 +164,7 @@ def summarize_episodes(
         name: [value for value in values if not np.any(np.isnan(value))]
         for name, values in _lists(episode.custom_metrics for episode in whole).items()
     }
+    spread = {key: value for name, values in custom.items() for key, value in _spread(name, values).items()}
     return {
         **_spread("episode_reward", rewards),
         **_spread("episode_return", rewards),
@@ -174,9 +181,7 @@ def summarize_episodes(
             "episode_lengths": lengths,
             **{f"policy_{policy}_reward": values for policy, values in by_policy.items()},
         },
-        "custom_metrics": custom
-        if keep_custom_metrics
-        else {name: value for each, values in custom.items() for name, value in _spread(each, values).items()},
+        "custom_metrics": custom if keep_custom_metrics else spread,
         "episode_media": _lists(episode.media for episode in whole),
         "sampler_perf": {
             name: float(np.mean(values)) for name, values in _lists(episode.perf_stats for episode in whole).items()
@@ -185,7 +190,7 @@ def summarize_episodes(
 
 
 def _lists(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
-    """The values of each name."""
+    """Collect the values of each name in lists."""
     lists: dict[Any, list[Any]] = {}
     for part in parts:
         for name, value in part.items():
@@ -194,7 +199,7 @@ def _lists(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
 
 
 def _spread(name: str, values: Sequence[Any]) -> dict[str, float]:
-    """The lowest, mean and highest value; NaN if there is none."""
+    """Return the lowest, mean and highest value; NaN if there is none."""
     return {f"{name}_{kind}": float(of(values)) if values else float("nan") for kind, of in KINDS}
 
 
@@ -206,18 +211,18 @@ def collect_metrics(
     *,
     workers: Any = None,
 ) -> dict[str, Any]:
-    """What the episodes that ended since the last call come to together; see `summarize_episodes`.
+    """Summarise the episodes that ended since the last call; see `summarize_episodes`.
 
     Args:
-        worker_set: whose local worker is asked, too.
+        worker_set: the set, whose local worker is asked, too.
         remote_worker_ids: which remote workers; None for all, `[]` for none.
         timeout_seconds: for the answers.
         keep_custom_metrics: leave lists as they are; so does `keep_per_episode_custom_metrics` in the set's config.
         workers: another name of `worker_set`.
     """
-    asked = worker_set if workers is None else workers
-    episodes = collect_episodes(asked, remote_worker_ids, timeout_seconds)
-    keep = keep_custom_metrics or asked.config.keep_per_episode_custom_metrics
+    workers = worker_set if workers is None else workers
+    episodes = collect_episodes(workers, remote_worker_ids, timeout_seconds)
+    keep = keep_custom_metrics or workers.config.keep_per_episode_custom_metrics
     return summarize_episodes(episodes, keep_custom_metrics=keep)
 
 
@@ -228,18 +233,18 @@ def collect_episodes(
     *,
     workers: Any = None,
 ) -> list[RolloutMetrics]:
-    """The episodes of workers since they were last asked, which they forget.
+    """Return the episodes of workers since the last call; the workers forget them.
 
     Raises:
         Exception: what a worker raised; the episodes of the others are in its `results`.
     """
-    asked = worker_set if workers is None else workers
-    each = asked.foreach_worker("get_metrics", worker_ids=remote_worker_ids, timeout_seconds=timeout_seconds)
-    return [episode for episodes in each for episode in episodes]
+    workers = worker_set if workers is None else workers
+    by_worker = workers.foreach_worker("get_metrics", worker_ids=remote_worker_ids, timeout_seconds=timeout_seconds)
+    return [episode for episodes in by_worker for episode in episodes]
 
 
 def get_learner_stats(info: Mapping[str, Any]) -> Any:
-    """The `learner_stats` in what an update reports; by policy id, if it reports of several."""
+    """Return the `learner_stats` in the info of an update; by policy id, if it has several."""
     if LEARNER_STATS in info:
         return info[LEARNER_STATS]
     return {

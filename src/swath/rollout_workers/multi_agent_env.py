@@ -1,4 +1,4 @@
-"""Envs with several agents: the base class, what it promises, and how other envs become such envs.
+"""Envs with several agents: the base class, and adapters of copies of an env and of PettingZoo's envs.
 
 PettingZoo's envs are handed in, so that nothing of PettingZoo is imported here.
 """
@@ -29,12 +29,12 @@ class MultiAgentEnv(gym.Env[Any, Any]):
     returns; spaces by agent, a `Dict` space of them, or one space for all.
 
     Attributes:
-        agents: who is there now.
-        possible_agents: who may ever be there.
-        observation_spaces: by agent; None: `observation_space` says it.
-        action_spaces: likewise.
+        agents: the present ones.
+        possible_agents: all that may ever be present.
+        observation_spaces: by agent; None: see `observation_space`.
+        action_spaces: by agent; None: see `action_space`.
         observation_space: of every agent, or a `Dict` by agent.
-        action_space: likewise.
+        action_space: of every agent, or a `Dict` by agent.
     """
 
     agents: Sequence[Hashable] = ()
@@ -53,7 +53,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """Begin an episode.
 
         Args:
-            seed: seeds `np_random`; None leaves it as it is.
+            seed: seeds `np_random`; None leaves it unchanged.
             options: of the env.
 
         Returns:
@@ -66,7 +66,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """Advance by one step of the env.
 
         Args:
-            action_dict: actions of the agents that were observed; empty if there were none.
+            action_dict: actions of the agents that were observed; empty if no agent was.
 
         Returns:
             Observations of the agents that act next, rewards, terminated and truncated flags (with `"__all__"`), and
@@ -75,37 +75,37 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         raise NotImplementedError(f"{type(self).__name__} has no step")
 
     def get_observation_space(self, agent_id: Hashable) -> Space[Any]:
-        """The space of an agent's observations."""
+        """Return the space of an agent's observations."""
         return _of_agent(agent_id, self.observation_spaces, self.observation_space)
 
     def get_action_space(self, agent_id: Hashable) -> Space[Any]:
-        """The space of an agent's actions."""
+        """Return the space of an agent's actions."""
         return _of_agent(agent_id, self.action_spaces, self.action_space)
 
     @property
     def num_agents(self) -> int:
-        """How many agents are there now."""
+        """Return how many agents are present."""
         return len(self.agents)
 
     @property
     def max_num_agents(self) -> int:
-        """How many agents there may ever be."""
+        """Return how many agents there may ever be."""
         return len(self.possible_agents)
 
     def get_agent_ids(self) -> set[Hashable]:
-        """The ids of agents."""
+        """Return the ids of the agents."""
         return set(getattr(self, "_agent_ids", ()) or self.agents)
 
 
 def _of_agent(agent_id: Hashable, by_agent: Mapping[Any, Space[Any]] | None, common: Any) -> Space[Any]:
     if by_agent is None and isinstance(common, spaces.Dict):
         by_agent = common.spaces if agent_id in common.spaces else None
-    found: Space[Any] = common if by_agent is None else by_agent[agent_id]
-    return found
+    space: Space[Any] = common if by_agent is None else by_agent[agent_id]
+    return space
 
 
 def make_multi_agent(env_name_or_creator: str | Callable[[Any], Any]) -> type[MultiAgentEnv]:
-    """A class of envs whose agents 0 … n-1 each act in a copy of the env of their own.
+    """Return a class of envs whose agents 0 … n-1 each act in their own copy of the env.
 
     Args:
         env_name_or_creator: a gymnasium id, a name from `register_env`, or `f(config) -> env`.
@@ -122,23 +122,23 @@ def make_multi_agent(env_name_or_creator: str | Callable[[Any], Any]) -> type[Mu
     return Copies
 
 
-class _MadeOfEnvs(MultiAgentEnv):
-    """An env made of others, which is over when no agent is left: terminated if every one did, else truncated."""
+class CompositeEnv(MultiAgentEnv):
+    """An env built of other envs, which is over when no agent is left: terminated if every one did, else truncated."""
 
     _terminated: dict[Hashable, bool]  # of the agents that have ended since the reset
 
     def _flags(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
-        """The flags of a step with those of the env."""
-        for flags, means in ((truncateds, False), (terminateds, True)):
+        """Return the flags of a step, with the flags of the whole env."""
+        for flags, is_terminated in ((truncateds, False), (terminateds, True)):
             if any(flags.values()):
-                self._terminated |= {agent: means for agent, flag in flags.items() if flag}
+                self._terminated |= {agent: is_terminated for agent, flag in flags.items() if flag}
         over = all(agent in self._terminated for agent in self.agents)
         terminated = over and all(self._terminated.values())
         return {**terminateds, ALL: terminated}, {**truncateds, ALL: over and not terminated}
 
 
-class IndependentCopies(_MadeOfEnvs):
-    """Copies of an env that have nothing to do with each other.
+class IndependentCopies(CompositeEnv):
+    """Independent copies of an env, one per agent.
 
     Args:
         config: `num_agents`, and the rest for each copy.
@@ -151,9 +151,9 @@ class IndependentCopies(_MadeOfEnvs):
     creator: Callable[[Any], Any]
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
-        rest: Any = {} if config is None else deepcopy(config)
-        number = count("num_agents", rest.pop("num_agents", 1))
-        self.envs = [self.creator(deepcopy(rest)) for _ in range(number)]
+        env_config: Any = {} if config is None else deepcopy(config)
+        number = count("num_agents", env_config.pop("num_agents", 1))
+        self.envs = [self.creator(deepcopy(env_config)) for _ in range(number)]
         cores = [strip_wrappers(env) for env in self.envs]  # wrappers cost as much as a small env
         self._steps, self._limiters = [core.step for core, _ in cores], [limiters for _, limiters in cores]
         self.agents = list(range(number))
@@ -162,14 +162,14 @@ class IndependentCopies(_MadeOfEnvs):
         super().__init__()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
-        """Reset all copies; with a seed each has its own, the first the one that is given."""
+        """Reset all copies; with a seed each gets a different one, the first the seed itself."""
         super().reset(seed=seed)
         self._terminated = {}
         seeds = [derive(seed, "env", agent) if seed is not None and agent else seed for agent in range(len(self.envs))]
-        both = [env.reset(seed=own, options=options) for env, own in zip(self.envs, seeds, strict=True)]
+        returned = [env.reset(seed=env_seed, options=options) for env, env_seed in zip(self.envs, seeds, strict=True)]
         limits = map(read_step_limit, self._limiters)  # they may have been changed
-        self._left = [float("inf") if limit is None else limit for limit in limits]
-        return dict(enumerate(obs for obs, _ in both)), dict(enumerate(info for _, info in both))
+        self._steps_left = [float("inf") if limit is None else limit for limit in limits]
+        return dict(enumerate(obs for obs, _ in returned)), dict(enumerate(info for _, info in returned))
 
     def step(self, action_dict: ByAgent) -> Step:
         """Step the copies of the agents that act."""
@@ -177,8 +177,8 @@ class IndependentCopies(_MadeOfEnvs):
         obs, rewards, terminateds, truncateds, infos = step
         for agent, action in action_dict.items():
             obs[agent], rewards[agent], terminateds[agent], truncated, infos[agent] = self._steps[agent](action)
-            self._left[agent] -= 1
-            truncateds[agent] = truncated or self._left[agent] <= 0
+            self._steps_left[agent] -= 1
+            truncateds[agent] = truncated or self._steps_left[agent] <= 0
         return obs, rewards, *self._flags(terminateds, truncateds), infos
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class IndependentCopies(_MadeOfEnvs):
 
 
 def as_multi_agent(env: Any) -> Any:
-    """PettingZoo's envs wrapped, every other env as it is."""
+    """Wrap an env of PettingZoo; return any other env unchanged."""
     if isinstance(env, MultiAgentEnv):
         return env
     if is_parallel_env(env):
@@ -196,8 +196,8 @@ def as_multi_agent(env: Any) -> Any:
     return PettingZooEnv(env) if is_parallel_env(env, "AECEnv") else env
 
 
-class _Wrapped(_MadeOfEnvs):
-    """What both kinds share: spaces from the env by agent, and agents as they are after each call."""
+class PettingZooWrapper(CompositeEnv):
+    """A PettingZoo env of either kind: spaces from the env by agent, and the present agents after each call."""
 
     def __init__(self, env: Any) -> None:
         self.env, self.metadata, self.render_mode = env, env.metadata, getattr(env, "render_mode", None)
@@ -206,7 +206,7 @@ class _Wrapped(_MadeOfEnvs):
         self.action_spaces = {agent: env.action_space(agent) for agent in self.possible_agents}
 
     def render(self) -> Any:
-        """What the env renders."""
+        """Return the env's frame."""
         return self.env.render()
 
     def close(self) -> None:
@@ -220,13 +220,13 @@ class _Wrapped(_MadeOfEnvs):
         return returned
 
     def _step(self, obs: ByAgent, rewards: ByAgent, terminateds: ByAgent, truncateds: ByAgent, infos: ByAgent) -> Step:
-        """A step with the flags of the env; PettingZoo allows infos of agents that are not observed."""
+        """Return a step with the env's flags, without the infos of agents that are not observed."""
         self.agents = list(self.env.agents)
-        seen = {agent: info for agent, info in infos.items() if agent in obs}
-        return dict(obs), dict(rewards), *self._flags(terminateds, truncateds), seen
+        observed_infos = {agent: info for agent, info in infos.items() if agent in obs}
+        return dict(obs), dict(rewards), *self._flags(terminateds, truncateds), observed_infos
 
 
-class ParallelPettingZooEnv(_Wrapped):
+class ParallelPettingZooEnv(PettingZooWrapper):
     """A PettingZoo env whose agents act together.
 
     Args:
@@ -238,7 +238,7 @@ class ParallelPettingZooEnv(_Wrapped):
 
     @property
     def par_env(self) -> Any:
-        """The env, as the peer calls it."""
+        """Return the env, under RLlib's name."""
         return self.env
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
@@ -247,12 +247,12 @@ class ParallelPettingZooEnv(_Wrapped):
         return dict(obs), {agent: info for agent, info in infos.items() if agent in obs}
 
     def step(self, action_dict: ByAgent) -> Step:
-        """Let all agents that are there act."""
+        """Step all present agents."""
         return self._step(*self.env.step(action_dict))
 
 
-class PettingZooEnv(_Wrapped):
-    """A PettingZoo env whose agents act in turn: who is next is observed, with what it was paid since it last acted.
+class PettingZooEnv(PettingZooWrapper):
+    """A PettingZoo env whose agents act in turn: the next one is observed, with the reward since it last acted.
 
     Args:
         env: an `AECEnv`.
@@ -264,29 +264,29 @@ class PettingZooEnv(_Wrapped):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[ByAgent, ByAgent]:
         """Begin an episode."""
         self._begin(seed, options)
-        obs, _, _, _, infos = self._until_somebody_is_due()
+        obs, _, _, _, infos = self._advance_to_next_agent()
         return obs, infos
 
     def step(self, action_dict: ByAgent) -> Step:
-        """Let the agent act whose turn it is.
+        """Step the agent that is next.
 
         Raises:
             ValueError: there is no action of that agent.
         """
-        due = self.env.agent_selection
-        if due not in action_dict:
-            raise ValueError(f"it is {due!r} whose turn it is, but there are actions of {[*action_dict]}")
-        self.env.step(action_dict[due])
-        return self._until_somebody_is_due()
+        agent = self.env.agent_selection
+        if agent not in action_dict:
+            raise ValueError(f"agent {agent!r} is next, but there are actions of {[*action_dict]}; give its action")
+        self.env.step(action_dict[agent])
+        return self._advance_to_next_agent()
 
-    def _until_somebody_is_due(self) -> Step:
-        """What the next agent sees, and before it what those see that have ended, who are let go."""
-        last, is_due = dict[Any, tuple[Any, ...]](), False
-        while self.env.agents and not is_due:
+    def _advance_to_next_agent(self) -> Step:
+        """Return what the next agent sees, and the last observations of agents that ended before it and are removed."""
+        last, acts = dict[Any, tuple[Any, ...]](), False
+        while self.env.agents and not acts:
             agent = self.env.agent_selection
             _, _, terminated, truncated, _ = last[agent] = self.env.last()
-            is_due = not (terminated or truncated)
-            if not is_due:
+            acts = not (terminated or truncated)
+            if not acts:
                 self.env.step(None)
         obs, rewards, terminateds, truncateds, infos = (
             {agent: row[i] for agent, row in last.items()} for i in range(5)

@@ -1,4 +1,4 @@
-"""Values nested in dicts and tuples, as those of Dict and Tuple spaces are; their leaves are arrays, or anything."""
+"""Values nested in dicts and tuples, as the values of Dict and Tuple spaces; their leaves are arrays, or anything."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ARRAYS = (np.ndarray, torch.Tensor)
 
 
 def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
-    """`function(leaf, *leaves_of_the_others)` at each leaf of `nest`, in a nest of the same structure.
+    """Return `function(leaf, *leaves_of_the_others)` for each leaf of `nest`, in a nest of the same structure.
 
     Whatever is no dict or tuple is a leaf. Named tuples stay what they are, dicts of other types become plain ones.
 
     Args:
         function: called once per leaf.
-        nest: says what the structure is.
-        others: nests of that structure; what stands in the place of a leaf may be a nest itself.
+        nest: has the structure.
+        others: nests of that structure; in the place of a leaf may be another nest.
 
     Raises:
         ValueError: one of the others is nested differently.
@@ -34,13 +34,13 @@ def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
                 raise ValueError(f"nested differently: {sorted(map(str, nest))}, but {other!r:.60}")
         return {key: map_nest(function, part, *(other[key] for other in others)) for key, part in nest.items()}
     if isinstance(nest, tuple):
-        parts = [map_nest(function, *these) for these in zip(nest, *others, strict=True)]
+        parts = [map_nest(function, *items) for items in zip(nest, *others, strict=True)]
         return type(nest)(*parts) if hasattr(nest, "_fields") else tuple(parts)
     return function(nest, *others)
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
-    """Each leaf with the way to it; a list is a leaf, it stands for an array or for rows of objects."""
+    """Yield each leaf with its path; a list is a leaf: it stands for an array or for rows of objects."""
     if not isinstance(value, dict | tuple):
         yield path, value
         return
@@ -49,7 +49,7 @@ def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
 
 
 def leaves_of(nest: Any, template: Any = None) -> list[Any]:
-    """The leaves of a nest in order; in the order of the template, if one is given."""
+    """Return the leaves of a nest in order; in the order of the template, if there is one."""
     structure = nest if template is None else template
     if not isinstance(structure, dict | tuple):
         return [nest]
@@ -59,30 +59,30 @@ def leaves_of(nest: Any, template: Any = None) -> list[Any]:
 
 
 def nest_of(template: Any, leaves: Iterable[Any]) -> Any:
-    """The leaves in a nest of the template's structure."""
-    left = iter(leaves)
-    return map_nest(lambda _: next(left), template) if isinstance(template, dict | tuple) else next(left)
+    """Arrange leaves in a nest of the template's structure."""
+    remaining = iter(leaves)
+    return map_nest(lambda _: next(remaining), template) if isinstance(template, dict | tuple) else next(remaining)
 
 
 def template_of(space: Space[Any]) -> Any:
-    """A nest of the structure of a space's values, with the spaces of its leaves."""
+    """Return a nest of the structure of a space's values, with the spaces of its leaves."""
     return build_value(space, (leaf.space for leaf in plain_leaves(space, "")))
 
 
 def rows_of(leaf: Leaf) -> int | None:
-    """Length of the leading dimension; None where there is none."""
+    """Return the length of the leading dimension; None where there is none."""
     if isinstance(leaf, ARRAYS):
         return int(leaf.shape[0]) if leaf.ndim else None
     return len(leaf) if isinstance(leaf, list) else None
 
 
 def holds_objects(leaf: Leaf) -> bool:
-    """Whether rows are Python objects or text, which no tensor can hold."""
+    """Return whether rows are Python objects or text, which no tensor can hold."""
     return isinstance(leaf, list) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OUS")
 
 
 def tensor_of(value: Any) -> torch.Tensor:
-    """An array, a tensor or numbers as a tensor without history, in the same memory where that can be.
+    """Return an array, a tensor or numbers as a tensor without history, in the same memory where possible.
 
     It is copied where it is read-only or runs backwards.
     """
@@ -94,7 +94,7 @@ def tensor_of(value: Any) -> torch.Tensor:
 
 
 def tensor_on(device: torch.device, value: Any, *, pin: bool = False) -> torch.Tensor:
-    """The same on a device, float64 as float32; copied to a CUDA device through page-locked memory, if `pin`."""
+    """Move a value to a device, float64 as float32; `pin` copies to CUDA through page-locked memory."""
     tensor, pin = tensor_of(value), pin and device.type == "cuda"
     tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
     tensor = tensor.pin_memory() if pin and tensor.device.type == "cpu" else tensor
@@ -102,7 +102,7 @@ def tensor_on(device: torch.device, value: Any, *, pin: bool = False) -> torch.T
 
 
 def as_array(leaf: Leaf) -> Array:
-    """The leaf as a NumPy array in the host's memory; of a dtype that NumPy has not (bfloat16), as float32."""
+    """Return the leaf as a NumPy array in the host's memory; of a dtype that NumPy lacks (bfloat16), as float32."""
     if type(leaf) is np.ndarray:
         return leaf
     if not isinstance(leaf, torch.Tensor):
@@ -114,7 +114,7 @@ def as_array(leaf: Leaf) -> Array:
 
 
 def object_array(rows: Sequence[Any]) -> Array:
-    """One object per row, whatever the objects are."""
+    """Return an array with one object per row."""
     array = np.empty(len(rows), dtype=object)
     for i, row in enumerate(rows):
         array[i] = row
@@ -122,7 +122,7 @@ def object_array(rows: Sequence[Any]) -> Array:
 
 
 def take(leaf: Leaf, rows: slice | Array) -> Leaf:
-    """Rows of a leaf: a view of a slice; copies in the order of an index. What has no rows is itself.
+    """Return rows of a leaf: a view for a slice, copies for an index. A leaf without rows is returned itself.
 
     Where the index is negative, rows are zeros, None among objects.
     """
@@ -135,14 +135,14 @@ def take(leaf: Leaf, rows: slice | Array) -> Leaf:
     missing = rows < 0
     if not missing.any():
         return leaf[rows]
-    made = leaf[np.maximum(rows, 0)]
+    taken_rows = leaf[np.maximum(rows, 0)]
     zero: Any = 0 if isinstance(leaf, torch.Tensor) else leaf.dtype.type()
-    made[missing] = None if leaf.dtype == object else zero
-    return made
+    taken_rows[missing] = None if leaf.dtype == object else zero
+    return taken_rows
 
 
-def joined(*parts: Leaf, axis: int = 0) -> Leaf:
-    """Leaves one behind another, as a new one; object rows may be lists and arrays.
+def concatenate(*parts: Leaf, axis: int = 0) -> Leaf:
+    """Concatenate leaves to a new one; object rows may be lists and arrays.
 
     Raises:
         ValueError: they are neither arrays, nor tensors, nor lists, or of several kinds or shapes.

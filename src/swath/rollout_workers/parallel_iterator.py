@@ -20,7 +20,7 @@ Source = Iterable[Any] | Callable[[], Iterable[Any]]
 
 
 class LocalIterator(Iterator[Any]):
-    """Iterates over items; each method gives an iterator behind this one, with the names of Ray's own.
+    """Iterates over items; each method returns an iterator over the results, with the names of Ray's own.
 
     Args:
         items: what is iterated over, once.
@@ -33,43 +33,43 @@ class LocalIterator(Iterator[Any]):
         return next(self._items)
 
     def for_each(self, fn: Callable[[Any], Any]) -> LocalIterator:
-        """What the function makes of each item."""
+        """Apply a function to each item."""
         return LocalIterator(map(fn, self))
 
     def filter(self, fn: Callable[[Any], bool]) -> LocalIterator:
-        """The items of which the function is true."""
+        """Keep the items for which the function is true."""
         return LocalIterator(filter(fn, self))
 
     def batch(self, n: int) -> LocalIterator:
-        """Lists of `n` items, the last of what is left."""
+        """Group items in lists of `n`, the last one shorter."""
         return LocalIterator(iter(lambda: list(islice(self, n)), []))
 
     def flatten(self) -> LocalIterator:
-        """The items of the items."""
+        """Iterate over the items of the items."""
         return LocalIterator(chain.from_iterable(self))
 
     def combine(self, fn: Callable[[Any], Iterable[Any]]) -> LocalIterator:
-        """The items of what the function makes of each item."""
+        """Iterate over the items of the function's results."""
         return self.for_each(fn).flatten()
 
 
 class ParallelIteratorWorker:
-    """Gives its items to whoever asks, after what transforms make of them.
+    """Serves items to several callers, after transforms.
 
     What a transform or the source raises is raised by the call; the next one goes on behind that item.
 
     Args:
         item_generator: an iterable, or a function that makes one.
-        repeat: begin anew at the end, without end, unless there was no item.
+        repeat: start again at the end, for ever, unless there was no item.
     """
 
     def __init__(self, item_generator: Source, repeat: bool) -> None:
-        self._par_iter_given, self._par_iter_repeat = item_generator, repeat
+        self._par_iter_items, self._par_iter_repeat = item_generator, repeat
         self._par_iter_chain: Iterator[Any] | None = None
         self._par_iter_slices: defaultdict[int, deque[Any]] = defaultdict(deque)
 
     def par_iter_init(self, transforms: Iterable[Transform]) -> None:
-        """Begin to iterate, from the beginning where the source has one.
+        """Start to iterate, from the beginning if the source allows it.
 
         Args:
             transforms: applied in order.
@@ -79,12 +79,12 @@ class ParallelIteratorWorker:
         """
         self._par_iter_transforms, self._par_iter_turn = list(transforms), 0
         self._par_iter_slices.clear()
-        given = self._par_iter_given
-        self._par_iter_source = _repeated(given) if self._par_iter_repeat else _pass(given)
+        iterate = _iterate_repeatedly if self._par_iter_repeat else _iterate_once
+        self._par_iter_source = iterate(self._par_iter_items)
         self._par_iter_link()
 
     def par_iter_next(self) -> Any:
-        """The next item.
+        """Return the next item.
 
         Raises:
             AssertionError: `par_iter_init` was not called before.
@@ -100,16 +100,16 @@ class ParallelIteratorWorker:
             raise
 
     def par_iter_next_batch(self, batch_ms: float) -> list[Any]:
-        """Several items: those that come in so many milliseconds, at least one; of 0 milliseconds one.
+        """Return the items of so many milliseconds, at least one; for 0 milliseconds exactly one.
 
         Raises:
             ValueError: the time is negative.
             StopIteration: there is none.
         """
-        return _gathered(self.par_iter_next, batch_ms)
+        return _take_for(self.par_iter_next, batch_ms)
 
     def par_iter_slice(self, step: int, start: int) -> Any:
-        """The next of every `step` items that are dealt in turn, the first to 0; the others' wait until they ask.
+        """Return the next of every `step` items, which are dealt in turn from 0; the others wait for their callers.
 
         Raises:
             ValueError: `start` is not in [0, step).
@@ -125,8 +125,8 @@ class ParallelIteratorWorker:
         return mine.popleft()
 
     def par_iter_slice_batch(self, step: int, start: int, batch_ms: float) -> list[Any]:
-        """Several items of `par_iter_slice`; see `par_iter_next_batch` for how many."""
-        return _gathered(lambda: self.par_iter_slice(step, start), batch_ms)
+        """Return several items of `par_iter_slice`; see `par_iter_next_batch` for how many."""
+        return _take_for(lambda: self.par_iter_slice(step, start), batch_ms)
 
     def _par_iter_link(self) -> None:
         """Chain the transforms behind the source."""
@@ -140,20 +140,20 @@ class ParallelIteratorWorker:
         self._par_iter_chain = iter(linked)
 
 
-def _pass(given: Source) -> Iterator[Any]:
-    return iter(given() if callable(given) else given)
+def _iterate_once(source: Source) -> Iterator[Any]:
+    return iter(source() if callable(source) else source)
 
 
-def _repeated(given: Source) -> Iterator[Any]:
+def _iterate_repeatedly(source: Source) -> Iterator[Any]:
     is_empty = False
     while not is_empty:
         is_empty = True
-        for item in _pass(given):
+        for item in _iterate_once(source):
             is_empty = False
             yield item
 
 
-def _gathered(next_item: Callable[[], Any], batch_ms: float) -> list[Any]:
+def _take_for(next_item: Callable[[], Any], batch_ms: float) -> list[Any]:
     if batch_ms < 0:
         raise ValueError(f"batch_ms={batch_ms} must be 0 or more")
     until = time.monotonic() + batch_ms / 1000

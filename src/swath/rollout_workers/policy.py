@@ -13,10 +13,10 @@ from gymnasium import Space, spaces
 
 from swath.rollout.random_policy import RandomPolicy as Uniform
 from swath.rollout.spaces import build_value
-from swath.rollout_workers.batches.names import BEFORE, STATE_IN, ColumnNames, ViewRequirement, views
+from swath.rollout_workers.batches.names import BEFORE, STATE_IN, ColumnNames, ViewRequirement, optional_views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks
-from swath.rollout_workers.config.policy_spec import PolicySpec, copied
+from swath.rollout_workers.config.policy_spec import PolicySpec, copy_nested
 from swath.rollout_workers.nests import leaves_of, map_nest
 from swath.rollout_workers.preprocessors import mask_reader
 
@@ -41,22 +41,22 @@ class Policy(ABC):
     """Chooses actions for the agents that map to it; derive from it and write `compute_actions`.
 
     Args:
-        observation_space: of what it is given: processed observations.
+        observation_space: of processed observations.
         action_space: of its agents.
         config: the settings, with `worker_index`, `num_workers` and `__policy_id`.
 
     Attributes:
         view_requirements: which optional columns it reads, see `swath.rollout_workers.batches.names`.
-        global_timestep: steps sampled for it by all workers, as far as it is known here.
+        global_timestep: steps sampled for it by all workers, as far as the worker knows.
         num_grad_updates: how often its weights were updated by gradients.
         distributed_world_size: how many ranks average their gradients.
-        callbacks: whose `on_learn_on_batch` is called; the worker sets it.
-        looks_at_episodes: whether it reads the `episodes` that it is given; False spares the worker to make them. A
-            class that acts in its own way looks at them unless its body says otherwise.
-        values_later: whether a worker leaves `vf_preds` to `compute_values`, which it asks about many rows at once, and
-            acts `with_values=False`. Likewise.
-        acts_in_space: whether envs get its actions as they are, whatever `normalize_actions` says. Likewise false for a
-            class that acts in its own way, unless its body says otherwise.
+        callbacks: have `on_learn_on_batch`; set by the worker.
+        looks_at_episodes: whether it reads the argument `episodes`; False spares the worker to make them.
+        values_later: whether a worker calls `compute_actions` `with_values=False`, and later `compute_values` for the
+            `vf_preds` of many rows at once.
+        acts_in_space: whether envs get its actions unchanged, whatever `normalize_actions` says.
+
+    A class that overrides `compute_actions` gets the defaults of the last three here, unless its body sets them.
     """
 
     looks_at_episodes = True
@@ -71,7 +71,7 @@ class Policy(ABC):
 
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         self.observation_space, self.action_space, self.config = observation_space, action_space, dict(config)
-        self.view_requirements: dict[str, ViewRequirement] = views(*BEFORE)
+        self.view_requirements: dict[str, ViewRequirement] = optional_views(*BEFORE)
         self.global_timestep = self.num_grad_updates = 0
         self.distributed_world_size = 1
         self.callbacks: DefaultCallbacks | None = None
@@ -94,14 +94,14 @@ class Policy(ABC):
         timestep: int | None = None,
         **kwargs: Any,
     ) -> Actions:
-        """Actions for n rows.
+        """Compute actions for n rows.
 
         Args:
             obs_batch: processed and filtered observations `[n, …]`.
             state_batches: states `[n, …]`, as `get_initial_state` has them.
-            prev_action_batch: actions before `[n, …]`, if `view_requirements` ask for them.
-            prev_reward_batch: rewards before `[n]`, likewise.
-            info_batch: the infos that came with the observations, likewise.
+            prev_action_batch: actions before `[n, …]`, if `view_requirements` want them.
+            prev_reward_batch: rewards before `[n]`, if `view_requirements` want them.
+            info_batch: the infos that came with the observations, if `view_requirements` want them.
             episodes: one `Episode` per row.
             explore: draw actions, or take the best ones; None: as `config["explore"]` says.
             timestep: the global one.
@@ -119,7 +119,7 @@ class Policy(ABC):
         episodes: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> Actions:
-        """Actions for rows that are given as columns by name; as `compute_actions`, which it calls."""
+        """Compute actions for rows given as columns by name, by a call of `compute_actions`."""
         how = {"explore": explore, "timestep": timestep, "episodes": episodes, **kwargs}
         how |= {argument: input_dict.get(name) for argument, name in _OPTIONAL.items()}
         return self.compute_actions(input_dict[ColumnNames.OBS], states_in(input_dict), **how)
@@ -137,7 +137,7 @@ class Policy(ABC):
         explore: bool | None = None,
         timestep: int | None = None,
     ) -> Actions:
-        """One action, its states and its extras, none of them batched.
+        """Compute one action, its states and its extras, without a batch dimension.
 
         Args:
             obs: one processed and filtered observation.
@@ -145,7 +145,7 @@ class Policy(ABC):
             prev_action: the action before.
             prev_reward: the reward before.
             info: what came with the observation.
-            input_dict: all of these by column's name, in their place.
+            input_dict: all arguments above by column's name, in their place.
             episode: the observation's.
             explore: as in `compute_actions`.
             timestep: as in `compute_actions`.
@@ -155,9 +155,9 @@ class Policy(ABC):
         """
         if input_dict is None:
             names = ColumnNames.OBS, ColumnNames.INFOS, *BEFORE
-            given = dict(zip(names, (obs, info, prev_action, prev_reward), strict=True))
-            given |= {f"{STATE_IN}{i}": part for i, part in enumerate(state or ())}
-            input_dict = {name: value for name, value in given.items() if value is not None}
+            columns = dict(zip(names, (obs, info, prev_action, prev_reward), strict=True))
+            columns |= {f"{STATE_IN}{i}": part for i, part in enumerate(state or ())}
+            input_dict = {name: value for name, value in columns.items() if value is not None}
         if ColumnNames.OBS not in input_dict:
             raise ValueError("compute_single_action() needs obs or input_dict")
         rows = {name: [value] if name == ColumnNames.INFOS else _as_rows(value) for name, value in input_dict.items()}
@@ -166,26 +166,26 @@ class Policy(ABC):
         return _first(actions), [_first(part) for part in states_out], {name: _first(extra[name]) for name in extra}
 
     def compute_log_likelihoods(self, *args: Any, **kwargs: Any) -> Any:
-        """Log-probabilities `[n]` of actions; see `TorchPolicy.compute_log_likelihoods` for the arguments."""
+        """Return log-probabilities `[n]` of actions; see `TorchPolicy.compute_log_likelihoods` for the arguments."""
         raise NotImplementedError(f"{type(self).__name__} has no compute_log_likelihoods")
 
     def postprocess_trajectory(
         self, sample_batch: SampleBatch, other_agent_batches: Any = None, episode: Any = None
     ) -> SampleBatch:
-        """What becomes of a chunk of one agent's trajectory: the batch, same or new, as it is here.
+        """Post-process a chunk of one agent's trajectory: return the batch, changed or new; here it is unchanged.
 
-        Overridden, it is called once per chunk; else it is not called at all.
+        Workers call it once per chunk, and only if it is overridden.
 
         Args:
             sample_batch: consecutive rows of one agent in one episode.
             other_agent_batches: `(policy id, policy, rows)` of the other agents by their ids.
             episode: the episode.
         """
-        del other_agent_batches, episode  # for those who override it
+        del other_agent_batches, episode  # for overrides
         return sample_batch
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
-        """Update the weights from a batch; `compute_gradients`, then `apply_gradients`.
+        """Update the weights from a batch: `compute_gradients`, then `apply_gradients`.
 
         Returns:
             Info with the `learner_stats`.
@@ -195,31 +195,31 @@ class Policy(ABC):
         return info
 
     def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[Any, dict[str, Any]]:
-        """Gradients of the loss on a batch, and info; the weights stay."""
+        """Compute gradients of the loss on a batch, and info; the weights stay unchanged."""
         raise NotImplementedError(f"{type(self).__name__} has neither learn_on_batch nor compute_gradients")
 
     def apply_gradients(self, gradients: Any) -> None:
-        """Update the weights by gradients as `compute_gradients` gives them."""
+        """Update the weights by gradients of `compute_gradients`."""
         raise NotImplementedError(f"{type(self).__name__} has no apply_gradients")
 
     def check_gradients(self, gradients: Any) -> None:  # noqa: B027  nothing to object to
-        """Raise what `apply_gradients` would for gradients that do not fit, and apply nothing.
+        """Raise what `apply_gradients` would raise for gradients that do not fit, and apply nothing.
 
-        A worker asks all its policies before it applies anything to one; by default nobody objects.
+        A worker checks the gradients of all policies before it applies any; by default none are refused.
         """
 
     def get_weights(self) -> Weights:
-        """Copies of all weights by name."""
+        """Return copies of all weights by name."""
         return {}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
-        """Take weights over."""
+        """Copy weights into the policy."""
         if weights:
-            raise NotImplementedError(f"{type(self).__name__} has no weights, but was given {sorted(weights)}")
+            raise NotImplementedError(f"{type(self).__name__} has no weights, but got {sorted(weights)}; give none")
 
     def get_state(self) -> dict[str, Any]:
-        """All that a policy needs to go on elsewhere; nothing in it is shared with this one."""
-        spec = PolicySpec(type(self), self.observation_space, self.action_space, copied(self.config))
+        """Return the state from which another policy can continue; it shares nothing with this one."""
+        spec = PolicySpec(type(self), self.observation_space, self.action_space, copy_nested(self.config))
         return {
             "weights": self.get_weights(),
             "global_timestep": self.global_timestep,
@@ -228,33 +228,33 @@ class Policy(ABC):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `get_state` gave."""
+        """Restore a state of `get_state`."""
         self.set_weights(state["weights"])
         self.global_timestep, self.num_grad_updates = state["global_timestep"], state.get("num_grad_updates", 0)
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> Policy:
-        """A new policy from what `get_state` gave.
+        """Build a new policy from a state of `get_state`.
 
         Raises:
             ValueError: its class cannot be imported.
         """
         spec = PolicySpec.deserialize(state["policy_spec"])
         assert spec.policy_class is not None
-        policy: Policy = spec.policy_class(spec.observation_space, spec.action_space, copied(spec.config))
+        policy: Policy = spec.policy_class(spec.observation_space, spec.action_space, copy_nested(spec.config))
         policy.set_state(state)
         return policy
 
     def get_initial_state(self) -> list[Any]:
-        """The states of an agent at the begin of an episode, not batched; empty if it remembers nothing."""
+        """Return the states of an agent at the start of an episode, not batched; empty if the policy has no memory."""
         return []
 
     def is_recurrent(self) -> bool:
-        """Whether it remembers anything."""
+        """Return whether the policy has states."""
         return False
 
     def num_state_tensors(self) -> int:
-        """How many states it has."""
+        """Return the number of states."""
         return len(self.get_initial_state())
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
@@ -265,28 +265,28 @@ class Policy(ABC):
             self.num_grad_updates = int(updates)
 
     def apply(self, func: Callable[Concatenate[Self, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """`func(self, …)`."""
+        """Return `func(self, …)`."""
         return func(self, *args, **kwargs)
 
     def get_host(self) -> str:
-        """The name of the machine."""
+        """Return the name of the machine."""
         return platform.node()
 
     def get_session(self) -> None:
-        """None: there are no TensorFlow sessions."""
+        """Return None: there are no TensorFlow sessions."""
         return None  # noqa: RET501  an empty method would look as if it were to be written
 
     def get_connector_metrics(self) -> None:
-        """Raise: there are no connectors."""
+        """Raise `NotImplementedError`: there are no connectors."""
         raise NotImplementedError("there are no connectors; worker.get_metrics() has the times of steps in perf_stats")
 
 
 def states_in(columns: Mapping[str, Any]) -> list[Any]:
-    """The states among columns, in their order."""
-    found: list[Any] = []
-    while (name := f"{STATE_IN}{len(found)}") in columns:
-        found.append(columns[name])
-    return found
+    """Return the states among columns, in their order."""
+    states: list[Any] = []
+    while (name := f"{STATE_IN}{len(states)}") in columns:
+        states.append(columns[name])
+    return states
 
 
 def _as_rows(value: Any) -> Any:
@@ -298,12 +298,11 @@ def _first(batch: Any) -> Any:
 
 
 class RandomPolicy(Policy):
-    """Actions drawn uniformly from any action space, by torch's generator, which the worker seeds; learns nothing.
+    """Draws actions uniformly from any action space, by torch's generator, which the worker seeds; learns nothing.
 
-    An observation entry `"action_mask"` at the root of a Dict restricts them to what it allows.
-    They are those that envs get: `normalize_actions` does not stretch what spans the space already.
-    With `ignore_action_bounds=True` in its config a Box is sampled as if it had no bounds; then `normalize_actions`
-    brings actions into the space, as those of other policies.
+    An observation entry `"action_mask"` at the root of a Dict restricts them to what it allows. Envs get them
+    unchanged: `normalize_actions` does not stretch actions that span the space already. With the setting
+    `ignore_action_bounds` a Box is sampled as if it had no bounds; then `normalize_actions` brings actions into it.
     """
 
     looks_at_episodes = False
@@ -317,7 +316,7 @@ class RandomPolicy(Policy):
         self._mask = mask_reader(observation_space, action_space, type(self).__name__)
 
     def compute_actions(self, obs_batch: Any, *args: Any, **kwargs: Any) -> Actions:  # noqa: ARG002  they do not matter
-        """Random actions, one per observation; dicts and tuples of arrays for such action spaces."""
+        """Draw random actions, one per observation; dicts and tuples of arrays for Dict and Tuple spaces."""
         n_rows = len(leaves_of(obs_batch)[0])
         mask = None if self._mask is None else torch.as_tensor(self._mask(obs_batch))
         drawn = Uniform(self._drawn_from).sampler(self._drawn_from, n_rows)(mask)
@@ -329,7 +328,7 @@ class RandomPolicy(Policy):
 
 
 def _unbounded(box: spaces.Box) -> spaces.Box:
-    """A Box of that shape and dtype that reaches as far as the dtype does."""
+    """Return a Box of the same shape and dtype that reaches as far as the dtype does."""
     dtype: Any = box.dtype
     if np.issubdtype(dtype, np.floating):
         return spaces.Box(-np.inf, np.inf, box.shape, box.dtype)

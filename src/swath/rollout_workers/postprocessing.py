@@ -1,8 +1,8 @@
-"""What is computed from chunks of trajectories before they become part of a batch: values, advantages, n-step returns.
+"""Post-processing of chunks of trajectories before they become part of a batch: values, advantages, n-step returns.
 
     rows        a0 a1 a2 │ b0 b1 ┊        │ an episode ends: terminated, or truncated     ┊ the fragment ends
-    after       v1 v2  0 │ v4 V(b2)       values of the states reached; 0 behind a terminated row
-                                          V: the open ends, whose values are asked for in one call
+    after       v1 v2  0 │ v4 V(b2)       values of the states reached; 0 after a terminated row
+                                          V: the open ends, whose values are computed in one call
 
 A chunk is consecutive rows of one agent in one episode; a fragment is estimated in one pass, whatever chunks it has.
 J. Schulman et al., 2016, High-dimensional continuous control using generalized advantage estimation.
@@ -31,7 +31,7 @@ class Estimator:
     Attributes:
         gamma: discount.
         lambda_: trace decay of generalized advantage estimation.
-        use_gae: estimate that way; else advantages are discounted returns, less the values if there is a critic.
+        use_gae: use that estimation; else advantages are discounted returns, less the values if there is a critic.
         use_critic: whether there are values.
 
     Raises:
@@ -49,18 +49,18 @@ class Estimator:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Estimator:
-        """As a policy's config says, by `gamma`, `lambda`, `use_gae` and `use_critic`."""
+        """Read the estimator from a policy's config: `gamma`, `lambda`, `use_gae` and `use_critic`."""
         return cls(config["gamma"], config["lambda"], config["use_gae"], config.get("use_critic", True))
 
 
 def values_after(values: Array | None, ends: Array, open_ends: Array, open_values: Any) -> Array:
-    """The values of the states reached, float32 `[n]`: those one row on; 0 behind end states, and without a critic.
+    """Return the values of the states reached, float32 `[n]`: the next row's; 0 after end states or without a critic.
 
     Args:
         values: of the states acted in, `[n]`; None without a critic.
         ends: rows that end a chunk, as the last one does, `[n]` bool.
-        open_ends: those of them behind which the episode goes on, or could, `[n]` bool.
-        open_values: of the states behind these.
+        open_ends: ends after which the episode goes on, or could, `[n]` bool.
+        open_values: of the states after open ends.
     """
     after = np.zeros(len(ends), dtype=np.float32)
     if values is not None:
@@ -71,7 +71,7 @@ def values_after(values: Array | None, ends: Array, open_ends: Array, open_value
 
 
 def estimate(rewards: Any, values: Any, after: Any, ends: Array, estimator: Estimator) -> tuple[Array, Array]:
-    """Advantages and value targets, float32 `[n]`, of chunks one behind the other; sums are made in float64.
+    """Estimate advantages and value targets, float32 `[n]`, of consecutive chunks; sums are made in float64.
 
     Args:
         rewards: `[n]`.
@@ -98,7 +98,7 @@ def estimate(rewards: Any, values: Any, after: Any, ends: Array, estimator: Esti
 
 
 def discount_cumsum(x: Array, gamma: float) -> Array:
-    """`y_t = x_t + gamma · y_{t+1}` along axis 0, in the dtype of `x`; of integers in float64."""
+    """Compute `y_t = x_t + gamma · y_{t+1}` along axis 0, in the dtype of `x`; of integers in float64."""
     values = np.array(x, dtype=None if np.issubdtype(np.asarray(x).dtype, np.floating) else np.float64)
     summand = torch.from_numpy(values).movedim(0, -1)
     return np.ascontiguousarray(discounted_sum(summand, torch.full_like(summand, gamma)).movedim(-1, 0).numpy())
@@ -123,7 +123,7 @@ def compute_gae_for_sample_batch(
 ) -> SampleBatch:
     """Add `values_bootstrapped`, `advantages` and `value_targets`, all in the shape of `vf_preds`, `[n]` or `[n, 1]`.
 
-    Which estimate is made is read from the policy's `gamma`, `lambda`, `use_gae` and `use_critic`.
+    The policy's config says how: `gamma`, `lambda`, `use_gae` and `use_critic`.
     """
     del other_agent_batches, episode  # they are part of the signature of `postprocess_trajectory`
     compute_bootstrap_value(sample_batch, policy)
@@ -176,21 +176,21 @@ def compute_advantages(
         AssertionError: a critic without values; `use_gae` without a critic.
     """
     rewards = np.asarray(rollout[ColumnNames.REWARDS] if rewards is None else rewards)
-    given = rollout.get(ColumnNames.VF_PREDS) if vf_preds is None else vf_preds
-    values = np.ravel(given) if use_critic and given is not None else None
+    vf_preds = rollout.get(ColumnNames.VF_PREDS) if vf_preds is None else vf_preds
+    values = np.ravel(vf_preds) if use_critic and vf_preds is not None else None
     last = np.arange(len(rewards)) == len(rewards) - 1
     after = values_after(values, last, last, as_array(last_r).item())
     estimates = estimate(np.ravel(rewards), values, after, last, Estimator(gamma, lambda_, use_gae, use_critic))
-    for name, made in zip((Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS), estimates, strict=True):
-        rollout[name] = made.reshape(rewards.shape if given is None else np.shape(given))
+    for name, column in zip((Postprocessing.ADVANTAGES, Postprocessing.VALUE_TARGETS), estimates, strict=True):
+        rollout[name] = column.reshape(rewards.shape if vf_preds is None else np.shape(vf_preds))
     return rollout
 
 
 def adjust_nstep(n_step: int, gamma: float, batch: MutableMapping[str, Any]) -> None:
-    """Let each row look `n_step` rows ahead, fewer at the end of the chunk.
+    """Make each row reach `n_step` rows ahead, fewer at the end of the chunk.
 
-    `rewards` become discounted sums over the way; `new_obs`, `terminateds` and, if there, `truncateds` are those of
-    the row reached. The columns are replaced: arrays that others share stay as they are.
+    `rewards` become discounted sums up to that row, whose `new_obs`, `terminateds` and, if present, `truncateds` are
+    taken. The columns are replaced: arrays that others share stay unchanged.
 
     Raises:
         AssertionError: an episode ends before the last row.
@@ -212,7 +212,7 @@ def adjust_nstep(n_step: int, gamma: float, batch: MutableMapping[str, Any]) -> 
 
 
 def _behind_the_last_row(batch: SampleBatch, policy: Any) -> SampleBatch:
-    """The policy's input in the state that the last row reached: observation, states, and what else it reads."""
+    """Return the policy's input in the state that the last row reached: observation, states, and optional columns."""
     always = (ColumnNames.OBS, *filter(is_state_in, batch))
     views = {**{name: ViewRequirement() for name in always}, **policy.view_requirements}
     return batch.get_single_step_input_dict(views, index="last")

@@ -1,9 +1,9 @@
-"""Observations of any space as arrays that networks take.
+"""Preprocessors, which turn observations of any space into arrays that networks take.
 
-    Discrete, MultiDiscrete   one-hot, float32          Box, MultiBinary   as they are
+    Discrete, MultiDiscrete   one-hot, float32          Box, MultiBinary   unchanged
     Dict, Tuple               one float32 vector: its parts in order, one-hot or flattened
 
-The work is done on batches: leaves `[B, …]`, as hosts hand them out, become one array `[B, …]`.
+They work on batches: leaves `[B, …]` of hosts become one array `[B, …]`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ARRAYS = (spaces.Box, spaces.MultiBinary, spaces.MultiDiscrete)
 
 
 class Preprocessor(ABC):
-    """Turns observations of one space into those of another.
+    """Turns observations of one space into observations of another.
 
     Attributes:
-        space: of what comes in.
-        observation_space: of what comes out; with the attribute `original_space` if that is another.
-        leaves: the arrays of which an observation consists, in the order in which batches of them are expected.
+        space: of the env's observations.
+        observation_space: of processed observations; with the attribute `original_space` if that is another.
+        leaves: the arrays of an observation, in the order of a batch's leaves.
     """
 
     def __init__(self, space: Space) -> None:
@@ -44,31 +44,31 @@ class Preprocessor(ABC):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Of a processed observation; None if it is nested."""
+        """Return the shape of a processed observation; None if it is nested."""
         return self.observation_space.shape
 
     @abstractmethod
     def transform_batch(self, leaves: Leaves) -> Any:
-        """Processed observations `[B, …]` from leaves `[B, …]`.
+        """Process leaves `[B, …]` to observations `[B, …]`.
 
         Raises:
             ValueError: one is no member of its space, where that matters.
         """
 
     def transform(self, observation: Any) -> Any:
-        """One processed observation; raises as `transform_batch` does."""
+        """Process one observation; raise as `transform_batch` does."""
         return self.transform_batch(packer(self.leaves)([observation]))[0]
 
 
 class NoPreprocessor(Preprocessor):
-    """Leaves observations as they are; those of Dict and Tuple spaces stay nested."""
+    """Leaves observations unchanged; observations of Dict and Tuple spaces stay nested."""
 
     def transform_batch(self, leaves: Leaves) -> Any:
-        """The leaves themselves, nested as the space is."""
+        """Return the leaves themselves, nested like the space."""
         return build_value(self.space, iter(leaves))
 
     def transform(self, observation: Any) -> Any:
-        """The observation itself."""
+        """Return the observation itself."""
         return observation
 
 
@@ -88,10 +88,10 @@ class VectorPreprocessor(Preprocessor):
         self.observation_space = processed
 
     def transform_batch(self, leaves: Leaves) -> Array:
-        """Vectors `[B, size]`.
+        """Concatenate leaves `[B, …]` to vectors `[B, size]`.
 
         Raises:
-            ValueError: a choice that there is not, or a number that float32 cannot hold.
+            ValueError: a choice outside its space, or a number that float32 cannot hold.
         """
         out = np.zeros((len(leaves[0]), self._cuts[-1]), dtype=np.float32)
         for i, (values, (begin, end)) in enumerate(zip(leaves, pairwise(self._cuts), strict=True)):
@@ -114,8 +114,8 @@ def mask_reader(space: Space, action_space: Space, name: str | None) -> Callable
 
     Args:
         space: of processed observations; masks are the entry `"action_mask"` at the root of a Dict.
-        action_space: what they mask.
-        name: of what obeys them, for the message; `None` leaves a mask that does not fit to others.
+        action_space: of the actions that they mask.
+        name: of the policy, for the message; `None` ignores a mask that does not fit.
 
     Raises:
         ValueError: a mask that has not one entry per choice.
@@ -141,13 +141,13 @@ def mask_reader(space: Space, action_space: Space, name: str | None) -> Callable
 
 
 def get_preprocessor(space: Space) -> type[Preprocessor]:
-    """The class of preprocessors that observations of this space need."""
+    """Return the class of preprocessors that observations of this space need."""
     is_vector = isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.Dict | spaces.Tuple)
     return VectorPreprocessor if is_vector else NoPreprocessor
 
 
 def _choices_of(space: Space) -> tuple[Array, Array] | None:
-    """The first of each choice of a Discrete or MultiDiscrete space, and how many there are of each, `[c]`."""
+    """Return the first value of each choice of a Discrete or MultiDiscrete space, and the numbers of values, `[c]`."""
     if isinstance(space, spaces.Discrete):
         return np.array([space.start]), np.array([space.n])
     return (space.start.ravel(), space.nvec.ravel()) if isinstance(space, spaces.MultiDiscrete) else None

@@ -1,4 +1,4 @@
-"""Base of envs that step several sub-envs themselves; and their host, to which these are a list."""
+"""The base of envs that step several sub-envs themselves, and their host, which treats them as a list of envs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swath.rollout.spaces import Leaves
 
 
 class VectorEnv:
-    """Several sub-envs, or what passes for them, that are stepped together; lists have one entry per sub-env.
+    """Several sub-envs, real or not, that are stepped together; lists have one entry per sub-env.
 
     Args:
         observation_space: of one sub-env.
@@ -62,7 +62,7 @@ class VectorEnv:
     def vector_step(
         self, actions: Sequence[Any]
     ) -> tuple[list[Any], list[float], list[bool], list[bool], list[dict[str, Any]]]:
-        """Let every sub-env take its action; one that has ended is reset by `reset_at` before the next step.
+        """Step every sub-env; a sub-env that has ended is reset by `reset_at` before the next step.
 
         Returns:
             Observations, rewards, terminated and truncated flags, infos.
@@ -70,7 +70,7 @@ class VectorEnv:
         raise NotImplementedError(f"{type(self).__name__} has no vector_step")
 
     def get_sub_environments(self) -> list[Any]:
-        """The sub-envs, if there are such objects; here none."""
+        """Return the sub-envs, if they are objects; here none."""
         return []
 
     def restart_at(self, index: int | None = None) -> None:
@@ -84,7 +84,7 @@ class VectorEnv:
 
 
 class SubEnv(gym.Env[Any, Any]):
-    """One sub-env of a `VectorEnv`: returns its row of what that has returned for all, or is reset alone."""
+    """One sub-env of a `VectorEnv`: returns its row of the vector env's results, or is reset alone."""
 
     row: Any = None
 
@@ -93,7 +93,7 @@ class SubEnv(gym.Env[Any, Any]):
         self.observation_space, self.action_space = vector.observation_space, vector.action_space
 
     def __str__(self) -> str:
-        """Where it is."""
+        """Return the sub-env's number and its vector env."""
         return f"sub-env {self.index} of {self.vector}"
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:  # noqa: ARG002
@@ -101,12 +101,12 @@ class SubEnv(gym.Env[Any, Any]):
         return self.vector.reset_at(self.index, seed=seed) if self.row is None else self.step(None)
 
     def step(self, action: Any) -> Any:  # noqa: ARG002  the vector env has had it
-        """What the step of all sub-envs led to here."""
+        """Return this sub-env's row of the last step of all sub-envs."""
         row, self.row = self.row, None
         return row
 
     def close(self) -> None:
-        """The first closes them all."""
+        """Close the vector env, if this is the first sub-env."""
         if self.index == 0:
             self.vector.close()
 
@@ -128,7 +128,7 @@ class OwnVectorHost(EnvListHost):
 
     @property
     def env(self) -> Any:
-        """The vector env."""
+        """Return the vector env."""
         return self.envs[0].vector
 
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
@@ -151,11 +151,11 @@ class OwnVectorHost(EnvListHost):
         return super().step(action)
 
     def replace_env(self, env: int, make: Callable[[], Any]) -> None:  # noqa: ARG002  the vector env makes it
-        """Let the vector env make one sub-env anew."""
+        """Rebuild one sub-env by the vector env's `restart_at`."""
         self.env.restart_at(env)
 
     def _deal(self, *lists: Iterable[Any]) -> None:
-        """Give each sub-env its row of what the vector env has returned."""
+        """Give each sub-env its row of the vector env's results."""
         for sub_env, row in zip(self.envs, zip(*lists, strict=True), strict=True):
             sub_env.row = row
 

@@ -1,4 +1,4 @@
-"""What rollout workers hand out: columns of transitions, for one policy or several.
+"""The batches of rollout workers: columns of transitions, for one policy or several.
 
-names    how columns are called      rows    what is done to rows      sample_batch    the classes
+names    names of columns      rows    operations on rows      sample_batch    the classes
 """

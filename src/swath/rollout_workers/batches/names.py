@@ -1,8 +1,8 @@
 """Names of columns, as users of RLlib know them, and which optional ones a policy gets: in its input, and in batches.
 
              prev_actions  prev_rewards   infos  env_id  agent_id
-Policy       both          both           -      -       -            what a class of one's own starts with
-TorchPolicy  -             -              -      -       -            so that nobody pays for what nobody reads
+Policy       both          both           -      -       -            the default of a class of the user's
+TorchPolicy  -             -              -      -       -            columns that are not read cost nothing
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gymnasium.spaces import Box
 
 from swath.rollout_workers.space_dicts import space_from_dict, space_to_dict
 
-# The policy of all agents where nothing else is said.
+# The policy of all agents by default.
 DEFAULT_POLICY_ID = "default_policy"
 
 STATE_IN, STATE_OUT = "state_in_", "state_out_"
@@ -54,17 +54,17 @@ class ColumnNames:
 
 
 def is_state_in(name: str) -> bool:
-    """Whether the column holds states at the beginnings of sequences."""
+    """Return whether the column holds states at the beginnings of sequences."""
     return name.startswith(STATE_IN)
 
 
 def state_out_of(name: str) -> str:
-    """The column of states after each transition that goes with a `state_in_…`."""
+    """Return the column of states after each transition that goes with a `state_in_…`."""
     return STATE_OUT + name.removeprefix(STATE_IN)
 
 
 def counts_sequences(name: str) -> bool:
-    """Whether the column has, by its name, one row per sequence and not per transition."""
+    """Return whether the column has, by its name, one row per sequence and not per transition."""
     return name == ColumnNames.SEQ_LENS or is_state_in(name)
 
 
@@ -101,7 +101,7 @@ class ViewRequirement:
         """Return the arguments as a dictionary that JSON can hold.
 
         Raises:
-            ValueError: a space that has no such description.
+            ValueError: a space that JSON cannot describe.
         """
         assert self.space is not None  # since it was made
         return {**{name: getattr(self, name) for name in _ARGUMENTS}, "space": space_to_dict(self.space)}
@@ -111,7 +111,7 @@ class ViewRequirement:
         """Build the requirement that `to_dict` described.
 
         Args:
-            d: as `to_dict` returns it; it stays as it is.
+            d: as `to_dict` returns it; it stays unchanged.
 
         Raises:
             TypeError: an entry that is no argument.
@@ -123,8 +123,8 @@ class ViewRequirement:
         """Raise `ValueError` unless it is a view of the column's own step."""
         is_own = (self.data_col or name, self.shift) in ((name, 0), (SHIFTED.get(name), -1))
         if not is_own or self.index is not None or (self.batch_repeat_value != 1 and not is_state_in(name)):
-            why = "columns are of their own step; make others in postprocess_trajectory"
-            raise ValueError(f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): {why}")
+            way_out = "workers make columns of the same step only; make others in postprocess_trajectory"
+            raise ValueError(f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): {way_out}")
 
 
 _ARGUMENTS = tuple(field.name for field in fields(ViewRequirement))
@@ -141,8 +141,8 @@ class WantedColumns(NamedTuple):
     """Optional columns, by where they go.
 
     Attributes:
-        input: what the policy gets beside observations and states when it acts.
-        batch: what becomes part of batches.
+        input: columns that the policy gets in addition to observations and states when it acts.
+        batch: columns of batches.
     """
 
     input: frozenset[str]
@@ -150,7 +150,7 @@ class WantedColumns(NamedTuple):
 
     @classmethod
     def of(cls, views: Mapping[str, ViewRequirement]) -> WantedColumns:
-        """As the view requirements of a policy say.
+        """Read the view requirements of a policy.
 
         Raises:
             ValueError: a column that is not optional, or one of another step than its own.
@@ -163,8 +163,8 @@ class WantedColumns(NamedTuple):
         return cls(acting, frozenset(name for name, view in views.items() if view.used_for_training))
 
 
-def views(*wanted: str) -> dict[str, ViewRequirement]:
-    """Requirements for all optional columns, of which these are wanted."""
+def optional_views(*wanted: str) -> dict[str, ViewRequirement]:
+    """Return requirements for all optional columns, of which these are wanted."""
     return {
         name: ViewRequirement(used_for_compute_actions=name in wanted, used_for_training=name in wanted)
         for name in OPTIONAL

@@ -1,8 +1,8 @@
-"""Columns of transitions: how many rows they have, and some of these, in another order or padded.
+"""Columns of transitions: their rows are counted, selected, shuffled and padded.
 
-seq_lens 2 3 1     rows  a a b b b c            not padded: one sequence behind the other
+seq_lens 2 3 1     rows  a a b b b c            not padded: consecutive sequences
                    rows  a a . b b b c . .      padded to 3: each takes as many places
-none               rows  a b c d e f            nothing is known of sequences
+none               rows  a b c d e f            no sequences
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from swath.rollout_workers.nests import Leaf, as_array, leaves, map_nest, rows_o
 Slice: TypeAlias = slice
 _ALL = slice(None)
 
-# What RLlib's batches have and these do not.
-_GONE = "compress decompress_if_needed pack_if_needed set_get_interceptor accessed_keys added_keys deleted_keys"
-_INSTEAD = ": columns are plain arrays; keep them with numpy.savez_compressed, make them tensors with to_device()"
+# Attributes that RLlib's batches have and these lack.
+_MISSING = "compress decompress_if_needed pack_if_needed set_get_interceptor accessed_keys added_keys deleted_keys"
+_REPLACEMENT = ": columns are plain arrays; keep them with numpy.savez_compressed, make them tensors with to_device()"
 
 
-class Refusing:
-    """Says what to do in place of what RLlib's batches have and these do not."""
+class ExplainsMissing:
+    """Explains how to replace attributes that only RLlib's batches have."""
 
-    if not TYPE_CHECKING:  # a type checker must see which attributes there are not
+    if not TYPE_CHECKING:  # a type checker must see which attributes are missing
 
         def __getattr__(self, name: str) -> Any:
-            instead = _INSTEAD if name in _GONE.split() else ""
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{instead}", name=name, obj=self)
+            replacement = _REPLACEMENT if name in _MISSING.split() else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{replacement}", name=name, obj=self)
 
 
 def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
-    """The sum of `seq_lens`, else the rows of the first column that can be counted, else 0.
+    """Return the sum of `seq_lens`, else the rows of the first column that can be counted, else 0.
 
     Columns named `infos`, `state_in_…` and `state_out_…` are not counted. Of a nested column the first leaf is.
     """
@@ -56,25 +56,25 @@ def attempt_count_timesteps(tensor_dict: dict[str, Any]) -> int:
     return 0
 
 
-class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
-    """Columns by name, and what is done to their rows; `SampleBatch` says more.
+class ColumnDict(ExplainsMissing, ColumnNames, dict[str, Any]):
+    """Columns by name, with operations on their rows; `SampleBatch` says more.
 
     Attributes:
         time_major: columns are `[T, B, …]`.
         max_seq_len: no sequence is longer.
-        zero_padded: each sequence takes `max_seq_len` rows, with zeros behind its end.
-        own_env_steps: env steps that the rows are from, where several agents shared an env; else None. Copies keep the
-            number, `concat` adds it up, parts of the batch do not have it.
+        zero_padded: each sequence takes `max_seq_len` rows, with zeros after its end.
+        shared_env_steps: env steps of the rows, if several agents shared an env; else None. Copies keep the number,
+            `concat` adds it up, parts of the batch do not have it.
     """
 
     time_major: bool | None
     max_seq_len: int | None
     zero_padded: bool
-    own_env_steps: int | None = None
+    shared_env_steps: int | None = None
 
     @property
     def count(self) -> int:
-        """Rows: the sum of `seq_lens`, else the rows of the first column that can be counted, else 0."""
+        """Return the number of rows, by `attempt_count_timesteps`."""
         return attempt_count_timesteps(self)
 
     def __len__(self) -> int:
@@ -92,25 +92,25 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
         lengths = self.sequences()
         start, stop, _ = name.indices(self.count)
         if lengths is None:
-            return self._taken(slice(start, max(start, stop)))
+            return self._select(slice(start, max(start, stop)))
         first, last = np.searchsorted(np.cumsum(lengths), (start, max(start, stop)), side="right")
         places = np.append(0, np.cumsum(self.places(lengths)))
-        return self._taken(slice(places[first], places[last]), slice(first, last))
+        return self._select(slice(places[first], places[last]), slice(first, last))
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Each row as a dict; `seq_lens` is 1 in each."""
+        """Yield each row as a dict; `seq_lens` is 1 in each."""
         columns = self.row_by_row()
         for i in range(self.count):
-            yield columns.mapped(partial(_row, i))
+            yield columns.map_leaves(partial(_row, i))
 
     def take(self, rows: Array) -> Self:
-        """The rows of these numbers `[n]`, copied: sequences of one row each, where there are sequences."""
-        if (whole := self.unpadded()) is not self:
-            return whole.take(rows)
-        return self._taken(rows) if self.SEQ_LENS not in self else self._regrouped(rows, np.ones_like(rows))
+        """Return copies of the rows of these numbers `[n]`; where there are sequences, as sequences of one row each."""
+        if (unpadded := self.unpadded()) is not self:
+            return unpadded.take(rows)
+        return self._select(rows) if self.SEQ_LENS not in self else self._select_sequences(rows, np.ones_like(rows))
 
     def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:  # noqa: ARG002
-        """Exactly the rows from `start` to before `end`; a negative start asks for zeros in front.
+        """Return exactly the rows from `start` to before `end`; a negative start adds zeros in front.
 
         Which states go with them follows from the rows: `state_start` and `state_end` need not be given.
 
@@ -121,27 +121,28 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
         begin = min(max(start, 0), n_rows)
         stop = max(begin, min(end, n_rows))
         if lengths is None and start >= 0:
-            return self._taken(slice(begin, stop))
+            return self._select(slice(begin, stop))
         rows = np.append(np.full(max(-start, 0), -1), np.arange(begin, stop))
         if lengths is None:
-            return self._taken(rows)
+            return self._select(rows)
         if self.zero_padded:
             raise ValueError("of padded sequences only whole ones can be taken; use batch[i:j], or cut before padding")
-        of = np.repeat(np.arange(len(lengths)), lengths)[np.maximum(rows, 0)]  # zeros in front are of the first one
-        return self._regrouped(rows, np.unique(of, return_counts=True)[1])
+        # zeros in front belong to the first sequence
+        sequence = np.repeat(np.arange(len(lengths)), lengths)[np.maximum(rows, 0)]
+        return self._select_sequences(rows, np.unique(sequence, return_counts=True)[1])
 
     def timeslices(self, size: int | None = None, num_slices: int | None = None, k: int | None = None) -> list[Self]:
-        """Parts of `size` (or `k`) rows, the last may be shorter; or `num_slices` parts, as equal as can be.
+        """Split into parts of `size` (or `k`) rows, the last may be shorter; or into `num_slices` equal parts.
 
-        With `seq_lens` cuts move down to where a sequence starts, and parts that get empty by that are left out.
+        With `seq_lens` cuts move down to the start of a sequence, and parts that become empty are left out.
 
         Raises:
             ValueError: not exactly one of the three, or one below 1.
         """
-        given = [value for value in (size, num_slices, k) if value is not None]
-        if len(given) != 1:
+        arguments = [value for value in (size, num_slices, k) if value is not None]
+        if len(arguments) != 1:
             raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
-        wanted = count("num_slices" if num_slices is not None else "size", given[0])
+        wanted = count("num_slices" if num_slices is not None else "size", arguments[0])
         bounds = [*range(0, self.count, wanted), self.count]
         if num_slices is not None:
             bounds = [self.count * i // wanted for i in range(wanted + 1)]
@@ -149,7 +150,7 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
         return parts if self.SEQ_LENS not in self else [part for part in parts if part.count]
 
     def split_by_episode(self, key: str | None = None) -> list[Self]:
-        """One batch per run of equal `eps_id`, or where that is missing per done; `key` forces "eps_id" or "dones".
+        """Split by runs of equal `eps_id`, or where that is missing by dones; `key` forces "eps_id" or "dones".
 
         Raises:
             KeyError: no such column.
@@ -164,7 +165,7 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
         return [self.slice(start, stop) for start, stop in pairwise(bounds)]
 
     def shuffle(self) -> Self:
-        """Put the rows in random order, all columns and `infos` alike, in place; padded sequences stay together.
+        """Shuffle the rows in place, all columns and `infos` alike; padded sequences stay together.
 
         Returns this batch; the order is drawn by NumPy's global state.
 
@@ -176,11 +177,11 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
             raise ValueError("rows of sequences cannot be shuffled; after right_zero_pad() whole sequences can")
         order = np.random.permutation(self.count if lengths is None else len(lengths))  # noqa: NPY002  workers seed it
         stride = 1 if lengths is None else self.max_seq_len or 0
-        dict.update(self, self._taken((order[:, None] * stride + np.arange(stride)).ravel(), order))
+        dict.update(self, self._select((order[:, None] * stride + np.arange(stride)).ravel(), order))
         return self
 
     def right_zero_pad(self, max_seq_len: int, exclude_states: bool = True) -> Self:
-        """Let each sequence take `max_seq_len` rows, zeros behind its end, in place; None among objects.
+        """Pad each sequence in place to `max_seq_len` rows, with zeros at its end; None among objects.
 
         Returns this batch. `exclude_states` is always True: `state_in_…` have one row per sequence.
 
@@ -198,21 +199,21 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
         if not self.zero_padded:
             rows = np.full(len(lengths) * stride, -1)
             rows[_valid_places(lengths, stride)] = np.arange(self.count)
-            dict.update(self, self._taken(rows))
+            dict.update(self, self._select(rows))
             self.zero_padded, self.max_seq_len = True, stride
         return self
 
     def unpadded(self) -> Self:
-        """The rows without padding: this batch, if there is none."""
+        """Return the rows without padding: this batch, if there is none."""
         lengths = self.sequences()
         if lengths is None or not self.zero_padded:
             return self
-        made = self._taken(np.flatnonzero(_valid_places(lengths, self.max_seq_len or 0)))
-        made.zero_padded = False
-        return made
+        unpadded = self._select(np.flatnonzero(_valid_places(lengths, self.max_seq_len or 0)))
+        unpadded.zero_padded = False
+        return unpadded
 
     def row_by_row(self) -> Self:
-        """The rows without padding, with lengths and states for every row instead of every sequence."""
+        """Return the rows without padding, with lengths and states for every row instead of every sequence."""
         return self if self.sequences() is None else self.take(np.arange(self.count))
 
     def check_lengths(self) -> None:
@@ -228,78 +229,79 @@ class ColumnDict(Refusing, ColumnNames, dict[str, Any]):
                 return  # as in most batches
         columns = {name: column for name, column in self.items() if name != self.SEQ_LENS}
         found = [(path, n_rows) for path, leaf in leaves(columns) if (n_rows := rows_of(leaf)) is not None]
-        wanted, of_states = "one row per step", set[int]()
-        of_rows = {n_rows for path, n_rows in found if lengths is None or not names.is_state_in(path[0])}
+        wanted, state_lengths = "one row per step", set[int]()
+        row_lengths = {n_rows for path, n_rows in found if lengths is None or not names.is_state_in(path[0])}
         if lengths is not None:
             wanted = f"as many rows as its {len(lengths)} sequences have"
-            of_states = {len(lengths), *(n_rows for path, n_rows in found if names.is_state_in(path[0]))}
-            of_rows |= set() if self.time_major else {int(self.places(lengths).sum())}
-        if max(len(of_rows), len(of_states)) > 1:
-            each = ", ".join(f"{'/'.join(map(str, path))}: {n_rows}" for path, n_rows in found)
-            raise ValueError(f"columns of different lengths: {each}; every column needs {wanted}")
+            state_lengths = {len(lengths), *(n_rows for path, n_rows in found if names.is_state_in(path[0]))}
+            row_lengths |= set() if self.time_major else {int(self.places(lengths).sum())}
+        if max(len(row_lengths), len(state_lengths)) > 1:
+            by_column = ", ".join(f"{'/'.join(map(str, path))}: {n_rows}" for path, n_rows in found)
+            raise ValueError(f"columns of different lengths: {by_column}; every column needs {wanted}")
 
     def lengths(self) -> Array | None:
-        """Rows of each sequence, None where there are none."""
+        """Return the rows of each sequence, None where there are none."""
         seq_lens = dict.get(self, self.SEQ_LENS)
         return None if seq_lens is None else as_array(seq_lens).astype(np.int64).reshape(-1)
 
     def sequences(self) -> Array | None:
-        """Rows of each sequence, None where there are none; raises `ValueError` if the batch has no plain rows."""
+        """Return the rows of each sequence, or None; raise `ValueError` if the batch has no plain rows."""
         self.check_lengths()
         if self.time_major and self.SEQ_LENS in self:
             raise ValueError("columns of this batch are [T, B, …] (time_major); make them [B·T, …] to take rows of it")
         return self.lengths()
 
     def places(self, lengths: Array) -> Array:
-        """How many places in a column each sequence takes, with padding."""
+        """Return how many places in a column each sequence takes, with padding."""
         return np.full_like(lengths, self.max_seq_len) if self.zero_padded else lengths
 
-    def like(self, columns: dict[str, Any]) -> Self:
-        """Other columns, of which the same holds as of these; but for `own_env_steps`."""
-        made = type(self)()
-        dict.update(made, columns)
-        vars(made).update(vars(self), own_env_steps=None)
-        return made
+    def with_columns(self, columns: dict[str, Any]) -> Self:
+        """Return a batch of other columns with the same attributes, but for `shared_env_steps`."""
+        batch = type(self)()
+        dict.update(batch, columns)
+        vars(batch).update(vars(self), shared_env_steps=None)
+        return batch
 
-    def mapped(self, function: Callable[[Any], Any]) -> dict[str, Any]:
-        """The columns with `function(leaf)` in place of each leaf."""
+    def map_leaves(self, function: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return the columns with `function(leaf)` in place of each leaf."""
         return {name: map_nest(function, column) for name, column in self.items()}
 
-    def _taken(self, rows: Slice | Array, sequences: Slice | Array = _ALL) -> Self:
-        """These places of columns, and these of columns that have one row per sequence, by default all."""
+    def _select(self, rows: Slice | Array, sequences: Slice | Array = _ALL) -> Self:
+        """Return these places of columns, and these of columns that have one row per sequence, by default all."""
         pick, pick_sequences = partial(take, rows=rows), partial(take, rows=sequences)
         if self.SEQ_LENS not in self:
-            return self.like(self.mapped(pick))
-        return self.like(
+            return self.with_columns(self.map_leaves(pick))
+        return self.with_columns(
             {name: map_nest(pick_sequences if names.counts_sequences(name) else pick, self[name]) for name in self}
         )
 
-    def _regrouped(self, rows: Array, lengths: Array) -> Self:
-        """These rows of sequences without padding, copied, as sequences of other lengths; zeros for rows below 0.
+    def _select_sequences(self, rows: Array, lengths: Array) -> Self:
+        """Copy rows of sequences without padding as sequences of other lengths; zeros for rows below 0.
 
-        The state before a sequence is that at the beginning of its first row's, or what the row before gave out, if the
-        batch has that.
+        A new sequence starts with the state at the start of its old one, or, if it starts later and the batch has
+        `state_out_…`, with the state after the row before.
         """
         seq_lens = self[self.SEQ_LENS]
-        old = as_array(seq_lens).reshape(-1)
-        starts, of_rows = np.cumsum(old) - old, np.repeat(np.arange(len(old)), old)
+        old_lengths = as_array(seq_lens).reshape(-1)
+        starts = np.cumsum(old_lengths) - old_lengths
+        sequences = np.repeat(np.arange(len(old_lengths)), old_lengths)  # of each row
         firsts = np.maximum(rows[np.cumsum(lengths) - lengths], 0)
-        made = self._taken(rows, of_rows[firsts])
-        inside = np.flatnonzero(firsts > starts[of_rows[firsts]])
+        batch = self._select(rows, sequences[firsts])
+        inside = np.flatnonzero(firsts > starts[sequences[firsts]])
 
-        def after(leaf: Leaf, out: Leaf) -> Leaf:
+        def replace_states(leaf: Leaf, out: Leaf) -> Leaf:
             leaf[inside] = take(out, firsts[inside] - 1)
             return leaf
 
         for name in filter(names.is_state_in, self):
             if names.state_out_of(name) in self:
-                made[name] = map_nest(after, made[name], self[names.state_out_of(name)])
+                batch[name] = map_nest(replace_states, batch[name], self[names.state_out_of(name)])
         is_tensor = isinstance(seq_lens, torch.Tensor)
-        made[self.SEQ_LENS] = torch.from_numpy(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
-        return made
+        batch[self.SEQ_LENS] = torch.from_numpy(lengths).to(seq_lens) if is_tensor else lengths.astype(seq_lens.dtype)
+        return batch
 
     def _dones(self) -> Any:
-        """`terminateds | truncateds`, as they are stored; a fresh array that cannot be written."""
+        """Return `terminateds | truncateds`, as they are stored; a new array that cannot be written."""
         flags = [self[name] for name in (self.TERMINATEDS, self.TRUNCATEDS) if name in self]
         if not flags:
             raise KeyError(f"'dones': the batch has neither 'terminateds' nor 'truncateds', but {sorted(self)}")
@@ -315,5 +317,5 @@ def _row(i: int, leaf: Leaf) -> Leaf:
 
 
 def _valid_places(lengths: Array, stride: int) -> Array:
-    """Which places of sequences that are padded to `stride` hold rows."""
+    """Return which places of sequences that are padded to `stride` hold rows."""
     return (np.arange(stride) < lengths[:, None]).ravel()

@@ -1,6 +1,6 @@
-"""What workers hand out: transitions of one policy, as columns, or of several that acted in the same envs.
+"""The batches of workers: transitions of one policy, as columns, or of several that acted in the same envs.
 
-Batches are put one behind another, and columns become a TensorDict and come back, in the same memory:
+Batches are concatenated, and columns become a TensorDict and are read from one, in the same memory:
 
 obs                        ──▶  observation
 rewards [n]                ──▶  ("next", "reward") [n, 1]
@@ -28,10 +28,10 @@ from swath.options import count
 from swath.rollout_workers import nests
 from swath.rollout_workers.batches import names
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID, SHIFTED, ColumnNames, ViewRequirement
-from swath.rollout_workers.batches.rows import ColumnDict, Refusing
+from swath.rollout_workers.batches.rows import ColumnDict, ExplainsMissing
 from swath.rollout_workers.nests import ARRAYS, Leaf, as_array, holds_objects, leaves, map_nest
 
-# The keys of columns that have another name there.
+# Keys in a TensorDict of columns that have another name there.
 KEYS: dict[str, Key] = {
     ColumnNames.OBS: keys.OBSERVATION,
     ColumnNames.ACTIONS: keys.ACTION,
@@ -50,51 +50,51 @@ KEYS: dict[str, Key] = {
 }
 _COLUMNS = {key: name for name, key in KEYS.items()}
 
-# Entries that no column holds: the mask, and at the root the flags of the step before.
+# Entries that become no column: the mask, and at the root the flags of the step before.
 _LEFT_OUT = (MASK, *keys.FLAGS)
 
-# Columns `[n]` that are `[n, 1]` there.
-LONE_NUMBERS = (
+# Columns `[n]` that are `[n, 1]` in a TensorDict.
+SCALAR_COLUMNS = (
     *(ColumnNames.REWARDS, ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS, ColumnNames.DONES, ColumnNames.T),
     *(ColumnNames.VF_PREDS, ColumnNames.VALUES_BOOTSTRAPPED, ColumnNames.ADVANTAGES, ColumnNames.VALUE_TARGETS),
 )
 
 
-def to_tensordict(columns: Mapping[str, Any], n_rows: int, whole: Collection[str]) -> TensorDict:
-    """Columns as a TensorDict `[n]`.
+def to_tensordict(columns: Mapping[str, Any], n_rows: int, without_rows: Collection[str]) -> TensorDict:
+    """Return columns as a TensorDict `[n]`.
 
     Numbers stay where they are, except in arrays that are read-only.
 
     Args:
         columns: by name.
         n_rows: how long they are, with padding.
-        whole: names of those that have no row per transition.
+        without_rows: names of the columns that have no row per transition.
     """
-    entries = (
-        ((*as_tuple(KEYS.get(name, name)), *map(str, path)), _entry(name, leaf, n_rows, whole=name in whole))
-        for name, column in columns.items()
-        for path, leaf in leaves(column)
-    )
+    entries = list[tuple[Key, Any]]()
+    for name, column in columns.items():
+        for path, leaf in leaves(column):
+            entry = _entry(name, leaf, n_rows, has_rows=name not in without_rows)
+            entries.append(((*as_tuple(KEYS.get(name, name)), *map(str, path)), entry))
     return TensorDict(nested(entries), batch_size=[n_rows])
 
 
-def _entry(name: str, leaf: Leaf, n_rows: int, *, whole: bool) -> Any:
-    if whole or nests.rows_of(leaf) is None:
+def _entry(name: str, leaf: Leaf, n_rows: int, *, has_rows: bool) -> Any:
+    if not has_rows or nests.rows_of(leaf) is None:
         return NonTensorData(leaf, batch_size=[n_rows])
     if holds_objects(leaf):
         return NonTensorStack(*map(NonTensorData, leaf)) if n_rows else NonTensorData(None, batch_size=[0])
     tensor = nests.tensor_of(leaf)
-    return tensor.unsqueeze(-1) if name in LONE_NUMBERS and tensor.ndim == 1 else tensor
+    return tensor.unsqueeze(-1) if name in SCALAR_COLUMNS and tensor.ndim == 1 else tensor
 
 
 def columns_of(td: TensorDictBase) -> dict[str, Any]:
-    """The entries of a TensorDict `[n]`, or `[B, T]`, whose rows are then by env, as columns.
+    """Return the entries of a TensorDict `[n]`, or `[B, T]`, whose rows are then by env, as columns.
 
-    Numbers stay where they are if they are in the host's memory, else columns are tensors. Frames that a mask leaves
-    out are left out, and the root flags of the step before. Nested entries `"0"`, `"1"`, … become a tuple.
+    Numbers stay in the same memory if that is the host's, else columns are tensors. Frames that a mask excludes are
+    left out, and the root flags of the step before. Nested entries `"0"`, `"1"`, … become a tuple.
 
     Raises:
-        ValueError: a batch size of another kind.
+        ValueError: another batch size.
     """
     if td.ndim not in (1, 2):
         raise ValueError(f"batch size {list(td.batch_size)} must be [n] or [B, T]; reshape the TensorDict")
@@ -103,12 +103,12 @@ def columns_of(td: TensorDictBase) -> dict[str, Any]:
     if mask is not None and not bool(mask.all()):
         flat = flat[mask]
     entries = ((_COLUMNS.get(key, key), entry) for key, entry in _entries(flat) if key not in _LEFT_OUT)
-    found = {name: _column(name, entry) for name, entry in entries}
-    if keys.LOG_PROB in found:
-        found.setdefault(ColumnNames.ACTION_LOGP, found.pop(keys.LOG_PROB))
-    if ColumnNames.DONES in found:  # read only where nothing else says how episodes ended
-        found.setdefault(ColumnNames.TERMINATEDS, found.pop(ColumnNames.DONES))
-    return nested(found.items())
+    columns = {name: _column(name, entry) for name, entry in entries}
+    if keys.LOG_PROB in columns:
+        columns.setdefault(ColumnNames.ACTION_LOGP, columns.pop(keys.LOG_PROB))
+    if ColumnNames.DONES in columns:  # read only if no other entry says how episodes ended
+        columns.setdefault(ColumnNames.TERMINATEDS, columns.pop(ColumnNames.DONES))
+    return nested(columns.items())
 
 
 def _entries(td: TensorDictBase) -> Iterator[tuple[Key, Any]]:
@@ -129,14 +129,14 @@ def _column(name: Key, entry: Any) -> Any:
         parts = {key: _column(name, part) for key, part in entry.items()}
         return tuple(parts.values()) if list(parts) == [str(i) for i in range(len(parts))] else parts
     tensor = entry.detach()
-    if name in LONE_NUMBERS and tensor.ndim == 2 and tensor.shape[-1] == 1:
+    if name in SCALAR_COLUMNS and tensor.ndim == 2 and tensor.shape[-1] == 1:
         tensor = tensor.squeeze(-1)
     is_in_numpy = tensor.device.type == "cpu" and tensor.dtype != torch.bfloat16
     return tensor.numpy() if is_in_numpy else tensor
 
 
-# Where the last row holds what these columns hold in the step behind it.
-_BEHIND = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
+# The columns whose last row becomes these columns in the step after it.
+_SOURCES_OF_NEXT_STEP = {ColumnNames.OBS: ColumnNames.NEXT_OBS, **SHIFTED}
 
 
 class SampleBatch(ColumnDict):
@@ -147,12 +147,12 @@ class SampleBatch(ColumnDict):
     batch["rewards"], len(batch), batch[1:], batch.split_by_episode(), batch.to_tensordict()
     ```
 
-    Columns are NumPy arrays or tensors whose first dimension counts rows; dicts and tuples of such are allowed. Lists
+    Columns are NumPy arrays or tensors whose first dimension counts rows; dicts and tuples of arrays are allowed. Lists
     and numbers become arrays, except in `infos`. `dones` is computed and cannot be set. With `seq_lens` rows are in
     sequences, and `state_in_0`, … have one row per sequence.
 
     A batch of unequal columns can be built; operations on rows then raise `ValueError`, as `check_lengths` does.
-    Keywords are further columns, and with `_` in front attributes.
+    Keywords are further columns, or attributes if they begin with `_`.
 
     Attributes:
         num_grad_updates: of the policy that acted; a mean, if there were several.
@@ -180,12 +180,12 @@ class SampleBatch(ColumnDict):
         self.num_grad_updates, self.is_training = _num_grad_updates, bool(_is_training)
 
     def agent_steps(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return self.count
 
     def env_steps(self) -> int:
-        """Env steps that the rows are from; as many as there are rows, unless several agents shared an env."""
-        return self.count if self.own_env_steps is None else self.own_env_steps
+        """Return the number of env steps; it equals the rows, unless several agents shared an env."""
+        return self.count if self.shared_env_steps is None else self.shared_env_steps
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"there is no column {name!r}; there are {', '.join(self) or 'none'}")
@@ -200,7 +200,7 @@ class SampleBatch(ColumnDict):
         super().__setitem__(name, column)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A column, or the default if there is none."""
+        """Return a column, or the default if there is none."""
         try:
             return self[name]
         except KeyError:
@@ -212,24 +212,24 @@ class SampleBatch(ColumnDict):
             self[name] = column
 
     def columns(self, keys: Iterable[str]) -> list[Any]:
-        """These columns."""
+        """Return these columns."""
         return [self[key] for key in keys]
 
     def set_training(self, training: bool = True) -> None:
-        """Say whether the batch is for an update."""
+        """Set whether the batch is for an update."""
         self.is_training = training
 
     def copy(self, shallow: bool = False) -> Self:
-        """A batch with arrays of its own; shallow, with the same arrays.
+        """Return a batch with new arrays; shallow, with the same arrays.
 
         Objects in `infos` and the like are the same in both.
         """
-        made = self.like(dict(self) if shallow else self.mapped(_copied))
-        made.own_env_steps = self.own_env_steps
-        return made
+        batch = self.with_columns(dict(self) if shallow else self.map_leaves(_copy_leaf))
+        batch.shared_env_steps = self.shared_env_steps
+        return batch
 
     def concat(self, other: SampleBatch) -> SampleBatch:
-        """A new batch of both, as `concat_samples` makes it."""
+        """Return a new batch of both, as `concat_samples` makes it."""
         return concat([self, other])
 
     def to_device(
@@ -240,7 +240,7 @@ class SampleBatch(ColumnDict):
         use_stream: bool = False,
         stream: Any = None,
     ) -> Self:
-        """Make the columns tensors on a device, in place; float64 becomes float32, `infos` and objects stay.
+        """Move the columns to a device as tensors, in place; float64 becomes float32, `infos` and objects stay.
 
         On the CPU tensors share memory with the arrays that they are made of.
 
@@ -268,13 +268,13 @@ class SampleBatch(ColumnDict):
             has_numbers = isinstance(leaf, ARRAYS) and not nests.holds_objects(leaf)
             return nests.tensor_on(target, leaf, pin=pin_memory) if has_numbers else leaf
 
-        dict.update(self, self.mapped(moved))
+        dict.update(self, self.map_leaves(moved))
         return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
-        """These columns, by default all with `dones`, as a TensorDict of batch size `[n]` in the same memory.
+        """Return these columns, by default all with `dones`, as a TensorDict `[n]` in the same memory.
 
-        Names are those of Swath's other batches: `obs` is `"observation"`, `rewards` is `("next", "reward")` `[n, 1]`.
+        Names are as in Swath's other batches: `obs` is `"observation"`, `rewards` is `("next", "reward")` `[n, 1]`.
         Read-only arrays are copied. `seq_lens` and states of sequences are non-tensor entries; padding counts as rows.
 
         Raises:
@@ -289,7 +289,7 @@ class SampleBatch(ColumnDict):
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:
-        """The entries of a TensorDict `[n]`, or `[B, T]` with rows by env, as columns in the same memory.
+        """Build a batch from a TensorDict `[n]`, or `[B, T]` with rows by env, in the same memory.
 
         Frames that a mask leaves out are left out.
 
@@ -299,17 +299,17 @@ class SampleBatch(ColumnDict):
         return cls(columns_of(td))
 
     def is_single_trajectory(self) -> bool:
-        """Whether no row but the last is done."""
+        """Return whether no row but the last is done."""
         return not as_array(self.unpadded()[self.DONES])[:-1].any()
 
     def is_terminated_or_truncated(self) -> bool:
-        """Whether the last row is done."""
+        """Return whether the last row is done."""
         return bool(as_array(self.unpadded()[self.DONES])[-1:].any())
 
     def get_single_step_input_dict(
         self, view_requirements: Mapping[str, ViewRequirement] | None = None, index: str | int = "last"
     ) -> Self:
-        """One row of this trajectory as input for a policy.
+        """Return one row of this trajectory as input for a policy.
 
         time     0     1     2   "last"
         obs      o0    o1    o2   new_obs of 2
@@ -318,45 +318,44 @@ class SampleBatch(ColumnDict):
         Args:
             view_requirements: columns of the input; None for the observation and, where known, the action and the
                 reward before it and the state.
-            index: which row, negative from the end. "last" stands for the step behind the last row, made of its
+            index: which row, negative from the end. "last" is the step after the last row, made of that row's
                 `new_obs`, action, reward, state.
 
         Raises:
-            IndexError: no such row.
-            KeyError: a column that the batch cannot give.
+            IndexError: the batch has no such row.
+            KeyError: the batch has no such column.
             ValueError: a view of another step.
         """
-        columns, is_behind = self.row_by_row(), index == "last"
-        row = range(self.count)[-1 if is_behind else int(index)]
+        columns, is_next_step = self.row_by_row(), index == "last"
+        row = range(self.count)[-1 if is_next_step else int(index)]
         if view_requirements is None:
             before = (name for name, source in SHIFTED.items() if source in self)
             view_requirements = dict.fromkeys((self.OBS, *before, *filter(names.is_state_in, self)), ViewRequirement())
-        made: dict[str, Any] = {}
+        selected: dict[str, Any] = {}
         for name, view in view_requirements.items():
             view.require_own_step(name)
-            source, at = name, row
-            if is_behind:
-                source = names.state_out_of(name) if names.is_state_in(name) else _BEHIND.get(name, name)
+            source, source_row = name, row
+            if is_next_step:
+                source = names.state_out_of(name) if names.is_state_in(name) else _SOURCES_OF_NEXT_STEP.get(name, name)
             elif name not in self and name in SHIFTED:
-                source, at = SHIFTED[name], row - 1
+                source, source_row = SHIFTED[name], row - 1
             if view.used_for_compute_actions:
-                made[name] = map_nest(partial(nests.take, rows=np.array([at])), columns[source])
-        row_alone = self.like(made)
-        row_alone[self.SEQ_LENS], row_alone.zero_padded = [1], False
-        return row_alone
+                selected[name] = map_nest(partial(nests.take, rows=np.array([source_row])), columns[source])
+        batch = self.with_columns(selected)
+        batch[self.SEQ_LENS], batch.zero_padded = [1], False
+        return batch
 
     def as_multi_agent(self, module_id: str | None = None) -> MultiAgentBatch:
-        """This batch as that of one policy, by default the default one, with the same env steps."""
+        """Return a batch of one policy, by default the default one, with the same env steps."""
         return MultiAgentBatch({module_id or DEFAULT_POLICY_ID: self}, self.env_steps())
 
     def size_bytes(self) -> int:
-        """Bytes of all leaves."""
-        found = (leaf for _, leaf in leaves(dict(self)))
-        return sum(leaf.nbytes if isinstance(leaf, ARRAYS) else sys.getsizeof(leaf) for leaf in found)
+        """Return the bytes of all leaves."""
+        return sum(leaf.nbytes if isinstance(leaf, ARRAYS) else sys.getsizeof(leaf) for _, leaf in leaves(dict(self)))
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        """Columns and attributes. NumPy gives only arrays without gaps out of band: the others are packed first."""
-        return type(self), (self.mapped(_without_gaps),), vars(self).copy()
+        """Return columns and attributes, arrays without gaps: NumPy pickles only these out of band."""
+        return type(self), (self.map_leaves(_without_gaps),), vars(self).copy()
 
     def __repr__(self) -> str:
         lengths = self.lengths()
@@ -365,7 +364,7 @@ class SampleBatch(ColumnDict):
 
 
 def concat(batches: Iterable[SampleBatch]) -> SampleBatch:
-    """Batches as a new one; empty ones are passed over.
+    """Concatenate batches to a new one; skip empty ones.
 
     Raises:
         ValueError: columns of different lengths, names, structures or shapes, or batches that differ in `zero_padded`,
@@ -378,37 +377,37 @@ def concat(batches: Iterable[SampleBatch]) -> SampleBatch:
     for batch in filled:
         batch.check_lengths()
         _require_alike(first, batch)
-    made = first.like({})
+    whole_batch = first.with_columns({})
     for name in first:
         axis = 1 if first.time_major and not names.counts_sequences(name) else 0
         columns = [dict.__getitem__(batch, name) for batch in filled]
         try:
-            dict.__setitem__(made, name, map_nest(partial(nests.joined, axis=axis), *columns))
+            dict.__setitem__(whole_batch, name, map_nest(partial(nests.concatenate, axis=axis), *columns))
         except (ValueError, RuntimeError) as error:
             raise ValueError(f"columns named {name!r} do not fit: {error}") from error
     if first.max_seq_len is not None:
-        made.max_seq_len = max(batch.max_seq_len or 0 for batch in filled)
-    known = [(batch.num_grad_updates, batch.count) for batch in filled if batch.num_grad_updates is not None]
-    if known:
-        made.num_grad_updates = sum(updates * rows for updates, rows in known) / sum(rows for _, rows in known)
-    made.is_training = all(batch.is_training for batch in filled)
-    if any(batch.own_env_steps is not None for batch in filled):
-        made.own_env_steps = sum(batch.env_steps() for batch in filled)
-    return made
+        whole_batch.max_seq_len = max(batch.max_seq_len or 0 for batch in filled)
+    updates = [(batch.num_grad_updates, batch.count) for batch in filled if batch.num_grad_updates is not None]
+    if updates:
+        whole_batch.num_grad_updates = sum(n * rows for n, rows in updates) / sum(rows for _, rows in updates)
+    whole_batch.is_training = all(batch.is_training for batch in filled)
+    if any(batch.shared_env_steps is not None for batch in filled):
+        whole_batch.shared_env_steps = sum(batch.env_steps() for batch in filled)
+    return whole_batch
 
 
 def _require_alike(first: SampleBatch, batch: SampleBatch) -> None:
-    """Raise `ValueError` unless the second batch can stand behind the first."""
+    """Raise `ValueError` unless the second batch can follow the first."""
     if missing := first.keys() ^ batch.keys():
         raise ValueError(f"columns {sorted(missing)} are in some batches only; give them to all, or delete them")
     for trait in ("zero_padded", "time_major", "max_seq_len"):
-        here, there = getattr(first, trait), getattr(batch, trait)
-        may_differ = trait == "max_seq_len" and not first.zero_padded and None not in (here, there)
-        if here != there and not may_differ:
-            raise ValueError(f"batches differ in {trait}: {here} and {there}; it must be the same in all")
+        values = getattr(first, trait), getattr(batch, trait)
+        may_differ = trait == "max_seq_len" and not first.zero_padded and None not in values
+        if values[0] != values[1] and not may_differ:
+            raise ValueError(f"batches differ in {trait}: {values[0]} and {values[1]}; it must be the same in all")
 
 
-def _copied(leaf: Leaf) -> Leaf:
+def _copy_leaf(leaf: Leaf) -> Leaf:
     return leaf.clone() if isinstance(leaf, torch.Tensor) else copy(leaf)
 
 
@@ -416,8 +415,8 @@ def _without_gaps(leaf: Leaf) -> Leaf:
     return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
 
 
-class MultiAgentBatch(Refusing):
-    """One `SampleBatch` per policy, and how many env steps they are from together.
+class MultiAgentBatch(ExplainsMissing):
+    """One `SampleBatch` per policy, and the number of their common env steps.
 
     Args:
         policy_batches: batches, or dicts of columns, by policy id.
@@ -444,19 +443,19 @@ class MultiAgentBatch(Refusing):
 
     def __getitem__(self, policy_id: str) -> SampleBatch:
         if policy_id not in self.policy_batches:
-            raise KeyError(f"no rows of policy {policy_id!r}; the batch has those of {sorted(self.policy_batches)}")
+            raise KeyError(f"no rows of policy {policy_id!r}; the batch has rows of {sorted(self.policy_batches)}")
         return self.policy_batches[policy_id]
 
     def env_steps(self) -> int:
-        """Env steps that the rows are from."""
+        """Return the number of env steps."""
         return self.count
 
     def agent_steps(self) -> int:
-        """Rows of all policies."""
+        """Return the rows of all policies."""
         return sum(batch.count for batch in self.policy_batches.values())
 
     def timeslices(self, k: int) -> list[MultiAgentBatch]:
-        """Parts of k env steps, with the rows of all agents at these steps; the last part may be shorter.
+        """Split into parts of k env steps, with the rows of all agents at these steps; the last part may be shorter.
 
             policy  a a a b b        sorted by episode, time, agent:   a b │ a b │ a
             t       0 1 2 0 1                           env step:        0     1    2
@@ -471,52 +470,52 @@ class MultiAgentBatch(Refusing):
         if not filled:
             return []
         by = ColumnNames.AGENT_INDEX, ColumnNames.T, ColumnNames.EPS_ID
-        columns = np.concatenate([[as_array(each) for each in batch.columns(by)] for batch in filled.values()], axis=1)
+        columns = np.concatenate([[*map(as_array, batch.columns(by))] for batch in filled.values()], axis=1)
         order = np.lexsort(columns)
         steps = np.append(0, np.cumsum(np.diff(columns[1:, order]).any(axis=0)))
-        whose = np.repeat(np.arange(len(filled)), [batch.count for batch in filled.values()])
+        policies = np.repeat(np.arange(len(filled)), [batch.count for batch in filled.values()])
         rows, parts = np.concatenate([np.arange(batch.count) for batch in filled.values()]), list[MultiAgentBatch]()
         n_steps = int(steps[-1]) + 1
         for first in range(0, n_steps, k):
             part = order[slice(*np.searchsorted(steps, (first, first + k)))]
-            found = {pid: rows[part[whose[part] == number]] for number, pid in enumerate(filled)}
-            batches = {pid: filled[pid].take(index) for pid, index in found.items() if len(index)}
+            by_policy = {pid: rows[part[policies[part] == number]] for number, pid in enumerate(filled)}
+            batches = {pid: filled[pid].take(index) for pid, index in by_policy.items() if len(index)}
             parts.append(MultiAgentBatch(batches, min(k, n_steps - first)))
         return parts
 
     @staticmethod
     def wrap_as_needed(policy_batches: Mapping[str, Any], env_steps: int) -> SampleBatch | MultiAgentBatch:
-        """The batch itself, as `alone` gives it, if it is the default policy's alone; else a `MultiAgentBatch`."""
-        whole = MultiAgentBatch(policy_batches, env_steps)
-        return whole.alone() if set(policy_batches) == {DEFAULT_POLICY_ID} else whole
+        """Return the `default_policy_batch` if it is the only one, else a `MultiAgentBatch`."""
+        batch = MultiAgentBatch(policy_batches, env_steps)
+        return batch.default_policy_batch() if set(policy_batches) == {DEFAULT_POLICY_ID} else batch
 
-    def alone(self) -> SampleBatch:
-        """The batch of the default policy, which then has the env steps of all, if they are not as many as its rows."""
+    def default_policy_batch(self) -> SampleBatch:
+        """Return the batch of the default policy, with the env steps of all if its rows differ in number."""
         batch = self[DEFAULT_POLICY_ID]
         if batch.env_steps() != self.count:
-            batch.own_env_steps = self.count
+            batch.shared_env_steps = self.count
         return batch
 
     def as_multi_agent(self) -> MultiAgentBatch:
-        """This batch."""
+        """Return this batch."""
         return self
 
     def copy(self, shallow: bool = False) -> MultiAgentBatch:
-        """A batch with arrays of its own; shallow, with the same arrays."""
+        """Return a batch with new arrays; shallow, with the same arrays."""
         return MultiAgentBatch({pid: batch.copy(shallow) for pid, batch in self.policy_batches.items()}, self.count)
 
     def to_device(self, device: Any, *options: Any, **named: Any) -> Self:
-        """Each policy's columns as tensors on a device, in place; see `SampleBatch.to_device`."""
+        """Move each policy's columns to a device as tensors, in place; see `SampleBatch.to_device`."""
         for batch in self.policy_batches.values():
             batch.to_device(device, *options, **named)
         return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
-        """One TensorDict per policy id, in one of batch size `[]`; see `SampleBatch.to_tensordict`."""
+        """Return one TensorDict per policy id, in one of batch size `[]`; see `SampleBatch.to_tensordict`."""
         return TensorDict({pid: batch.to_tensordict(keys) for pid, batch in self.policy_batches.items()}, batch_size=[])
 
     def size_bytes(self) -> int:
-        """Bytes of all columns."""
+        """Return the bytes of all columns."""
         return sum(batch.size_bytes() for batch in self.policy_batches.values())
 
     def __repr__(self) -> str:
@@ -525,7 +524,7 @@ class MultiAgentBatch(Refusing):
 
 
 def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBatch | MultiAgentBatch:
-    """Batches as a new one: a `SampleBatch` if all are, else a `MultiAgentBatch`. Empty ones are passed over.
+    """Concatenate batches: to a `SampleBatch` if all are, else to a `MultiAgentBatch`. Empty ones are skipped.
 
     Raises:
         ValueError: columns of different lengths, names or shapes; batches that differ in `zero_padded`, `time_major` or
@@ -537,7 +536,7 @@ def concat_samples(samples: Iterable[SampleBatch | MultiAgentBatch]) -> SampleBa
 
 
 def concat_samples_into_ma_batch(samples: Iterable[SampleBatch | MultiAgentBatch]) -> MultiAgentBatch:
-    """Batches as a new `MultiAgentBatch`; a `SampleBatch` counts as the default policy's.
+    """Concatenate batches to a `MultiAgentBatch`; a `SampleBatch` counts as the default policy's.
 
     Raises:
         ValueError: as `concat_samples`.
@@ -557,7 +556,7 @@ def concat_samples_into_ma_batch(samples: Iterable[SampleBatch | MultiAgentBatch
 
 
 def convert_ma_batch_to_sample_batch(batch: SampleBatch | MultiAgentBatch) -> SampleBatch:
-    """The batch itself, or that of the default policy, which then has the env steps of all.
+    """Return the batch itself, or the default policy's, which then has the env steps of all.
 
     Raises:
         ValueError: a `MultiAgentBatch` of any other policies.
@@ -566,4 +565,4 @@ def convert_ma_batch_to_sample_batch(batch: SampleBatch | MultiAgentBatch) -> Sa
         return batch
     if set(batch.policy_batches) != {DEFAULT_POLICY_ID}:
         raise ValueError(f"rows of {sorted(batch.policy_batches)} are no single SampleBatch: take batch[policy_id]")
-    return batch.alone()
+    return batch.default_policy_batch()

@@ -1,1 +1,1 @@
-"""The settings of rollout workers: one row each in a table that says what it may be and what becomes of it."""
+"""The settings of rollout workers: one row each in a table, with its check and its default."""

@@ -9,7 +9,7 @@ from swath.nearest import suggestion
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.callbacks import EVENTS
 from swath.rollout_workers.config.envs import Spaces, policy_space
-from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train, mapper, specs
+from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train, read_specs, with_worker_argument
 from swath.rollout_workers.config.settings import NAMES, UNCHANGED, Settings
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
@@ -20,9 +20,9 @@ PolicySetup: TypeAlias = tuple[dict[str, PolicySpec], Callable[..., bool] | None
 class AlgorithmConfig(Settings):
     """Settings of workers, set by fluent methods, as attributes, or from a dict; checked where they are set.
 
-    Fluent methods change only what they are given and return the config, so that calls can be chained:
-    `AlgorithmConfig().env_runners(num_env_runners=2).training(gamma=0.9)`. Old names of settings mean those that have
-    replaced them.
+    Fluent methods change only the settings in their arguments and return the config, so that calls can be chained:
+    `AlgorithmConfig().env_runners(num_env_runners=2).training(gamma=0.9)`. Old names of settings are read as their
+    present names.
 
     Args:
         algo_class: kept, not used: there are no algorithms here.
@@ -35,25 +35,26 @@ class AlgorithmConfig(Settings):
         return f"<{type(self).__name__}: {', '.join(different) or 'as by default'}{frozen}>"
 
     @classmethod
-    def of(cls, given: Any) -> AlgorithmConfig:
-        """A config of one's own, to be changed before it is validated: a thawed copy, or made of a dict or None.
+    def of(cls, config: Any) -> AlgorithmConfig:
+        """Return a config that may be changed: an unfrozen copy, or one built of a dict or None.
 
         Raises:
             TypeError: it is neither a config nor a dict.
         """
-        if isinstance(given, AlgorithmConfig):
-            return given.copy(copy_frozen=False)
-        if given is not None and not isinstance(given, Mapping):
-            raise TypeError(f"config={given!r} must be an AlgorithmConfig, a dict, or None, not {type(given).__name__}")
-        return cls.from_dict(given or {})
+        if isinstance(config, AlgorithmConfig):
+            return config.copy(copy_frozen=False)
+        if config is not None and not isinstance(config, Mapping):
+            kind = type(config).__name__
+            raise TypeError(f"config={config!r} must be an AlgorithmConfig, a dict, or None, not {kind}")
+        return cls.from_dict(config or {})
 
     @property
     def is_multi_agent(self) -> bool:
-        """False only if `"default_policy"` is the only policy."""
+        """Return false only if `"default_policy"` is the only policy."""
         return set(self.policies) != {DEFAULT_POLICY_ID}
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Steps of each sub-env in a call, worked out for that worker if it is `"auto"`.
+        """Return the steps of each sub-env in a call, computed for that worker if it is `"auto"`.
 
         That is the even share of `train_batch_size` rounded down, one more on the first workers, at least 1. Worker 0,
         which samples where there are no others, counts as one of the first.
@@ -72,7 +73,7 @@ class AlgorithmConfig(Settings):
         spaces: Spaces | None = None,
         default_policy_class: type | None = None,
     ) -> PolicySetup:
-        """Complete specs by policy id, and the function that says which learn (None: all).
+        """Return complete specs by policy id, and the function that says which learn (None: all).
 
         Args:
             policies: instead of the config's.
@@ -83,25 +84,25 @@ class AlgorithmConfig(Settings):
         Raises:
             ValueError: a policy without class or space, or whose agents have different spaces.
         """
-        sources = env, spaces or {}, mapper(self.policy_mapping_fn)
+        sources = env, spaces or {}, with_worker_argument(self.policy_mapping_fn)
         setup = {}
-        for policy_id, spec in (self.policies if policies is None else specs("policies", policies)).items():
+        for policy_id, spec in (self.policies if policies is None else read_specs("policies", policies)).items():
             policy_class = spec.policy_class or default_policy_class
             if policy_class is None:
                 raise ValueError(f"policy {policy_id!r} has no class: give its spec one, or a default_policy_class")
-            seen = policy_space(policy_id, spec, "observation", *sources, self.observation_space)
-            acted = policy_space(policy_id, spec, "action", *sources, self.action_space)
-            setup[policy_id] = PolicySpec(policy_class, seen, acted, self.of_policy(spec))
+            observation_space = policy_space(policy_id, spec, "observation", *sources, self.observation_space)
+            action_space = policy_space(policy_id, spec, "action", *sources, self.action_space)
+            setup[policy_id] = PolicySpec(policy_class, observation_space, action_space, self.of_policy(spec))
         return setup, is_policy_to_train(self.policies_to_train)
 
     def of_policy(self, spec: PolicySpec) -> AlgorithmConfig:
-        """The settings of one policy: these with its overrides, or its own as they are."""
+        """Return the settings of one policy: these with its overrides, or its own config unchanged."""
         if isinstance(spec.config, AlgorithmConfig):
             return spec.config
         return self.copy(copy_frozen=False).update_from_dict(spec.config or {})
 
     def get_evaluation_config_object(self) -> AlgorithmConfig | None:
-        """A thawed copy for workers that evaluate; None if this one is for such workers."""
+        """Return an unfrozen copy for workers that evaluate; None if this one is for such workers."""
         if self.in_evaluation:
             return None
         config = self.of_policy(PolicySpec(config=self.evaluation_config))
@@ -126,7 +127,7 @@ class AlgorithmConfig(Settings):
             self.of_policy(spec)
 
     def build(self, *_: Any, **__: Any) -> NoReturn:
-        """There are no algorithms here.
+        """Raise `NotImplementedError`: there are no algorithms here.
 
         Raises:
             NotImplementedError: always; it says what to build.
@@ -136,22 +137,22 @@ class AlgorithmConfig(Settings):
     build_algo = build
 
     def _given(self, **settings: Any) -> Self:
-        """Set what a fluent method was given.
+        """Set the settings that a fluent method was given.
 
         Raises:
             TypeError: a keyword that is no setting.
         """
-        given = {name: value for name, value in settings.items() if value is not UNCHANGED}
-        for name, value in given.items():
+        changes = {name: value for name, value in settings.items() if value is not UNCHANGED}
+        for name, value in changes.items():
             if name not in NAMES:
                 raise TypeError(f"{name}={value!r} is no setting of {type(self).__name__}{suggestion(name, NAMES)}")
-        return self.set_all(given, merge=True)
+        return self.set_all(changes, merge=True)
 
     def environment(self, env: Any = UNCHANGED, **settings: Any) -> Self:
-        """Say which env is used, and what becomes of its actions and rewards.
+        """Set which env is used, and how its actions and rewards are processed.
 
         - `env`: what a `WorkerSet` without `env_creator` makes: a gymnasium id, a registered name, a class or callable.
-        - `env_config`: what the `EnvContext` holds; added to what is there, dict by dict.
+        - `env_config`: the content of the `EnvContext`; merged with the present one, dict by dict.
         - `observation_space`, `action_space`: of policies for which neither spec nor env has one.
         - `clip_rewards`: True takes the sign, a number clips to [-number, number].
         - `normalize_actions`: policies act in [-1, 1], which is stretched to the bounds of a `Box`.
@@ -160,7 +161,7 @@ class AlgorithmConfig(Settings):
         return self._given(env=env, **settings)
 
     def env_runners(self, num_env_runners: Any = UNCHANGED, **settings: Any) -> Self:
-        """Say how many workers there are, how much each collects in a call, and what it runs on.
+        """Set how many workers there are, how much each collects in a call, and its resources.
 
         - `num_env_runners`: remote workers of a set.
         - `num_envs_per_env_runner`: sub-envs of each worker.
@@ -184,11 +185,11 @@ class AlgorithmConfig(Settings):
     rollouts = env_runners
 
     def exploration(self, explore: bool = UNCHANGED, **settings: Any) -> Self:
-        """Say whether actions are sampled, as `env_runners(explore=…)`; the policy decides how."""
+        """Set whether actions are sampled, as `env_runners(explore=…)`; the policy decides how."""
         return self._given(explore=explore, **settings)
 
     def multi_agent(self, policies: Any = UNCHANGED, **settings: Any) -> Self:
-        """Say which policies there are, and which agents each acts for.
+        """Set the policies, and which agents each acts for.
 
         - `policies`: `PolicySpec` or a tuple of up to four by policy id; or ids alone.
         - `policy_mapping_fn`: `f(agent_id, episode, worker=worker) -> policy id`; `worker` only if it takes it. In
@@ -199,7 +200,7 @@ class AlgorithmConfig(Settings):
         return self._given(policies=policies, **settings)
 
     def training(self, gamma: float = UNCHANGED, **settings: Any) -> Self:
-        """Say how policies learn.
+        """Set how policies learn.
 
         - `gamma`: discount.
         - `lr`: learning rate.
@@ -210,8 +211,8 @@ class AlgorithmConfig(Settings):
         - `num_epochs`: passes of `sample_and_learn` over its batch.
         - `minibatch_size`: rows of a minibatch there; None or 0: the whole batch.
         - `shuffle_batch_per_epoch`: only True: minibatches are always shuffled.
-        - `model`: the default network; added to what is there, key by key.
-        - `optimizer`: keywords of Adam; likewise.
+        - `model`: the default network; merged with the present one, key by key.
+        - `optimizer`: keywords of Adam; merged with the present ones, key by key.
         - `lambda_`: of generalised advantage estimation.
         - `use_gae`: advantages by it, else discounted returns.
         - `use_critic`: advantages are relative to the value function.
@@ -228,23 +229,24 @@ class AlgorithmConfig(Settings):
         return self._given(gamma=gamma, **settings)
 
     def callbacks(self, callbacks_class: Any = UNCHANGED, **functions: Any) -> Self:
-        """Say who is called when something happens.
+        """Set the callbacks.
 
         - `callbacks_class`: a class derived from `DefaultCallbacks`, or a list of them, called in order.
-        - `on_episode_end` and each other method of `DefaultCallbacks`: a function with its keywords, or a list of such.
+        - `on_episode_end` and each other method of `DefaultCallbacks`: a function with its keywords, or a list of
+          functions.
 
         Raises:
-            TypeError: a keyword that is none of these.
+            TypeError: another keyword.
         """
         for name in functions.keys() - EVENTS:
             raise TypeError(f"callbacks() got {name}={functions[name]!r}; known events are {', '.join(EVENTS)}")
         return self._given(callbacks_class=callbacks_class, callback_functions=functions)
 
     def fault_tolerance(self, restart_failed_env_runners: bool = UNCHANGED, **settings: Any) -> Self:
-        """Say who is replaced when workers die or envs raise, and how long is waited.
+        """Set which workers and envs are replaced after failures, and the delays.
 
         - `restart_failed_env_runners`: a worker that died is replaced.
-        - `ignore_env_runner_failures`: else it is left out; with neither, its death is raised.
+        - `ignore_env_runner_failures`: if it is not replaced, it is left out; with neither, its death is raised.
         - `max_num_env_runner_restarts`: replacements per worker.
         - `delay_between_env_runner_restarts_s`: seconds before the second replacement, doubling up to 30.
         - `num_consecutive_env_runner_failures_tolerance`: deaths in a row before the set gives up.
@@ -258,7 +260,7 @@ class AlgorithmConfig(Settings):
         return self._given(restart_failed_env_runners=restart_failed_env_runners, **settings)
 
     def debugging(self, seed: int | None = UNCHANGED, **settings: Any) -> Self:
-        """Say what is repeatable, and what is logged.
+        """Set seeds and logging.
 
         - `seed`: root of all seeds; None: nothing is seeded.
         - `fake_sampler`: one real batch, then copies of it.
@@ -267,15 +269,15 @@ class AlgorithmConfig(Settings):
         return self._given(seed=seed, **settings)
 
     def python_environment(self, extra_python_environs_for_driver: Any = UNCHANGED, **settings: Any) -> Self:
-        """Say which variables are put into `os.environ`.
+        """Set variables of `os.environ`.
 
         - `extra_python_environs_for_driver`: of the process of worker 0.
-        - `extra_python_environs_for_worker`: of those of the others.
+        - `extra_python_environs_for_worker`: of the other workers' processes.
         """
         return self._given(extra_python_environs_for_driver=extra_python_environs_for_driver, **settings)
 
     def resources(self, num_gpus: float = UNCHANGED, **settings: Any) -> Self:
-        """Say what worker 0 runs on; the others' resources are in `env_runners`.
+        """Set the resources of worker 0; `env_runners` sets the others'.
 
         - `num_gpus`: above 0 its policies are on a GPU.
         - `_fake_gpus`: act as if GPUs were there, on the CPU.
@@ -283,44 +285,44 @@ class AlgorithmConfig(Settings):
         return self._given(num_gpus=num_gpus, **settings)
 
     def framework(self, framework: str = UNCHANGED, **settings: Any) -> Self:
-        """Say that it is "torch": there is no other."""
+        """Accept "torch", the only framework."""
         return self._given(framework=framework, **settings)
 
     def api_stack(self, *stacks: bool, **settings: Any) -> Self:
-        """Say that it is the old one, with policies and rollout workers, by False twice: there is no other."""
+        """Accept False twice: the old API stack, with policies and rollout workers, is the only one."""
         return self._given(**dict(zip(API_STACK, stacks, strict=False)), **settings)
 
     def evaluation(self, evaluation_config: Any = UNCHANGED, **settings: Any) -> Self:
-        """Say what is different for workers that evaluate.
+        """Set what differs for workers that evaluate.
 
-        - `evaluation_config`: overrides, added to what is there dict by dict; or a whole config.
-        - `in_evaluation`: these workers do; their seeds are not those of training.
+        - `evaluation_config`: overrides, merged with the present ones dict by dict; or a whole config.
+        - `in_evaluation`: these workers evaluate; their seeds differ from the seeds of training.
         """
         return self._given(evaluation_config=evaluation_config, **settings)
 
     def reporting(self, keep_per_episode_custom_metrics: bool = UNCHANGED, **settings: Any) -> Self:
-        """Say what `collect_metrics` gives.
+        """Set what `collect_metrics` returns.
 
         - `keep_per_episode_custom_metrics`: custom metrics as lists, one value per episode.
         """
         return self._given(keep_per_episode_custom_metrics=keep_per_episode_custom_metrics, **settings)
 
     def experimental(self, _disable_preprocessor_api: bool = UNCHANGED, **settings: Any) -> Self:
-        """Say what is done differently from the rule.
+        """Set exceptions from the usual processing.
 
         - `_disable_preprocessor_api`: observations reach policies as the env returned them.
         """
         return self._given(_disable_preprocessor_api=_disable_preprocessor_api, **settings)
 
     def offline_data(self, input_: str = UNCHANGED, **settings: Any) -> Self:
-        """Say where rows come from.
+        """Set where rows come from.
 
         - `input_`: "sampler", envs; "dataset", the worker's `dataset_shards`.
         """
         return self._given(input_=input_, **settings)
 
     def checkpointing(self, **settings: Any) -> Self:
-        """Set what is there in RLlib only, as `rl_module` and `learners`: it is warned of or refused."""
+        """Set names that only RLlib has, as `rl_module` and `learners`: they are warned of or refused."""
         return self._given(**settings)
 
     rl_module = learners = checkpointing

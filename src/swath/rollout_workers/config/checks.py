@@ -1,4 +1,4 @@
-"""What settings may be: checks `f(name, value)`, each giving the value as it is kept, or raising `ValueError`."""
+"""Checks of settings: each is `f(name, value)`, which returns the value to keep, or raises `ValueError`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Check: TypeAlias = Callable[[str, object], T]
 
 
 def must_be(wanted: str, fits: Callable[[Any], bool], kept: Callable[[Any], T] = lambda value: value) -> Check[T]:
-    """A check.
+    """Build a check.
 
     Args:
         wanted: what a value must be, in words.
-        fits: whether it is.
-        kept: makes what is kept of it.
+        fits: returns whether it is.
+        kept: returns the value to keep.
     """
 
     def check(name: str, value: object) -> T:
@@ -35,38 +35,38 @@ def must_be(wanted: str, fits: Callable[[Any], bool], kept: Callable[[Any], T] =
     return check
 
 
-def whole(least: int = 0) -> Check[int]:
-    """An integer of at least `least`."""
+def integer(least: int = 0) -> Check[int]:
+    """Check for an integer of at least `least`."""
     return lambda name, value: count(name, value, least=least)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a real number; True, False and NaN are none here."""
+    """Return whether a value is a real number; True, False and NaN are none here."""
     return not isinstance(value, bool) and isinstance(value, Real) and not isnan(value)
 
 
 def number(low: float = 0.0, high: float = inf) -> Check[float]:
-    """A number from `low` to `high`, both included."""
+    """Check for a number from `low` to `high`, both included."""
     return must_be(f"a number from {low:g} to {high:g}", lambda value: is_number(value) and low <= value <= high, float)
 
 
 def optional(check: Check[T], fits: Callable[[Any], bool] = lambda value: value is None) -> Check[Any]:
-    """None, or whatever else `fits`, is kept as it is; anything else is checked."""
+    """Accept None, or another value that `fits`, unchanged; check anything else."""
     return lambda name, value: value if fits(value) else check(name, value)
 
 
-def word(*words: str) -> Check[str]:
-    """One of the words."""
+def choice(*words: str) -> Check[str]:
+    """Check for one of the words."""
     return must_be(f"one of {', '.join(map(repr, words))}", lambda value: isinstance(value, str) and value in words)
 
 
-def table_of(check: Check[T]) -> Check[dict[str, T]]:
-    """A dict whose values pass the check."""
-    return lambda name, value: {key: check(f"{name}[{key!r}]", item) for key, item in table(name, value).items()}
+def dict_of(check: Check[T]) -> Check[dict[str, T]]:
+    """Check for a dict whose values pass the check."""
+    return lambda name, value: {key: check(f"{name}[{key!r}]", item) for key, item in string_dict(name, value).items()}
 
 
 def is_list(value: Any, fits: Callable[[Any], bool], kinds: Any = (list, tuple)) -> bool:
-    """Whether it is a list, or something else of these kinds, whose items all fit."""
+    """Return whether a value is a list, or of one of these kinds, whose items all fit."""
     return isinstance(value, kinds) and all(map(fits, value))
 
 
@@ -76,17 +76,17 @@ def _is_schedule(value: Any) -> bool:
     return value[0][0] == 0 and all(earlier < later for (earlier, _), (later, _) in pairwise(value))
 
 
-def says_who_learns(value: Any) -> bool:
-    """Whether it says which policies learn; a string is no collection of ids here."""
-    return callable(value) or is_list(value, lambda each: isinstance(each, str), (list, set, tuple, frozenset))
+def is_learner_choice(value: Any) -> bool:
+    """Return whether a value says which policies learn; a string is no collection of ids here."""
+    return callable(value) or is_list(value, lambda item: isinstance(item, str), (list, set, tuple, frozenset))
 
 
 flag = must_be("True or False", lambda value: isinstance(value, bool | np.bool_), bool)
-due = must_be(
+positive_seconds = must_be(
     "a number of seconds above 0: nothing waits for ever", lambda value: is_number(value) and 0 < value < inf, float
 )
 positive = must_be("a number above 0", lambda value: is_number(value) and value > 0, float)
-table: Check[dict[str, Any]] = must_be(
+string_dict: Check[dict[str, Any]] = must_be(
     "a dict whose keys are strings",
     lambda value: isinstance(value, Mapping) and is_list([*value], lambda key: isinstance(key, str)),
     dict,
@@ -97,7 +97,7 @@ env: Check[Any] = must_be(
     "an env's id, or a callable that makes one", lambda value: isinstance(value, str) or callable(value)
 )
 callbacks = must_be(
-    "a class derived from DefaultCallbacks, a function with keywords, or a list of such",
+    "a class derived from DefaultCallbacks, a function with keywords, or a list of them",
     lambda value: callable(value) or is_list(value, callable),
     lambda value: value if callable(value) else list(value),
 )
@@ -107,18 +107,18 @@ schedule = must_be(
     lambda value: [[float(step), float(then)] for step, then in value],
 )
 LEARNERS = "a list, set or tuple of policy ids, or f(policy_id, batch=None) -> bool"
-learners: Check[Any] = must_be(LEARNERS, says_who_learns)
+learners: Check[Any] = must_be(LEARNERS, is_learner_choice)
 id_: Check[str] = must_be("a string that is not empty", lambda value: isinstance(value, str) and bool(value))
 clip: Check[Any] = optional(positive, lambda value: value is None or isinstance(value, bool))
 widths: Check[list[int]] = must_be(
-    "a list of widths of layers", lambda value: is_list(value, lambda each: isinstance(each, int) and each > 0), list
+    "a list of widths of layers", lambda value: is_list(value, lambda width: isinstance(width, int) and width > 0), list
 )
 
 
 def _activation(name: str, value: object) -> str:
-    """The name of an activation; "swish" is "silu", and None is "linear"."""
+    """Check the name of an activation; "swish" is "silu", and None is "linear"."""
     same = "linear" if value is None else "silu" if value == "swish" else value
-    return word("tanh", "relu", "silu", "elu", "linear")(name, same)
+    return choice("tanh", "relu", "silu", "elu", "linear")(name, same)
 
 
 _MODEL: dict[str, tuple[Any, Check[Any]]] = {
@@ -126,9 +126,9 @@ _MODEL: dict[str, tuple[Any, Check[Any]]] = {
     "fcnet_activation": ("tanh", _activation),
     "vf_share_layers": (False, flag),
     "free_log_std": (False, flag),
-    "max_seq_len": (20, whole(1)),
+    "max_seq_len": (20, integer(1)),
     "custom_model": (None, optional(function)),
-    "custom_model_config": ({}, table),
+    "custom_model_config": ({}, string_dict),
 }
 """Default and check by key."""
 
@@ -137,18 +137,18 @@ MODEL_DEFAULTS: dict[str, Any] = {key: default for key, (default, _) in _MODEL.i
 
 
 def model(name: str, value: object) -> dict[str, Any]:
-    """The model's settings, complete; keys that nothing here reads are kept for a model of the user's.
+    """Check and complete the model's settings; unknown keys are kept for a model of the user's.
 
     Raises:
         ValueError: a key that is refused, or a value out of range.
     """
-    given = table(name, value)
+    settings = string_dict(name, value)
     for key in ("use_lstm", "use_attention"):
-        if given.get(key):
+        if settings.get(key):
             way_out = "write make_model of a TorchPolicy with a network of (obs, state, seq_lens), or give custom_model"
-            raise ValueError(f"{name}[{key!r}]={given[key]!r} is not served: {way_out}")
-        given.pop(key, None)
-    for key in sorted(given.keys() - _MODEL.keys()):
+            raise ValueError(f"{name}[{key!r}]={settings[key]!r} is not served: {way_out}")
+        settings.pop(key, None)
+    for key in sorted(settings.keys() - _MODEL.keys()):
         warn_of_no_effect(f"model[{key!r}]", "the default network does not have it; only a custom_model would read it")
-    own = {key: check(f"{name}[{key!r}]", given.get(key, default)) for key, (default, check) in _MODEL.items()}
-    return {**given, **own}
+    checked = {key: check(f"{name}[{key!r}]", settings.get(key, default)) for key, (default, check) in _MODEL.items()}
+    return {**settings, **checked}

@@ -1,4 +1,4 @@
-"""What is known of policies before they are built: their specs, which of them acts for an agent, and which learn."""
+"""Policies before they are built: their specs, which of them acts for an agent, and which learn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
-from swath.rollout_workers.config.checks import LEARNERS, Check, id_, must_be, says_who_learns
+from swath.rollout_workers.config.checks import LEARNERS, Check, id_, is_learner_choice, must_be
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class PolicySpec:
-    """A policy's class, spaces and settings; what is empty is found out when workers are built.
+    """A policy's class, spaces and settings; empty fields are filled when workers are built.
 
     Attributes:
         policy_class: None: the worker's `default_policy_class`.
         observation_space: before preprocessing; None: of the agents that it acts for.
-        action_space: likewise.
-        config: overrides of the worker's settings, or a whole `AlgorithmConfig`, which is taken as it is.
+        action_space: None: of the agents that it acts for.
+        config: overrides of the worker's settings, or a whole `AlgorithmConfig`, which is used unchanged.
     """
 
     policy_class: type | None = None
@@ -33,30 +33,30 @@ class PolicySpec:
     config: Any = None
 
     def copy(self) -> PolicySpec:
-        """A spec with a copy of the settings; class and spaces are shared."""
-        return PolicySpec(self.policy_class, self.observation_space, self.action_space, copied(self.config))
+        """Return a spec with a copy of the settings; class and spaces are shared."""
+        return PolicySpec(self.policy_class, self.observation_space, self.action_space, copy_nested(self.config))
 
     def get_state(self) -> dict[str, Any]:
-        """The four by name, not copied."""
+        """Return the four fields by name, not copied."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     serialize = get_state
 
     @classmethod
     def deserialize(cls, d: Mapping[str, Any]) -> PolicySpec:
-        """What was serialized."""
+        """Build a spec from its state."""
         return cls(**d)
 
 
-def copied(value: Any) -> Any:
-    """A copy whose dicts, lists, tuples, sets, arrays and configs are new; classes, functions and spaces are shared."""
+def copy_nested(value: Any) -> Any:
+    """Copy dicts, lists, tuples, sets, arrays and configs; share classes, functions and spaces."""
     if isinstance(value, dict | list):
-        fresh: Any = copy(value)  # whatever its class needs to be built
+        clone: Any = copy(value)  # keeps the class
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            fresh[key] = copied(item)
-        return fresh
+            clone[key] = copy_nested(item)
+        return clone
     if isinstance(value, tuple):
-        items = map(copied, value)
+        items = map(copy_nested, value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     return value.copy() if hasattr(value, "copy") and not isinstance(value, type) else value
 
@@ -74,44 +74,44 @@ def _spec(name: str, value: Any) -> PolicySpec:
     return PolicySpec(*must_be(wanted, lambda parts: isinstance(parts, list | tuple) and len(parts) <= 4)(name, value))
 
 
-def specs(name: str, value: Any) -> dict[str, PolicySpec]:
-    """The policies as a dict of specs, whichever way they were given.
+def read_specs(name: str, value: Any) -> dict[str, PolicySpec]:
+    """Return the policies as a dict of specs, in whichever form they were given.
 
     Ids in a set are sorted, so that workers have their policies in one order wherever they live.
 
     Raises:
-        ValueError: they were given in none of the ways.
+        ValueError: another form.
     """
     if isinstance(value, set | frozenset):
         value = sorted(value, key=str)
-    given = _BY_ID(name, dict.fromkeys(value) if isinstance(value, list | tuple) else value)
-    ids = [id_(f"the policy id in {name}", policy_id) for policy_id in given]
-    return {each: _spec(f"{name}[{each!r}]", () if given[each] is None else given[each]) for each in ids}
+    by_id = _BY_ID(name, dict.fromkeys(value) if isinstance(value, list | tuple) else value)
+    ids = [id_(f"the policy id in {name}", policy_id) for policy_id in by_id]
+    return {pid: _spec(f"{name}[{pid!r}]", () if by_id[pid] is None else by_id[pid]) for pid in ids}
 
 
-def everything_to_default(agent_id: Hashable, episode: Any, worker: Any = None, **_: Any) -> str:  # noqa: ARG001
-    """The mapping of a new config: one policy acts for all."""
+def map_to_default(agent_id: Hashable, episode: Any, worker: Any = None, **_: Any) -> str:  # noqa: ARG001
+    """Map every agent to the default policy."""
     return DEFAULT_POLICY_ID
 
 
-def mapper(function: Callable[..., str]) -> Callable[..., str]:
-    """A mapping `f(agent_id, episode)`, which may take `worker`, as a function that does."""
+def with_worker_argument(function: Callable[..., str]) -> Callable[..., str]:
+    """Return a mapping `f(agent_id, episode)`, which may take `worker`, as a function that does."""
     parameters = signature(function).parameters.values()
     if any(p.kind is Parameter.VAR_KEYWORD or p.name == "worker" for p in parameters):
         return function
     return lambda agent_id, episode, worker=None: function(agent_id, episode)  # noqa: ARG005
 
 
-def is_policy_to_train(given: Any) -> Callable[..., bool] | None:
-    """Which policies learn, as a function `f(policy_id, batch=None) -> bool`; None if all do.
+def is_policy_to_train(value: Any) -> Callable[..., bool] | None:
+    """Return which policies learn as a function `f(policy_id, batch=None) -> bool`; None if all do.
 
     Raises:
         TypeError: it is no collection of ids and no function.
     """
-    if given is not None and not says_who_learns(given):
-        kind = type(given).__name__
-        raise TypeError(f"is_policy_to_train={given!r} is of type {kind}; it must be {LEARNERS}")
-    return given if given is None or callable(given) else partial(_is_among, frozenset(given))
+    if value is not None and not is_learner_choice(value):
+        kind = type(value).__name__
+        raise TypeError(f"is_policy_to_train={value!r} is of type {kind}; it must be {LEARNERS}")
+    return value if value is None or callable(value) else partial(_is_among, frozenset(value))
 
 
 def _is_among(ids: frozenset[str], policy_id: str, batch: Any = None) -> bool:  # noqa: ARG001

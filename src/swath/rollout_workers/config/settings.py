@@ -1,7 +1,7 @@
 """The settings of workers and policies: one table, and a container of their values that is used as object and as dict.
 
-A setting of the table acts. Those of `WITHOUT_EFFECT` do nothing here and are warned of once, those of `REFUSED` raise
-unless their value asks for nothing. Any other name is kept for policies, with one warning: nothing is ignored silently.
+A setting of the table acts. A name in `WITHOUT_EFFECT` does nothing and is warned of once; one in `REFUSED` raises
+unless its value switches it off. Any other name is kept for policies, with one warning: nothing is ignored silently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from swath.options import seconds
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.config import checks
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS, Check
-from swath.rollout_workers.config.policy_spec import PolicySpec, copied, everything_to_default, specs
+from swath.rollout_workers.config.policy_spec import PolicySpec, copy_nested, map_to_default, read_specs
 
 T = TypeVar("T")
 
@@ -24,10 +24,10 @@ class Option(Generic[T]):
     """A row of the table.
 
     Args:
-        check: `f(name, value)` gives the value as it is kept, or raises `ValueError`.
-        default: what it is in a new config.
-        also: another name. Both are good with `worker` in the place of `env_runner`, too.
-        merged: fluent methods and dicts add to the dict that is there.
+        check: `f(name, value)` returns the value to keep, or raises `ValueError`.
+        default: its value in a new config.
+        also: another name. Both are accepted with `worker` in the place of `env_runner`, too.
+        merged: fluent methods and dicts merge with the present dict.
     """
 
     name: str
@@ -44,10 +44,10 @@ class Option(Generic[T]):
 
 
 UNCHANGED: Any = object()
-"""Stands for a setting that was not given, or that there is not."""
+"""The default of fluent methods, for a setting that stays unchanged."""
 
 _OVERRIDES: Check[Any] = checks.must_be(
-    "a dict of settings, or an AlgorithmConfig", lambda value: isinstance(value, Mapping), copied
+    "a dict of settings, or an AlgorithmConfig", lambda value: isinstance(value, Mapping), copy_nested
 )
 _WITHOUT_EFFECT = {
     "disable_env_checking": "envs are not stepped to check them: give validate_env a check",
@@ -63,9 +63,9 @@ _WITHOUT_EFFECT = {
 _REFUSED = {
     "compress_observations": "columns are not compressed; store batches with numpy.savez_compressed",
     "remote_worker_envs gym_env_vectorize_mode": "take more workers, or gymnasium's AsyncVectorEnv in env_creator",
-    "keep_float64": "rows keep the dtypes of a Box; for those of a Dict or Tuple set _disable_preprocessor_api=True",
+    "keep_float64": "rows keep the dtypes of a Box; with a Dict or Tuple set _disable_preprocessor_api=True",
     "render_env": "swath.Evaluator records video",
-    "sampler_perf_stats_ema_coef": "perf_stats are means over all steps; average those of several calls yourself",
+    "sampler_perf_stats_ema_coef": "perf_stats are means over all steps; average several calls' perf_stats yourself",
     "exploration_config": "give explore=True or False, and override compute_actions of a policy class",
     "sample_collector": "rows are collected in one way; change them in callbacks: on_postprocess_trajectory",
     "observation_fn": "change observations in the env, or rows in callbacks: on_postprocess_trajectory",
@@ -84,20 +84,20 @@ _REFUSED = {
 }
 
 WITHOUT_EFFECT = {name: why for names, why in _WITHOUT_EFFECT.items() for name in names.split()}
-"""What is done instead, by name; a value that is false asks for nothing."""
+"""What is done instead, by name; a false value is not warned of."""
 
 REFUSED = {name: why for names, why in _REFUSED.items() for name in names.split()}
-"""The way out, by name; None, False and "sync" ask for nothing."""
+"""The way out, by name; None, False and "sync" are accepted."""
 
 
 _FILTERS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
 
 
-def merged(present: Any, given: Any) -> Any:
-    """Dicts joined, those inside them too; anything else is replaced by what is given."""
-    if not isinstance(present, dict) or not isinstance(given, Mapping) or isinstance(given, Settings):
-        return given
-    return {**present, **{name: merged(present.get(name), value) for name, value in given.items()}}
+def merge_dicts(present: Any, changes: Any) -> Any:
+    """Merge dicts, also nested ones; replace any other value."""
+    if not isinstance(present, dict) or not isinstance(changes, Mapping) or isinstance(changes, Settings):
+        return changes
+    return {**present, **{name: merge_dicts(present.get(name), value) for name, value in changes.items()}}
 
 
 class Settings(Mapping[str, Any]):
@@ -109,46 +109,48 @@ class Settings(Mapping[str, Any]):
 
     # environment
     env = Option(checks.optional(checks.env), default=None)
-    env_config = Option(lambda name, value: checks.table(name, {} if value is None else value), {}, merged=True)
+    env_config = Option(lambda name, value: checks.string_dict(name, {} if value is None else value), {}, merged=True)
     observation_space = Option(checks.optional(checks.space), default=None)
     action_space = Option(checks.optional(checks.space), default=None)
     clip_rewards = Option(checks.clip, default=None)
     normalize_actions = Option(checks.flag, default=True)
     clip_actions = Option(checks.flag, default=False)
     # env_runners
-    num_env_runners = Option(checks.whole(), default=0, also="num_rollout_workers")
-    num_envs_per_env_runner = Option(checks.whole(1), default=1)
-    rollout_fragment_length = Option(checks.optional(checks.whole(1), lambda value: value == "auto"), default=200)
-    batch_mode = Option(checks.word("truncate_episodes", "complete_episodes"), default="truncate_episodes")
+    num_env_runners = Option(checks.integer(), default=0, also="num_rollout_workers")
+    num_envs_per_env_runner = Option(checks.integer(1), default=1)
+    rollout_fragment_length = Option(checks.optional(checks.integer(1), lambda value: value == "auto"), default=200)
+    batch_mode = Option(checks.choice("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Option(checks.flag, default=True)
-    observation_filter = Option(checks.optional(checks.word(*_FILTERS), callable), default="NoFilter")
+    observation_filter = Option(checks.optional(checks.choice(*_FILTERS), callable), default="NoFilter")
     create_local_env_runner = Option(checks.flag, default=True)
     create_env_on_local_worker = Option(checks.flag, default=False, also="create_env_on_driver")
     num_cpus_per_env_runner = Option(checks.number(), default=1.0)
     num_gpus_per_env_runner = Option(checks.number(), default=0.0)
-    custom_resources_per_env_runner = Option(checks.table_of(checks.number()), default={})
+    custom_resources_per_env_runner = Option(checks.dict_of(checks.number()), default={})
     validate_env_runners_after_construction = Option(checks.flag, default=True)
     sample_timeout_s = Option(seconds, default=60.0)
-    max_requests_in_flight_per_env_runner = Option(checks.whole(1), 1, also="max_requests_in_flight_per_sampler_worker")
+    max_requests_in_flight_per_env_runner = Option(
+        checks.integer(1), 1, also="max_requests_in_flight_per_sampler_worker"
+    )
     use_worker_filter_stats = Option(checks.flag, default=True)
     update_worker_filter_stats = Option(checks.flag, default=True)
     # multi_agent
-    policies = Option(specs, default={DEFAULT_POLICY_ID: PolicySpec()})
-    policy_mapping_fn = Option(checks.function, default=everything_to_default)
+    policies = Option(read_specs, default={DEFAULT_POLICY_ID: PolicySpec()})
+    policy_mapping_fn = Option(checks.function, default=map_to_default)
     policies_to_train = Option(checks.optional(checks.learners), default=None)
-    count_steps_by = Option(checks.word("env_steps", "agent_steps"), default="env_steps")
+    count_steps_by = Option(checks.choice("env_steps", "agent_steps"), default="env_steps")
     # training
     gamma = Option(checks.number(0, 1), default=0.99)
     lr = Option(checks.number(), default=0.001)
     lr_schedule = Option(checks.optional(checks.schedule), default=None)
     grad_clip = Option(checks.optional(checks.positive), default=None)
-    grad_clip_by = Option(checks.word("global_norm", "norm", "value"), default="global_norm")
-    train_batch_size = Option(checks.whole(1), default=32)
-    num_epochs = Option(checks.whole(1), default=1, also="num_sgd_iter")
-    minibatch_size = Option(checks.optional(checks.whole()), default=None, also="sgd_minibatch_size")
+    grad_clip_by = Option(checks.choice("global_norm", "norm", "value"), default="global_norm")
+    train_batch_size = Option(checks.integer(1), default=32)
+    num_epochs = Option(checks.integer(1), default=1, also="num_sgd_iter")
+    minibatch_size = Option(checks.optional(checks.integer()), default=None, also="sgd_minibatch_size")
     shuffle_batch_per_epoch = Option(checks.must_be("True: minibatches are always shuffled", bool, bool), default=True)
     model = Option(checks.model, default=MODEL_DEFAULTS, merged=True)
-    optimizer = Option(checks.table, default={}, merged=True)
+    optimizer = Option(checks.string_dict, default={}, merged=True)
     lambda_ = Option(checks.number(0, 1), default=1.0, also="lambda_")
     use_gae = Option(checks.flag, default=True)
     use_critic = Option(checks.flag, default=True)
@@ -163,40 +165,40 @@ class Settings(Mapping[str, Any]):
     ignore_action_bounds = Option(checks.flag, default=False)
     # callbacks
     callbacks_class = Option(checks.optional(checks.callbacks), default=None, also="callbacks")
-    callback_functions = Option(checks.table_of(checks.callbacks), default={}, merged=True)
+    callback_functions = Option(checks.dict_of(checks.callbacks), default={}, merged=True)
     # fault_tolerance
     restart_failed_env_runners = Option(checks.flag, default=True, also="recreate_failed_env_runners")
     ignore_env_runner_failures = Option(checks.flag, default=False)
-    max_num_env_runner_restarts = Option(checks.whole(), default=1000)
+    max_num_env_runner_restarts = Option(checks.integer(), default=1000)
     delay_between_env_runner_restarts_s = Option(seconds, default=1.0)
-    num_consecutive_env_runner_failures_tolerance = Option(checks.whole(), default=100)
+    num_consecutive_env_runner_failures_tolerance = Option(checks.integer(), default=100)
     restart_failed_sub_environments = Option(checks.flag, default=False)
     env_runner_health_probe_timeout_s = Option(seconds, default=30.0)
-    env_runner_restore_timeout_s = Option(checks.due, default=120.0)
-    env_runner_hang_timeout_s = Option(checks.optional(checks.due), default=300.0)
-    max_num_sub_environment_restarts = Option(checks.whole(), default=5)
+    env_runner_restore_timeout_s = Option(checks.positive_seconds, default=120.0)
+    env_runner_hang_timeout_s = Option(checks.optional(checks.positive_seconds), default=300.0)
+    max_num_sub_environment_restarts = Option(checks.integer(), default=5)
     delay_between_sub_environment_restarts_s = Option(seconds, default=0.1)
     # debugging, python_environment, resources, framework
-    seed = Option(checks.optional(checks.whole()), default=None)
+    seed = Option(checks.optional(checks.integer()), default=None)
     fake_sampler = Option(checks.flag, default=False)
-    log_level = Option(checks.word("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL"), default="WARN")
-    extra_python_environs_for_driver = Option(checks.table, default={})
-    extra_python_environs_for_worker = Option(checks.table, default={})
+    log_level = Option(checks.choice("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL"), default="WARN")
+    extra_python_environs_for_driver = Option(checks.string_dict, default={})
+    extra_python_environs_for_worker = Option(checks.string_dict, default={})
     num_gpus = Option(checks.number(), default=0.0)
     _fake_gpus = Option(checks.flag, default=False)
-    framework_str = Option(checks.word("torch"), default="torch", also="framework")
+    framework_str = Option(checks.choice("torch"), default="torch", also="framework")
     # evaluation, reporting, experimental, offline_data
     evaluation_config = Option(checks.optional(_OVERRIDES), default=None, merged=True)
     in_evaluation = Option(checks.flag, default=False)
     keep_per_episode_custom_metrics = Option(checks.flag, default=False)
     _disable_preprocessor_api = Option(checks.flag, default=False)
-    input_ = Option(checks.word("sampler", "dataset"), default="sampler", also="input")
+    input_ = Option(checks.choice("sampler", "dataset"), default="sampler", also="input")
 
     def __init__(self, algo_class: type | None = None) -> None:
-        values = {name: copied(setting.default) for name, setting in SETTINGS.items()}
+        values = {name: copy_nested(setting.default) for name, setting in SETTINGS.items()}
         vars(self).update(_values=values, _frozen=False, algo_class=algo_class)
 
-    if not TYPE_CHECKING:  # a type checker must see which settings there are not
+    if not TYPE_CHECKING:  # a type checker must see which settings are missing
 
         def __setattr__(self, name: str, value: Any) -> None:
             self.set_all({name: value})
@@ -210,28 +212,28 @@ class Settings(Mapping[str, Any]):
                 raise AttributeError(*error.args) from None
 
     def freeze(self) -> None:
-        """Refuse changes from now on; a copy can be thawed."""
+        """Refuse changes from now on; an unfrozen copy accepts them."""
         vars(self)["_frozen"] = True
 
     @property
     def is_frozen(self) -> bool:
-        """Whether changes are refused."""
+        """Return whether changes are refused."""
         return self._frozen
 
     def copy(self, copy_frozen: bool | None = None) -> Self:
-        """A copy that shares no container with this one; classes, functions and spaces are shared.
+        """Return a copy that shares no container with this one; classes, functions and spaces are shared.
 
         Args:
             copy_frozen: whether the copy refuses changes; None: as this one does.
         """
         clone = object.__new__(type(self))
         frozen = self._frozen if copy_frozen is None else copy_frozen
-        vars(clone).update(copied(vars(self)), _frozen=frozen)
+        vars(clone).update(copy_nested(vars(self)), _frozen=frozen)
         return clone
 
     @classmethod
     def from_dict(cls, config_dict: Mapping[str, Any]) -> Self:
-        """A new config with what the dict says; keys that are no settings are kept for policies, and warned of once.
+        """Build a config from a dict; keys that are no settings are kept for policies, and warned of once.
 
         Raises:
             ValueError: a value out of range, or a setting that is refused.
@@ -239,24 +241,24 @@ class Settings(Mapping[str, Any]):
         return cls().update_from_dict(config_dict)
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """Set what the dict says, all of it or nothing.
+        """Set the entries of a dict, all or nothing.
 
         Raises:
             ValueError: a value out of range, or a setting that is refused.
             AttributeError: the config is frozen.
         """
-        given = {**config_dict, **config_dict.get("multiagent", {})}
-        given.pop("multiagent", None)
-        return self.set_all(given, merge=True)
+        settings = {**config_dict, **config_dict.get("multiagent", {})}
+        settings.pop("multiagent", None)
+        return self.set_all(settings, merge=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Settings that act, by attribute's name (`lambda_` is `"lambda"`), and own keys: copies."""
-        values: dict[str, Any] = copied(self._values)
+        """Return copies of the settings by attribute name (`lambda_` is `"lambda"`), and of the user's own keys."""
+        values: dict[str, Any] = copy_nested(self._values)
         return values
 
     @classmethod
     def overrides(cls, **settings: Any) -> dict[str, Any]:
-        """Settings of a policy that differ from the worker's, checked, for `PolicySpec(config=…)`.
+        """Return checked settings of a policy that differ from the worker's, for `PolicySpec(config=…)`.
 
         Raises:
             KeyError: a name that is no setting; the message says which is near.
@@ -269,7 +271,7 @@ class Settings(Mapping[str, Any]):
         return {NAMES[name]: value for name, value in settings.items()}
 
     def pop(self, key: str, *default: Any) -> Any:
-        """The value; an own key is removed, a setting stays, since every config has it.
+        """Return the value; a user's own key is removed, a setting stays, since every config has it.
 
         Raises:
             KeyError: there is none, and no default.
@@ -296,21 +298,21 @@ class Settings(Mapping[str, Any]):
 
     __eq__, __hash__ = object.__eq__, object.__hash__
 
-    def set_all(self, given: Mapping[str, Any], *, merge: bool = False) -> Self:
-        """Set settings under any of their names, all of them or none; other names become own keys.
+    def set_all(self, values: Mapping[str, Any], *, merge: bool = False) -> Self:
+        """Set settings under any of their names, all or none; other names become the user's own keys.
 
         Args:
-            given: values by name.
-            merge: add to the dicts that are there.
+            values: by name.
+            merge: merge with the present dicts.
         """
         checked: dict[str, Any] = {}
-        for name, value in given.items():
+        for name, value in values.items():
             self._require_thawed(name)
             if name in REFUSED and value not in (None, False, "sync"):
                 raise ValueError(f"{name}={value!r} is not served: {REFUSED[name]}")
             key, kept = NAMES.get(name, name), value
             if (option := SETTINGS.get(key)) is not None:
-                kept = option.check(key, merged(self._values[key], value) if merge and option.merged else value)
+                kept = option.check(key, merge_dicts(self._values[key], value) if merge and option.merged else value)
             if key in checked and checked[key] != kept:
                 raise ValueError(f"{key} and {name}={value!r} are one setting; give one")
             checked[key] = kept
@@ -327,13 +329,13 @@ class Settings(Mapping[str, Any]):
             raise AttributeError(f"{why}: change a copy(copy_frozen=False) of it")
 
 
-SETTINGS: Mapping[str, Option[Any]] = {one.name: one for one in vars(Settings).values() if isinstance(one, Option)}
-"""The settings that act, by what they are called in dicts: the attribute's name, but for `lambda_`."""
+SETTINGS: Mapping[str, Option[Any]] = {row.name: row for row in vars(Settings).values() if isinstance(row, Option)}
+"""The settings that act, by their names in dicts: the attribute's name, except `lambda_`."""
 
 NAMES: Mapping[str, str] = {name: name for name in (*WITHOUT_EFFECT, *REFUSED)} | {
-    each.replace("env_runner", part): name
-    for name, one in SETTINGS.items()
-    for each in (name, one.also or name)
+    other_name.replace("env_runner", part): name
+    for name, option in SETTINGS.items()
+    for other_name in (name, option.also or name)
     for part in ("env_runner", "worker")
 }
-"""The setting by every name that stands for it: older ones have `worker` where it has `env_runner`."""
+"""The setting by each of its names: older names have `worker` in the place of `env_runner`."""

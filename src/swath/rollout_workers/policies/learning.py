@@ -1,6 +1,6 @@
 """How policies learn: ranks that wait for each other, gradients, and several passes over a batch in minibatches.
 
-parameters ──loss──▶ gradients ──mean over ranks──▶ ──bound──▶ arrays that travel ──▶ an optimiser's step
+parameters ──loss──▶ gradients ──mean over ranks──▶ ──clip──▶ an optimiser's step
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
 from swath.rollout_workers.nests import tensor_of
 from swath.rollout_workers.policy import Policy
 
-# That of the group which this process is in.
+# The timeout of this process's group.
 _timeout = [timedelta(seconds=300)]
 
 
 def set_timeout(seconds: float) -> None:
-    """Let ranks of this process's group wait that long for each other."""
+    """Set how long ranks of this process's group wait for each other."""
     _timeout[0] = timedelta(seconds=seconds)
 
 
 def barrier() -> None:
-    """Wait until all ranks have come here, as all must together; a group on NCCL waits in its own calls.
+    """Wait until all ranks have called this, as all must together; a group on NCCL waits in its own calls.
 
     Raises:
         WorkerLate: some have not come in the group's time; the message says which.
@@ -45,55 +45,56 @@ def barrier() -> None:
         raise WorkerLate(f"ranks that learn as one have not all come in time: {error}; {way_out}") from error
 
 
-def gather_objects(mine: Any) -> list[Any]:
-    """What each rank gives, by rank; all must call this together.
+def gather_objects(value: Any) -> list[Any]:
+    """Return the objects of all ranks, by rank; all must call this together.
 
     Raises:
         WorkerLate: some have not come in time.
     """
     barrier()
-    everybodys: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(everybodys, mine)
-    return everybodys
+    values: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
 
 
-def fitting(model: nn.Module, weights: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
-    """Each tensor of a model with the one to copy into it, of weights that are arrays or tensors by name.
+def match_weights(model: nn.Module, weights: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    """Return each tensor of a model with the tensor to copy into it, from weights that are arrays or tensors by name.
 
     Raises:
         ValueError: names missing or unknown, or other shapes; the message lists them all.
     """
-    held, given = model.state_dict(), {name: tensor_of(value) for name, value in weights.items()}
-    needed, there = ({name: tuple(each.shape) for name, each in of.items()} for of in (held, given))
-    differ = {name for name in {**needed, **there} if there.get(name) != needed.get(name)}
+    targets, sources = model.state_dict(), {name: tensor_of(value) for name, value in weights.items()}
+    wanted = {name: tuple(tensor.shape) for name, tensor in targets.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in sources.items()}
+    differ = {name for name in {**wanted, **shapes} if shapes.get(name) != wanted.get(name)}
     if differ:
-        wrong = "; ".join(f"{name} is {there.get(name)}, wanted {needed.get(name)}" for name in sorted(differ))
-        raise ValueError(f"weights of shapes that do not fit, none was taken over: {wrong}")
-    return [(own, given[name]) for name, own in held.items()]
+        wrong = "; ".join(f"{name} is {shapes.get(name)}, wanted {wanted.get(name)}" for name in sorted(differ))
+        raise ValueError(f"weights of shapes that do not fit, none was changed: {wrong}")
+    return [(target, sources[name]) for name, target in targets.items()]
 
 
-def to_train_on(samples: Mapping[str, Any], policy: Policy) -> SampleBatch:
-    """A batch with columns of its own, sequences padded to equal length; the given one stays as it is.
+def training_batch(samples: Mapping[str, Any], policy: Policy) -> SampleBatch:
+    """Return a batch with its own columns, sequences padded to equal length; the argument stays unchanged.
 
     Raises:
-        ValueError: no rows, or no `seq_lens` for a policy that remembers.
+        ValueError: no rows, or no `seq_lens` for a recurrent policy.
     """
     batch = samples.copy(shallow=True) if isinstance(samples, SampleBatch) else SampleBatch(samples)
     if not batch.count:
-        raise ValueError(f"there is nothing to learn from in {batch!r}; give a batch with rows")
+        raise ValueError(f"{batch!r} has no rows to learn from; give a batch with rows")
     if ColumnNames.SEQ_LENS not in batch and policy.is_recurrent():
-        raise ValueError(f"a policy that remembers learns from sequences, but {batch!r} has no 'seq_lens'")
+        raise ValueError(f"a recurrent policy learns from sequences, but {batch!r} has no 'seq_lens'; add them")
     if ColumnNames.SEQ_LENS in batch and not batch.zero_padded:
         batch.right_zero_pad(int(batch[ColumnNames.SEQ_LENS].max()))
     return batch
 
 
-def scheduled(schedule: Sequence[Sequence[float]] | None, constant: float, step: int) -> float:
-    """The value at a step, on straight lines between the `[step, value]` of a schedule, the last one beyond its end.
+def interpolate(schedule: Sequence[Sequence[float]] | None, constant: float, step: int) -> float:
+    """Interpolate between the `[step, value]` of a schedule, and keep the last value beyond its end.
 
     Args:
         schedule: with growing steps; None: `constant` always.
-        constant: likewise.
+        constant: the value without a schedule.
         step: the global one.
     """
     if schedule is None:
@@ -102,8 +103,8 @@ def scheduled(schedule: Sequence[Sequence[float]] | None, constant: float, step:
     return float(np.interp(step, steps, values))
 
 
-def bound(parameters: Sequence[nn.Parameter], limit: float | None, by: str) -> float:
-    """Bring the gradients of parameters within a limit, in place; returns the norm of all of them before.
+def clip_gradients(parameters: Sequence[nn.Parameter], limit: float | None, by: str) -> float:
+    """Clip the gradients of parameters in place; return the norm of all of them before.
 
     Args:
         parameters: with gradients, some at least.
@@ -128,39 +129,40 @@ def bound(parameters: Sequence[nn.Parameter], limit: float | None, by: str) -> f
 _LOOK = "look for rewards and observations that are not finite, or lower lr"
 
 
-def average(parameters: Sequence[nn.Parameter]) -> None:
+def average_gradients(parameters: Sequence[nn.Parameter]) -> None:
     """Average the gradients of parameters over all ranks, which must call this together; zeros where one has none.
 
     Raises:
         WorkerLate: other ranks have not come in time.
     """
-    learnt = [parameter for parameter in parameters if parameter.requires_grad]
-    found = [torch.zeros_like(each) if each.grad is None else each.grad for each in learnt]
-    flat = torch.cat([gradient.reshape(-1) for gradient in found])
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     barrier()
     distributed.all_reduce(flat)
-    means = torch.split(flat / distributed.get_world_size(), [gradient.numel() for gradient in found])
-    for parameter, mean in zip(learnt, means, strict=True):
+    means = torch.split(flat / distributed.get_world_size(), [gradient.numel() for gradient in gradients])
+    for parameter, mean in zip(trained, means, strict=True):
         parameter.grad = mean.to(parameter).reshape(parameter.shape)
 
 
-def fitted(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
-    """Gradients as they came from elsewhere, as tensors where the parameters are.
+def fit_gradients(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) -> list[Tensor | None]:
+    """Return gradients as tensors where the parameters are, after a check that they fit.
 
     Raises:
         ValueError: another number of them, or another shape.
         FloatingPointError: one is NaN or infinite.
     """
-    given = [None if gradient is None else tensor_of(gradient) for gradient in gradients]
-    if len(given) != len(parameters):
-        raise ValueError(f"{len(given)} gradients for {len(parameters)} parameters; give one each, None where none is")
-    for i, (gradient, parameter) in enumerate(zip(given, parameters, strict=True)):
+    tensors = [None if gradient is None else tensor_of(gradient) for gradient in gradients]
+    if len(tensors) != len(parameters):
+        n = len(tensors)
+        raise ValueError(f"{n} gradients for {len(parameters)} parameters; give one each, None where there is none")
+    for i, (gradient, parameter) in enumerate(zip(tensors, parameters, strict=True)):
         if gradient is not None and gradient.shape != parameter.shape:
             raise ValueError(f"gradient {i} has shape {list(gradient.shape)}, its parameter {list(parameter.shape)}")
         if gradient is not None and not gradient.isfinite().all():
             raise FloatingPointError(f"gradient {i} is not finite, the weights were left as they are; {_LOOK}")
-        given[i] = None if gradient is None else gradient.to(parameter)
-    return given
+        tensors[i] = None if gradient is None else gradient.to(parameter)
+    return tensors
 
 
 def learn_in_passes(
@@ -170,14 +172,14 @@ def learn_in_passes(
     size: int | None = None,
     fields: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Let a policy learn from minibatches of a batch, which is left as it is.
+    """Update a policy with minibatches of a batch, which stays unchanged.
 
     Args:
-        policy: learns.
+        policy: to update.
         batch: of this policy.
         epochs: how often each row is used.
         size: rows of a minibatch, the last may be shorter; None: all rows at once.
-        fields: columns that are brought to mean 0 and std 1 first.
+        fields: columns that are scaled to mean 0 and std 1 first.
 
     Returns:
         The mean of what the updates of the last epoch reported.
@@ -189,21 +191,21 @@ def learn_in_passes(
     rows, infos = batch.copy(shallow=True), []
     for field in fields:
         rows[field] = standardized(rows[field])
-    rows = to_train_on(rows, policy)
+    rows = training_batch(rows, policy)
     for _ in range(epochs):
-        infos = [policy.learn_on_batch(part) for part in _parts(policy, rows, size)]
-    return dict(_mean(infos))
+        infos = [policy.learn_on_batch(part) for part in _minibatches(policy, rows, size)]
+    return dict(_mean_info(infos))
 
 
 def standardized(column: Any) -> np.ndarray[Any, Any]:
-    """A column with mean 0 and std 1, or less where the std is below 1e-4."""
+    """Scale a column to mean 0 and std 1, or less where the std is below 1e-4."""
     values = np.asarray(column)
-    made: np.ndarray[Any, Any] = (values - values.mean()) / max(1e-4, values.std())
-    return made.astype(values.dtype if np.issubdtype(values.dtype, np.floating) else np.float32)
+    scaled: np.ndarray[Any, Any] = (values - values.mean()) / max(1e-4, values.std())
+    return scaled.astype(values.dtype if np.issubdtype(values.dtype, np.floating) else np.float32)
 
 
-def _parts(policy: Policy, rows: SampleBatch, size: int | None) -> list[SampleBatch]:
-    """Minibatches, as many as every rank has: where their gradients are averaged, one that had more would wait."""
+def _minibatches(policy: Policy, rows: SampleBatch, size: int | None) -> list[SampleBatch]:
+    """Return minibatches, the same number on every rank: a rank with more would wait for the others' gradients."""
     parts = [rows] if size is None or size >= rows.count else rows.shuffle().timeslices(size)
     if policy.distributed_world_size == 1:
         return parts
@@ -211,11 +213,11 @@ def _parts(policy: Policy, rows: SampleBatch, size: int | None) -> list[SampleBa
     return [concat(parts[i] for i in group) for group in groups]
 
 
-def _mean(infos: Sequence[Any]) -> Any:
-    """Dicts by key, numbers as their mean, the last of what is neither."""
+def _mean_info(infos: Sequence[Any]) -> Any:
+    """Average infos: dicts by key, numbers by their mean; return the last of any other values."""
     if all(isinstance(info, dict) for info in infos):
         keys = {key: None for info in infos for key in info}
-        return {key: _mean([info[key] for info in infos if key in info]) for key in keys}
+        return {key: _mean_info([info[key] for info in infos if key in info]) for key in keys}
     if all(isinstance(info, Real | np.ndarray) for info in infos):
         mean = np.mean(np.asarray(infos), axis=0)
         return float(mean) if mean.ndim == 0 else mean

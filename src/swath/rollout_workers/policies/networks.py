@@ -2,7 +2,7 @@
 
 Discrete                     logits [n]        ──▶ start … start + n - 1
 MultiDiscrete, MultiBinary   logits [Σ n_k]    ──▶ one choice each
-Box of integers              logits [Σ n_k]    ──▶ counts from the lower bound, where workers add it; else values
+Box of integers              logits [Σ n_k]    ──▶ counts from the lower bound, if workers add it; else values
 Box of floats                mean, log-std     ──▶ a normal number each, not bounded: workers rescale and clip
 
 Acting uses the heads alone, without an object per step; distributions as objects are for losses.
@@ -30,34 +30,33 @@ ShippedHead: TypeAlias = Categorical | MultiCategorical | DiagGaussian
 
 
 def head_for(space: Space[Any], *, normalize: bool = True) -> ShippedHead:
-    """The head for an action space.
+    """Return the head for an action space.
 
     Args:
         space: of one action.
         normalize: workers add the lower bound to actions of a Box of integers.
 
     Raises:
-        ValueError: no head is for such a space.
+        ValueError: there is no head for this space.
     """
-    found: ShippedHead | None = choices_of(space)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
-        found = DiagGaussian(space.shape)
-    elif isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
+        return DiagGaussian(space.shape)
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
         counts = (space.high.astype(np.int64) - space.low + 1).flatten().tolist()
-        found = MultiCategorical(counts, space.shape, None if normalize else space.low.flatten().tolist())
-    if found is None:
+        return MultiCategorical(counts, space.shape, None if normalize else space.low.flatten().tolist())
+    if (head := choices_of(space)) is None:
         served = "Discrete, MultiDiscrete, MultiBinary and Box; wrap the env, or write compute_actions of a Policy"
         raise ValueError(f"no shipped distribution is for the action space {space}: served are {served}")
-    return found
+    return head
 
 
 class TorchDistribution:
-    """What a network's output `[*B, n]` says about actions.
+    """A distribution over actions, given by a network's output `[*B, n]`.
 
     Args:
         inputs: the output.
         model: not used.
-        head: how it is read.
+        head: reads it.
     """
 
     def __init__(self, inputs: Any, model: nn.Module | None, head: ShippedHead) -> None:
@@ -65,42 +64,42 @@ class TorchDistribution:
         self.model, self._head = model, head
 
     def sample(self) -> Tensor:
-        """Random actions."""
+        """Draw actions."""
         return self._head.sample(self.inputs)[0]
 
     def deterministic_sample(self) -> Tensor:
-        """The most probable actions."""
+        """Return the most probable actions."""
         return self._head.mode(self.inputs)[0]
 
     def logp(self, actions: Any) -> Tensor:
-        """Log-probability `[*B]`."""
+        """Return the log-probability `[*B]` of actions."""
         return self._head.log_prob(self.inputs, torch.as_tensor(actions, device=self.inputs.device))
 
     def entropy(self) -> Tensor:
-        """Entropy `[*B]` in nats."""
+        """Return the entropy `[*B]` in nats."""
         return self._head.entropy(self.inputs)
 
     def kl(self, other: TorchDistribution) -> Tensor:
-        """Kullback-Leibler divergence `[*B]` of `other` from this."""
+        """Return the Kullback-Leibler divergence `[*B]` of `other` from this distribution."""
         return self._head.kl(self.inputs, other.inputs)
 
 
 class TorchCategorical(TorchDistribution):
-    """A choice, from logits `[*B, n]`."""
+    """A distribution over one choice, from logits `[*B, n]`."""
 
     def __init__(self, inputs: Any, model: Any = None, *, head: Any = None) -> None:
         super().__init__(inputs, model, head or Categorical(inputs.shape[-1]))
 
 
 class TorchMultiCategorical(TorchDistribution):
-    """Several choices, from their logits side by side, `[*B, Σ n_k]`; `input_lens` are the n_k."""
+    """A distribution over several choices, from concatenated logits `[*B, Σ n_k]`; `input_lens` are the n_k."""
 
     def __init__(self, inputs: Any, model: Any = None, input_lens: Sequence[int] = (), *, head: Any = None) -> None:
         super().__init__(inputs, model, head or MultiCategorical(list(input_lens)))
 
 
 class TorchDiagGaussian(TorchDistribution):
-    """Independent normal numbers, from means and then log-stds, `[*B, 2 k]`."""
+    """Independent normal distributions, from means and then log-stds, `[*B, 2 k]`."""
 
     def __init__(self, inputs: Any, model: Any = None, *, head: Any = None) -> None:
         super().__init__(inputs, model, head or DiagGaussian((inputs.shape[-1] // 2,)))
@@ -111,7 +110,7 @@ DistClass: TypeAlias = Callable[..., TorchDistribution]
 
 
 def dist_class_of(head: ShippedHead) -> DistClass:
-    """What makes distributions with this head."""
+    """Return a function that builds distributions with this head."""
     kinds = {Categorical: TorchCategorical, MultiCategorical: TorchMultiCategorical, DiagGaussian: TorchDiagGaussian}
     return partial(kinds[type(head)], head=head)
 
@@ -120,7 +119,7 @@ _POLICY_GAIN = 0.01
 
 
 class DefaultNetwork(nn.Module):
-    """Observations `[n, …]` to `dist_inputs` `[n, num_outputs]`, and values `[n]` if it has them.
+    """Maps observations `[n, …]` to `dist_inputs` `[n, num_outputs]`, and to values `[n]` if it has them.
 
     Args:
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple; a Box of rank 3 is an image.
@@ -146,9 +145,9 @@ class DefaultNetwork(nn.Module):
                 orthogonal(self.policy.layers.last_layer[0][-1:], 1.0)
 
     def forward(self, obs: Any, *, with_values: bool = True) -> Tensor | tuple[Tensor, Tensor]:
-        """`dist_inputs`, or `(dist_inputs, value)`, of observations `[n, …]`.
+        """Return `dist_inputs`, or `(dist_inputs, value)`, for observations `[n, …]`.
 
-        `with_values=False` leaves the critic out, where it is a network of its own.
+        `with_values=False` skips the critic, if it is a separate network.
         """
         out, value, log_std = self.policy.forward(obs), None, self.log_std
         if self._shared:
@@ -160,13 +159,13 @@ class DefaultNetwork(nn.Module):
         return out if value is None else (out, value)
 
     def value(self, obs: Any) -> Tensor:
-        """The values `[n]` alone."""
+        """Return the values `[n]` alone."""
         critic = self.policy if self.critic is None else self.critic
         return critic.forward(obs)[..., -1]
 
 
 class Tower(nn.Module):
-    """Hidden layers behind what makes numbers of observations."""
+    """An encoder of observations with hidden layers on top."""
 
     def __init__(self, space: Space[Any], outputs: int, model: Mapping[str, Any], gain: float) -> None:
         super().__init__()
@@ -181,19 +180,19 @@ class Tower(nn.Module):
         self.layers = MLP(sizes, activation=model["fcnet_activation"], out_gain=gain)
 
     def forward(self, obs: Any) -> Tensor:
-        """What the last layer gives, `[n, outputs]`."""
+        """Return the output of the last layer, `[n, outputs]`."""
         if not self._is_vector:
             obs = self._encoder.forward(*(reduce(getitem, path, obs) for path in self._paths))
         return self.layers.forward(obs, quick=torch.is_inference_mode_enabled())
 
 
 class Outputs(NamedTuple):
-    """What a network says of n rows.
+    """A network's outputs for n rows.
 
     Attributes:
         dist_inputs: `[n, num_outputs]`.
         value: `[n]`; None if it has none.
-        states: behind the rows, or behind each sequence; empty if it remembers nothing.
+        states: after the rows, or after each sequence; empty for a network without states.
     """
 
     dist_inputs: Tensor
@@ -201,34 +200,35 @@ class Outputs(NamedTuple):
     states: list[Any]
 
 
-def run(
+def call_model(
     model: Callable[..., Any], obs: Any, states: Sequence[Any] = (), seq_lens: Tensor | None = None, **options: Any
 ) -> Outputs:
-    """Call a network.
+    """Call a network and check the form of its outputs.
 
     Args:
-        model: maps `obs` to `dist_inputs` or `(dist_inputs, value)`; one that remembers maps `(obs, states, seq_lens)`
-            and gives its states as well.
-        obs: `[n, …]`; with sequences, all of equal length, one behind another.
+        model: maps `obs` to `dist_inputs` or `(dist_inputs, value)`; a recurrent one maps `(obs, states, seq_lens)`
+            and returns its states as well.
+        obs: `[n, …]`; consecutive sequences are all of equal length.
         states: before each sequence, `[sequences, …]`.
-        seq_lens: rows of each sequence that are no padding; None for a network that does not remember.
-        options: of the call, of a network that does not remember.
+        seq_lens: rows of each sequence that are no padding; None for a network without states.
+        options: of the call, of a network without states.
 
     Raises:
-        TypeError: it gave something else.
+        TypeError: it returned another form.
     """
     answer = model(obs, **options) if seq_lens is None else model(obs, list(states), seq_lens)
     parts = answer if isinstance(answer, tuple) else (answer,)
-    *given, after = (*parts, ()) if seq_lens is None else parts
-    if len(given) not in (1, 2) or not isinstance(given[0], Tensor):
+    *outputs, new_states = (*parts, ()) if seq_lens is None else parts
+    if len(outputs) not in (1, 2) or not isinstance(outputs[0], Tensor):
         wanted = "dist_inputs or (dist_inputs, value)" + (", with the states as the last part" if states else "")
         raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {wanted}")
-    value = given[1] if len(given) == 2 else None
-    return Outputs(given[0], value.squeeze(-1) if value is not None and value.ndim == 2 else value, list(after))
+    value = outputs[1] if len(outputs) == 2 else None
+    value = value.squeeze(-1) if value is not None and value.ndim == 2 else value
+    return Outputs(outputs[0], value, list(new_states))
 
 
-def on(device: torch.device, nest: Any) -> Any:
-    """Arrays as tensors on a device, in the same memory where that can be; float64 becomes float32."""
+def to_device(device: torch.device, nest: Any) -> Any:
+    """Move arrays to a device as tensors, in the same memory where possible; float64 becomes float32."""
     if type(nest) is np.ndarray and device.type == "cpu" and nest.dtype == np.float32 and nest.flags.writeable:
         return torch.from_numpy(nest)
     return map_nest(partial(tensor_on, device), nest)

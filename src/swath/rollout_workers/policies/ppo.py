@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from swath.learn.ppo import clipped_surrogate, explained_variance
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.policies.learning import scheduled
+from swath.rollout_workers.policies.learning import interpolate
 from swath.rollout_workers.policies.networks import DistClass
 from swath.rollout_workers.policies.torch import TorchPolicy
 from swath.rollout_workers.postprocessing import Estimator, compute_advantages, compute_gae_for_sample_batch
@@ -39,13 +39,13 @@ class PPOTorchPolicy(TorchPolicy):
 
     @property
     def estimator(self) -> Estimator:
-        """The advantages that the config asks for."""
+        """Return the advantages that the config asks for."""
         return Estimator.of(self.config)
 
     @property
     def entropy_coeff(self) -> float:
-        """Weight of the entropy at `global_timestep`."""
-        return scheduled(self.config["entropy_coeff_schedule"], self.config["entropy_coeff"], self.global_timestep)
+        """Return the weight of the entropy at `global_timestep`."""
+        return interpolate(self.config["entropy_coeff_schedule"], self.config["entropy_coeff"], self.global_timestep)
 
     def update_kl(self, sampled_kl: float) -> float:
         """Move `kl_coeff` so that divergences of updates come nearer to `kl_target`, and return it.
@@ -61,9 +61,9 @@ class PPOTorchPolicy(TorchPolicy):
         return self.kl_coeff
 
     def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
-        """The clipped surrogate loss with a divergence penalty (Schulman et al., 2017, eq. 7 to 9)."""
+        """Compute the clipped surrogate loss with a divergence penalty (Schulman et al., 2017, eq. 7 to 9)."""
         out, value, _ = self.run_model(model, train_batch)
-        now, before = (dist_class(given, model) for given in (out, train_batch[ColumnNames.ACTION_DIST_INPUTS]))
+        now, before = dist_class(out, model), dist_class(train_batch[ColumnNames.ACTION_DIST_INPUTS], model)
         config, target, mean = self.config, train_batch[ColumnNames.VALUE_TARGETS], self.valid_mean(train_batch)
         log_ratio = now.logp(train_batch[ColumnNames.ACTIONS]) - train_batch[ColumnNames.ACTION_LOGP]
         policy_loss = mean(clipped_surrogate(log_ratio, train_batch[ColumnNames.ADVANTAGES], config["clip_param"]))
@@ -86,11 +86,11 @@ class PPOTorchPolicy(TorchPolicy):
         return compute_gae_for_sample_batch(self, sample_batch)
 
     def get_state(self) -> dict[str, Any]:
-        """All that a policy needs to go on elsewhere, `current_kl_coeff` too."""
+        """Return the state from which another policy can continue, with `current_kl_coeff`."""
         return {**super().get_state(), "current_kl_coeff": self.kl_coeff}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `get_state` gave."""
+        """Restore a state of `get_state`."""
         super().set_state(state)
         self.kl_coeff = state.get("current_kl_coeff", self.kl_coeff)
 
@@ -102,11 +102,11 @@ class PGTorchPolicy(TorchPolicy):
 
     @property
     def estimator(self) -> Estimator:
-        """Discounted returns."""
+        """Return discounted returns."""
         return Estimator(self.config["gamma"], use_gae=False, use_critic=False)
 
     def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
-        """`-mean(log π · advantages)` (Williams, 1992)."""
+        """Compute `-mean(log π · advantages)` (Williams, 1992)."""
         distribution = dist_class(self.run_model(model, train_batch).dist_inputs, model)
         log_prob = distribution.logp(train_batch[ColumnNames.ACTIONS])
         loss: Tensor = -self.valid_mean(train_batch)(log_prob * train_batch[ColumnNames.ADVANTAGES])

@@ -3,13 +3,13 @@
 ```
 obs, states ──▶ model ──▶ head ──▶ actions, action_logp         one call each, no gradients, no objects per step
                      └──▶ action_dist_inputs, vf_preds
-batch ──pad, to device──▶ loss ──▶ gradients ──▶ mean over ranks ──▶ bounded ──▶ optimiser
+batch ──pad, to device──▶ loss ──▶ gradients ──▶ mean over ranks ──▶ clipped ──▶ optimiser
 ```
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
@@ -21,16 +21,24 @@ from torch import Tensor, nn
 
 from swath.learn.heads import DiagGaussian
 from swath.rollout.seeding import PrivateStreams
-from swath.rollout_workers.actions import answer_leaves, as_answered
-from swath.rollout_workers.batches.names import ColumnNames, views
+from swath.rollout_workers.actions import answer_leaves, unscale_actions
+from swath.rollout_workers.batches.names import ColumnNames, optional_views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest
 from swath.rollout_workers.policies import learning
-from swath.rollout_workers.policies.learning import scheduled
-from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, Outputs, dist_class_of, head_for, on, run
+from swath.rollout_workers.policies.learning import interpolate
+from swath.rollout_workers.policies.networks import (
+    DefaultNetwork,
+    DistClass,
+    Outputs,
+    call_model,
+    dist_class_of,
+    head_for,
+    to_device,
+)
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
 from swath.rollout_workers.preprocessors import mask_reader
@@ -41,29 +49,28 @@ _UNFUSED = {"foreach", "differentiable"}
 
 
 class TorchPolicy(Policy):
-    """Acts by a network and learns by gradients of a loss; write `loss`, and what else is to be another.
+    """Acts by a network and learns by gradients of a loss; derive from it and write at least `loss`.
 
-    An observation entry `"action_mask"` at the root of a Dict gives forbidden actions, those with a 0, probability 0;
-    for a MultiDiscrete action the masks of its parts stand side by side. A model of your own that reads a mask of
-    another form is left to do that itself.
+    An observation entry `"action_mask"` at the root of a Dict forbids the actions whose entry is 0; for a MultiDiscrete
+    action the masks of its parts are concatenated. A mask of another form is left to a model of your own.
 
     To override: `make_model`, `loss`, `stats`, `make_optimizer`, `postprocess_trajectory`.
 
     Args:
         observation_space: of processed observations.
         action_space: Discrete, MultiDiscrete, MultiBinary or Box.
-        config: settings; what is missing is as by default.
+        config: settings; missing ones have their defaults.
 
     Attributes:
-        model: the network. It is in evaluation mode but for while a loss is computed.
+        model: the network, in evaluation mode except while a loss is computed.
         dist_class: `dist_class(dist_inputs, model)` makes a distribution for this action space.
         num_outputs: width of `dist_inputs`.
         device: of the network.
-        optimizer: what uses the gradients.
+        optimizer: of the network's parameters.
 
     Raises:
-        RuntimeError: a GPU is asked for, and there is none.
-        TypeError: the model does not give what it must.
+        RuntimeError: a GPU is required, and there is none.
+        TypeError: the model's output has another form.
         ValueError: an action space that no distribution is for, a mask that has not one entry per choice, or a model
             with another number of outputs.
     """
@@ -74,7 +81,7 @@ class TorchPolicy(Policy):
     def __init__(self, observation_space: Space[Any], action_space: Space[Any], config: Mapping[str, Any]) -> None:
         model = {**MODEL_DEFAULTS, **config.get("model", {})}
         super().__init__(observation_space, action_space, {**AlgorithmConfig().to_dict(), **config, "model": model})
-        self.view_requirements = views()
+        self.view_requirements = optional_views()
         self.device = device_of(self.config)
         self._head = head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
         custom = self.config["model"]["custom_model"] is not None
@@ -93,44 +100,44 @@ class TorchPolicy(Policy):
         self.optimizer = self.make_optimizer()
 
     def make_model(self) -> nn.Module:
-        """The network: maps observations `[n, …]` to `dist_inputs` `[n, num_outputs]` or `(dist_inputs, value)`.
+        """Build the network: observations `[n, …]` to `dist_inputs` `[n, num_outputs]` or `(dist_inputs, value)`.
 
-        One that remembers has `get_initial_state()`, a list of arrays for one agent; it maps `(obs, states, seq_lens)`
-        and gives the new states as the last part of a tuple. `obs` has as many rows for each sequence, of which
-        `seq_lens` says how many are no padding.
+        A recurrent one has `get_initial_state()`, a list of arrays for one agent; it maps `(obs, states, seq_lens)`
+        and returns the new states as the last part of a tuple. `obs` has the same number of rows for each sequence, of
+        which `seq_lens` are no padding.
 
-        Here it is `custom_model`, or what the setting `model` says.
+        Here it is `custom_model`, or the default network by the setting `model`.
 
         Raises:
             ValueError: `free_log_std` for actions that have no std.
         """
         model = self.config["model"]
         if model["custom_model"] is not None:
-            made: nn.Module = model["custom_model"](self.observation_space, self.action_space, self.num_outputs, model)
-            return made
+            build: Callable[..., nn.Module] = model["custom_model"]
+            return build(self.observation_space, self.action_space, self.num_outputs, model)
         if model["free_log_std"] and not isinstance(self._head, DiagGaussian):
             raise ValueError(f"model['free_log_std']=True needs a Box of floats, but actions are {self.action_space}")
         return DefaultNetwork(self.observation_space, self.num_outputs, model, with_value=self.has_critic)
 
     @property
     def estimator(self) -> Estimator | None:
-        """The advantages that `postprocess_trajectory` adds, if that is all it does: workers add them by fragments."""
+        """Return the advantages that `postprocess_trajectory` adds, if it does nothing else."""
         return None
 
     @property
     def values_later(self) -> bool:
-        """Whether values cost a network of their own, which `compute_values` calls for many rows at once."""
-        own = type(self).compute_values is TorchPolicy.compute_values
-        return own and type(self.model) is DefaultNetwork and self.model.critic is not None
+        """Return whether the critic is a separate network, which `compute_values` calls for many rows at once."""
+        is_overridden = type(self).compute_values is not TorchPolicy.compute_values
+        return not is_overridden and type(self.model) is DefaultNetwork and self.model.critic is not None
 
     def make_optimizer(self) -> torch.optim.Optimizer:
-        """What uses the gradients: here Adam, with the keywords in the setting `optimizer`."""
-        asked = self.config["optimizer"]
-        fused = not _UNFUSED & asked.keys()
-        return torch.optim.Adam(self.model.parameters(), **{"lr": self.cur_lr, "fused": fused, **asked})
+        """Build the optimiser: here Adam, with the keywords in the setting `optimizer`."""
+        keywords = self.config["optimizer"]
+        fused = not _UNFUSED & keywords.keys()
+        return torch.optim.Adam(self.model.parameters(), **{"lr": self.cur_lr, "fused": fused, **keywords})
 
     def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
-        """What is to become small; a scalar.
+        """Compute the loss to minimise, a scalar.
 
         `self.run_model(model, train_batch)` gives the network's outputs, `self.valid_mean(train_batch)` a mean that
         leaves padding out.
@@ -143,20 +150,20 @@ class TorchPolicy(Policy):
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
     def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  for those who override it
-        """Numbers to report of the last loss, by name; scalar tensors become numbers."""
+        """Return numbers to report of the last loss, by name; scalar tensors become numbers."""
         return self._stats
 
     def run_model(self, model: nn.Module, batch: Mapping[str, Any]) -> Outputs:
-        """The network's outputs for the rows of a batch of tensors."""
-        seq_lens = batch[ColumnNames.SEQ_LENS] if self._initial_state else None
-        return self._allowed(run(model, batch[ColumnNames.OBS], states_in(batch), seq_lens), batch[ColumnNames.OBS])
+        """Run the network on the rows of a batch of tensors."""
+        obs, seq_lens = batch[ColumnNames.OBS], batch[ColumnNames.SEQ_LENS] if self._initial_state else None
+        return self._allowed(call_model(model, obs, states_in(batch), seq_lens), obs)
 
     def valid_mean(self, train_batch: SampleBatch) -> Any:
-        """A function that takes the mean of `[n]` over the rows of this batch that are no padding."""
+        """Return a function that takes the mean of `[n]` over the rows of this batch that are no padding."""
         if ColumnNames.SEQ_LENS not in train_batch or not train_batch.zero_padded:
             return torch.mean
         seq_lens, stride = train_batch[ColumnNames.SEQ_LENS], train_batch.max_seq_len
-        assert stride is not None  # as it is where rows are padded
+        assert stride is not None  # since rows are padded
         valid = torch.arange(stride, device=seq_lens.device) < seq_lens.unsqueeze(-1)
         return lambda values: values[valid.reshape(-1)].mean()
 
@@ -174,7 +181,7 @@ class TorchPolicy(Policy):
         with_values: bool = True,
         **kwargs: Any,  # noqa: ARG002
     ) -> Actions:
-        """Actions, with the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`.
+        """Compute actions, and the columns `action_dist_inputs`, `action_logp` and, of a model with values, `vf_preds`.
 
         `with_values=False` leaves these out, if `values_later`.
         """
@@ -192,7 +199,7 @@ class TorchPolicy(Policy):
         return actions.astype(self._dtype, copy=False), [map_nest(as_array, part) for part in states], extra
 
     def compute_values(self, input_dict: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """The values `[n]` of the states in an input: `obs` and, of a model that remembers, `state_in_…`.
+        """Compute the values `[n]` of the states in an input: `obs` and, of a recurrent model, `state_in_…`.
 
         Raises:
             ValueError: the model has no values.
@@ -200,7 +207,7 @@ class TorchPolicy(Policy):
         obs = input_dict[ColumnNames.OBS]
         with torch.inference_mode():
             if type(self.model) is DefaultNetwork and self._has_value:
-                return as_array(self.model.value(on(self.device, obs)))
+                return as_array(self.model.value(to_device(self.device, obs)))
             value = self._outputs(obs, states_in(input_dict)).value
             if value is None:
                 raise ValueError(f"{self!r} has no values: its model must give (dist_inputs, value)")
@@ -215,68 +222,69 @@ class TorchPolicy(Policy):
         prev_reward_batch: Any = None,  # noqa: ARG002
         actions_normalized: bool = True,
     ) -> np.ndarray[Any, Any]:
-        """Log-probabilities `[n]` of actions.
+        """Compute log-probabilities `[n]` of actions.
 
         Args:
             actions: `[n, …]`.
             obs_batch: processed and filtered observations `[n, …]`.
             state_batches: states `[n, …]`.
-            prev_action_batch: actions before `[n, …]`, for those who override this.
-            prev_reward_batch: rewards before `[n]`, likewise.
+            prev_action_batch: actions before `[n, …]`, for overrides of this method.
+            prev_reward_batch: rewards before `[n]`, for overrides of this method.
             actions_normalized: the actions are as the policy answers them; False: as envs get them.
         """
         if not actions_normalized and self.config["normalize_actions"]:
-            actions = as_answered(self.action_space, np.asarray(actions))
+            actions = unscale_actions(self.action_space, np.asarray(actions))
         with torch.inference_mode():
             out = self._outputs(obs_batch, state_batches).dist_inputs
-            return as_array(self._head.log_prob(out, on(self.device, np.asarray(actions))))
+            return as_array(self._head.log_prob(out, to_device(self.device, np.asarray(actions))))
 
     @property
     def cur_lr(self) -> float:
-        """The learning rate at `global_timestep`."""
-        return scheduled(self.config["lr_schedule"], self.config["lr"], self.global_timestep)
+        """Return the learning rate at `global_timestep`."""
+        return interpolate(self.config["lr_schedule"], self.config["lr"], self.global_timestep)
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
-        """One update from a batch, which is left as it is; see `compute_gradients` and `apply_gradients`."""
-        reported: dict[str, Any] = {}
-        batch = learning.to_train_on(samples, self)
+        """Update the weights from a batch, which stays unchanged; see `compute_gradients` and `apply_gradients`."""
+        result: dict[str, Any] = {}
+        batch = learning.training_batch(samples, self)
         if self.callbacks is not None:
-            self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=reported)
+            self.callbacks.on_learn_on_batch(policy=self, train_batch=batch, result=result)
         info = self._backward(batch)
         self._step()
-        return {**info, "custom_metrics": reported}
+        return {**info, "custom_metrics": result}
 
     def compute_gradients(self, postprocessed_batch: SampleBatch) -> tuple[Any, dict[str, Any]]:
-        """Gradients of the loss on a batch, in `parameters()` order on the CPU, None where none; the weights stay.
+        """Compute gradients of the loss, in `parameters()` order on the CPU, None where there is none.
 
-        They are averaged over ranks, where there are several, and bounded by `grad_clip`.
+        They are averaged over ranks, if there are several, and clipped by `grad_clip`; the weights stay unchanged.
 
         Raises:
             FloatingPointError: one is NaN or infinite.
             WorkerLate: other ranks have not come in time.
         """
-        info = self._backward(learning.to_train_on(postprocessed_batch, self))
-        found = [None if each.grad is None else each.grad.cpu() for each in self._parameters]
+        info = self._backward(learning.training_batch(postprocessed_batch, self))
+        gradients = [None if p.grad is None else p.grad.cpu() for p in self._parameters]
         self._drop_gradients()
-        return found, info
+        return gradients, info
 
     def apply_gradients(self, gradients: Iterable[Any]) -> None:
-        """One step of the optimiser by gradients as `compute_gradients` gives them, tensors or arrays.
+        """Make one step of the optimiser by gradients of `compute_gradients`, tensors or arrays.
 
         Raises:
             ValueError: another number of them, or another shape; nothing is applied.
             FloatingPointError: one is NaN or infinite; nothing is applied.
         """
-        for parameter, gradient in zip(self._parameters, learning.fitted(gradients, self._parameters), strict=True):
+        fitted = learning.fit_gradients(gradients, self._parameters)
+        for parameter, gradient in zip(self._parameters, fitted, strict=True):
             parameter.grad = gradient
         self._step()
 
     def check_gradients(self, gradients: Iterable[Any]) -> None:
         """Raise what `apply_gradients` would raise for these gradients."""
-        learning.fitted(gradients, self._parameters)
+        learning.fit_gradients(gradients, self._parameters)
 
     def get_weights(self) -> Weights:
-        """Copies of all parameters and persistent buffers by name, bfloat16 as float32."""
+        """Return copies of all parameters and persistent buffers by name, bfloat16 as float32."""
         return {name: np.array(as_array(tensor)) for name, tensor in self.model.state_dict().items()}
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
@@ -285,45 +293,45 @@ class TorchPolicy(Policy):
         Raises:
             ValueError: names missing or unknown, or other shapes; the message lists them all, nothing is applied.
         """
-        for own, given in learning.fitting(self.model, weights):
-            own.copy_(given)
+        for target, source in learning.match_weights(self.model, weights):
+            target.copy_(source)
 
     def get_state(self) -> dict[str, Any]:
-        """All that a policy needs to go on elsewhere, the optimiser's state too."""
+        """Return the state from which another policy can continue, with the optimiser's state."""
         state = deepcopy(self.optimizer.state_dict())
-        for held in state["state"].values():
-            held.update({name: value.cpu() for name, value in held.items() if isinstance(value, Tensor)})
+        for moments in state["state"].values():
+            moments.update({name: value.cpu() for name, value in moments.items() if isinstance(value, Tensor)})
         return {**super().get_state(), "optimizer": state}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `get_state` gave; without an `optimizer` in it that stays as it is.
+        """Restore a state of `get_state`; without an `optimizer` in it the optimiser stays unchanged.
 
         Raises:
             ValueError: weights or optimiser of another network; nothing is applied.
         """
-        learning.fitting(self.model, state["weights"])  # before anything changes
+        learning.match_weights(self.model, state["weights"])  # before anything changes
         if "optimizer" in state:
             self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
         super().set_state(state)
 
     def get_initial_state(self) -> list[Any]:
-        """The states at the begin of an episode, arrays of one's own."""
+        """Return the states at the start of an episode, as new arrays."""
         return deepcopy(self._initial_state)
 
     def is_recurrent(self) -> bool:
-        """Whether the model remembers anything."""
+        """Return whether the model has states."""
         return bool(self._initial_state)
 
     def _outputs(self, obs: Any, states: Sequence[Any] | None, **options: Any) -> Outputs:
-        """The network's outputs; without gradients."""
-        tensors, before = on(self.device, obs), [on(self.device, part) for part in states or ()]
+        """Run the network on observations, without gradients."""
+        tensors, before = to_device(self.device, obs), [to_device(self.device, part) for part in states or ()]
         lengths = None
         if self._initial_state:
             lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
-        return self._allowed(run(self.model, tensors, before, lengths, **options), tensors)
+        return self._allowed(call_model(self.model, tensors, before, lengths, **options), tensors)
 
     def _allowed(self, outputs: Outputs, obs: Any) -> Outputs:
-        """Make the logits of actions impossible that the mask in the observations forbids."""
+        """Give the actions that the mask in the observations forbids impossible logits."""
         if self._mask is None:
             return outputs
         head, mask = self._head, self._mask(obs)
@@ -331,7 +339,7 @@ class TorchPolicy(Policy):
         return outputs._replace(dist_inputs=head.masked(outputs.dist_inputs, mask))
 
     def _require_fitting_model(self) -> bool:
-        """Try the model on two rows; whether it has values."""
+        """Run the model on two rows to check it; return whether it has values."""
         space = deepcopy(self.observation_space)
         space.seed(0)
         obs, states = map_nest(lambda leaf: np.stack([leaf, leaf]), (space.sample(), tuple(self._initial_state)))
@@ -344,7 +352,7 @@ class TorchPolicy(Policy):
         return value is not None
 
     def _backward(self, batch: SampleBatch) -> dict[str, Any]:
-        """Give the parameters gradients, averaged and bounded; what is reported of them. The batch becomes tensors."""
+        """Compute gradients of the parameters, averaged and clipped; return the info. The batch becomes tensors."""
         batch.to_device(self.device).set_training()
         self._drop_gradients()
         self.model.train()
@@ -354,10 +362,10 @@ class TorchPolicy(Policy):
             self.model.eval()
         stats = {name: _number(value) for name, value in self.stats(batch).items()}
         if self.distributed_world_size > 1:
-            learning.average(self._parameters)
-        norm = learning.bound(self._parameters, self.config["grad_clip"], self.config["grad_clip_by"])
-        own_rate = self.config["lr_schedule"] is None  # then nobody but the optimiser says the rate of this update
-        rate = float(self.optimizer.param_groups[0]["lr"]) if own_rate else self.cur_lr
+            learning.average_gradients(self._parameters)
+        norm = learning.clip_gradients(self._parameters, self.config["grad_clip"], self.config["grad_clip_by"])
+        has_schedule = self.config["lr_schedule"] is not None
+        rate = self.cur_lr if has_schedule else float(self.optimizer.param_groups[0]["lr"])
         return {
             LEARNER_STATS: {**stats, "cur_lr": rate, "grad_gnorm": norm},
             "model": {},
@@ -368,7 +376,7 @@ class TorchPolicy(Policy):
         }
 
     def _step(self) -> None:
-        """One step of the optimiser by the parameters' gradients, which are gone then."""
+        """Make one step of the optimiser by the parameters' gradients, and drop these."""
         if self.config["lr_schedule"] is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.cur_lr
@@ -382,16 +390,16 @@ class TorchPolicy(Policy):
 
 
 def _number(value: Any) -> Any:
-    """A scalar as Python's number, a larger tensor as an array."""
+    """Return a scalar as Python's number, a larger tensor as an array."""
     value = as_array(value) if isinstance(value, Tensor) else value
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
 
 
 def device_of(config: Mapping[str, Any]) -> torch.device:
-    """Where a worker's policies are.
+    """Return the device of a worker's policies.
 
     Raises:
-        RuntimeError: a GPU is asked for, and there is none.
+        RuntimeError: a GPU is required, and there is none.
     """
     setting = "num_gpus_per_env_runner" if config.get("worker_index", 0) else "num_gpus"
     gpus = config.get(setting, 0)

@@ -26,7 +26,7 @@ from swath.rollout_workers.sampling.slots import LONE_AGENT, Episode, Slots
 
 
 class Agents(ABC):
-    """Those of B envs. What the loop hands over is read when it is new, by `look`.
+    """The agents of B envs: the loop's actor, whose `look` reads what envs return.
 
     Args:
         host: the envs.
@@ -41,14 +41,14 @@ class Agents(ABC):
         self._begun_in: list[int] = []
 
     def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
-        """Actions as the host takes them."""
+        """Return actions in the host's form."""
         self._timer.lap("env_wait")
         while self._begun_in:
             self._announce(self._begun_in.pop(0))
         return self._act()
 
     def begin(self, envs: Sequence[int]) -> None:
-        """Episodes have begun in these envs; what is remembered of agents is in their slots."""
+        """Note the envs in which episodes have begun; the state of their agents is in their slots."""
         for env in envs:
             episode = self.slots.episode(env)
             if not episode.has_begun:
@@ -56,11 +56,11 @@ class Agents(ABC):
                 self._begun_in.append(env)
 
     def rewind(self) -> None:
-        """Never asked for: the envs of rollout workers make no step twice."""
+        """Raise `RuntimeError`: the envs of rollout workers repeat no step."""
         raise RuntimeError("the steps of a rollout worker are not taken back")
 
     def look(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
-        """Keep what these envs have shown, in a step if there are infos, else in a reset; who failed by it, and why."""
+        """Keep observations of envs, of a step if there are infos, else of a reset; return errors of failed envs."""
         self._timer.lap("env_wait")
         failed = self._look(envs, leaves, infos)
         self._timer.lap("raw_obs_processing")
@@ -68,22 +68,22 @@ class Agents(ABC):
 
     @abstractmethod
     def enter(self, env: int, episode: Episode) -> None:
-        """An episode is about to begin."""
+        """Prepare the slots of an episode that is about to begin."""
 
     @abstractmethod
     def settle(self, step: Step) -> None:
-        """Write down what slots were paid, how they ended, and the transitions that end with the step."""
+        """Record rewards, ends, and the transitions that end with the step."""
 
     @abstractmethod
     def _look(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
-        """As `look`."""
+        """Keep observations as `look` does, without timing."""
 
     @abstractmethod
     def _act(self) -> Leaves:
-        """The actions as the host takes them."""
+        """Return actions in the host's form."""
 
     def _keep(self, rows: PolicyRows, ids: Array, read: Callable[[Any], Any], said: Said) -> dict[int, Exception]:
-        """Keep observations of slots of one policy; the envs that failed by it.
+        """Keep observations of slots of one policy; return errors of the envs that failed.
 
         Args:
             rows: of the policy.
@@ -113,7 +113,7 @@ class Agents(ABC):
         return failed
 
     def _ask(self, rows: PolicyRows, ids: Array) -> Leaves:
-        """What a policy answers to the latest observations of these slots."""
+        """Return the policy's actions, as envs take them, for the latest observations of slots."""
         actions = rows.ask(self.slots, ids)
         self._timer.lap("inference")
         dealt = actions if rows.process is None else rows.process(actions)
@@ -122,12 +122,12 @@ class Agents(ABC):
 
 
 class LoneAgents(Agents):
-    """Envs of one agent each, for all of which one policy acts: env i is slot i, and all of them act in each step."""
+    """Envs of one agent each, for which one policy acts: env i is slot i, and all act in each step."""
 
     _rows: PolicyRows
 
     def enter(self, env: int, episode: Episode) -> None:
-        """The slot of an env has its number, and shows its latest observation."""
+        """Take the env's slot, which keeps its latest observation."""
         row, self._rows = self.slots.fields["row"][env], self.slots.rows_of(episode.policy_for())
         self.slots.begin(env, episode)
         slot = self.slots.take(episode, LONE_AGENT, self._rows.number)
@@ -135,7 +135,7 @@ class LoneAgents(Agents):
         self.slots.fields["row"][env] = row
 
     def settle(self, step: Step) -> None:
-        """Each env that made a transition has paid its agent."""
+        """Record the reward of each env's transition, and close it."""
         of, ended = self.slots.fields, step.ends
         moved: Array | slice = slice(None)
         if step.void:
@@ -155,7 +155,7 @@ class LoneAgents(Agents):
         return self._keep(self._rows, ids, partial(self._rows.sliced, leaves), said)
 
     def _act(self) -> Leaves:
-        """The actions of all envs, also of those that will ignore them."""
+        """Return the actions of all envs, also of envs that will ignore them."""
         return self._ask(self._rows, self._everyone)
 
 
@@ -182,7 +182,7 @@ _BEGUN: dict[str, ByAgent] = {REWARDS: {}, TERMINATEDS: {ALL: False}, TRUNCATEDS
 
 
 class ManyAgents(Agents):
-    """Envs of several agents each, who come and go: the only place in which their dicts are read and made."""
+    """Envs of several agents each, which come and go; only this class reads and builds the dicts of these envs."""
 
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         super().__init__(host, slots, timer, announce)
@@ -191,12 +191,12 @@ class ManyAgents(Agents):
         self._sorted: tuple[list[int], list[tuple[PolicyRows, Array, Array]]] = [], []
 
     def enter(self, env: int, episode: Episode) -> None:
-        """Agents get slots as they are seen."""
+        """Forget the agents of the last episode; agents get slots when they are observed."""
         self.slots.begin(env, episode)
         self._acting[env], self._shown[env] = {}, _NOBODY
 
     def settle(self, step: Step) -> None:
-        """Rewards add up until the agent is observed, or ends; what comes before its first action, nobody gets."""
+        """Record rewards, which add up until the agent is observed or ends; drop rewards before its first action."""
         of, paid, rewards = self.slots.fields, list[int](), list[Any]()
         closing, ends = list[int](), dict[int, list[bool]]()
         for env, shown in enumerate(self._shown):
@@ -222,7 +222,7 @@ class ManyAgents(Agents):
         of["acted"][moved], of["unpaid"][moved] = NONE, 0
 
     def _act(self) -> Leaves:
-        """One leaf: actions by agent, one dict per env; policies are asked in the order in which they come first."""
+        """Return one leaf: actions by agent, one dict per env; policies act in order of first appearance."""
         slots, dealt = self.slots, [dict[Any, Any]() for _ in self._shown]
         for policy, _, ids in self._by_policy([*chain.from_iterable(shown.due for shown in self._shown)]):
             actions = self._ask(policy, ids)
@@ -254,7 +254,7 @@ class ManyAgents(Agents):
         return failed
 
     def _seen(self, env: int, episode: Episode, returned: ByAgent, answer: Mapping[str, ByAgent]) -> Iterable[Any]:
-        """Find the slots of the agents that an env shows: their observations.
+        """Find or take the slots of the agents that an env shows; return their observations.
 
         Raises:
             KeyError: the mapping function gave an unknown id.
@@ -295,7 +295,7 @@ class ManyAgents(Agents):
         return values
 
     def _by_policy(self, slots: list[int]) -> list[tuple[PolicyRows, Array, Array]]:
-        """The policies of these slots in order of first appearance, where their slots are in the list, and which."""
+        """Sort slots by policy: policies in order of first appearance, positions of their slots, and the slots."""
         if slots != self._sorted[0]:
             ids = np.array(slots, np.int64)
             numbers = self.slots.fields["policy"][ids]

@@ -15,7 +15,7 @@ import numpy as np
 from swath.rollout.hosts.base import Infos
 from swath.rollout.hosts.results import info_of
 from swath.rollout.spaces import Array, Leaves, build_value, packer, splitter
-from swath.rollout_workers.actions import action_processor, answer_leaves, answered_actions, reward_clip
+from swath.rollout_workers.actions import action_processor, answer_leaves, check_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import NoFilter
@@ -47,12 +47,12 @@ _FIRST_ROOM, _VALUES_AT_ONCE = 64, 256
 
 
 def as_column(values: Array) -> Array:
-    """A field of slots or transitions as policies and batches have it: numbers that are not whole as float32."""
+    """Return a field of slots or transitions as a column: float64 becomes float32."""
     return np.ascontiguousarray(values, np.float32 if values.dtype == np.float64 else None)
 
 
 class Columns:
-    """Arrays `[n, …]` that grow by some rows at a time, until those that are needed no more make room.
+    """Arrays `[n, …]` that grow by rows; `keep` frees the rows that are no longer needed.
 
     Attributes:
         count: n.
@@ -63,7 +63,7 @@ class Columns:
         self._numbers = np.arange(0)  # of all rows that there is room for
 
     def append(self, leaves: Leaves) -> Array:
-        """Add as many rows as the first leaf has: their numbers, to be read only.
+        """Add as many rows as the first leaf has; return their numbers, to be read only.
 
         Raises:
             ValueError: a leaf is of another length, or its rows are not shaped as those before, or of another dtype.
@@ -87,11 +87,11 @@ class Columns:
         self._columns[-1][self.count - len(values) : self.count] = values
 
     def take(self, rows: Array) -> Leaves:
-        """Copies of rows."""
+        """Return copies of rows."""
         return [column.take(rows, axis=0) for column in self._columns]
 
     def keep(self, needed: Array) -> Array:
-        """Keep these rows only: where each row is from now on, and `NONE` at the end."""
+        """Keep these rows only; return the new place of each row, with `NONE` at the end."""
         kept = np.unique(needed[needed != NONE])
         moved = np.full(self.count + 1, NONE)
         moved[kept] = np.arange(len(kept))
@@ -102,7 +102,7 @@ class Columns:
 
 
 class PolicyRows:
-    """One policy with all that is kept of what it has seen and answered.
+    """One policy, with the rows of its observations and answers.
 
     Args:
         worker: whose policy it is.
@@ -149,7 +149,7 @@ class PolicyRows:
         self._extras: dict[str, Any] = {}  # what it answered first beside actions: names and nests
 
     def prepare(self, explore: bool | None) -> None:
-        """Take over what may have changed since the last call; `explore=None`: as the settings say."""
+        """Read settings that may have changed since the last call; `explore=None`: by the settings."""
         self._filter = self._filters.get(self.policy_id, self._filter)  # the last one of a policy that is removed
         self._passes_on = isinstance(self._preprocessor, NoPreprocessor) and isinstance(self._filter, NoFilter)
         self._explore = self._setting("explore") if explore is None else explore
@@ -157,7 +157,7 @@ class PolicyRows:
         self._values_later = getattr(self.policy, "values_later", False)
 
     def sliced(self, leaves: Leaves, which: Which) -> Any:
-        """Some observations `[n, …]` as the filter takes them; leaves, if they stay as they are.
+        """Return some observations `[n, …]` as the filter takes them; as leaves, if they stay unchanged.
 
         Raises:
             ValueError: one is not of the policy's space.
@@ -166,11 +166,11 @@ class PolicyRows:
         return some if self._passes_on else self._preprocessor.transform_batch(some)
 
     def packed(self, values: Sequence[Any], which: Which) -> Any:
-        """The same of observations as envs return them."""
+        """Return some observations of envs as the filter takes them; see `sliced`."""
         return self.sliced(self._pack(values[which] if isinstance(which, slice) else [values[i] for i in which]), _ALL)
 
     def observe(self, observations: Any, said: Said) -> Array:
-        """Keep observations as the policy sees them, and what envs said with them: their rows.
+        """Keep observations as the policy sees them, with their infos; return their rows.
 
         Raises:
             Exception: what the filter raised.
@@ -190,7 +190,7 @@ class PolicyRows:
         return rows
 
     def ask(self, slots: Any, ids: Array) -> Leaves:
-        """Let the policy answer the latest observations of slots, and keep what it answers: leaves of actions.
+        """Let the policy answer the latest observations of slots; keep the answers, and return the leaves of actions.
 
         Args:
             slots: all `Slots`.
@@ -215,7 +215,7 @@ class PolicyRows:
         answer, states, extras = self._ask(SampleBatch(columns) if self._by_dict else columns, **how)
         if len(states) != len(self._initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
-        actions = answered_actions(type(policy).__name__, self._acted, answer, len(rows))
+        actions = check_actions(type(policy).__name__, self._acted, answer, len(rows))
         if states:
             extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         if self._values_later:
@@ -227,7 +227,7 @@ class PolicyRows:
         return actions
 
     def add_values(self) -> None:
-        """Ask for the values of the observations that were acted on since the last call."""
+        """Compute the values of the observations that were acted on since the last call."""
         if self._unvalued:
             rows = np.concatenate(self._unvalued)
             parts = np.split(rows, range(_VALUES_AT_ONCE, len(rows), _VALUES_AT_ONCE))
@@ -236,29 +236,29 @@ class PolicyRows:
             self._unvalued = []
 
     def observed(self, rows: Array) -> Any:
-        """Observations, `[n, …]`."""
+        """Return observations, `[n, …]`."""
         return nest_of(self._seen, self._observations.take(rows))
 
     def infos_at(self, rows: Array) -> list[Mapping[str, Any]]:
-        """What the envs said with these observations."""
+        """Return the infos that came with observations."""
         return [self.info_at(row) for row in rows.tolist()] if self._infos else [{}] * len(rows)
 
     def info_at(self, row: int) -> Mapping[str, Any]:
-        """What the env said with this observation."""
+        """Return the info that came with an observation."""
         return info_of(*self._infos.get(row, _SILENCE))
 
     def answered(self, rows: Array) -> dict[str, Any]:
-        """The columns of what the policy answered to the observations in these rows."""
+        """Return the columns of the policy's answers in these rows."""
         leaves = iter(self._answers.take(rows))
         layout = {ColumnNames.ACTIONS: self._first[ColumnNames.ACTIONS], **self._extras}
         return {name: nest_of(first, leaves) for name, first in layout.items()}
 
     def states(self, before: Array) -> dict[str, Any]:
-        """The columns of states before an answer, if the one before that was to these rows."""
+        """Return the columns of states before an answer that followed the answers in these rows."""
         return {f"{STATE_IN}{i}": self.after(before, f"{STATE_OUT}{i}") for i in range(len(self._initial))}
 
     def after(self, rows: Array, name: str) -> Any:
-        """A column of actions or states that were answered in rows; with what an episode begins, for no row."""
+        """Return a column of actions or states in rows; where a row is `NONE`, what an episode begins with."""
         missing, first = rows == NONE, self._first[name]
         if missing.all():
             return map_nest(lambda leaf: np.repeat(leaf[None], len(rows), axis=0), first)
@@ -268,7 +268,7 @@ class PolicyRows:
         return column
 
     def keep(self, records: Sequence[tuple[Array, Array]]) -> None:
-        """Keep the rows only to which records refer, by table and mask; write into these where each row is now."""
+        """Keep only the rows to which records refer, by table and mask; write the new places into the records."""
         for columns, names in ((self._observations, SEEN), (self._answers, ANSWERED)):
             fields = [(table[name], own) for table, own in records for name in names]
             moved = columns.keep(np.concatenate([field[own] for field, own in fields]))
@@ -278,7 +278,7 @@ class PolicyRows:
                 self._infos = {int(moved[row]): said for row, said in self._infos.items() if moved[row] != NONE}
 
     def _optional(self, slots: Any, ids: Array) -> dict[str, Any]:
-        """The optional columns for slots."""
+        """Return the optional columns for slots."""
         of, wanted = slots.fields, self.wanted.input
         made: dict[str, Any] = {name: as_column(of[field][ids]) for name, field in IF_WANTED.items() if name in wanted}
         if ColumnNames.PREV_ACTIONS in wanted:
@@ -290,7 +290,7 @@ class PolicyRows:
         return made
 
     def _flat(self, answered: dict[str, Any]) -> Leaves:
-        """The leaves of what was answered beside actions, in the order of the first answer.
+        """Return the leaves of an answer besides actions, in the order of the first answer.
 
         Raises:
             ValueError: they are not those of the first answer.
@@ -302,7 +302,7 @@ class PolicyRows:
 
 
 def _initial_states(policy: Any) -> list[Any]:
-    """The states with which episodes begin.
+    """Return the states with which episodes begin.
 
     Raises:
         ValueError: one is an empty structure.

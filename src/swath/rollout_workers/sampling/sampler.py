@@ -27,7 +27,7 @@ from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
 from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
 from swath.rollout_workers.callbacks import listener
-from swath.rollout_workers.config.policy_spec import mapper
+from swath.rollout_workers.config.policy_spec import with_worker_argument
 from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
@@ -54,7 +54,7 @@ _ALWAYS = {
 
 
 class RawBatch(NamedTuple):
-    """Transitions of one policy, in order, and the batch that is made of them.
+    """Transitions of one policy, in order, and their batch.
 
     Attributes:
         of: whose they are.
@@ -86,7 +86,7 @@ class BatchMaker:
         self.listener = listener(worker.callbacks, "on_postprocess_trajectory")
 
     def make(self, transitions: Array) -> dict[str, SampleBatch]:
-        """The batches by policy id; a policy of which no row is left has none.
+        """Return the batches by policy id; a policy without rows has none.
 
         Raises:
             TypeError: a policy's `postprocess_trajectory` returned something else than a batch.
@@ -112,7 +112,7 @@ class BatchMaker:
         return made
 
     def _raw(self, policy: PolicyRows, own: Array) -> RawBatch | None:
-        """Those of a policy, without the chunks whose last info says that they are not to be trained on."""
+        """Return a policy's transitions, without the chunks whose last info switches training off."""
         records = records_at(own, np.lexsort((own["agent"], own["episode"], own["env"])))  # in time already
         starts = _starts(records, _CHUNK)
         lengths = np.diff(starts, append=len(records))
@@ -146,7 +146,7 @@ class BatchMaker:
         return columns
 
     def _chunks(self, part: RawBatch, originals: Mapping[int, Originals]) -> Iterator[SampleBatch]:
-        """The chunks, each post-processed for itself."""
+        """Yield the chunks, each post-processed by itself."""
         policy_id, policy, worker = part.of.policy_id, part.of.policy, self._worker
         for start, stop in pairwise([*part.starts.tolist(), len(part.records)]):
             episode, agent = self._whose(part.records[start])
@@ -170,7 +170,7 @@ class BatchMaker:
             yield processed
 
     def _originals(self, parts: Sequence[RawBatch]) -> dict[int, Originals]:
-        """By episode, what each agent made in it, whatever versions acted."""
+        """Return the rows of each agent, by episode, whatever versions acted."""
         found: dict[int, Originals] = {}
         for part in parts:
             for start, stop in pairwise([*_starts(part.records, _CHUNK[:2]).tolist(), len(part.records)]):
@@ -180,30 +180,30 @@ class BatchMaker:
         return found
 
     def _whose(self, record: Any) -> tuple[Episode, Any]:
-        """The episode and the agent of a transition."""
+        """Return the episode and the agent of a transition."""
         episode = self._slots.known[int(record["episode"])]
         return episode, episode.get_agents()[record["agent"]]
 
 
 def _starts(records: Array, fields: Sequence[str]) -> Array:
-    """Where one of these fields changes, the first included."""
+    """Return where one of these fields changes, the first record included."""
     changes = np.logical_or.reduce([records[name][1:] != records[name][:-1] for name in fields])
     return np.flatnonzero(np.append(True, changes)[: len(records)])
 
 
 def _definer(policy: Any, name: str) -> type | None:
-    """The class whose method or property of this name it is."""
+    """Return the class that defines a method or property of a policy."""
     return next((kind for kind in type(policy).__mro__ if name in vars(kind)), None)
 
 
 def _adds_by_fragments(policy: Any) -> bool:
-    """Whether what a policy adds to chunks, if anything, is said by the `estimator` of the same class."""
+    """Return whether the class that defines a policy's `postprocess_trajectory` has an `estimator` for the same."""
     by = _definer(policy, _METHOD)
     return by is Policy or (by is _definer(policy, "estimator") and policy.estimator is not None)
 
 
 def _estimated(part: RawBatch) -> SampleBatch:
-    """The batch, with advantages if the policy adds some."""
+    """Return the batch, with advantages if the policy adds some."""
     policy, batch, ends = part.of.policy, part.batch, np.zeros(part.batch.count, np.bool_)
     estimator: Estimator | None = getattr(policy, "estimator", None)
     if estimator is None:
@@ -220,7 +220,7 @@ def _estimated(part: RawBatch) -> SampleBatch:
 
 
 def _open_values(policy: Any, batch: SampleBatch, open_ends: Array) -> Any:
-    """The values of the states behind these rows, for which the critic is asked once."""
+    """Return the values of the states after these rows, by one call of the critic."""
     if not open_ends.any():
         return 0
     columns = {ColumnNames.OBS: batch[ColumnNames.NEXT_OBS]}
@@ -230,7 +230,7 @@ def _open_values(policy: Any, batch: SampleBatch, open_ends: Array) -> Any:
 
 
 def _as_learnt_from(policy: Any, batch: SampleBatch, lengths: Sequence[int]) -> SampleBatch:
-    """The batch of chunks of these lengths; of a recurrent policy with `seq_lens`, and a row of states per sequence."""
+    """Return the batch in the form for learning: of a recurrent policy with `seq_lens`, and a state per sequence."""
     if not policy.is_recurrent():
         return batch
     most = policy.config["model"]["max_seq_len"]
@@ -287,7 +287,7 @@ class Sampler:
         self._warned: set[int] = set()
 
     def sample(self, version: int, explore: bool | None, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
-        """Hand out what is made of batches by policy id; there is none of a policy without rows.
+        """Collect until the quota is reached; return what `complete` makes of the batches.
 
         Args:
             version: of the policies.
@@ -317,7 +317,7 @@ class Sampler:
         return self._handed_out(cuts, complete)
 
     def start_over(self) -> None:
-        """Give up all running episodes; the next step is the first of others."""
+        """Give up all running episodes; the next step is the first of new ones."""
         everyone = range(len(self._slots.episodes))
         for env in everyone:
             if env not in self._stage.ended_envs:
@@ -326,13 +326,13 @@ class Sampler:
         self._stage.ended_envs = list(everyone)
 
     def discard_waiting(self) -> None:
-        """What waits is not handed out any more."""
+        """Discard all transitions that were not handed out."""
         _, env_steps = self._slots.hand_out(self._slots.clocks.copy())
         self.counts["env_steps_discarded"] += env_steps
         self._end(())
 
     def _let_go_of_replaced(self) -> None:
-        """Where another policy has got the id to which agents are bound, their episodes are discarded."""
+        """Discard the episodes of agents whose policy id belongs to another policy now."""
         now, slots = self._worker.policy_map, self._slots
         for number, rows in [*slots.policies.items()]:
             if now.get(rows.policy_id, rows.policy) is not rows.policy:
@@ -344,7 +344,7 @@ class Sampler:
                 del slots.policies[number]
 
     def _step(self, source: Iterator[Step]) -> None:
-        """Make a step of all envs; what it led to is written before anything is raised."""
+        """Make a step of all envs, and record it before anything is raised."""
         failures = self._failures
         self._timer.step()
         try:
@@ -371,7 +371,7 @@ class Sampler:
             raise raised.cause from raised.cause.__cause__
 
     def _write(self, step: Step) -> None:
-        """Write down what a step led to, then call who wants to be called."""
+        """Record a step, then call the callbacks."""
         slots, ended = self._slots, step.ends.envs.tolist()
         self.agents.settle(step)
         slots.count(step)
@@ -394,7 +394,7 @@ class Sampler:
                 self._end(())
 
     def _end(self, waiting: Collection[int]) -> None:
-        """Call `on_episode_end` of the episodes that have ended, but for those that wait; then report them."""
+        """Call `on_episode_end` of ended episodes without waiting transitions, and report them."""
         ended, perf_stats = [episode for episode in self._ended if episode.episode_id not in waiting], self._timer.get()
         self._ended = [episode for episode in self._ended if episode.episode_id in waiting]
         try:
@@ -415,12 +415,12 @@ class Sampler:
                 warn(f"the episode of sub-env {env} {lasts}; {way_out}")
 
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
-        """Episodes are about to begin in these envs, where that was not said before."""
+        """Create the next episodes in these envs, unless they are created and wait for their reset."""
         worker, slots, lone = self._worker, self._slots, self._lone
         for env in envs:
             running = slots.episodes[env]
             if running is None or running.has_begun:
-                mapping = mapper(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
+                mapping = with_worker_argument(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
                 number = next(self._envs.episode_ids)
                 episode = Episode(number, env, slots, worker, worker.policy_map, mapping)
                 self.agents.enter(env, episode)
@@ -428,11 +428,11 @@ class Sampler:
         return envs, None
 
     def _announce(self, env: int) -> None:
-        """The policies are about to be asked for the first step of an episode."""
+        """Call `on_episode_start`, before the policies act for the first time in an episode."""
         self._call("on_episode_start", env, self._slots.episodes[env])
 
     def _call(self, event: str, env: int, episode: Any) -> None:
-        """Call who listens to an event, with the episode of an env, or with what was raised in its place."""
+        """Call the listener to an event, with the episode of an env, or with an exception in its place."""
         worker, view, called = self._worker, self._envs.view, self._listening[event]
         if called is not None:
             shown = view.envs
@@ -447,14 +447,14 @@ class Sampler:
             )
 
     def _give_up(self, env: int) -> None:
-        """An episode ends before its time: with its last good row, or, where only whole ones count, without a trace."""
+        """End an episode with its last good row, or discard it if only whole episodes count."""
         if self.quota.whole:
             self.counts["env_steps_discarded"] += self._slots.discard(env)
         else:
             self._slots.cut_short(env)
 
     def _handed_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
-        """What is made of all that lies before the cuts."""
+        """Hand out all transitions before the cuts, and return what `complete` makes of their batches."""
         slots = self._slots
         taken, env_steps = slots.hand_out(cuts)
         try:

@@ -33,7 +33,7 @@ LONE_AGENT = "agent0"
 
 @dataclass(eq=False, repr=False)
 class Episode:
-    """One episode of one sub-env: who acts in it by which policy, and its running sums, current whenever read.
+    """One episode of one sub-env: its agents, their policies, and running sums, which are always current.
 
     Attributes:
         episode_id: unique over workers and lives.
@@ -69,47 +69,47 @@ class Episode:
 
     @property
     def length(self) -> int:
-        """Env steps made; -1 before the reset."""
+        """Return the number of env steps; -1 before the reset."""
         return self.total_env_steps if self.has_begun else -1
 
     @property
     def total_env_steps(self) -> int:
-        """Env steps made."""
+        """Return the number of env steps."""
         return self._slots.length(self.env_id) if self._kept is None else self._steps
 
     @property
     def total_agent_steps(self) -> int:
-        """Transitions of all agents."""
+        """Return the number of transitions of all agents."""
         return self._handed_out + self.active_agent_steps
 
     @property
     def active_env_steps(self) -> int:
-        """Env steps that were not handed out in a batch yet, while it runs."""
+        """Return the number of env steps that were not handed out yet, while the episode runs."""
         return self._slots.waiting(self)
 
     @property
     def active_agent_steps(self) -> int:
-        """Transitions that were not handed out in a batch yet."""
+        """Return the number of transitions that were not handed out yet."""
         return int(np.count_nonzero(self._slots.transitions["episode"] == self.episode_id))
 
     @property
     def total_reward(self) -> float:
-        """The sum over all agents and steps, after reward clipping."""
+        """Return the sum of rewards of all agents, after reward clipping."""
         return sum(self._each("total"), 0.0)
 
     @property
     def raw_reward(self) -> float:
-        """The same before reward clipping."""
+        """Return the sum of rewards of all agents, before reward clipping."""
         return sum(self._each("clipped"), self.total_reward)
 
     @property
     def agent_rewards(self) -> dict[tuple[Any, str], float]:
-        """The sum of rewards by (agent, policy), of agents that have made a transition."""
+        """Return the sum of rewards by (agent, policy), of agents that have made a transition."""
         sums = zip(self.slots, self._each("before"), self._each("total"), strict=True)
         return {(agent, self.policy_for(agent)): total for agent, before, total in sums if before != NONE}
 
     def policy_for(self, agent_id: Any = LONE_AGENT) -> str:
-        """The id of the policy that acts for this agent in this episode, also if it was removed meanwhile.
+        """Return the id of the policy that acts for this agent in this episode, even if it was removed since.
 
         Raises:
             KeyError: the mapping function answered with an id that no policy has.
@@ -123,34 +123,34 @@ class Episode:
         return self._policies[agent_id]
 
     def get_agents(self) -> list[Any]:
-        """The agents that have appeared, in that order."""
+        """Return the agents in order of appearance."""
         return list(self.slots)
 
     def agent_index(self, agent_id: Any) -> int:
-        """The agent's place in the order of appearance; one that has not appeared would be the next."""
+        """Return the agent's place in the order of appearance; the next place for one that has not appeared."""
         return [*self.slots, agent_id].index(agent_id)
 
     def is_terminated(self, agent_id: Any = LONE_AGENT) -> bool:
-        """Whether the agent's last transition led to an end state."""
+        """Return whether the agent's last transition led to an end state."""
         return self._ended(agent_id, "terminated")
 
     def is_truncated(self, agent_id: Any = LONE_AGENT) -> bool:
-        """Whether the agent was cut off with its last transition."""
+        """Return whether the agent was cut off with its last transition."""
         return self._ended(agent_id, "truncated")
 
     def is_done(self, agent_id: Any = LONE_AGENT) -> bool:
-        """Whether the agent's last transition was the last one."""
+        """Return whether the agent's last transition was the last one."""
         return self.is_terminated(agent_id) or self.is_truncated(agent_id)
 
     def last_info_for(self, agent_id: Any = LONE_AGENT) -> Mapping[str, Any] | None:
-        """What the env last said beside to the agent; None if it said nothing yet."""
+        """Return the agent's last info; None if there was none yet."""
         slot = self.slots.get(agent_id) if self.has_begun else None
         if slot is None or self._kept is not None:
             return self._infos.get(agent_id)
         return self._slots.info_of(slot)
 
     def keep(self) -> None:
-        """Hold on to what is counted by now: it is over, and others will have its slots."""
+        """Store the sums: the episode is over, and its slots will be used by others."""
         if self._kept is None:
             self._steps, self._infos = self.total_env_steps, {agent: self.last_info_for(agent) for agent in self.slots}
             self._kept = {name: self._each(name) for name in _SUMS}
@@ -165,7 +165,7 @@ class Episode:
         return f"<Episode {where}: {self.length} steps, {n_agents} agents, reward {reward:.6g}>"
 
     def _each(self, name: str) -> list[Any]:
-        """A field of each agent's record."""
+        """Return a field of each agent's record."""
         if self._kept is not None:
             return self._kept[name]
         column = self._slots.fields[name]
@@ -213,7 +213,7 @@ class Quota:
 
     @classmethod
     def of(cls, config: Any, worker_index: int, num_envs: int, *, many_agents: bool) -> Quota:
-        """As an `AlgorithmConfig` says now.
+        """Read the quota from the present `AlgorithmConfig`.
 
         Raises:
             ValueError: more sub-envs are to be handed out than there are.
@@ -226,7 +226,7 @@ class Quota:
 
 
 class Slots:
-    """The agents of B envs that act now, and what was made and not handed out yet.
+    """The agents of B envs that act now, and the transitions that were not handed out yet.
 
     Args:
         worker: whose policies act.
@@ -260,11 +260,11 @@ class Slots:
 
     @property
     def transitions(self) -> Array:
-        """One record each, in the order in which they ended; to be written into, too."""
+        """Return the transitions, one record each, in the order in which they ended; they may be written to."""
         return _records(self._room[: self._count])
 
     def rows_of(self, policy_id: str) -> PolicyRows:
-        """The rows of the policy that has this id now."""
+        """Return the rows of the policy that has this id now."""
         for rows in self.policies.values():
             if rows.policy_id == policy_id:
                 return rows
@@ -274,28 +274,28 @@ class Slots:
         return rows
 
     def prepare(self, version: int, explore: bool | None) -> None:
-        """The version of the weights, and whether actions are sampled; None: as the settings of each policy say."""
+        """Set the version of the weights, and whether actions are sampled; None: by the settings of each policy."""
         self.version, self._explore = version, explore
         for rows in self.policies.values():
             rows.prepare(explore)
 
     def episode(self, env: int) -> Episode:
-        """The running episode of an env in which one has begun, or is about to."""
+        """Return the running or next episode of an env."""
         found = self.episodes[env]
         assert found is not None
         return found
 
     def length(self, env: int) -> int:
-        """Steps of the running episode of an env."""
+        """Return the steps of the running episode of an env."""
         return int(self.clocks[env] - self.begun[env])
 
     def info_of(self, slot: int) -> Mapping[str, Any] | None:
-        """What an env said last to the agent of a slot; None if its policy was replaced."""
+        """Return the last info of a slot's agent; None if its policy was replaced."""
         rows = self.policies.get(self.fields["policy"].item(slot))
         return None if rows is None else rows.info_at(self.fields["row"].item(slot))
 
     def begin(self, env: int, episode: Episode) -> None:
-        """An episode is about to begin, or is to begin anew; agents of the one before have no slots any more."""
+        """Begin an episode, or begin it again; free the slots of the previous agents."""
         before = self.episodes[env]
         if before is not None:
             if before is not episode:
@@ -308,7 +308,7 @@ class Slots:
         self.begun[env] = self.clocks[env]
 
     def take(self, episode: Episode, agent: Any, policy: int) -> int:
-        """A slot for an agent that has just appeared."""
+        """Take a slot for an agent that has just appeared."""
         if not self._free:
             n = len(self.table)
             self._hold(np.concatenate([self.table, np.zeros(n, SLOT)]), n)
@@ -322,7 +322,7 @@ class Slots:
         return slot
 
     def close(self, ids: Array | slice, raw: Array) -> None:
-        """The transitions of these slots have ended, with rewards before clipping, by the step that is being made."""
+        """Append the transitions that end with this step in these slots, with rewards before clipping."""
         of, stop, reward = self.fields, self._count, raw
         for number, policy in self.policies.items():
             if policy.clip is not None:
@@ -339,20 +339,20 @@ class Slots:
         of["before"][ids], of["paid"][ids] = of["answer"][ids], reward
 
     def count(self, step: Step) -> None:
-        """A step was made, by all envs but those whose rows are void."""
+        """Count a step of all envs except those whose rows are void."""
         self.clocks += 1
         if step.void:
             self.clocks[list(step.void)] -= 1
 
     def cut_short(self, env: int) -> None:
-        """The running episode of an env ends with the last transition of each agent."""
+        """Truncate the running episode of an env at the last transition of each agent."""
         made = self.transitions
         rows = np.flatnonzero(made["episode"] == self.episode(env).episode_id)
         last = [*dict(zip(made["agent"][rows].tolist(), rows.tolist(), strict=True)).values()]
         made["truncated"][last] |= ~made["terminated"][last]
 
     def discard(self, env: int) -> int:
-        """All that is here of the running episode of an env is not handed out; how many env steps these are."""
+        """Discard what is left of the running episode of an env; return its number of env steps."""
         episode = self.episode(env)
         self.pick(self.transitions["episode"] == episode.episode_id)
         lost = self.waiting(episode)
@@ -361,7 +361,7 @@ class Slots:
         return lost
 
     def pick(self, which: Array) -> Array:
-        """Take the transitions out for which this bool array `[n]` is true."""
+        """Remove and return the transitions for which a bool array `[n]` is true."""
         made = self.transitions
         taken, left = records_at(made, which), records_at(made, ~which)
         self._count = len(left)
@@ -369,21 +369,21 @@ class Slots:
         return taken
 
     def waiting(self, episode: Episode) -> int:
-        """How many env steps of an episode were not handed out yet; 0 if another one runs in its env."""
+        """Return how many env steps of an episode were not handed out yet; 0 if another one runs in its env."""
         env = episode.env_id
         return (
             0 if self.episodes[env] is not episode else min(self.length(env), int(self.clocks[env] - self.handed[env]))
         )
 
     def missing(self, quota: Quota) -> int:
-        """How many more steps are needed at least."""
+        """Return how many more steps are needed at least."""
         if quota.whole or quota.by_agents:
             return 1
         waiting = int((self.clocks - self.handed).sum())
         return max(1, -((waiting - quota.length * quota.fragments) // len(self.clocks)))
 
     def cuts(self, quota: Quota) -> Array | None:
-        """Up to where each env is handed out, once there is enough."""
+        """Return up to where each env is handed out, once there is enough."""
         if quota.whole or quota.by_agents:
             cuts = self.over.copy() if quota.whole else self.clocks.copy()
             there = self._before(cuts).sum() if quota.by_agents else (cuts - self.handed).sum()
@@ -398,7 +398,7 @@ class Slots:
         return cuts
 
     def hand_out(self, cuts: Array) -> tuple[Array, int]:
-        """The transitions before the cuts, which are here no more, and how many env steps they are from."""
+        """Remove and return the transitions before the cuts, and their number of env steps."""
         env_steps = int((cuts - self.handed).sum())
         taken = self.pick(self._before(cuts))
         for number, n in zip(*(each.tolist() for each in np.unique(taken["episode"], return_counts=True)), strict=True):
@@ -407,7 +407,7 @@ class Slots:
         return taken, env_steps
 
     def make_room(self) -> None:
-        """Forget rows, episodes and removed policies to which nothing refers any more."""
+        """Delete rows, episodes and removed policies that are no longer referred to."""
         for number, rows in [*self.policies.items()]:
             records = [(table, table["policy"] == number) for table in (self.table, self.transitions)]
             if rows.policy_id in self._worker.policy_map or any(own.any() for _, own in records):
@@ -419,7 +419,7 @@ class Slots:
             del self.known[number]
 
     def _hold(self, table: Array, taken: int) -> None:
-        """Have this table, in which so many slots are taken."""
+        """Use this table, of which the first `n_taken` slots are taken."""
         self.table, self._words = table, _words(table)
         self.fields = {name: table[name] for name in SLOT.names or ()}
         self.fields["policy"][taken:] = NONE
@@ -431,7 +431,7 @@ class Slots:
 
 
 def _blank() -> Array:
-    """The memory of the record of an agent that has not been seen."""
+    """Return the memory of the record of an agent that was not observed yet."""
     record = np.zeros(1, SLOT)
     for name in (*SEEN, *ANSWERED):
         record[name] = NONE
@@ -440,7 +440,7 @@ def _blank() -> Array:
 
 
 def _words(records: Array) -> Array:
-    """The memory of records, int64 `[n, words]`: NumPy copies it in a tenth of the time that records take."""
+    """Return the memory of records, int64 `[n, words]`, which NumPy copies ten times faster than records."""
     return records.view(np.int64).reshape(len(records), SLOT.itemsize // 8)
 
 
@@ -449,7 +449,7 @@ def _records(words: Array) -> Array:
 
 
 def records_at(records: Array, which: Array) -> Array:
-    """Copies of records, by number or by a mask."""
+    """Return copies of records, by number or by a mask."""
     index = which.nonzero()[0] if which.dtype == np.bool_ else which
     return _records(_words(records).take(index, axis=0))
 

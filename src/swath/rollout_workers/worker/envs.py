@@ -18,7 +18,7 @@ from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.rollout.spaces import Leaves
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.envs import env_space
-from swath.rollout_workers.config.policy_spec import everything_to_default, mapper
+from swath.rollout_workers.config.policy_spec import map_to_default, with_worker_argument
 from swath.rollout_workers.env_runner import EnvContext
 from swath.rollout_workers.metrics import COUNTERS, MetricsLog, PerfStats
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
@@ -156,8 +156,8 @@ class Envs:
             self.sampler.discard_waiting()
             self._create_sampler()
         policy_id = self._lone_id
-        if mapping is not everything_to_default:
-            policy_id = mapper(mapping)(LONE_AGENT, None, worker=self.worker)
+        if mapping is not map_to_default:
+            policy_id = with_worker_argument(mapping)(LONE_AGENT, None, worker=self.worker)
         if policy_id != self._lone_id:
             reason = f"in an env with one agent {self._lone_id!r} acts"
             raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {LONE_AGENT!r}; {reason}")

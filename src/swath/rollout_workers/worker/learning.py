@@ -18,7 +18,7 @@ from torch import distributed
 
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
-from swath.rollout_workers.config.checks import due, word
+from swath.rollout_workers.config.checks import choice, positive_seconds
 from swath.rollout_workers.policies.learning import barrier, gather_objects, set_timeout
 from swath.rollout_workers.policies.torch import TorchPolicy
 from swath.rollout_workers.worker.policies import learns, require_policy
@@ -90,8 +90,8 @@ def join_ranks(
         ValueError: an argument out of range, a policy without a network in PyTorch, one whose device the backend
             cannot reach, or policies that differ from the other ranks'.
     """
-    word("gloo", "nccl")("backend", backend)
-    due("timeout_s", timeout_s)
+    choice("gloo", "nccl")("backend", backend)
+    positive_seconds("timeout_s", timeout_s)
     if not 0 <= world_rank < world_size:
         raise ValueError(f"world_rank={world_rank} must be one of 0 … world_size - 1, world_size is {world_size}")
     for policy_id, policy in policies.items():

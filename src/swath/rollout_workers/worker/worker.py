@@ -22,7 +22,7 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.env_runner import EnvContext, EnvRunner
-from swath.rollout_workers.filters import Filter, copies_of, rebase_all
+from swath.rollout_workers.filters import Filter, copy_filters, rebase_all
 from swath.rollout_workers.metrics import COUNTERS, RolloutMetrics
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.learning import learn_in_passes
@@ -398,7 +398,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
 
     def get_filters(self, flush_after: bool = False) -> dict[str, Filter]:
         """Return copies of the filters; empty their buffers afterwards if `flush_after`."""
-        return copies_of(self.filters, flush_after=flush_after)
+        return copy_filters(self.filters, flush_after=flush_after)
 
     def sync_filters(self, new_filters: Mapping[str, Filter]) -> None:
         """Replace the filters' statistics, and add the buffers; raise `AssertionError` if a policy has no filter."""
