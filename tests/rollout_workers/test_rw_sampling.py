@@ -7,7 +7,7 @@ from rw_toys import LONG, Foreseen, counting_worker, made_of
 
 from mock_envs import MockEnv, MockEnv2, MockEnv3, RandomEnv, VectorizedMockEnv
 from swath.rollout_workers import PPOTorchPolicy, SampleBatch
-from swath.rollout_workers.batches.names import views
+from swath.rollout_workers.batches.names import optional_views
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, Script, reward_of
 
@@ -86,7 +86,7 @@ class Asking(Foreseen):
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.view_requirements = views("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
+        self.view_requirements = optional_views("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
         self.shown = []
 
     def compute_actions(self, obs_batch, state_batches=None, **kwargs):
@@ -222,7 +222,7 @@ def test_an_info_of_none_is_an_empty_one(length):
     class Wanting(RandomPolicy):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
-            self.view_requirements = views("infos")
+            self.view_requirements = optional_views("infos")
 
     with made_of(lambda: WithoutInfo(length), Wanting, rollout_fragment_length=5) as worker:
         assert worker.sample()["infos"].tolist() == [{}] * 5

@@ -232,7 +232,7 @@ def test_mapping_and_training_are_set_in_all_workers_and_what_cannot_be_sent_in_
         assert told(workers)[1:] == ("a", [])
 
 
-class ExplainsMissing(ToyPolicy):
+class FailsInWorker2(ToyPolicy):
     """Cannot be built in worker 2."""
 
     def __init__(self, observation_space, action_space, config):
@@ -241,7 +241,7 @@ class ExplainsMissing(ToyPolicy):
         super().__init__(observation_space, action_space, config)
 
 
-FAILING = lambda s: s.add_policy("new", ExplainsMissing, policy_mapping_fn=to_a, policies_to_train=["a"])
+FAILING = lambda s: s.add_policy("new", FailsInWorker2, policy_mapping_fn=to_a, policies_to_train=["a"])
 REFUSED_IN_ALL = {**REFUSED_POLICIES, "one worker fails": (FAILING, Broken, "a policy raised")}
 
 

@@ -1,9 +1,9 @@
-"""The loop's actor: what envs show becomes rows of policies, and each policy is asked once per step, for all who act.
+"""The loop's actor: observations become rows of policies, and each policy is called once per step, for all its agents.
 
-    LoneAgents   each env has one agent: env i is slot i         arrays [B, …] go on as they are
-    ManyAgents   agents come and go: who is seen gets a slot     {agent: observation}, sorted by policy
+    LoneAgents   each env has one agent: env i is slot i               arrays [B, …] pass through
+    ManyAgents   agents come and go: an observed agent gets a slot     {agent: observation}, sorted by policy
 
-An env whose observations do not fit has failed; where a filter raises, all envs whose observations it was given have.
+An env whose observations do not fit has failed; if a filter raises, all envs have failed whose observations it got.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from swath.rollout.hosts.gymnasium import ALL, INFOS, REWARDS, TERMINATEDS, TRUN
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.metrics import PerfStats
-from swath.rollout_workers.sampling.policy_rows import NONE, PolicyRows, Said
+from swath.rollout_workers.sampling.policy_rows import NONE, AgentInfos, PolicyRows
 from swath.rollout_workers.sampling.slots import LONE_AGENT, Episode, Slots
 
 
@@ -30,21 +30,21 @@ class Agents(ABC):
 
     Args:
         host: the envs.
-        slots: who acts.
+        slots: the agents that act.
         timer: times the steps.
-        announce: called for each env in which an episode has begun, before policies are asked.
+        announce: called for each env in which an episode has begun, before policies act.
     """
 
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         self.slots, self._host, self._timer, self._announce = slots, host, timer, announce
-        self._everyone = np.arange(host.spec.num_envs)
-        self._begun_in: list[int] = []
+        self._all_envs = np.arange(host.spec.num_envs)
+        self._started_envs: list[int] = []
 
     def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
         """Return actions in the host's form."""
         self._timer.lap("env_wait")
-        while self._begun_in:
-            self._announce(self._begun_in.pop(0))
+        while self._started_envs:
+            self._announce(self._started_envs.pop(0))
         return self._act()
 
     def begin(self, envs: Sequence[int]) -> None:
@@ -53,7 +53,7 @@ class Agents(ABC):
             episode = self.slots.episode(env)
             if not episode.has_begun:
                 episode.has_begun = True
-                self._begun_in.append(env)
+                self._started_envs.append(env)
 
     def rewind(self) -> None:
         """Raise `RuntimeError`: the envs of rollout workers repeat no step."""
@@ -82,43 +82,45 @@ class Agents(ABC):
     def _act(self) -> Leaves:
         """Return actions in the host's form."""
 
-    def _keep(self, rows: PolicyRows, ids: Array, read: Callable[[Any], Any], said: Said) -> dict[int, Exception]:
+    def _keep(
+        self, rows: PolicyRows, ids: Array, read: Callable[[Any], Any], infos: AgentInfos
+    ) -> dict[int, Exception]:
         """Keep observations of slots of one policy; return errors of the envs that failed.
 
         Args:
             rows: of the policy.
             ids: the slots.
-            read: observations of some of these, by their places, as the filter takes them; raises if they do not fit.
-            said: what the envs said to all of them; nothing if empty.
+            read: returns observations at some positions in `ids`, as the filter takes them; raises if they do not fit.
+            infos: of all slots; empty if there are none.
         """
-        of, failed = self.slots.fields, dict[int, Exception]()
+        fields, failed = self.slots.fields, dict[int, Exception]()
         try:
             observations = read(slice(None))
         except Exception:
-            envs = of["env"][ids]
-            for place, env in enumerate(envs.tolist()):
+            envs = fields["env"][ids]
+            for position, env in enumerate(envs.tolist()):
                 try:
-                    read([place])
-                except Exception as error:  # noqa: BLE001  it leaves with the others
+                    read([position])
+                except Exception as error:  # noqa: BLE001  it is returned with the others
                     failed[env] = error
             if not failed:
                 raise
             good = np.flatnonzero(~np.isin(envs, [*failed]))
-            said = [said[place] for place in good.tolist()] if said else said
-            return failed | (self._keep(rows, ids[good], lambda which: read(good[which]), said) if good.size else {})
+            infos = [infos[position] for position in good.tolist()] if infos else infos
+            return failed | (self._keep(rows, ids[good], lambda which: read(good[which]), infos) if good.size else {})
         try:
-            of["row"][ids] = rows.observe(observations, said)
-        except Exception as error:  # noqa: BLE001  likewise
-            return dict.fromkeys(of["env"][ids].tolist(), error)
+            fields["row"][ids] = rows.observe(observations, infos)
+        except Exception as error:  # noqa: BLE001  it is returned
+            return dict.fromkeys(fields["env"][ids].tolist(), error)
         return failed
 
-    def _ask(self, rows: PolicyRows, ids: Array) -> Leaves:
+    def _actions_of(self, rows: PolicyRows, ids: Array) -> Leaves:
         """Return the policy's actions, as envs take them, for the latest observations of slots."""
         actions = rows.ask(self.slots, ids)
         self._timer.lap("inference")
-        dealt = actions if rows.process is None else rows.process(actions)
+        processed = actions if rows.process is None else rows.process(actions)
         self._timer.lap("action_processing")
-        return dealt
+        return processed
 
 
 class LoneAgents(Agents):
@@ -136,49 +138,49 @@ class LoneAgents(Agents):
 
     def settle(self, step: Step) -> None:
         """Record the reward of each env's transition, and close it."""
-        of, ended = self.slots.fields, step.ends
-        moved: Array | slice = slice(None)
+        fields, ends = self.slots.fields, step.ends
+        closing: Array | slice = slice(None)
         if step.void:
-            ended, moved = ended.without(step.void), np.delete(self._everyone, step.void)
-        if ended.envs.size:
-            of["terminated"][ended.envs], of["truncated"][ended.envs] = ended.terminated, ended.truncated
-        self.slots.close(moved, step.reward[moved])
+            ends, closing = ends.without(step.void), np.delete(self._all_envs, step.void)
+        if ends.envs.size:
+            fields["terminated"][ends.envs], fields["truncated"][ends.envs] = ends.terminated, ends.truncated
+        self.slots.close(closing, step.reward[closing])
 
     def _look(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
-        ids, places = self._everyone, envs
+        ids, positions = self._all_envs, envs
         if len(envs) < len(ids):
             ids = np.array(envs, np.int64)
             leaves = [leaf.take(ids, axis=0) for leaf in leaves]
         if infos is None:
-            infos, places = [self._host.info_of(env) for env in envs], range(len(envs))
-        said = [*zip(repeat(infos), places)] if any(infos) else ()
-        return self._keep(self._rows, ids, partial(self._rows.sliced, leaves), said)
+            infos, positions = [self._host.info_of(env) for env in envs], range(len(envs))
+        agent_infos = [*zip(repeat(infos), positions)] if any(infos) else ()
+        return self._keep(self._rows, ids, partial(self._rows.sliced, leaves), agent_infos)
 
     def _act(self) -> Leaves:
         """Return the actions of all envs, also of envs that will ignore them."""
-        return self._ask(self._rows, self._everyone)
+        return self._actions_of(self._rows, self._all_envs)
 
 
 class Shown(NamedTuple):
     """What a step or reset of an env has shown of its agents.
 
     Attributes:
-        agents: who was observed, if nobody ended or was left out.
-        seen: their slots.
-        due: the slots of those who act next.
+        agents: the observed ones, if none has ended or was left out; else empty.
+        observed: slots of the observed agents.
+        acting: slots of the agents that act next.
         ends: slots that end, and whether they are terminated and truncated.
         rewards: by agent.
     """
 
     agents: list[Any]
-    seen: list[int]
-    due: list[int]
+    observed: list[int]
+    acting: list[int]
     ends: Mapping[int, list[bool]]
     rewards: ByAgent
 
 
-_NOBODY = Shown([], [], [], {}, {})
-_BEGUN: dict[str, ByAgent] = {REWARDS: {}, TERMINATEDS: {ALL: False}, TRUNCATEDS: {ALL: False}}
+_NOTHING_SHOWN = Shown([], [], [], {}, {})
+_RESET_RESULT: dict[str, ByAgent] = {REWARDS: {}, TERMINATEDS: {ALL: False}, TRUNCATEDS: {ALL: False}}
 
 
 class ManyAgents(Agents):
@@ -186,112 +188,112 @@ class ManyAgents(Agents):
 
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         super().__init__(host, slots, timer, announce)
-        self._acting: list[dict[Any, int]] = [{} for _ in self._everyone]
-        self._shown = [_NOBODY] * len(self._everyone)
+        self._slots_in: list[dict[Any, int]] = [{} for _ in self._all_envs]
+        self._shown = [_NOTHING_SHOWN] * len(self._all_envs)
         self._sorted: tuple[list[int], list[tuple[PolicyRows, Array, Array]]] = [], []
 
     def enter(self, env: int, episode: Episode) -> None:
         """Forget the agents of the last episode; agents get slots when they are observed."""
         self.slots.begin(env, episode)
-        self._acting[env], self._shown[env] = {}, _NOBODY
+        self._slots_in[env], self._shown[env] = {}, _NOTHING_SHOWN
 
     def settle(self, step: Step) -> None:
         """Record rewards, which add up until the agent is observed or ends; drop rewards before its first action."""
-        of, paid, rewards = self.slots.fields, list[int](), list[Any]()
+        fields, rewarded, rewards = self.slots.fields, list[int](), list[Any]()
         closing, ends = list[int](), dict[int, list[bool]]()
         for env, shown in enumerate(self._shown):
             if env in step.void:
                 continue
             if shown.agents and list(shown.rewards) == shown.agents:
-                paid += shown.seen
+                rewarded += shown.observed
                 rewards += shown.rewards.values()
             else:
                 slots = self.slots.episode(env).slots
-                known = {slots[agent]: reward for agent, reward in shown.rewards.items() if agent in slots}
-                paid += known
-                rewards += known.values()
-            closing += dict.fromkeys((*shown.seen, *shown.ends)) if shown.ends else shown.seen
+                by_slot = {slots[agent]: reward for agent, reward in shown.rewards.items() if agent in slots}
+                rewarded += by_slot
+                rewards += by_slot.values()
+            closing += dict.fromkeys((*shown.observed, *shown.ends)) if shown.ends else shown.observed
             ends |= shown.ends
-        ids, amounts = np.array(paid, np.int64), np.fromiter(map(float, rewards), np.float64, len(rewards))
-        of["unpaid"][ids] += np.where(of["acted"][ids] == NONE, 0, amounts)
+        ids, amounts = np.array(rewarded, np.int64), np.fromiter(map(float, rewards), np.float64, len(rewards))
+        fields["pending_reward"][ids] += np.where(fields["acted"][ids] == NONE, 0, amounts)
         if ends:
-            of["terminated"][[*ends]], of["truncated"][[*ends]] = np.array([*ends.values()]).T
-        moved = np.array(closing, np.int64)
-        moved = moved[of["acted"][moved] != NONE]
-        self.slots.close(moved, of["unpaid"][moved])
-        of["acted"][moved], of["unpaid"][moved] = NONE, 0
+            fields["terminated"][[*ends]], fields["truncated"][[*ends]] = np.array([*ends.values()]).T
+        closed = np.array(closing, np.int64)
+        closed = closed[fields["acted"][closed] != NONE]
+        self.slots.close(closed, fields["pending_reward"][closed])
+        fields["acted"][closed], fields["pending_reward"][closed] = NONE, 0
 
     def _act(self) -> Leaves:
         """Return one leaf: actions by agent, one dict per env; policies act in order of first appearance."""
-        slots, dealt = self.slots, [dict[Any, Any]() for _ in self._shown]
-        for policy, _, ids in self._by_policy([*chain.from_iterable(shown.due for shown in self._shown)]):
-            actions = self._ask(policy, ids)
-            single = policy.split(actions)
-            for env, agent, action in zip(slots.fields["env"][ids].tolist(), slots.agents[ids], single, strict=True):
-                dealt[env][agent] = action
+        slots, by_env = self.slots, [dict[Any, Any]() for _ in self._shown]
+        for policy, _, ids in self._by_policy([*chain.from_iterable(shown.acting for shown in self._shown)]):
+            actions = policy.split(self._actions_of(policy, ids))
+            for env, agent, action in zip(slots.fields["env"][ids].tolist(), slots.agents[ids], actions, strict=True):
+                by_env[env][agent] = action
             self._timer.lap("action_processing")
-        return [dealt]
+        return [by_env]
 
     def _look(self, envs: Sequence[int], leaves: Leaves, infos: Any) -> dict[int, Exception]:
         failed: dict[int, Exception] = {}
-        values, seen, told = list[Any](), list[int](), dict[int, Any]()
+        values, observed, info_by_slot = list[Any](), list[int](), dict[int, Any]()
         for env in envs:
             episode = self.slots.episode(env)
             if infos is None:
-                self.enter(env, episode)  # without agents that were seen in a reset that failed
-            answer: Any = {**_BEGUN, INFOS: self._host.info_of(env)} if infos is None else infos[env]
+                self.enter(env, episode)  # without agents that were observed in a reset that failed
+            result: Any = {**_RESET_RESULT, INFOS: self._host.info_of(env)} if infos is None else infos[env]
             try:
-                values += self._seen(env, episode, leaves[0][env], answer)
-                seen += self._shown[env].seen
-            except Exception as error:  # noqa: BLE001  it leaves with the others
+                values += self._observe(env, episode, leaves[0][env], result)
+                observed += self._shown[env].observed
+            except Exception as error:  # noqa: BLE001  it is returned with the others
                 failed[env] = error
-            for agent, info in answer[INFOS].items():
-                told[episode.slots.get(agent, NONE)] = info
-        for policy, where, ids in self._by_policy(seen):
-            read = partial(policy.packed, [values[i] for i in where.tolist()])
-            said = [([told.get(slot, {})], 0) for slot in ids.tolist()] if told else ()
-            failed |= self._keep(policy, ids, read, said)
+            for agent, info in result[INFOS].items():
+                info_by_slot[episode.slots.get(agent, NONE)] = info
+        for policy, positions, ids in self._by_policy(observed):
+            read = partial(policy.packed, [values[i] for i in positions.tolist()])
+            agent_infos = [([info_by_slot.get(slot, {})], 0) for slot in ids.tolist()] if info_by_slot else ()
+            failed |= self._keep(policy, ids, read, agent_infos)
         return failed
 
-    def _seen(self, env: int, episode: Episode, returned: ByAgent, answer: Mapping[str, ByAgent]) -> Iterable[Any]:
+    def _observe(self, env: int, episode: Episode, returned: ByAgent, result: Mapping[str, ByAgent]) -> Iterable[Any]:
         """Find or take the slots of the agents that an env shows; return their observations.
 
         Raises:
             KeyError: the mapping function gave an unknown id.
-            ValueError: the episode is over, and nobody has acted.
+            ValueError: the episode is over, and no agent has acted.
         """
-        terminateds, truncateds, rewards = answer[TERMINATEDS], answer[TRUNCATEDS], answer[REWARDS]
+        terminateds, truncateds, rewards = result[TERMINATEDS], result[TRUNCATEDS], result[REWARDS]
         flagged = [agent for flags in (terminateds, truncateds) for agent in flags if flags[agent]]
-        usual = self._shown[env]
-        if not flagged and usual.agents and list(returned) == usual.agents:
-            self._shown[env] = Shown(usual.agents, usual.seen, usual.seen, {}, rewards)
+        last = self._shown[env]
+        if not flagged and last.agents and list(returned) == last.agents:
+            self._shown[env] = Shown(last.agents, last.observed, last.observed, {}, rewards)
             return returned.values()
-        acting, over = self._acting[env], terminateds[ALL] or truncateds[ALL]
-        ended = [*(acting if over else dict.fromkeys(flagged))]
-        seen, due, values = list[int](), list[int](), []
+        slots, over = self._slots_in[env], terminateds[ALL] or truncateds[ALL]
+        ended = [*(slots if over else dict.fromkeys(flagged))]
+        observed, acting, values = list[int](), list[int](), []
         for agent, observation in returned.items():
             has_ended = over or agent in ended
-            if agent not in acting:
+            if agent not in slots:
                 if has_ended or agent in episode.slots:
                     continue
                 rows = self.slots.rows_of(episode.policy_for(agent))
-                acting[agent] = self.slots.take(episode, agent, rows.number)
+                slots[agent] = self.slots.take(episode, agent, rows.number)
                 self._sorted = [], []
-            seen.append(acting[agent])
+            observed.append(slots[agent])
             values.append(observation)
             if not has_ended:
-                due.append(acting[agent])
-        everybody, of = [*episode.slots.values()], self.slots.fields
-        if over and (of["acted"][everybody] == NONE).all() and (of["before"][everybody] == NONE).all():
-            made = f"{episode.total_env_steps + 1} steps in which no agent was observed to act"
-            raise ValueError(f"the episode ended after {made}; an env must show at least one agent before its end")
-        flags = terminateds, truncateds
+                acting.append(slots[agent])
+        all_slots, fields = [*episode.slots.values()], self.slots.fields
+        if over and (fields["acted"][all_slots] == NONE).all() and (fields["before"][all_slots] == NONE).all():
+            steps = f"{episode.total_env_steps + 1} steps in which no agent was observed to act"
+            raise ValueError(f"the episode ended after {steps}; an env must show at least one agent before its end")
+        both_flags = terminateds, truncateds
         ends = {
-            acting.pop(agent): [bool(of_kind[ALL] or of_kind.get(agent)) for of_kind in flags]
+            slots.pop(agent): [bool(flags[ALL] or flags.get(agent)) for flags in both_flags]
             for agent in ended
-            if agent in acting
+            if agent in slots
         }
-        self._shown[env] = Shown([] if ends or len(seen) < len(returned) else [*returned], seen, due, ends, rewards)
+        agents = [] if ends or len(observed) < len(returned) else [*returned]
+        self._shown[env] = Shown(agents, observed, acting, ends, rewards)
         return values
 
     def _by_policy(self, slots: list[int]) -> list[tuple[PolicyRows, Array, Array]]:
@@ -300,5 +302,5 @@ class ManyAgents(Agents):
             ids = np.array(slots, np.int64)
             numbers = self.slots.fields["policy"][ids]
             found = [(number, np.flatnonzero(numbers == number)) for number in dict.fromkeys(numbers.tolist())]
-            self._sorted = slots, [(self.slots.policies[number], where, ids[where]) for number, where in found]
+            self._sorted = slots, [(self.slots.policies[number], index, ids[index]) for number, index in found]
         return self._sorted[1]

@@ -1,7 +1,7 @@
-"""What a policy has seen and answered, as rows; and how it is asked.
+"""Observations and answers of a policy as rows, and how it is called.
 
-An observation is kept once: the transition that led to it and the one that begins with it refer to the same row. The
-values of a critic that is a network of its own are not asked for in each step, but of many rows at once.
+An observation is kept once: the transition that led to it and the next one refer to the same row. A critic that is a
+separate network is not called in each step, but for many rows at once.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from swath.rollout_workers.preprocessors import NoPreprocessor, mask_reader
 # In the place of a row or a policy: there is none.
 NONE = -1
 
-# What envs said with observations: in infos of several, the one in this place; empty if they said nothing.
-Said: TypeAlias = Sequence[tuple[Infos, int]]
-_SILENCE: tuple[Infos, int] = (), 0
+# Infos that came with observations: the infos of several envs, and a position in them; empty if there are none.
+AgentInfos: TypeAlias = Sequence[tuple[Infos, int]]
+_NO_INFO: tuple[Infos, int] = (), 0
 
-# Places in a sequence.
+# Positions in a sequence.
 Which: TypeAlias = slice | Sequence[int]
 _ALL = slice(None)
 
 # Fields of slots and transitions that are rows of observations, and of answers.
-SEEN, ANSWERED = ("row", "acted"), ("answer", "before")
+OBSERVATION_ROWS, ANSWER_ROWS = ("row", "acted"), ("answer", "before")
 
 # Optional columns that are a field of slots and transitions.
-IF_WANTED = {ColumnNames.PREV_REWARDS: "paid", ColumnNames.ENV_ID: "env"}
+OPTIONAL_FIELDS = {ColumnNames.PREV_REWARDS: "prev_reward", ColumnNames.ENV_ID: "env"}
 
-# How a policy is asked: with arguments, or with one dict of columns; whichever its class overrides.
+# Methods by which a policy acts: with arguments, or with one dict of columns; its class overrides one of them.
 _METHODS = "compute_actions", "compute_actions_from_input_dict"
 
 _FIRST_ROOM, _VALUES_AT_ONCE = 64, 256
@@ -66,7 +66,7 @@ class Columns:
         """Add as many rows as the first leaf has; return their numbers, to be read only.
 
         Raises:
-            ValueError: a leaf is of another length, or its rows are not shaped as those before, or of another dtype.
+            ValueError: a leaf is of another length, or its rows have another shape or dtype than before.
         """
         start, stop = self.count, self.count + len(leaves[0])
         if stop > len(self._numbers):
@@ -76,8 +76,8 @@ class Columns:
         for column, leaf in zip(self._columns, leaves, strict=True):
             rows = column[start:stop]
             if leaf.shape != rows.shape or leaf.dtype != rows.dtype:
-                now, then = (f"{each.dtype} of shape {each.shape}" for each in (leaf, rows))
-                raise ValueError(f"values are {now}; before they were {then} for as many rows")
+                now, before = (f"{array.dtype} of shape {array.shape}" for array in (leaf, rows))
+                raise ValueError(f"values are {now}; before they were {before} for as many rows")
             rows[...] = leaf
         self.count = stop
         return self._numbers[start:stop]
@@ -93,31 +93,31 @@ class Columns:
     def keep(self, needed: Array) -> Array:
         """Keep these rows only; return the new place of each row, with `NONE` at the end."""
         kept = np.unique(needed[needed != NONE])
-        moved = np.full(self.count + 1, NONE)
-        moved[kept] = np.arange(len(kept))
+        places = np.full(self.count + 1, NONE)
+        places[kept] = np.arange(len(kept))
         for column in self._columns:
             column[: len(kept)] = column[kept]
         self.count = len(kept)
-        return moved
+        return places
 
 
 class PolicyRows:
     """One policy, with the rows of its observations and answers.
 
     Args:
-        worker: whose policy it is.
-        policy_id: which.
+        worker: has the policy.
+        policy_id: of the policy.
         number: by which slots refer to it.
 
     Attributes:
-        policy: it.
-        clip: what becomes of rewards; None: nothing.
+        policy: the policy.
+        clip: clips rewards; None: they stay unchanged.
         wanted: optional columns that it reads, and that its batches have.
-        process: turns action leaves into those for envs; None: they are the same.
-        split: action leaves to one action per agent.
+        process: turns action leaves into the envs' actions; None: they are the same.
+        split: splits action leaves into one action per agent.
 
     Raises:
-        ValueError: it requires a view that is not served, or begins with states that are empty.
+        ValueError: it requires a view that is not served, or its initial states are empty.
     """
 
     def __init__(self, worker: Any, policy_id: str, number: int) -> None:
@@ -129,10 +129,10 @@ class PolicyRows:
         self.process = action_processor(space, normalize=setting("normalize_actions"), clip=setting("clip_actions"))
         self.split, self._pack = splitter(space, writable=False), packer(self._preprocessor.leaves)
         self.wanted = WantedColumns.of(self.policy.view_requirements)
-        asked = next(name for base in type(self.policy).__mro__ for name in _METHODS if name in vars(base))
-        self._by_dict = asked == _METHODS[1]
+        method = next(name for base in type(self.policy).__mro__ for name in _METHODS if name in vars(base))
+        self._by_dict = method == _METHODS[1]
         by_arguments = partial(Policy.compute_actions_from_input_dict, self.policy)
-        self._ask = getattr(self.policy, asked) if self._by_dict else by_arguments
+        self._compute = getattr(self.policy, method) if self._by_dict else by_arguments
         self._seen, self._acted = (
             template_of(self._preprocessor.observation_space),
             answer_leaves(space, normalize=setting("normalize_actions")),
@@ -145,12 +145,12 @@ class PolicyRows:
         )
         self._observations, self._answers = Columns(), Columns()
         self._infos: dict[int, tuple[Infos, int]] = {}
-        self._unvalued: list[Array] = []  # what the latest answers, as many, were answers to
-        self._extras: dict[str, Any] = {}  # what it answered first beside actions: names and nests
+        self._unvalued: list[Array] = []  # rows of observations whose answers, the latest ones, lack values
+        self._extras: dict[str, Any] = {}  # the extra columns of its first answer
 
     def prepare(self, explore: bool | None) -> None:
         """Read settings that may have changed since the last call; `explore=None`: by the settings."""
-        self._filter = self._filters.get(self.policy_id, self._filter)  # the last one of a policy that is removed
+        self._filter = self._filters.get(self.policy_id, self._filter)  # a removed policy keeps its last one
         self._passes_on = isinstance(self._preprocessor, NoPreprocessor) and isinstance(self._filter, NoFilter)
         self._explore = self._setting("explore") if explore is None else explore
         self._looks_at_episodes = getattr(self.policy, "looks_at_episodes", True)
@@ -169,7 +169,7 @@ class PolicyRows:
         """Return some observations of envs as the filter takes them; see `sliced`."""
         return self.sliced(self._pack(values[which] if isinstance(which, slice) else [values[i] for i in which]), _ALL)
 
-    def observe(self, observations: Any, said: Said) -> Array:
+    def observe(self, observations: Any, infos: AgentInfos) -> Array:
         """Keep observations as the policy sees them, with their infos; return their rows.
 
         Raises:
@@ -178,15 +178,15 @@ class PolicyRows:
         if not self._passes_on:
             try:
                 filtered = self._filter(observations)
-                if self._mask is not None:  # which says what is allowed by zeros
+                if self._mask is not None:  # zeros in it have a meaning
                     self._mask(filtered)[...] = self._mask(observations)
                 observations = leaves_of(filtered, self._seen)
             except Exception as error:
                 error.add_note(f"raised by the observation filter of {self.policy_id!r}")
                 raise
         rows = self._observations.append(observations)
-        if said:
-            self._infos.update(zip(rows.tolist(), said, strict=True))
+        if infos:
+            self._infos.update(zip(rows.tolist(), infos, strict=True))
         return rows
 
     def ask(self, slots: Any, ids: Array) -> Leaves:
@@ -194,25 +194,25 @@ class PolicyRows:
 
         Args:
             slots: all `Slots`.
-            ids: those that act.
+            ids: the slots that act.
 
         Raises:
-            ValueError: an answer that has not one row per slot, or does not fit those before.
+            ValueError: an answer that has not one row per slot, or does not fit earlier answers.
             Exception: what the policy raised.
         """
-        policy, of = self.policy, slots.fields
-        rows = of["row"][ids]
+        policy, fields = self.policy, slots.fields
+        rows = fields["row"][ids]
         columns = {ColumnNames.OBS: self.observed(rows)}
         if self._initial:
-            columns |= self.states(of["before"][ids])
+            columns |= self.states(fields["before"][ids])
         if self.wanted.input:
             columns |= self._optional(slots, ids)
-        how = {"explore": self._explore, "timestep": policy.global_timestep, "episodes": None}
+        keywords = {"explore": self._explore, "timestep": policy.global_timestep, "episodes": None}
         if self._looks_at_episodes:
-            how["episodes"] = [slots.episodes[env] for env in of["env"][ids].tolist()]
+            keywords["episodes"] = [slots.episodes[env] for env in fields["env"][ids].tolist()]
         if self._values_later:
-            how["with_values"] = False
-        answer, states, extras = self._ask(SampleBatch(columns) if self._by_dict else columns, **how)
+            keywords["with_values"] = False
+        answer, states, extras = self._compute(SampleBatch(columns) if self._by_dict else columns, **keywords)
         if len(states) != len(self._initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
         actions = check_actions(type(policy).__name__, self._acted, answer, len(rows))
@@ -220,8 +220,8 @@ class PolicyRows:
             extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         if self._values_later:
             extras = {**extras, ColumnNames.VF_PREDS: np.zeros(len(rows), np.float32)}
-        of["answer"][ids] = self._answers.append([*actions, *self._flat(extras)])
-        of["acted"][ids], of["version"][ids] = rows, slots.version
+        fields["answer"][ids] = self._answers.append([*actions, *self._flat(extras)])
+        fields["acted"][ids], fields["version"][ids] = rows, slots.version
         if self._values_later:
             self._unvalued.append(rows)
         return actions
@@ -245,7 +245,7 @@ class PolicyRows:
 
     def info_at(self, row: int) -> Mapping[str, Any]:
         """Return the info that came with an observation."""
-        return info_of(*self._infos.get(row, _SILENCE))
+        return info_of(*self._infos.get(row, _NO_INFO))
 
     def answered(self, rows: Array) -> dict[str, Any]:
         """Return the columns of the policy's answers in these rows."""
@@ -259,46 +259,48 @@ class PolicyRows:
 
     def after(self, rows: Array, name: str) -> Any:
         """Return a column of actions or states in rows; where a row is `NONE`, what an episode begins with."""
-        missing, first = rows == NONE, self._first[name]
+        missing, initial = rows == NONE, self._first[name]
         if missing.all():
-            return map_nest(lambda leaf: np.repeat(leaf[None], len(rows), axis=0), first)
+            return map_nest(lambda leaf: np.repeat(leaf[None], len(rows), axis=0), initial)
         column = self.answered(np.where(missing, 0, rows))[name]
         if missing.any():
-            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, first)
+            map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, initial)
         return column
 
     def keep(self, records: Sequence[tuple[Array, Array]]) -> None:
         """Keep only the rows to which records refer, by table and mask; write the new places into the records."""
-        for columns, names in ((self._observations, SEEN), (self._answers, ANSWERED)):
-            fields = [(table[name], own) for table, own in records for name in names]
-            moved = columns.keep(np.concatenate([field[own] for field, own in fields]))
-            for field, own in fields:
-                field[own] = moved[field[own]]
+        for columns, names in ((self._observations, OBSERVATION_ROWS), (self._answers, ANSWER_ROWS)):
+            fields = [(table[name], mask) for table, mask in records for name in names]
+            places = columns.keep(np.concatenate([field[mask] for field, mask in fields]))
+            for field, mask in fields:
+                field[mask] = places[field[mask]]
             if columns is self._observations:
-                self._infos = {int(moved[row]): said for row, said in self._infos.items() if moved[row] != NONE}
+                self._infos = {int(places[row]): info for row, info in self._infos.items() if places[row] != NONE}
 
     def _optional(self, slots: Any, ids: Array) -> dict[str, Any]:
         """Return the optional columns for slots."""
-        of, wanted = slots.fields, self.wanted.input
-        made: dict[str, Any] = {name: as_column(of[field][ids]) for name, field in IF_WANTED.items() if name in wanted}
+        fields, wanted = slots.fields, self.wanted.input
+        columns: dict[str, Any] = {
+            name: as_column(fields[field][ids]) for name, field in OPTIONAL_FIELDS.items() if name in wanted
+        }
         if ColumnNames.PREV_ACTIONS in wanted:
-            made[ColumnNames.PREV_ACTIONS] = self.after(of["before"][ids], ColumnNames.ACTIONS)
+            columns[ColumnNames.PREV_ACTIONS] = self.after(fields["before"][ids], ColumnNames.ACTIONS)
         if ColumnNames.INFOS in wanted:
-            made[ColumnNames.INFOS] = self.infos_at(of["row"][ids])
+            columns[ColumnNames.INFOS] = self.infos_at(fields["row"][ids])
         if ColumnNames.AGENT_ID in wanted:
-            made[ColumnNames.AGENT_ID] = slots.agents[ids]
-        return made
+            columns[ColumnNames.AGENT_ID] = slots.agents[ids]
+        return columns
 
-    def _flat(self, answered: dict[str, Any]) -> Leaves:
+    def _flat(self, answer: dict[str, Any]) -> Leaves:
         """Return the leaves of an answer besides actions, in the order of the first answer.
 
         Raises:
-            ValueError: they are not those of the first answer.
+            ValueError: the first answer had other columns.
         """
-        extras = self._extras = self._extras or answered
-        if answered.keys() != extras.keys():
-            raise ValueError(f"{self.policy_id!r} answered {[*answered]} beside actions; before they were {[*extras]}")
-        return [as_array(leaf) for name, first in extras.items() for leaf in leaves_of(answered[name], first)]
+        extras = self._extras = self._extras or answer
+        if answer.keys() != extras.keys():
+            raise ValueError(f"{self.policy_id!r} answered the extra columns {[*answer]}; before they were {[*extras]}")
+        return [as_array(leaf) for name, first in extras.items() for leaf in leaves_of(answer[name], first)]
 
 
 def _initial_states(policy: Any) -> list[Any]:

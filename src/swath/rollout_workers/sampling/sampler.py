@@ -1,13 +1,13 @@
-"""Collects what a call of `sample()` hands out: steps until there is enough, then makes batches of it.
+"""Collects the batches of a call of `sample()`: it steps until there are enough transitions, then makes the batches.
 
-    steps() ─▶ slots: paid, ended ─▶ transitions ─▶ … ─▶ those before the cuts ─▶ batches
+    steps() ─▶ slots: rewards, ends ─▶ transitions ─▶ … ─▶ transitions before the cuts ─▶ batches
        ▲                                                            │
-    policies: rows of what they see and answer ◀── rows that nobody refers to any more make room
+    policies: rows of observations and answers ◀── rows that are no longer referred to make room
 
-No transition is lost where something raises, and each has the version of the policy that made it.
+No transition is lost if an env, policy or callback raises, and each has the version of the policy that made it.
 
 A batch has a policy's rows by sub-env, episode, agent and time, in chunks of one version each. A column is one gather
-of rows. Then chunks are numbered, and post-processed: one by one where somebody looks at them, else all at once.
+of rows. Then chunks are numbered, and post-processed: one by one if a method is overridden, else all at once.
 
     chunk ─▶ policy.postprocess_trajectory ─▶ on_postprocess_trajectory ─▶ its rows in the batch
 """
@@ -33,7 +33,7 @@ from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.postprocessing import Estimator, estimate, values_after
 from swath.rollout_workers.sampling.agents import Agents, LoneAgents, ManyAgents
-from swath.rollout_workers.sampling.policy_rows import IF_WANTED, PolicyRows, as_column
+from swath.rollout_workers.sampling.policy_rows import OPTIONAL_FIELDS, PolicyRows, as_column
 from swath.rollout_workers.sampling.slots import Episode, Quota, Slots, records_at
 
 # By agent: policy id, policy, and its rows of an episode before they are post-processed.
@@ -57,13 +57,13 @@ class RawBatch(NamedTuple):
     """Transitions of one policy, in order, and their batch.
 
     Attributes:
-        of: whose they are.
+        rows: of the policy.
         records: the transitions.
         starts: the first of each chunk.
         batch: not post-processed yet.
     """
 
-    of: PolicyRows
+    rows: PolicyRows
     records: Array
     starts: Array
     batch: SampleBatch
@@ -73,12 +73,12 @@ class BatchMaker:
     """Makes batches of transitions.
 
     Args:
-        worker: whose policies post-process their rows.
-        slots: where the transitions are from.
+        worker: its policies post-process their rows.
+        slots: have the transitions.
         unrolls: numbers of chunks.
 
     Attributes:
-        listener: called with each chunk; None if nobody listens.
+        listener: called with each chunk; None if the callback is not overridden.
     """
 
     def __init__(self, worker: Any, slots: Slots, unrolls: Iterator[int]) -> None:
@@ -89,7 +89,7 @@ class BatchMaker:
         """Return the batches by policy id; a policy without rows has none.
 
         Raises:
-            TypeError: a policy's `postprocess_trajectory` returned something else than a batch.
+            TypeError: a policy's `postprocess_trajectory` returned no batch.
             Exception: what a policy or a listener raised.
         """
         parts = [
@@ -97,23 +97,26 @@ class BatchMaker:
             for number, rows in self._slots.policies.items()
             if (part := self._raw(rows, records_at(transitions, transitions["policy"] == number))) is not None
         ]
-        at_once = [part for part in parts if self.listener is None and _adds_by_fragments(part.of.policy)]
+        at_once = [part for part in parts if self.listener is None and _adds_by_fragments(part.rows.policy)]
         originals = self._originals(parts) if len(at_once) < len(parts) else {}
-        made = {}
+        batches = {}
         for part in parts:
-            policy = part.of.policy
+            policy = part.rows.policy
             if part in at_once:
-                whole, lengths = _estimated(part), np.diff(part.starts, append=len(part.records)).tolist()
+                batch, lengths = _add_estimates(part), np.diff(part.starts, append=len(part.records)).tolist()
             else:
                 chunks = [*self._chunks(part, originals)]
-                whole, lengths = concat(chunks), [chunk.count for chunk in chunks]
-            if whole.count:
-                made[part.of.policy_id] = _as_learnt_from(policy, whole, lengths)
-        return made
+                batch, lengths = concat(chunks), [chunk.count for chunk in chunks]
+            if batch.count:
+                batches[part.rows.policy_id] = _add_sequences(policy, batch, lengths)
+        return batches
 
-    def _raw(self, policy: PolicyRows, own: Array) -> RawBatch | None:
+    def _raw(self, policy: PolicyRows, transitions: Array) -> RawBatch | None:
         """Return a policy's transitions, without the chunks whose last info switches training off."""
-        records = records_at(own, np.lexsort((own["agent"], own["episode"], own["env"])))  # in time already
+        order = np.lexsort(
+            (transitions["agent"], transitions["episode"], transitions["env"])
+        )  # stable: in time already
+        records = records_at(transitions, order)
         starts = _starts(records, _CHUNK)
         lengths = np.diff(starts, append=len(records))
         last = policy.infos_at(records["row"][starts + lengths - 1])
@@ -128,7 +131,7 @@ class BatchMaker:
 
     def _columns(self, policy: PolicyRows, records: Array) -> dict[str, Any]:
         wanted, before = policy.wanted.batch, records["before"]
-        plain = _ALWAYS | {name: field for name, field in IF_WANTED.items() if name in wanted}
+        plain = _ALWAYS | {name: field for name, field in OPTIONAL_FIELDS.items() if name in wanted}
         columns = {
             ColumnNames.OBS: policy.observed(records["acted"]),
             ColumnNames.NEXT_OBS: policy.observed(records["row"]),
@@ -142,17 +145,17 @@ class BatchMaker:
         if ColumnNames.INFOS in wanted:
             columns[ColumnNames.INFOS] = object_array(policy.infos_at(records["row"]))
         if ColumnNames.AGENT_ID in wanted:
-            columns[ColumnNames.AGENT_ID] = object_array([self._whose(record)[1] for record in records])
+            columns[ColumnNames.AGENT_ID] = object_array([self._episode_and_agent(record)[1] for record in records])
         return columns
 
     def _chunks(self, part: RawBatch, originals: Mapping[int, Originals]) -> Iterator[SampleBatch]:
         """Yield the chunks, each post-processed by itself."""
-        policy_id, policy, worker = part.of.policy_id, part.of.policy, self._worker
+        policy_id, policy, worker = part.rows.policy_id, part.rows.policy, self._worker
         for start, stop in pairwise([*part.starts.tolist(), len(part.records)]):
-            episode, agent = self._whose(part.records[start])
+            episode, agent = self._episode_and_agent(part.records[start])
             chunk = processed = part.batch[start:stop]
-            others = {other: each for other, each in originals[episode.episode_id].items() if other != agent}
-            if _definer(policy, _METHOD) is not Policy:
+            others = {other: rows for other, rows in originals[episode.episode_id].items() if other != agent}
+            if _defining_class(policy, _METHOD) is not Policy:
                 processed = policy.postprocess_trajectory(chunk, dict(others), episode)
             if not isinstance(processed, SampleBatch):
                 raise TypeError(f"{type(policy).__name__}.{_METHOD} returned {processed!r}; it must return the batch")
@@ -171,15 +174,15 @@ class BatchMaker:
 
     def _originals(self, parts: Sequence[RawBatch]) -> dict[int, Originals]:
         """Return the rows of each agent, by episode, whatever versions acted."""
-        found: dict[int, Originals] = {}
+        originals: dict[int, Originals] = {}
         for part in parts:
             for start, stop in pairwise([*_starts(part.records, _CHUNK[:2]).tolist(), len(part.records)]):
-                episode, agent = self._whose(part.records[start])
-                made = part.of.policy_id, part.of.policy, part.batch[start:stop]
-                found.setdefault(episode.episode_id, {})[agent] = made
-        return found
+                episode, agent = self._episode_and_agent(part.records[start])
+                rows = part.rows.policy_id, part.rows.policy, part.batch[start:stop]
+                originals.setdefault(episode.episode_id, {})[agent] = rows
+        return originals
 
-    def _whose(self, record: Any) -> tuple[Episode, Any]:
+    def _episode_and_agent(self, record: Any) -> tuple[Episode, Any]:
         """Return the episode and the agent of a transition."""
         episode = self._slots.known[int(record["episode"])]
         return episode, episode.get_agents()[record["agent"]]
@@ -191,20 +194,20 @@ def _starts(records: Array, fields: Sequence[str]) -> Array:
     return np.flatnonzero(np.append(True, changes)[: len(records)])
 
 
-def _definer(policy: Any, name: str) -> type | None:
+def _defining_class(policy: Any, name: str) -> type | None:
     """Return the class that defines a method or property of a policy."""
     return next((kind for kind in type(policy).__mro__ if name in vars(kind)), None)
 
 
 def _adds_by_fragments(policy: Any) -> bool:
     """Return whether the class that defines a policy's `postprocess_trajectory` has an `estimator` for the same."""
-    by = _definer(policy, _METHOD)
-    return by is Policy or (by is _definer(policy, "estimator") and policy.estimator is not None)
+    kind = _defining_class(policy, _METHOD)
+    return kind is Policy or (kind is _defining_class(policy, "estimator") and policy.estimator is not None)
 
 
-def _estimated(part: RawBatch) -> SampleBatch:
+def _add_estimates(part: RawBatch) -> SampleBatch:
     """Return the batch, with advantages if the policy adds some."""
-    policy, batch, ends = part.of.policy, part.batch, np.zeros(part.batch.count, np.bool_)
+    policy, batch, ends = part.rows.policy, part.batch, np.zeros(part.batch.count, np.bool_)
     estimator: Estimator | None = getattr(policy, "estimator", None)
     if estimator is None:
         return batch
@@ -229,59 +232,59 @@ def _open_values(policy: Any, batch: SampleBatch, open_ends: Array) -> Any:
     return np.asarray(policy.compute_values(reached), dtype=np.float32).reshape(-1)
 
 
-def _as_learnt_from(policy: Any, batch: SampleBatch, lengths: Sequence[int]) -> SampleBatch:
-    """Return the batch in the form for learning: of a recurrent policy with `seq_lens`, and a state per sequence."""
+def _add_sequences(policy: Any, batch: SampleBatch, lengths: Sequence[int]) -> SampleBatch:
+    """Add `seq_lens` to the batch of a recurrent policy, and keep one row of states per sequence."""
     if not policy.is_recurrent():
         return batch
-    most = policy.config["model"]["max_seq_len"]
-    seq_lens = [min(most, length - begin) for length in lengths for begin in range(0, length, most)]
+    limit = policy.config["model"]["max_seq_len"]
+    seq_lens = [min(limit, length - begin) for length in lengths for begin in range(0, length, limit)]
     first = np.cumsum([0, *seq_lens[:-1]])
     columns = {
         name: map_nest(lambda leaf: leaf[first], column) if is_state_in(name) else column
         for name, column in batch.items()
     }
     columns[ColumnNames.SEQ_LENS] = np.array(seq_lens, dtype=np.int32)
-    return SampleBatch(columns, _max_seq_len=most, _num_grad_updates=batch.num_grad_updates)
+    return SampleBatch(columns, _max_seq_len=limit, _num_grad_updates=batch.num_grad_updates)
 
 
 T = TypeVar("T")
 
 # Callbacks that take episodes: before the reset, before the first action, after each step, at the end.
-_WATCHED = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
+_EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
-# Steps after which an episode is warned of, where only whole ones are handed out.
-LONG = 5_000
+# Steps after which an episode is warned of, if only whole ones are handed out.
+LONG_EPISODE = 5_000
 
 
 class Sampler:
     """Collects from B envs. Used by one thread at a time.
 
     Args:
-        envs: those of a worker.
-        lone: the id of the policy that acts in all envs, which have one agent each; None: they have several.
-        counts: what was done before, to go on with.
+        envs: of a worker.
+        lone_policy: the id of the policy that acts in all envs, which have one agent each; None: they have several.
+        counts: numbers of steps and episodes, to be continued.
 
     Attributes:
-        counts: what was done.
-        quota: what a call hands out.
+        counts: numbers of steps and episodes.
+        quota: when a batch is complete.
         agents: the loop's actor.
     """
 
     quota: Quota
 
-    def __init__(self, envs: Any, lone: str | None, counts: dict[str, int]) -> None:
-        self.counts, self._envs, self._worker, self._lone = counts, envs, envs.worker, lone
+    def __init__(self, envs: Any, lone_policy: str | None, counts: dict[str, int]) -> None:
+        self.counts, self._envs, self._worker, self._lone_policy = counts, envs, envs.worker, lone_policy
         self._failures, self._timer, n_envs = envs.failures, envs.timer, envs.host.spec.num_envs
         self._slots = Slots(envs.worker, n_envs)
-        if lone is not None:
-            self._slots.rows_of(lone)  # raises now what is wrong with it
-        kind: type[Agents] = ManyAgents if lone is None else LoneAgents
+        if lone_policy is not None:
+            self._slots.rows_of(lone_policy)  # raises if the policy cannot be served
+        kind: type[Agents] = ManyAgents if lone_policy is None else LoneAgents
         self.agents = kind(envs.host, self._slots, envs.timer, self._announce)
         self._maker = BatchMaker(envs.worker, self._slots, envs.unroll_ids)
-        self._listening = {event: listener(envs.worker.callbacks, event) for event in _WATCHED}
-        seen = envs.host.spec.observation
-        nothing: Leaves = [np.zeros((n_envs, *leaf.shape), leaf.dtype) for leaf in seen] or [[{}] * n_envs]
-        self._stage = LoopState(nothing, list(range(n_envs)))
+        self._listeners = {event: listener(envs.worker.callbacks, event) for event in _EVENTS}
+        spec = envs.host.spec.observation
+        zeros: Leaves = [np.zeros((n_envs, *leaf.shape), leaf.dtype) for leaf in spec] or [[{}] * n_envs]
+        self._state = LoopState(zeros, list(range(n_envs)))
         self._rules = Rules(StepLimit(envs.host.spec), self._begin, envs.failures)
         self._ended: list[Episode] = []
         self._warned: set[int] = set()
@@ -292,17 +295,16 @@ class Sampler:
         Args:
             version: of the policies.
             explore: whether actions are sampled; None: as the settings of each policy say.
-            complete: is given the batches, and how many env steps they are from; what it returns is handed out.
+            complete: gets the batches by policy id, and the number of their env steps.
 
         Raises:
-            Exception: what an env, a policy, a filter or a callback raised, as its own type with a note. Transitions
-                that were made are handed out by the next call, which goes on from there; only what fails while a batch
-                is made of them loses those.
+            Exception: what an env, a policy, a filter or a callback raised, as its own type with a note. The next call
+                goes on, and hands out the transitions that were made; they are lost only if making their batch fails.
         """
-        self._let_go_of_replaced()
+        self._discard_replaced()
         slots = self._slots
         slots.prepare(version, explore)
-        source = steps(self._envs.host, self.agents, self._stage, self._rules)
+        source = steps(self._envs.host, self.agents, self._state, self._rules)
         try:
             while (cuts := slots.cuts(self.quota)) is None:
                 try:
@@ -310,20 +312,20 @@ class Sampler:
                         self._step(source)
                 except EnvRaised as raised:
                     self._raise(raised)
-                    source = steps(self._envs.host, self.agents, self._stage, self._rules)
-        finally:  # weights may be others in the next call
+                    source = steps(self._envs.host, self.agents, self._state, self._rules)
+        finally:  # the next call may have other weights
             for rows in slots.policies.values():
                 rows.add_values()
-        return self._handed_out(cuts, complete)
+        return self._hand_out(cuts, complete)
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of new ones."""
-        everyone = range(len(self._slots.episodes))
-        for env in everyone:
-            if env not in self._stage.ended_envs:
+        all_envs = range(len(self._slots.episodes))
+        for env in all_envs:
+            if env not in self._state.ended_envs:
                 self._give_up(env)
         self._failures.give_up_episodes()
-        self._stage.ended_envs = list(everyone)
+        self._state.ended_envs = list(all_envs)
 
     def discard_waiting(self) -> None:
         """Discard all transitions that were not handed out."""
@@ -331,16 +333,16 @@ class Sampler:
         self.counts["env_steps_discarded"] += env_steps
         self._end(())
 
-    def _let_go_of_replaced(self) -> None:
+    def _discard_replaced(self) -> None:
         """Discard the episodes of agents whose policy id belongs to another policy now."""
         now, slots = self._worker.policy_map, self._slots
         for number, rows in [*slots.policies.items()]:
             if now.get(rows.policy_id, rows.policy) is not rows.policy:
                 bound = np.unique(slots.table["env"][slots.table["policy"] == number]).tolist()
-                for env in {*bound}.difference(self._stage.ended_envs):
+                for env in {*bound}.difference(self._state.ended_envs):
                     self.counts["env_steps_discarded"] += slots.discard(env)
-                self._stage.ended_envs = sorted({*self._stage.ended_envs, *bound})
-                slots.pick(slots.transitions["policy"] == number)
+                self._state.ended_envs = sorted({*self._state.ended_envs, *bound})
+                slots.remove(slots.transitions["policy"] == number)
                 del slots.policies[number]
 
     def _step(self, source: Iterator[Step]) -> None:
@@ -363,10 +365,10 @@ class Sampler:
         """Raise what an env has raised, with a note of where, unless that is allowed."""
         failures, env, episode = self._failures, raised.env, self._slots.episode(raised.env)
         where = f"step {episode.length} of its episode, counted from 0" if episode.has_begun else "a reset"
-        fatal = failures.take_fatal()
+        is_fatal = failures.take_fatal() is not None
         if failures.episodes_lost:
             self.start_over()
-        if fatal is not None:
+        if is_fatal:
             raised.cause.add_note(f"raised by sub-env {env} (last seed {self._envs.host.seed_of(env)}) in {where}")
             raise raised.cause from raised.cause.__cause__
 
@@ -379,10 +381,10 @@ class Sampler:
             if env in ended:
                 ended.remove(env)
                 self._give_up(env)
-        if self.quota.whole:
+        if self.quota.whole_episodes:
             self._warn_of_long()
         try:
-            for env in range(len(slots.episodes)) if self._listening["on_episode_step"] else ():
+            for env in range(len(slots.episodes)) if self._listeners["on_episode_step"] else ():
                 if env not in step.void:
                     self._call("on_episode_step", env, slots.episodes[env])
         finally:
@@ -390,7 +392,7 @@ class Sampler:
                 slots.over[env] = slots.clocks[env]
                 slots.episode(env).keep()
                 self._ended.append(slots.episode(env))
-            if ended and self._maker.listener is None:  # else when their rows were post-processed
+            if ended and self._maker.listener is None:  # otherwise after their rows were post-processed
                 self._end(())
 
     def _end(self, waiting: Collection[int]) -> None:
@@ -406,8 +408,8 @@ class Sampler:
 
     def _warn_of_long(self) -> None:
         """Warn, once per sub-env, of episodes that do not seem to end."""
-        lengths = self._slots.clocks - self._slots.begun
-        for env in np.flatnonzero(lengths > max(LONG, 10 * self.quota.length)).tolist():
+        lengths = self._slots.clocks - self._slots.episode_starts
+        for env in np.flatnonzero(lengths > max(LONG_EPISODE, 10 * self.quota.length)).tolist():
             if env not in self._warned:
                 self._warned.add(env)
                 way_out = "limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
@@ -416,11 +418,15 @@ class Sampler:
 
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
         """Create the next episodes in these envs, unless they are created and wait for their reset."""
-        worker, slots, lone = self._worker, self._slots, self._lone
+        worker, slots, lone_policy = self._worker, self._slots, self._lone_policy
         for env in envs:
             running = slots.episodes[env]
             if running is None or running.has_begun:
-                mapping = with_worker_argument(worker.policy_mapping_fn) if lone is None else lambda *_, **__: lone
+                mapping = (
+                    with_worker_argument(worker.policy_mapping_fn)
+                    if lone_policy is None
+                    else lambda *_, **__: lone_policy
+                )
                 number = next(self._envs.episode_ids)
                 episode = Episode(number, env, slots, worker, worker.policy_map, mapping)
                 self.agents.enter(env, episode)
@@ -433,35 +439,35 @@ class Sampler:
 
     def _call(self, event: str, env: int, episode: Any) -> None:
         """Call the listener to an event, with the episode of an env, or with an exception in its place."""
-        worker, view, called = self._worker, self._envs.view, self._listening[event]
-        if called is not None:
-            shown = view.envs
-            called(
+        worker, view, callback = self._worker, self._envs.view, self._listeners[event]
+        if callback is not None:
+            envs = view.envs
+            callback(
                 episode=episode,
                 worker=worker,
                 env_runner=worker,
                 base_env=view,
-                env=shown[env] if env < len(shown) else None,
+                env=envs[env] if env < len(envs) else None,
                 policies=worker.policy_map,
                 env_index=env,
             )
 
     def _give_up(self, env: int) -> None:
         """End an episode with its last good row, or discard it if only whole episodes count."""
-        if self.quota.whole:
+        if self.quota.whole_episodes:
             self.counts["env_steps_discarded"] += self._slots.discard(env)
         else:
-            self._slots.cut_short(env)
+            self._slots.truncate(env)
 
-    def _handed_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
+    def _hand_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """Hand out all transitions before the cuts, and return what `complete` makes of their batches."""
         slots = self._slots
-        taken, env_steps = slots.hand_out(cuts)
+        transitions, env_steps = slots.hand_out(cuts)
         try:
-            batches = self._maker.make(taken)
+            batches = self._maker.make(transitions)
             self._end({*slots.transitions["episode"].tolist()})
             n_rows = sum(batch.count for batch in batches.values())
-            whole = complete(batches, env_steps)
+            result = complete(batches, env_steps)
         except BaseException:
             self.counts["env_steps_discarded"] += env_steps
             raise
@@ -469,4 +475,4 @@ class Sampler:
             slots.make_room()
         self.counts["env_steps_sampled"] += env_steps
         self.counts["agent_steps_sampled"] += n_rows
-        return whole
+        return result
