@@ -18,7 +18,7 @@ MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for 
 FOR_USERS = {
     "rollout/hosts/torchrl.py _build_with_state",
     "collectors/remote.py cascade_execute",
-    "nearest.py read",
+    "nearest.py call",
     "nearest.py spelling",
     "rollout/policies/calling.py call",
     "rollout/policies/calling.py forward",
@@ -60,7 +60,7 @@ def test_type_checkers_and_the_interpreter_see_the_same_public_names():
     guarded = next(node for node in MODULES["__init__.py"].body if isinstance(node, ast.If))
     imports = (node for node in guarded.body if isinstance(node, ast.ImportFrom))
     seen = {alias.asname or alias.name: node.module for node in imports for alias in node.names}
-    assert seen == swath._HOME
+    assert seen == swath._MODULES
     assert sorted(swath.__all__) == sorted([*seen, "__version__"])
     assert set(swath.__all__) <= set(dir(swath))
 

@@ -92,7 +92,7 @@ VALUE = {
     "use_stream": (lambda: SampleBatch(a=[1]).to_device("cpu", use_stream=1), "torch.cuda.stream"),
     "stream": (lambda: SampleBatch(a=[1]).to_device("cpu", stream=1), "torch.cuda.stream"),
     "compress_observations": (lambda: settings(compress_observations=0.5), COMPRESS),
-    "keep_float64": (lambda: settings(keep_float64=True), "for those of a Dict or Tuple set _disable_preprocessor_api"),
+    "keep_float64": (lambda: settings(keep_float64=True), "with a Dict or Tuple set _disable_preprocessor_api"),
     "sampler_perf_stats": (lambda: settings(sampler_perf_stats_ema_coef=0.5), "means over all steps"),
     "horizon": (lambda: settings(horizon=0.5), "TimeLimit"),
     "remote_worker_envs": (lambda: settings(remote_worker_envs=True), VECTORS),

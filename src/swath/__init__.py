@@ -1,4 +1,4 @@
-"""Swath: experience from many workers for PyTorch reinforcement learning, and evaluation beside the training.
+"""Swath: experience from many workers for PyTorch reinforcement learning, and evaluation during training.
 
 Public names are loaded at first use, so that `import swath` costs a few milliseconds and imports no torch.
 """
@@ -85,10 +85,10 @@ _NAMES = {
     "swath.weights.updaters": "LocalWeightsUpdaterBase MultiProcessedWeightUpdater RayWeightUpdater "
     "RemoteModuleWeightUpdater RemoteWeightsUpdaterBase VanillaWeightUpdater WeightUpdaterBase",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
-_GONE = {"RayReplayBuffer": "use torchrl.data.RayReplayBuffer, which collectors take as replay_buffer="}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_REPLACED = {"RayReplayBuffer": "use torchrl.data.RayReplayBuffer, which collectors take as replay_buffer="}
 
-__all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605  type checkers read the imports above
+__all__ = sorted([*_MODULES, "__version__"])  # noqa: PLE0605  type checkers read the imports above
 
 if not TYPE_CHECKING:  # a type checker must see which names there are not
-    __getattr__, __dir__ = lazy(__name__, _HOME, _GONE)
+    __getattr__, __dir__ = lazy(__name__, _MODULES, _REPLACED)

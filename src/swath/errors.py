@@ -1,7 +1,7 @@
-"""Every exception and warning of the library, one meaning each.
+"""Exceptions and warnings of the library.
 
 All errors derive from `SwathError`, a `RuntimeError`. Errors of user code (an env, a policy, a hook) are not wrapped:
-they reach the caller as their own type with a note that says where they happened.
+they reach the caller with their own type and a note about worker, env and step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 class SwathError(RuntimeError):
-    """Base of the library's own errors."""
+    """Base of the library's errors."""
 
 
 class Closed(SwathError):  # noqa: N818  the field's name for a state, as in `trio`
@@ -20,11 +20,11 @@ class Closed(SwathError):  # noqa: N818  the field's name for a state, as in `tr
 
 
 class WorkerLate(SwathError, TimeoutError):  # noqa: N818
-    """A deadline passed and nothing could stand in.
+    """A deadline has passed.
 
     Attributes:
-        workers: who is late, by index.
-        deadline: the time allowed, in seconds.
+        workers: indices of the late workers.
+        deadline: the time limit, in seconds.
     """
 
     def __init__(self, message: str, *, workers: tuple[int, ...] = (), deadline: float | None = None) -> None:
@@ -34,12 +34,12 @@ class WorkerLate(SwathError, TimeoutError):  # noqa: N818
 
 
 class WorkerLost(SwathError):  # noqa: N818
-    """A worker died: the answer to a call for it alone, or a cause in `FleetFailed`.
+    """A worker died: the result of a call to it, or a cause in `FleetFailed`.
 
     Attributes:
         worker: its index.
-        life: which of its lives ended.
-        exit: how it ended, as far as that is known: an exit code, minus a signal's number, or words.
+        life: number of the life that ended.
+        exit: an exit code, minus a signal's number, or a description; `None` if unknown.
     """
 
     def __init__(self, message: str, *, worker: int = 0, life: int = 0, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
@@ -53,8 +53,8 @@ class PlacementFailed(SwathError, TimeoutError):  # noqa: N818
     """There was no room for a worker, or it was not ready in time.
 
     Attributes:
-        asked: what the worker asked for.
-        available: what was free.
+        asked: resources that the worker requires.
+        available: free resources.
     """
 
     def __init__(self, message: str, *, asked: str = "", available: str = "") -> None:
@@ -64,10 +64,10 @@ class PlacementFailed(SwathError, TimeoutError):  # noqa: N818
 
 
 class FleetFailed(SwathError):  # noqa: N818
-    """Fewer workers are left than the run needs.
+    """There are fewer workers than the run needs.
 
     Attributes:
-        causes: why each of the others ended, in the order of their deaths.
+        causes: errors of the workers that died, in the order of their deaths.
     """
 
     def __init__(self, message: str, *, causes: tuple[BaseException, ...] = ()) -> None:
@@ -76,11 +76,11 @@ class FleetFailed(SwathError):  # noqa: N818
 
 
 class RemoteFailure(SwathError):  # noqa: N818
-    """User code in a worker raised something that cannot be rebuilt here.
+    """User code in a worker raised an exception that cannot be rebuilt in this process.
 
     Attributes:
-        type_name: of what was raised.
-        traceback: over there, as text.
+        type_name: of the exception.
+        traceback: in the worker, as text.
     """
 
     def __init__(self, message: str, *, type_name: str = "", traceback: str = "") -> None:
@@ -90,27 +90,27 @@ class RemoteFailure(SwathError):  # noqa: N818
 
 
 class Superseded(SwathError):  # noqa: N818
-    """A rollout was given up, since another was asked for."""
+    """A rollout was given up for a newer request."""
 
 
 class PayloadLost(SwathError):  # noqa: N818
-    """A finished fragment was lost by its store; it is asked for again."""
+    """A finished fragment was lost by its store; it is collected again."""
 
 
 class NonFinite(SwathError, ValueError):  # noqa: N818
-    """A NaN or an infinity where `check_finite=True` asked for finite numbers."""
+    """A NaN or an infinity with `check_finite=True`."""
 
 
 class NoEffectWarning(UserWarning):
-    """A setting that does nothing here; given once per setting and process."""
+    """A setting without effect here; given once per setting and process."""
 
 
 class BadAnswer(SwathError, ValueError, TypeError):  # noqa: N818
-    """An env returned something else than its API promises, or does not take what that hands in."""
+    """An env violates its API in what it returns or accepts."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Give a warning that names the line that called the function with something to warn of."""
+    """Give a warning at the line that called the function which warns."""
     warnings.warn(message, category, stacklevel=3)
 
 
@@ -125,10 +125,10 @@ _warned_of: set[str] = set()
 
 
 @contextmanager
-def noted(what: str) -> Iterator[None]:
-    """Add to an exception by what it was raised."""
+def noted(source: str) -> Iterator[None]:
+    """Add a note with the source of an exception."""
     try:
         yield
     except Exception as error:
-        error.add_note(f"raised by {what}")
+        error.add_note(f"raised by {source}")
         raise

@@ -1,4 +1,4 @@
-"""Optional packages: asked for where they are used, and named with the command that installs them."""
+"""Optional packages, which are imported at first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def need(module: str, *, extra: str, why: str) -> ModuleType:
     """Import an optional module.
 
     Raises:
-        ImportError: it is not installed; the message says what needs it and how to install it.
+        ImportError: the module is not installed; the message has the reason and the command to install it.
     """
     try:
         return import_module(module)

@@ -1,4 +1,4 @@
-"""Names of batch entries: the one place where they are spelled."""
+"""Names of batch entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OBSERVATION = "observation"
 ACTION = "action"
 ACTION_MASK = "action_mask"
 LOG_PROB = "action_log_prob"
-SAMPLE_LOG_PROB = "sample_log_prob"  # the same of what rollout workers sampled, as TorchRL's older losses read it
+SAMPLE_LOG_PROB = "sample_log_prob"  # in batches of rollout workers, for TorchRL's older losses
 STATE_VALUE = "state_value"
 ADVANTAGE = "advantage"
 VALUE_TARGET = "value_target"
@@ -31,34 +31,34 @@ MASK = ("collector", "mask")
 TRACKED_VERSION = "policy_version"
 
 FLAGS = (DONE, TERMINATED, TRUNCATED)
-"""Whether an episode is over, and how it ended."""
+"""End flags of an episode."""
 
 RESERVED = frozenset({ACTION, REWARD, DONE, TERMINATED, TRUNCATED, NEXT, STEP_COUNT, IS_INIT, COLLECTOR})
 """Root names that an env's observations may not take."""
 
 
 def as_tuple(key: Key) -> tuple[str, ...]:
-    """The key as a tuple: `"a"` gives `("a",)`."""
+    """Return the key as a tuple: `("a",)` for `"a"`."""
     return (key,) if isinstance(key, str) else tuple(key)
 
 
 def as_key(path: tuple[str, ...]) -> Key:
-    """The shortest spelling of a path: `("a",)` gives `"a"`."""
+    """Return the shortest key for a path: `"a"` for `("a",)`."""
     return path[0] if len(path) == 1 else path
 
 
-def keys_of(name: str, given: Any) -> list[Key]:
-    """A nested key of the user's, or a list of them.
+def keys_of(name: str, value: Any) -> list[Key]:
+    """Return a key, or the keys in a list, in their shortest form.
 
     Args:
-        name: of the argument, for messages.
-        given: as it was given.
+        name: of the user's argument, for messages.
+        value: of the argument.
 
     Raises:
-        TypeError: something else.
+        TypeError: a value that is no key.
         ValueError: an empty list.
     """
-    keys = list(given) if isinstance(given, list) else [given]
+    keys = list(value) if isinstance(value, list) else [value]
     if not keys:
         raise ValueError(f"{name}=[] reads nothing; give at least one key, e.g. ('next', 'reward')")
     for key in keys:
@@ -69,7 +69,7 @@ def keys_of(name: str, given: Any) -> list[Key]:
 
 
 def nested(items: Iterable[tuple[Key, Any]]) -> dict[str, Any]:
-    """Entries as dicts in dicts: `("a", "b")` is the entry `"b"` of the dict at `"a"`."""
+    """Return nested dicts with these entries: `("a", "b")` is the entry `"b"` of the dict at `"a"`."""
     root: dict[str, Any] = {}
     for key, value in items:
         *parents, name = as_tuple(key)
@@ -81,12 +81,12 @@ def nested(items: Iterable[tuple[Key, Any]]) -> dict[str, Any]:
 
 
 def under_next(key: Key) -> tuple[str, ...]:
-    """The same entry one step later: `"a"` gives `("next", "a")`."""
+    """Return the key of an entry in the next step: `("next", "a")` for `"a"`."""
     return (NEXT, *as_tuple(key))
 
 
 def is_private(key: Key) -> bool:
-    """Whether any level of the key begins with an underscore; such entries are not delivered."""
+    """Tell whether any level of the key begins with an underscore, so that the entry is not delivered."""
     return any(part.startswith("_") for part in as_tuple(key))
 
 

@@ -1,4 +1,4 @@
-"""Public names of a package that are loaded at first use (PEP 562), so that its import costs next to nothing."""
+"""Lazy loading of a package's public names at first use (PEP 562), so that its import is quick."""
 
 from __future__ import annotations
 
@@ -11,27 +11,25 @@ NOTHING: Mapping[str, str] = {}
 
 
 def lazy(
-    package: str, homes: Mapping[str, str], gone: Mapping[str, str] = NOTHING
+    package: str, modules: Mapping[str, str], replaced: Mapping[str, str] = NOTHING
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions `__getattr__` and `__dir__` of a package that hands on the names in its `__all__`.
+    """Return the functions `__getattr__` and `__dir__` of a package that re-exports the names in its `__all__`.
 
-    Type checkers must not see them, or they would not see which names there are not.
+    Define them for the interpreter only: with them, type checkers would accept any name.
 
     Args:
         package: its `__name__`.
-        homes: by public name the module where it is, in full or, beginning with a dot, inside the package.
-        gone: by name that users may look for here, what to use instead.
+        modules: module of each public name, in full or, beginning with a dot, inside the package.
+        replaced: advice for names that users may look for here.
     """
 
     def load(name: str) -> Any:
-        home = homes.get(name)
-        if name in gone:
-            raise AttributeError(f"module {package!r} has no {name}: {gone[name]}", name=name)
-        if home is None:
-            raise AttributeError(
-                f"module {package!r} has no attribute {name!r}; public names: {', '.join(sorted(homes))}", name=name
-            )
-        value = getattr(import_module(home, package), name)
+        if name in replaced:
+            raise AttributeError(f"module {package!r} has no {name}: {replaced[name]}", name=name)
+        if name not in modules:
+            public = ", ".join(sorted(modules))
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; public names: {public}", name=name)
+        value = getattr(import_module(modules[name], package), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -8,10 +8,10 @@ from swath.errors import Closed
 
 
 class Owner:
-    """Remember the process that builds an object: its forks have copies of the object, and share what that writes to.
+    """The process that built an object, of which forked processes have copies.
 
     Attributes:
-        pid: of that process.
+        pid: id of the process.
     """
 
     __slots__ = ("pid",)
@@ -21,7 +21,7 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
-        """Return whether this is that process, and no fork of it."""
+        """Return whether this is the owner, and no fork of it."""
         return self.pid == os.getpid()
 
     def require_here(self, objects: str) -> None:

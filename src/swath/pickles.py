@@ -1,4 +1,4 @@
-"""Values as bytes for other processes, and the name of what cannot become any."""
+"""Pickling of values for other processes, with errors that name the part that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pickled(value: Any) -> bytes:
     """Pickle a value by cloudpickle.
 
     Raises:
-        TypeError: it cannot be pickled; the message names the variable, attribute or entry that is why.
+        TypeError: it cannot be pickled; the message names the variable, attribute or entry at fault.
     """
     try:
         data: bytes = cloudpickle.dumps(value)
@@ -28,7 +28,7 @@ def pickled(value: Any) -> bytes:
 
 
 def reason(error: Exception, value: Any) -> str:
-    """Describe why a value cannot be pickled: the error, and the variable, attribute or entry that raises it."""
+    """Describe why a value cannot be pickled: the error, and the variable, attribute or entry at fault."""
     path, ids = list[str](), {id(value)}
     for _ in range(_DEEPEST):
         unseen = ((name, part) for name, part in _parts(value) if id(part) not in ids)
@@ -50,7 +50,7 @@ def _can_be_pickled(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what is pickled with a value, by the name that users know it by; empty where they know none."""
+    """Yield the parts that are pickled with a value, with their names for users, or `""`."""
     kind = type(value)
     if isinstance(value, partial):
         yield from (("", part) for part in (value.func, *value.args))
@@ -71,7 +71,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function refers to: variables around it, global ones, and defaults."""
+    """Yield the values that a function refers to: variables of outer functions, globals, and defaults."""
     code = function.__code__
     where = f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from swath.testing import Counting, CountingEnv, EnvBroke, Fault, Script
 from swath.testing.checks import check_lives, joined, valid
-from swath.testing.faults import Mishaps
+from swath.testing.faults import FaultInjector
 
 T, N_DRAWS = 5, 4
 COUNTING = Counting(observation="vector", script=Script(lengths=(6,)))
@@ -64,7 +64,7 @@ SOURCES = {
 
 @pytest.fixture(params=FAULTS)
 def mishaps(request):
-    return Mishaps([FAULTS[request.param]])
+    return FaultInjector([FAULTS[request.param]])
 
 
 @pytest.fixture(params=SOURCES)

@@ -217,7 +217,7 @@ PIXELS = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 def test_other_spaces_are_refused():
     with pytest.raises(TypeError, match=r"no policy for the action space .*wrap the env"):
         make_policy(BOX, spaces.Box(0, 5, (2,), np.int32))
-    with pytest.raises(ValueError, match=r"\['camera'\] are images beside others"):
+    with pytest.raises(ValueError, match=r"\['camera'\] are images among others"):
         make_policy(spaces.Dict(camera=PIXELS, speed=BOX), TWO)
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from swath import Progress
-from swath.report.display import Display, as_progress, fact_lines
+from swath.report.display import Display, as_progress, stats_lines
 from toys import DEADLINE_S, end
 
 
@@ -74,7 +74,7 @@ def lines():
 
 def test_the_facts_are_a_few_lines():
     facts = of_fleet(2, total_frames=400, restarts=1, error="ValueError: no")
-    assert fact_lines(facts, {"policy": -0.01234, "value": 12.31}) == [
+    assert stats_lines(facts, {"policy": -0.01234, "value": 12.31}) == [
         "100 of 400 frames (25 %), 25 frames/s, 0:12 left",
         "return 21.5, length 33",
         "policy -0.0123, value 12.3",
@@ -83,20 +83,20 @@ def test_the_facts_are_a_few_lines():
         "restarts 1",
         "ValueError: no",
     ]
-    assert fact_lines({**facts, "seconds_evaluating": 0.5}, {})[2] == "waiting 25 %, evaluating 12 %"
+    assert stats_lines({**facts, "seconds_evaluating": 0.5}, {})[2] == "waiting 25 %, evaluating 12 %"
     alone = ["100 frames, 25 frames/s", "return -, length -", "collecting 25 %", "version 3"]
-    assert fact_lines(ALONE, {}) == alone
-    assert fact_lines({"frames": 0}, {}) == ["0 frames, 0 frames/s", "return -, length -", "version 0"]
+    assert stats_lines(ALONE, {}) == alone
+    assert stats_lines({"frames": 0}, {}) == ["0 frames, 0 frames/s", "return -, length -", "version 0"]
 
 
 def test_the_picture_holds_every_fact_and_a_row_per_worker(picture):
     display, drawn = picture
     facts = of_fleet(2, **of_worker(1, state="restarting", life=2, staleness=7), total_frames=400)
-    display.evaluated(RESULT)
+    display.show_evaluation(RESULT)
     drawn()
     display.show(facts)
     text = drawn()
-    for words in ("CartPole-v1", "PPO, seed 0", "━", *fact_lines(facts, {}), EVALUATION, HINT):
+    for words in ("CartPole-v1", "PPO, seed 0", "━", *stats_lines(facts, {}), EVALUATION, HINT):
         assert words in text
     rows = [line.split() for line in text.splitlines() if "restarting" in line]
     assert rows == [["1", "restarting", "2", "50", "2", "7"]]
@@ -104,9 +104,9 @@ def test_the_picture_holds_every_fact_and_a_row_per_worker(picture):
 
 def test_the_last_line_says_what_goes_on_and_is_gone_at_the_end(picture):
     display, drawn = picture
-    display.doing("evaluating")
+    display.set_activity("evaluating")
     assert "evaluating" in drawn()
-    display.doing("")
+    display.set_activity("")
     assert HINT in drawn()
     display.show(ALONE)
     drawn()
@@ -130,12 +130,12 @@ def test_lines_come_every_twentieth_of_a_run_and_at_its_end(lines):
 def test_lines_are_for_results_and_remarks_and_an_evaluation_is_one_line(lines):
     display, printed = lines
     printed()
-    display.doing("evaluating")
+    display.set_activity("evaluating")
     remark = 'left out: pip install "swath[video]"' + "!" * 300
-    display.say(remark)
+    display.print(remark)
     for facts in (RESULT, RESULT, {"completed": 3}):
-        display.evaluated(facts)
-    display.evaluated({"mine/reward": 1.0, "mine/step": 3, "mine/num_episodes": 2})
+        display.show_evaluation(facts)
+    display.show_evaluation({"mine/reward": 1.0, "mine/step": 3, "mine/num_episodes": 2})
     assert printed() == [
         remark,
         f"CartPole-v1: {EVALUATION}",
@@ -229,7 +229,7 @@ def test_a_collector_is_not_kept_alive_and_its_end_ends_the_view(make):
     del collector
     gc.collect()
     end(thread)
-    view.require_free()
+    view.require_idle()
 
 
 def test_the_newest_evaluation_is_read_from_the_evaluator_with_its_interval(make, terminal):

@@ -135,10 +135,10 @@ def test_a_row_that_is_refused_is_said_once_and_closes_the_sink(said):
 
 
 @pytest.mark.parametrize(
-    ("rows", "why"), [(9, "it does not keep up: 3 rows wait for it"), (1, "it is not done after 0.01 s; what it")]
+    ("rows", "why"), [(9, "it does not keep up: 3 rows wait for it"), (1, "it is not done after 0.01 s; pending")]
 )
 def test_a_sink_that_hangs_holds_nobody_up(rows, why, said, monkeypatch):
-    monkeypatch.setattr(sinks, "MOST_WAITING", 3)
+    monkeypatch.setattr(sinks, "MAX_WAITING", 3)
     sink = Listed()
     sink.gate.clear()
     detached = DetachedSink(sink, said.append, goodbye_s=0.01)

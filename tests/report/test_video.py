@@ -70,7 +70,7 @@ def test_what_the_encoder_says_when_it_fails_is_passed_on(level, tmp_path, monke
     script.write_text(f"#!/bin/sh\n{wait}echo no such codec >&2\nexit 3\n")
     script.chmod(0o755)
     monkeypatch.setattr(imageio_ffmpeg, "get_ffmpeg_exe", lambda: str(script))
-    with pytest.raises(OSError, match="ffmpeg stopped with exit code 3; it said: no such codec"):
+    with pytest.raises(OSError, match="ffmpeg stopped with exit code 3; its output: no such codec"):
         write_video(tmp_path / "film.mp4", [flat(1, 1000, 1000)] * 5)
     assert not (tmp_path / "film.mp4").exists()
 

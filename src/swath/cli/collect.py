@@ -99,10 +99,10 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
     import torch
 
     from swath.cli.parts import actor_named, device_named, spaces_of
-    from swath.report.datasets import NAME, DatasetManifest, format_at
+    from swath.report.datasets import NAME, DatasetManifest, storage_for
 
     with broken_off(env), refusing():
-        format_at(out)
+        storage_for(out)
         torch.set_num_threads(config.threads)
         spaces_of(env, config.env_kwargs)
         device, policy = device_named(config.device), actor_named(config.policy, env, config.env_kwargs)
@@ -161,14 +161,14 @@ def _collect(
         who = "random actions" if config.policy is None else str(config.policy)
         display = Display(console, config.env, (who, config.place, f"seed {config.seed}"), HINT)
         stack.callback(display.close)
-        stop, began = stack.enter_context(StopRequest(display.say)), time.monotonic()
+        stop, began = stack.enter_context(StopRequest(display.print)), time.monotonic()
 
         def show() -> None:
             counts = {"frames": writer.manifest.frames, "total_frames": config.frames}
             display.show({**collector.stats("both"), **counts})
 
         if before:
-            display.say(f"goes on at {before:,} frames; simulators are not saved, so episodes begin anew")
+            display.print(f"goes on at {before:,} frames; simulators are not saved, so episodes begin anew")
         show()
         for batch in collector:
             rows = rows_of(batch)[: config.frames - writer.manifest.frames]

@@ -143,22 +143,24 @@ class Run:
             display = self._display = Display(console, config.env, details, failure.HINT)
             stack.callback(display.close)
             with failure.refusing():
-                self._sink = parts.open_logs(self.config.log, folder, self._resume_at, display.say)
+                self._sink = parts.open_logs(self.config.log, folder, self._resume_at, display.print)
             stack.callback(self._sink.close)
-            stop = stack.enter_context(failure.StopRequest(display.say))
+            stop = stack.enter_context(failure.StopRequest(display.print))
             if self._resume_at is not None:
-                display.say(f"goes on at {self._resume_at:,} frames; simulators are not saved, so episodes begin anew")
+                display.print(
+                    f"goes on at {self._resume_at:,} frames; simulators are not saved, so episodes begin anew"
+                )
             try:
                 self._loop(stop)
             finally:
                 for moment in self._moments:  # where an error ends the run, what was measured is written
                     self._write(moment, None)
             self._leave_summary()
-            with failure.optional(display.say, "curve"):
+            with failure.optional(display.print, "curve"):
                 draw_curve(folder.curve, folder.metrics, "train/return", "eval/reward", f"PPO on {self.config.env}")
             if self.is_finished and self.config.video and not stop.requested:
-                display.doing("filming an episode")
-                with failure.optional(display.say, "film"):  # it must not cost a run
+                display.set_activity("filming an episode")
+                with failure.optional(display.print, "film"):  # it must not cost a run
                     parts.film_episode(self.config, self.policy, folder.video)
         return failure.OK if self.is_finished else stop.exit_code
 
@@ -227,13 +229,13 @@ class Run:
             if judge := moment.judge:
                 at = f"{moment.progress.frames:,} frames"
                 if wait:
-                    self._display.doing(f"waiting for the evaluation at {at}")
+                    self._display.set_activity(f"waiting for the evaluation at {at}")
                 try:
                     result = judge.wait() if wait else judge.poll()
                     if result is None:
                         return
                 except NO_FAULT_OF_THE_RUN as error:
-                    self._display.say(f"no evaluation at {at}: {failure.one_line(error)}")
+                    self._display.print(f"no evaluation at {at}: {failure.one_line(error)}")
             self._write(self._moments.popleft(), result)
 
     def _write(self, moment: Moment, result: EvalResult | None) -> None:
@@ -244,7 +246,7 @@ class Run:
             self._judged_seconds += result["eval/duration_s"]
             result["eval/policy_version"] = moment.progress.version
             moment.metrics.update({name: value for name, value in result.items() if name not in UNLOGGED})
-            self._display.evaluated(result)
+            self._display.show_evaluation(result)
             is_best = bool(result["eval/reward"] > progress.best)
             progress.evaluation, progress.best = result, max(progress.best, result["eval/reward"])
         if moment.metrics:

@@ -244,7 +244,7 @@ class BaseCollector(TakesWeights, ABC):
 
     @worker_idx.setter
     def worker_idx(self, value: int) -> None:
-        index = count("worker_idx", value, least=0)
+        index = count("worker_idx", value, minimum=0)
         self.collection.move_to(index)
         self._worker_idx = index
 

@@ -109,7 +109,7 @@ class Collector(InThisProcess):
         KeyError: the policy reads an entry that is not there, or gives no action.
     """
 
-    @with_options(AnyOptions, own=CollectorOptions)
+    @with_options(AnyOptions, documented=CollectorOptions)
     def __init__(self, options: AnyOptions) -> None:
         _require_direct(options)
         source = options.create_env_fn

@@ -185,7 +185,7 @@ class LocalOptions(LocalWorker, SharedOptions):
     @property
     def index(self) -> int:
         """Of this collector inside a larger one."""
-        return 0 if self.worker_idx is None else count("worker_idx", self.worker_idx, least=0)
+        return 0 if self.worker_idx is None else count("worker_idx", self.worker_idx, minimum=0)
 
     @property
     def trajectories(self) -> Trajectories:
@@ -206,7 +206,7 @@ class LocalOptions(LocalWorker, SharedOptions):
     @property
     def end(self) -> int | None:
         """Lower bound of the frames of the run; `None` for no end."""
-        total = -1 if self.total_frames is None else count("total_frames", self.total_frames, least=None)
+        total = -1 if self.total_frames is None else count("total_frames", self.total_frames, minimum=None)
         return None if total < 0 else total
 
     @property
@@ -308,7 +308,7 @@ class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
             raise TypeError("weight_updater and weight_sync_schemes are both given; give one or the other")
         for name in ("prefetch", "max_staleness"):
             if (value := getattr(self, name)) is not None:
-                count(name, value, least=0)
+                count(name, value, minimum=0)
         if self.in_order and self.max_staleness is not None:
             raise ValueError("max_staleness is for asynchronous collection; synchronous batches are never stale")
         for name in ("preemptive_threshold", "cat_results"):
@@ -344,7 +344,7 @@ class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
     @property
     def automatic(self) -> Automatic:
         """When weights are published without being told to; `ValueError` for an interval below -1."""
-        most = count("max_weight_update_interval", self.max_weight_update_interval, least=-1)
+        most = count("max_weight_update_interval", self.max_weight_update_interval, minimum=-1)
         each = self.update_at_each_batch or self.update_after_each_batch or most == 0
         return Automatic(each, self.in_order and self.update_at_each_batch, None if each or most < 0 else most)
 
@@ -365,7 +365,7 @@ def with_method(name: str, value: Any, method: str) -> Any:
 
 def limit(name: str, value: object) -> int | None:
     """`None`, 0 and negative numbers mean no limit."""
-    number = 0 if value is None else count(name, value, least=None)
+    number = 0 if value is None else count(name, value, minimum=None)
     return number if number > 0 else None
 
 

@@ -174,7 +174,7 @@ class EvaluatorOptions:
         least = {"num_trajectories": 1, "num_workers": 1, "max_video_bytes": 1, "retries": 0, "record_video": 0}
         for name in (*least, "max_steps", "frames_per_batch", "num_envs", "max_trajectories"):
             if (given := getattr(self, name)) is not None or name in least:
-                count(name, given, least=least.get(name, 1))
+                count(name, given, minimum=least.get(name, 1))
         for name in ("timeout_s", "start_timeout_s", "placement_timeout_s", "until_ci_halfwidth", "video_fps"):
             given = getattr(self, name)
             number = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < math.inf

@@ -1,4 +1,4 @@
-"""A policy and settings that suit an env, chosen from its spaces alone."""
+"""Default policy and settings for an env, chosen from its spaces alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 
 from swath.keys import ACTION_MASK
 from swath.learn.encoders import SMALLEST, Encoder, ImageEncoder, VectorEncoder, channels_first
-from swath.learn.heads import ActionHead, Gaussian, choices_of
+from swath.learn.heads import ActionHead, Gaussian, choice_head
 from swath.learn.networks import MLP, ValueNet, activation_named
 from swath.learn.policy import NetworkPolicy
 from swath.learn.ppo import LearnerConfig
@@ -26,11 +26,11 @@ class NetworkConfig:
     """Sizes and kind of the networks that `make_policy` builds.
 
     Attributes:
-        hidden: widths of the hidden layers behind vector observations, for policy and value each.
+        hidden: widths of the hidden layers for vector observations, for policy and value each.
         activation: between them, a name in `swath.learn.networks.ACTIVATIONS`.
-        standardise: whether float observations are brought to mean 0 and std 1 by running figures.
-        image_features: width of what the convolutions give to policy and value, for images.
-        log_std: what the log-std of continuous actions begins with, in units of half their range.
+        standardise: whether to standardise float observations by running mean and std.
+        image_features: width of the convolutions' output for images, the input of policy and value.
+        log_std: initial log-std of continuous actions, in units of half their range.
 
     Raises:
         ValueError: a width below 1, or an unknown activation.
@@ -52,12 +52,12 @@ class NetworkConfig:
 def make_policy(
     observation_space: Space[Any], action_space: Space[Any], config: NetworkConfig | None = None
 ) -> NetworkPolicy:
-    """A fresh policy with a critic, for one env's spaces; its weights are drawn from torch's global generator.
+    """Build a policy with a critic for one env's spaces; its weights are drawn from torch's global generator.
 
     An image (one uint8 Box of two or three dimensions, large enough) goes through convolutions that policy and value
-    share; all else is flattened, the leaves of Dict and Tuple spaces side by side, into two small networks. An entry
-    `"action_mask"` at the root of a Dict is no feature: it says which actions are allowed, as for random actions
-    (`swath.RandomPolicy`), and the others have probability 0.
+    share; other observations are flattened and concatenated into the input of two small networks. An entry
+    `"action_mask"` at the root of a Dict is no feature: actions with a 0 in it have probability 0, as with
+    `swath.RandomPolicy`.
 
     Args:
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple (nested).
@@ -66,7 +66,7 @@ def make_policy(
 
     Raises:
         TypeError: a space of another kind.
-        ValueError: an image inside a Dict or Tuple; a mask that has not one entry per choice, or nothing else to see.
+        ValueError: an image inside a Dict or Tuple; a mask without one entry per choice, or no entry but a mask.
     """
     config, leaves = config or NetworkConfig(), list(observation_leaves(observation_space))
     masks = [leaf for leaf in leaves if leaf.key == ACTION_MASK]
@@ -84,7 +84,7 @@ def make_policy(
 
 
 def default_config(observation_space: Space[Any], action_space: Space[Any]) -> LearnerConfig:
-    """Settings of PPO that need no tuning on common tasks of this kind.
+    """Return settings of PPO that need no tuning on common tasks of this kind.
 
     Args:
         observation_space: of one env; tells images from the rest.
@@ -100,13 +100,13 @@ def default_config(observation_space: Space[Any], action_space: Space[Any]) -> L
 def _head(space: Space[Any], log_std: float) -> ActionHead:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         return Gaussian(space.low, space.high, log_std)
-    found = choices_of(space)
-    if found is None:
+    head = choice_head(space)
+    if head is None:
         raise TypeError(
             f"no policy for the action space {space}: served are Discrete, MultiDiscrete, MultiBinary and Box of "
-            "floats; wrap the env to give it one of these"
+            "floats; wrap the env to give it such a space"
         )
-    return found
+    return head
 
 
 def _encoder(leaves: Sequence[Leaf], config: NetworkConfig) -> Encoder:
@@ -116,8 +116,8 @@ def _encoder(leaves: Sequence[Leaf], config: NetworkConfig) -> Encoder:
         return VectorEncoder(leaves, standardise=config.standardise and floats)
     if len(leaves) > 1:
         raise ValueError(
-            f"observation entries {images} are images beside others: make_policy serves an image alone; "
-            "write a policy of your own, or wrap the env to leave one part out"
+            f"observation entries {images} are images among others: make_policy serves an image alone; "
+            "write your own policy, or wrap the env to leave one part out"
         )
     return ImageEncoder(leaves[0].shape, config.image_features)
 

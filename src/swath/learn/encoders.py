@@ -1,4 +1,4 @@
-"""Observations of any served space as one vector of features.
+"""Encoders of observations of any served space into one vector of features.
 
 ```
  entries [*B, …], one per leaf of the space ──flatten, one-hot──▶ [*B, D] ──running mean and std──▶ features [*B, D]
@@ -23,14 +23,14 @@ from swath.rollout.spaces import Leaf
 
 _SMALLEST_VARIANCE = 1e-8
 _LIMIT = 10.0
-_MOST_ALIKE = 4.0  # a feature that was all but constant says nothing about how to read it from now on
+_MAX_FACTOR = 4.0  # beyond it the feature was nearly constant before, so that networks have learnt nothing of it
 
 Change: TypeAlias = tuple[Tensor, Tensor]
-"""Factor and offset `[D]`: the features of before are `factor * features + offset`."""
+"""Factor and offset `[D]`: the old features are `factor * features + offset`."""
 
 
 class Standardise(nn.Module):
-    """`(x - mean) / std` of features `[*B, D]`, cut at ±10; the identity before the first `update`."""
+    """`(x - mean) / std` of features `[*B, D]`, clipped to ±10; the identity before the first `update`."""
 
     mean: Tensor
     variance: Tensor
@@ -47,20 +47,20 @@ class Standardise(nn.Module):
         self.register_buffer("shift", torch.zeros(features))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The standardised features `[*B, D]`."""
+        """Return the standardised features `[*B, D]`."""
         buffers = cast("dict[str, Tensor]", self._buffers)
         return torch.addcmul(buffers["shift"], x, buffers["scale"]).clamp_(-_LIMIT, _LIMIT)
 
     @torch.no_grad()
     def update(self, x: Tensor) -> Change | None:
-        """Take rows `[N, D]` into account, all rows ever seen weighing the same.
+        """Update mean and variance with rows `[N, D]`; all rows since construction have the same weight.
 
-        The formula for joining two sets is that of Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm
-        for computing sample variances", 1979.
+        The formula is from Chan, Golub & LeVeque, "Updating formulae and a pairwise algorithm for computing sample
+        variances", 1979.
 
         Returns:
-            What turns the features as they are from now on into those of before, for the networks that read them;
-            `None` after the first update.
+            The change from the new features to the old ones, for networks that read them; `None` after the first
+            update.
         """
         first, scale, shift = not self.count, self.scale.clone(), self.shift.clone()
         variance, mean = torch.var_mean(x.to(self.mean.dtype), 0, correction=0)
@@ -75,29 +75,29 @@ class Standardise(nn.Module):
 
     def _change_from(self, scale: Tensor, shift: Tensor) -> Change:
         factor = scale / self.scale
-        alike = (factor < _MOST_ALIKE) & (factor > 1 / _MOST_ALIKE)
-        return torch.where(alike, factor, 1.0), torch.where(alike, shift - self.shift * factor, 0.0)
+        small = (factor < _MAX_FACTOR) & (factor > 1 / _MAX_FACTOR)
+        return torch.where(small, factor, 1.0), torch.where(small, shift - self.shift * factor, 0.0)
 
 
 class Encoder(nn.Module):
-    """From the entries that a policy reads, `[*B, …]` each, to features `[*B, features]`."""
+    """Encoder of a policy's input entries, `[*B, …]` each, to features `[*B, features]`."""
 
     features: int
 
     def update(self, entries: Sequence[Tensor]) -> Change | None:
-        """Take observations `[N, …]` into running figures.
+        """Update running statistics with observations `[N, …]`.
 
         Returns:
-            How to read the features from now on; `None` where nothing changed, or all began.
+            The change of the features; `None` if there is none, or this is the first update.
         """
 
 
 class VectorEncoder(Encoder):
-    """Flattened entries side by side: numbers as they are, bytes over 255, choices one-hot.
+    """Concatenation of flattened entries: numbers unchanged, bytes divided by 255, choices one-hot.
 
     Args:
-        leaves: the entries, in the order in which `forward` gets them.
-        standardise: whether running means and standard deviations are applied, which only `update` moves.
+        leaves: the entries, in the order of the arguments of `forward`.
+        standardise: whether to standardise by running mean and std, which only `update` changes.
     """
 
     standardise: Standardise | None
@@ -106,25 +106,25 @@ class VectorEncoder(Encoder):
         super().__init__()
         self.features = sum(spaces.flatdim(leaf.space) for leaf in leaves)
         self.standardise = Standardise(self.features) if standardise else None
-        self._flattens = [_flattening(leaf) for leaf in leaves]
+        self._flatteners = [_flattener(leaf) for leaf in leaves]
         self._is_flat = len(leaves) == 1 and len(leaves[0].shape) == 1 and leaves[0].dtype == np.float32
 
     def forward(self, *entries: Tensor) -> Tensor:
-        """The features `[*B, features]`."""
+        """Return the features `[*B, features]`."""
         flat = entries[0] if self._is_flat and entries[0].dtype is torch.float32 else self._flat(entries)
         standardise = self.standardise
         return flat if standardise is None else standardise.forward(flat)
 
     def update(self, entries: Sequence[Tensor]) -> Change | None:
-        """Take observations `[N, …]` into the running figures."""
+        """Update the running statistics with observations `[N, …]`."""
         return None if self.standardise is None else self.standardise.update(self._flat(entries))
 
     def _flat(self, entries: Sequence[Tensor]) -> Tensor:
-        return torch.cat([flatten(entry) for flatten, entry in zip(self._flattens, entries, strict=True)], -1)
+        return torch.cat([flatten(entry) for flatten, entry in zip(self._flatteners, entries, strict=True)], -1)
 
 
-def _flattening(leaf: Leaf) -> Callable[[Tensor], Tensor]:
-    """What makes `[*B, width]` floats of the leaf's `[*B, *shape]`."""
+def _flattener(leaf: Leaf) -> Callable[[Tensor], Tensor]:
+    """Return a function that turns the leaf's `[*B, *shape]` into floats `[*B, width]`."""
     match leaf.space:
         case spaces.Discrete():
             return partial(_one_hot, start=int(leaf.space.start), n=int(leaf.space.n))
@@ -148,7 +148,7 @@ def _numbers(x: Tensor, dims: int, factor: float) -> Tensor:
 
 
 SMALLEST = 36
-"""Least height and width that the convolutions for large images can read."""
+"""Least height and width of images for the large convolutions."""
 
 _LARGE = ((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0))
 _SMALL = ((16, 3, 1, 1), (32, 3, 2, 1), (32, 3, 2, 1))
@@ -158,8 +158,8 @@ _SMALL = ((16, 3, 1, 1), (32, 3, 2, 1), (32, 3, 2, 1))
 class Convolutions(nn.Module):
     """Three convolutions: images `[*B, *shape]` to features `[*B, features]`.
 
-    Large images get those of Mnih et al., "Human-level control through deep reinforcement learning", 2015; those less
-    than 36 pixels high or wide get kernels of 3 pixels.
+    For large images the layers are from Mnih et al., "Human-level control through deep reinforcement learning", 2015;
+    images less than 36 pixels high or wide get kernels of 3 pixels.
 
     Args:
         shape: of one image: `(H, W)`, `(H, W, C)`, or `(C, H, W)` if the first number is less than the last.
@@ -181,7 +181,7 @@ class Convolutions(nn.Module):
         self.features = int(self.forward(torch.zeros(1, *shape)).shape[-1])
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features `[*B, features]`."""
+        """Return the features `[*B, features]`."""
         batch = images.shape[: images.ndim - len(self.shape)]
         pixels = images.reshape(-1, *self.shape)
         if len(self.shape) == 2:
@@ -193,7 +193,7 @@ class Convolutions(nn.Module):
 
 
 class ImageEncoder(Encoder):
-    """uint8 images `[*B, *shape]` to features `[*B, features]`: `Convolutions`, and a layer behind them.
+    """uint8 images `[*B, *shape]` to features `[*B, features]`: `Convolutions` and a linear layer.
 
     Args:
         shape: of one image.
@@ -208,13 +208,13 @@ class ImageEncoder(Encoder):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, *entries: Tensor) -> Tensor:
-        """The features `[*B, features]` of the only entry, `[*B, *shape]`."""
+        """Return the features `[*B, features]` of the only entry, `[*B, *shape]`."""
         (image,) = entries
         return torch.relu_(self.out(self.convolutions.forward(image)))
 
 
 def channels_first(shape: Sequence[int]) -> tuple[int, int, int]:
-    """Channels, height and width of images of this shape."""
+    """Return channels, height and width of images of this shape."""
     a, b, c = shape if len(shape) == 3 else (1, *shape)
     return (c, a, b) if _channels_last(shape) else (a, b, c)
 

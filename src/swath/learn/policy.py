@@ -1,4 +1,4 @@
-"""The policy that a collector calls and a learner improves.
+"""The policy of networks that a collector calls and a learner improves.
 
 ```
  observation entries ──▶ encoder ──▶ features ─┬─▶ network ──▶ mask ──▶ head ──▶ action, log-probability
@@ -15,28 +15,28 @@ from torch import Tensor, nn
 
 from swath.keys import ACTION, LOG_PROB, OBSERVATION, Key
 from swath.learn.encoders import Encoder
-from swath.learn.heads import ActionHead, Categorical, MultiCategorical
+from swath.learn.heads import ActionHead, Categorical, MultiCategorical, mask_logits
 from swath.learn.networks import MLP, ValueNet
 from swath.rollout.policies.calling import ExplorationType
 
 
 class NetworkPolicy(nn.Module):
-    """Acts with a network and a head, at as little cost per call as possible.
+    """A policy of a network and a head, with little cost per call.
 
-    A collector calls it with the entries of `in_keys`, `[*B, …]` each, and keeps what it returns under `out_keys`.
-    It works without batch dimensions as well.
+    A collector calls it with the entries of `in_keys`, `[*B, …]` each, and stores its outputs under `out_keys`. Batch
+    dimensions are optional.
 
     Args:
         network: from features `[*B, D]` to `[*B, head.inputs]`.
-        head: reads the network's output as a distribution over actions.
+        head: turns the network's output into actions.
         encoder: from the entries of `in_keys` to features; `None` passes the only entry on.
         critic: from features to values `[*B]`, for a learner.
         in_keys: the observation entries, in the encoder's order; last the action mask, if there is one.
-        masked: whether the last entry is an action mask, which the encoder does not see: logits of actions whose entry
-            is 0 are made impossible, for sampling, log-probabilities and entropies.
+        masked: whether the last entry is an action mask, no input of the encoder: actions with a 0 in it are
+            impossible, for sampling, log-probabilities and entropies.
 
     Raises:
-        TypeError: a mask for a head that is none of choices.
+        TypeError: a mask for a head of continuous actions.
     """
 
     def __init__(
@@ -59,35 +59,35 @@ class NetworkPolicy(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Return the device of the parameters."""
         return next(self.parameters()).device
 
     def forward(
         self, *observation: Tensor, exploration_type: ExplorationType = ExplorationType.RANDOM
     ) -> tuple[Tensor, Tensor]:
-        """Action `[*B, …]` and its log-probability `[*B]`.
+        """Return the action `[*B, …]` and its log-probability `[*B]`.
 
-        RANDOM samples; every other type gives the most probable action.
+        RANDOM samples; every other type chooses the most probable action.
         """
         encoder, head, masked = self.encoder, self.head, self.masked
         entries = observation[:-1] if masked else observation
         out = self.network(entries[0] if encoder is None else encoder(*entries))
         if masked:
-            out = self._allowed(out, observation)
+            out = self._mask(out, observation)
         return head.sample(out) if exploration_type is ExplorationType.RANDOM else head.mode(out)
 
     def evaluate(self, observation: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probability, entropy and state value, `[*B]` each, with gradients.
+        """Return log-probability, entropy and state value, `[*B]` each, with gradients.
 
         Raises:
             ValueError: there is no critic.
         """
         features = self._features(observation)
-        out = self._allowed(self.network(features), observation)
+        out = self._mask(self.network(features), observation)
         return self.head.log_prob(out, action), self.head.entropy(out), self.require_critic()(features)
 
     def value(self, observation: Sequence[Tensor]) -> Tensor:
-        """State values `[*B]`, with gradients.
+        """Return state values `[*B]`, with gradients.
 
         Raises:
             ValueError: there is no critic.
@@ -96,9 +96,9 @@ class NetworkPolicy(nn.Module):
         return values
 
     def update_encoder(self, observation: Sequence[Tensor]) -> None:
-        """Take observations `[N, …]` into the running figures that every later call applies.
+        """Update the encoder's running statistics with observations `[N, …]`.
 
-        Networks that are an `MLP` take the change into their first layer, so that the policy acts as it did before.
+        An `MLP` absorbs the change into its first layer, so that the policy's actions do not change.
         """
         change = None if self.encoder is None else self.encoder.update(self._unmasked(observation))
         for network in (self.network, self.critic and self.critic.network):
@@ -106,10 +106,10 @@ class NetworkPolicy(nn.Module):
                 network.absorb(*change)
 
     def require_critic(self) -> ValueNet:
-        """The critic.
+        """Return the critic.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no critic.
         """
         if self.critic is None:
             raise ValueError(
@@ -118,16 +118,16 @@ class NetworkPolicy(nn.Module):
         return self.critic
 
     def _unmasked(self, observation: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Leave the mask out."""
+        """Return the observation without the mask."""
         return observation[:-1] if self.masked else observation
 
     def _features(self, observation: Sequence[Tensor]) -> Tensor:
         features: Tensor = observation[0] if self.encoder is None else self.encoder(*self._unmasked(observation))
         return features
 
-    def _allowed(self, out: Tensor, observation: Sequence[Tensor]) -> Tensor:
-        """Make the logits of actions that the mask forbids impossible."""
+    def _mask(self, out: Tensor, observation: Sequence[Tensor]) -> Tensor:
+        """Mask the logits of forbidden actions."""
         if not self.masked:
             return out
         assert isinstance(self.head, Categorical | MultiCategorical)
-        return self.head.masked(out, observation[-1])
+        return mask_logits(out, observation[-1], self.head.counts)

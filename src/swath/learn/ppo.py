@@ -2,7 +2,7 @@
 
 ```
  batch [*B, T] ──GAE, flatten, drop masked──▶ rows [N] ──epochs × minibatches──▶ loss ──▶ Adam ──▶ means of the losses
-                └─▶ running figures: of the targets before, of the observations after the epochs
+                └─▶ running statistics: of the targets before, of the observations after the epochs
 ```
 """
 
@@ -27,7 +27,7 @@ Rows: TypeAlias = dict[Key, Tensor]
 """Columns `[N, …]` by the keys of the batch."""
 
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "gradient_norm")
-"""What each minibatch reports; `update` gives their means."""
+"""Statistics of each minibatch; `update` returns their means."""
 
 _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("total_frames epochs minibatch_size", "a whole number, 1 or more", lambda x: isinstance(x, int) and x >= 1),
@@ -35,31 +35,31 @@ _RULES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("value_coef entropy_coef", "0 or more and finite", lambda x: 0 <= x < inf),
     ("gamma gae_lambda final_lr_fraction", "between 0 and 1", lambda x: 0 <= x <= 1),
 )
-"""Which settings must be what."""
+"""Names of settings, and their condition in words and as a function."""
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """Settings of `PPO`; `swath.learn.default_config` picks those that suit an action space.
+    """Settings of `PPO`; `swath.learn.default_config` chooses them for an action space.
 
     Attributes:
-        total_frames: frames of the whole training, over which `learning_rate` falls linearly; `None`: it stays.
+        total_frames: frames of the whole training, over which `learning_rate` falls linearly; `None`: it is constant.
         learning_rate: of Adam, at the start.
-        final_lr_fraction: what is left of `learning_rate` at `total_frames`.
+        final_lr_fraction: `learning_rate` at `total_frames`, as a fraction of the first.
         gamma: discount.
         gae_lambda: λ of generalised advantage estimation.
-        clip: how far the ratio of probabilities may leave 1.
-        clip_value: how far, in units of the returns' std, a value may leave its old one; `None`: no limit.
-        epochs: how often each frame is used.
-        minibatch_size: about how many frames make one gradient; the batch is cut into equal parts.
+        clip: clip range of the probability ratio around 1.
+        clip_value: clip range of a value around its old one, in units of the returns' std; `None`: no clipping.
+        epochs: number of passes over the frames of a batch.
+        minibatch_size: approximate number of frames per gradient; the batch is split into equal parts.
         value_coef: weight of the value loss, which is in units of the returns' std.
         entropy_coef: weight of the entropy bonus.
-        max_grad_norm: the gradient is shortened to this norm.
-        normalise_advantage: whether the advantages of a batch get mean 0 and std 1.
-        seed: of the order in which frames are used.
+        max_grad_norm: norm to which gradients are clipped.
+        normalise_advantage: whether to normalise the advantages of a batch to mean 0 and std 1.
+        seed: of the order of frames.
 
     Raises:
-        ValueError: a setting outside its range; the message says which.
+        ValueError: a setting outside its range; the message names it.
     """
 
     total_frames: int | None = None
@@ -87,21 +87,21 @@ class LearnerConfig:
                     raise ValueError(f"LearnerConfig: {name}={value!r} must be {wanted}")
 
     def remaining(self, frames: int) -> float:
-        """Share of `learning_rate` that is left after so many frames."""
+        """Return the fraction of `learning_rate` after a number of frames."""
         if self.total_frames is None:
             return 1.0
-        left = max(0.0, 1 - frames / self.total_frames)
-        return self.final_lr_fraction + (1 - self.final_lr_fraction) * left
+        decay = max(0.0, 1 - frames / self.total_frames)
+        return self.final_lr_fraction + (1 - self.final_lr_fraction) * decay
 
 
 class PPO:
-    """Improves a policy from batches that it collected.
+    """A PPO learner, which improves a policy from batches that it collected.
 
     The policy is changed in place. Not thread-safe; `update` blocks until done.
 
     Args:
-        policy: with a critic, such as `make_policy` builds.
-        config: settings; `default_config` picks those that suit an action space.
+        policy: with a critic, for example from `make_policy`.
+        config: settings; `default_config` chooses them for an action space.
 
     Raises:
         ValueError: the policy has no critic.
@@ -119,23 +119,23 @@ class PPO:
 
     @property
     def learning_rate(self) -> float:
-        """What the next update uses."""
+        """Return the learning rate of the next update."""
         return self.config.learning_rate * self.config.remaining(self.frames)
 
     def update(self, batch: TensorDictBase) -> dict[str, float]:
         """Learn from a batch `[*B, T]` that this policy collected with its present weights.
 
-        Frames that ended an episode by truncation, and the last of each row, bootstrap with the value of their true
-        next observation. Masked frames are left out.
+        Truncated frames, and the last frame of each row, bootstrap with the value of their true next observation.
+        Masked frames are left out.
 
         Returns:
             Means over the minibatches of `STATISTICS`, then `explained_variance` of the values before the update,
             and the `learning_rate` used. Value losses are in units of the returns' standard deviation.
 
         Raises:
-            KeyError: the batch lacks an entry.
+            KeyError: an entry of the batch is missing.
             ValueError: every frame is masked.
-            FloatingPointError: a loss is NaN or infinite; the policy is not usable any more.
+            FloatingPointError: a loss is NaN or infinite; the policy is no longer usable.
         """
         rows, rate = rows_of(batch, self.policy, self.config), self.learning_rate
         explained = float(explained_variance(rows[keys.VALUE_TARGET], rows[keys.STATE_VALUE]))
@@ -148,19 +148,19 @@ class PPO:
         self.frames += len(rows[keys.LOG_PROB])
         losses = dict(zip(STATISTICS, means, strict=True))
         if bad := {name: value for name, value in losses.items() if not isfinite(value)}:
-            what = "lower learning_rate, or look for observations and rewards that are not finite"
-            error = FloatingPointError(f"after update {self.updates} {bad}: {what}")
+            advice = "lower learning_rate, or look for observations and rewards that are not finite"
+            error = FloatingPointError(f"after update {self.updates} {bad}: {advice}")
             error.add_note("Collector(check_finite=True) names them, with env, step, seed and action")
             raise error
         return losses | {"explained_variance": explained, "learning_rate": rate}
 
     def state_dict(self) -> dict[str, Any]:
-        """What `update` needs to go on exactly, beside the policy's own `state_dict`: tensors and plain values."""
+        """Return the state of the learner without the policy's `state_dict`: tensors and plain values."""
         counts = {"frames": self.frames, "updates": self.updates}
         return {"adam": self._adam.state_dict(), "generator": self._generator.get_state(), **counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from where `state_dict` was taken; load the policy's weights beside it.
+        """Restore the state of `state_dict`; load the policy's weights separately.
 
         Raises:
             KeyError: a part is missing.
@@ -171,7 +171,7 @@ class PPO:
         self.frames, self.updates = state["frames"], state["updates"]
 
     def _minibatches(self, rows: Rows) -> Iterator[Rows]:
-        """In each epoch all rows once, in random order, in nearly equal parts."""
+        """Yield, in each epoch, all rows once, in random order and nearly equal parts."""
         n_rows, device = len(rows[keys.LOG_PROB]), rows[keys.LOG_PROB].device
         for _ in range(self.config.epochs):
             order = torch.randperm(n_rows, generator=self._generator).to(device)
@@ -179,7 +179,7 @@ class PPO:
                 yield {key: column[index] for key, column in rows.items()}
 
     def _step(self, rows: Rows) -> Tensor:
-        """One gradient; returns `STATISTICS`."""
+        """Make one gradient step and return `STATISTICS`."""
         config, std = self.config, self.critic.std
         log_prob, entropy, value = self.policy.evaluate([rows[key] for key in self.policy.in_keys], rows[keys.ACTION])
         log_ratio = log_prob - rows[keys.LOG_PROB]
@@ -187,8 +187,8 @@ class PPO:
         old, target = rows[keys.STATE_VALUE], rows[keys.VALUE_TARGET]
         error = (value - target).square()
         if config.clip_value is not None:
-            near = old + (value - old).clamp(-config.clip_value * std, config.clip_value * std)
-            error = torch.maximum(error, (near - target).square())
+            clipped = old + (value - old).clamp(-config.clip_value * std, config.clip_value * std)
+            error = torch.maximum(error, (clipped - target).square())
         value_loss, entropy = (0.5 * error / std.square()).mean(), entropy.mean()
         loss = policy_loss + config.value_coef * value_loss - config.entropy_coef * entropy
         self._adam.zero_grad()
@@ -202,7 +202,7 @@ class PPO:
 
 
 class _Critic(nn.Module):
-    """A policy's values, in the form that `GAE` calls."""
+    """The value network of a policy, for `GAE`."""
 
     def __init__(self, policy: NetworkPolicy) -> None:
         super().__init__()
@@ -214,10 +214,10 @@ class _Critic(nn.Module):
 
 
 def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: LearnerConfig) -> Rows:
-    """Rows `[N]` of a batch `[*B, T]` with what the loss needs, on the policy's device; the batch is left as it is.
+    """Return the rows `[N]` of a batch `[*B, T]` with inputs of the loss, on the policy's device.
 
     Raises:
-        KeyError: the batch lacks an entry, such as the log-probabilities of another kind of policy.
+        KeyError: an entry of the batch is missing, such as log-probabilities of another kind of policy.
         ValueError: every frame is masked.
     """
     mask = batch.get(keys.MASK, None)
@@ -235,16 +235,16 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: LearnerConfig)
 
 
 Mean = Callable[[Tensor], Tensor]
-"""Makes a scalar of `[N]`; it may leave out rows that are padding."""
+"""Mean of `[N]`, which may leave out rows of padding."""
 
 
 def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """The policy's loss `[N]` (Schulman et al., 2017, eq. 7).
+    """Return the policy's loss `[N]` (Schulman et al., 2017, eq. 7).
 
     Args:
-        log_ratio: log-probability of the actions now, less that when they were chosen.
+        log_ratio: present log-probability of the actions, minus their log-probability in the batch.
         advantage: of the actions.
-        clip: how far the ratio of probabilities may leave 1.
+        clip: clip range of the probability ratio around 1.
     """
     ratio = log_ratio.exp()
     return -torch.minimum(advantage * ratio, advantage * ratio.clamp(1 - clip, 1 + clip))
@@ -252,8 +252,8 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tens
 
 @torch.no_grad()
 def explained_variance(target: Tensor, value: Tensor, mean: Mean = torch.mean) -> Tensor:
-    """Share of the targets' variance that the values explain, at least -1; 0 where the targets are all alike."""
+    """Return the share of the targets' variance that the values explain, at least -1; 0 if all targets are equal."""
     variance = mean((target - mean(target)).square())
     error = target - value
-    rest = mean((error - mean(error)).square())
-    return torch.where(variance > 0, (1 - rest / variance).clamp(min=-1), 0.0)
+    error_variance = mean((error - mean(error)).square())
+    return torch.where(variance > 0, (1 - error_variance / variance).clamp(min=-1), 0.0)

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all."""
+"""Atomic writes of files and folders."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @contextmanager
 def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary path beside `path` that takes its place when the block ends well.
+    """Yield a temporary path in the folder of `path`, which is renamed to `path` when the block succeeds.
 
     ```
     block writes .name.<pid>.tmp.ext ──ends──▶ fsync ──▶ rename to name.ext
-                                     ──raises─▶ removed; the old name.ext stays as it was
+                                     ──raises─▶ removed; the old name.ext does not change
                                      ──killed─▶ removed by the next writer of a file .ext in this folder
     ```
 
-    The parent folder is made if it is missing. The temporary name keeps the suffix, for writers that choose a format
-    by it. A fork that leaves the block changes nothing.
+    The parent folder is created if it is missing. The temporary name keeps the suffix, since some writers choose the
+    format by it. A forked process that leaves the block changes nothing.
 
     Args:
-        path: what appears.
-        folder: whether it is a folder, which takes the place of no other.
+        path: the final path.
+        folder: whether it is a folder; then `path` must not exist.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -38,15 +38,15 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
     draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
     owner = Owner()
     draft.mkdir() if folder else draft.touch()
-    mode = draft.stat().st_mode  # as the user's umask has it; some writers make files that only the user can read
+    mode = draft.stat().st_mode  # of the user's umask; some writers create files that only the user can read
     lock = _lock(draft)
     try:
         yield draft
         if not owner.is_here:
             return
         draft.chmod(mode)
-        for written in (draft, *draft.rglob("*")):
-            _flush(written)
+        for entry in (draft, *draft.rglob("*")):
+            _flush(entry)
         draft.replace(target)
         _flush(target.parent)
     finally:
@@ -59,11 +59,11 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
 def sweep_drafts(folder: Path, suffix: str = "*") -> None:
     """Remove the drafts of killed writers from a folder; drafts of running writers stay.
 
-    Where the disk has no locks, all drafts stay.
+    On a disk without locks all drafts stay.
 
     Args:
-        folder: where to look.
-        suffix: of the names that the drafts were to get, with its point; any by default.
+        folder: the folder of the final paths.
+        suffix: suffix of the final paths, with its point; any by default.
     """
     for draft in folder.glob(f".*.[0-9]*.tmp{suffix if suffix == '*' else escape(suffix)}"):
         if (lock := _lock(draft)) is not None:
@@ -72,12 +72,12 @@ def sweep_drafts(folder: Path, suffix: str = "*") -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there."""
+    """Remove a file, or a folder and its contents, if it exists."""
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a file or a folder and return its open descriptor; `None` if a writer holds the lock, or there are none.
+    """Lock a file or a folder and return its open descriptor; `None` if a writer holds the lock, or locks are missing.
 
     The system frees the lock when the process ends, however it ends.
     """
@@ -95,7 +95,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _flush(path: Path) -> None:
-    """Write a file, or the names in a folder, to the disk; Windows and some network disks cannot do the latter."""
+    """Flush a file, or the names in a folder, to the disk; Windows and some network disks cannot flush folders."""
     is_folder = path.is_dir()
     with suppress(*((OSError,) if is_folder else ())):
         descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)

@@ -3,8 +3,8 @@
 ```
 {"policy": {"w": tensor}, "frames": 100}
    ├─ tensors ─────▶ "policy/w"                                       readable by anything that reads safetensors
-   ├─ all the rest ▶ {"policy": {"w": {"$tensor": "policy/w"}}, …}    JSON in the file's metadata
-   └─ of both ─────▶ a checksum                                       in the metadata, compared whenever it is read
+   ├─ other values ▶ {"policy": {"w": {"$tensor": "policy/w"}}, …}    JSON in the file's metadata
+   └─ of both ─────▶ a checksum                                       in the metadata, compared at every read
 ```
 """
 
@@ -43,8 +43,8 @@ def save_checkpoint(path: str | Path, state: State) -> None:
     """Write the state to one file, by temporary file and rename; the tensors are copied to the CPU.
 
     Raises:
-        TypeError: the state holds something that is no tensor, plain value or space; the message says where.
-        OSError: the file could not be written; the one that was there is as before.
+        TypeError: an entry of the state is no tensor, plain value or space; the message names it.
+        OSError: the file could not be written; an old file does not change.
     """
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_encode(state, "", tensors))
@@ -57,11 +57,11 @@ def save_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: d
 
     Args:
         path: the file.
-        tensors: contiguous, on the CPU, none sharing memory with another.
+        tensors: contiguous, on the CPU, without common memory.
         metadata: for the file's header.
 
     Raises:
-        OSError: the file could not be written; the one that was there is as before.
+        OSError: the file could not be written; an old file does not change.
     """
     with replacing(path) as draft:
         try:
@@ -71,16 +71,16 @@ def save_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: d
 
 
 def load_checkpoint(path: str | Path) -> State:
-    """Read the state as it was saved, tensors on the CPU; dicts, lists, tuples and integer keys come back as they were.
+    """Read a state, with tensors on the CPU, and the same dicts, lists, tuples and integer keys that were saved.
 
-    Reading runs no code that the file could name: it holds tensors, plain values, and spaces of Gymnasium's six kinds.
+    Reading runs no code from the file: it holds tensors, plain values, and spaces of Gymnasium's six kinds.
 
     Raises:
-        OSError: there is no such file, or it may not be read.
-        ValueError: the file is damaged, or no checkpoint of Swath's, or of another version of it.
+        OSError: the file is missing, or may not be read.
+        ValueError: the file is damaged, no checkpoint of Swath, or a checkpoint of another version.
     """
     file = Path(path)
-    file.open("rb").close()  # safetensors would say of one that may not be read that it is not there
+    file.open("rb").close()  # safetensors would report a file without read permission as missing
     try:
         with safe_open(str(file), framework="pt") as content:
             metadata = content.metadata() or {}
@@ -89,11 +89,11 @@ def load_checkpoint(path: str | Path) -> State:
         raise ValueError(f"{file} is not a whole safetensors file ({error}); take another checkpoint") from None
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{file} was not written by Swath: its metadata lack format={FORMAT!r}")
-    found = metadata.get("version", "")
-    if found != str(FORMAT_VERSION):
-        is_old = found.isdecimal() and int(found) < FORMAT_VERSION
-        move = "train again: it has no checksum" if is_old else "upgrade Swath"
-        raise ValueError(f"{file} has checkpoint format {found}, this Swath reads {FORMAT_VERSION}; {move}")
+    version = metadata.get("version", "")
+    if version != str(FORMAT_VERSION):
+        is_old = version.isdecimal() and int(version) < FORMAT_VERSION
+        advice = "train again: it has no checksum" if is_old else "upgrade Swath"
+        raise ValueError(f"{file} has checkpoint format {version}, this Swath reads {FORMAT_VERSION}; {advice}")
     text, saved = metadata.get("state", ""), metadata.get("checksum")
     if (computed := str(_crc32(text, tensors))) != saved:
         raise ValueError(f"{file} is damaged: checksum {computed}, {saved} was saved; take another checkpoint")
@@ -106,7 +106,7 @@ def load_checkpoint(path: str | Path) -> State:
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """View a tensor on the CPU as its bytes, flat; one that is not contiguous is copied."""
+    """Return the bytes of a tensor on the CPU, as a view if it is contiguous."""
     flat = tensor.detach().reshape(-1).contiguous()
     return flat.as_strided(flat.shape, (1,)).view(torch.uint8).numpy().data  # a single number may have the stride 0
 
@@ -120,34 +120,34 @@ def _crc32(text: str, tensors: Mapping[str, torch.Tensor]) -> int:
     return total
 
 
-def _encode(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """The value as JSON has it; its tensors are added to the others under names of their own."""
+def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """Return the value for JSON, and add its tensors to `tensors` under unique names."""
     if isinstance(value, torch.Tensor):
-        while where in tensors:  # "a/b" is an entry of the root, and one of "a"
-            where += "'"
-        tensors[where] = value.detach().to("cpu", copy=True).contiguous()
-        return {_TENSOR: where}
+        while path in tensors:  # "a/b" may be an entry of the root, and "b" an entry of "a"
+            path += "'"
+        tensors[path] = value.detach().to("cpu", copy=True).contiguous()
+        return {_TENSOR: path}
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str | int) or isinstance(key, bool):
-                raise TypeError(f"{where or 'the state'} has the key {key!r}; keys are text or integers")
-        items = [(key, _encode(item, f"{where}/{key}".removeprefix("/"), tensors)) for key, item in value.items()]
+                raise TypeError(f"{path or 'the state'} has the key {key!r}; keys are text or integers")
+        items = [(key, _encode(item, f"{path}/{key}".removeprefix("/"), tensors)) for key, item in value.items()]
         plain = all(isinstance(key, str) and not key.startswith("$") for key in value)
         return dict(items) if plain else {_ITEMS: items}
     if isinstance(value, Space):
         kind = next((name for name, kind in _SPACES.items() if isinstance(value, kind)), type(value).__name__)
-        return {_SPACE: kind, "of": _encode(_arguments(value, where), where, tensors)}
+        return {_SPACE: kind, "of": _encode(_arguments(value, path), path, tensors)}
     if isinstance(value, list | tuple):
-        parts = [_encode(item, f"{where}/{index}", tensors) for index, item in enumerate(value)]
+        parts = [_encode(item, f"{path}/{index}", tensors) for index, item in enumerate(value)]
         return {_TUPLE: parts} if isinstance(value, tuple) else parts
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    what = f"{where or 'the state'} is of type {type(value).__name__}"
-    raise TypeError(f"{what}; a checkpoint holds tensors, plain values and spaces")
+    kind = type(value).__name__
+    raise TypeError(f"{path or 'the state'} is of type {kind}; a checkpoint holds tensors, plain values and spaces")
 
 
-def _arguments(space: Space[Any], where: str) -> dict[str, Any]:
-    """Collect what makes an equal space.
+def _arguments(space: Space[Any], path: str) -> dict[str, Any]:
+    """Return constructor arguments for an equal space.
 
     Raises:
         TypeError: a space of another kind.
@@ -169,7 +169,7 @@ def _arguments(space: Space[Any], where: str) -> dict[str, Any]:
             return {"spaces": tuple(space.spaces.items())}
         case spaces.Tuple():
             return {"spaces": space.spaces}
-    raise TypeError(f"{where} is a space of type {type(space).__name__}; a checkpoint holds {', '.join(_SPACES)}")
+    raise TypeError(f"{path} is a space of type {type(space).__name__}; a checkpoint holds {', '.join(_SPACES)}")
 
 
 def _decode(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
@@ -187,11 +187,11 @@ def _decode(tree: Any, tensors: dict[str, torch.Tensor]) -> Any:
 
 
 def _space(kind: str, arguments: dict[str, Any]) -> Space[Any]:
-    """Make a space of one of the kinds that a checkpoint holds."""
+    """Return a space of one of the kinds in `_SPACES`."""
     values = {name: value.numpy() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
     if "dtype" in values:
         values["dtype"] = np.dtype(values["dtype"])
     if kind == "Dict":
-        values["spaces"] = OrderedDict(values["spaces"])  # in a dict keys would be sorted
+        values["spaces"] = OrderedDict(values["spaces"])  # gymnasium sorts the keys of a dict
     space: Space[Any] = _SPACES[kind](**values)
     return space

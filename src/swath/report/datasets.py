@@ -1,8 +1,8 @@
-"""Experience on disk: datasets that are whole at every moment, however their writer ends.
+"""Datasets of experience on disk, which are consistent at every moment, also after their writer was killed.
 
 ```
- append(rows, state) ──▶ part-000007, written aside, fsync, rename ──▶ manifest, the same: from now on the part counts
-                              └─ killed before that: the next writer removes it and collects again
+ append(rows, state) ──▶ part-000007: draft, fsync, rename ──▶ manifest, the same way: now the part is in the dataset
+                              └─ killed before that: the next writer removes the part and collects again
 ```
 """
 
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
     Entries = Mapping[tuple[str, ...], torch.Tensor]
 
 NAME = "_manifest.json"
-"""Readers of Parquet pass over names that begin with an underscore."""
+"""Readers of Parquet skip names that begin with an underscore."""
 
 VERSION = 2
 INDEX = "entries.json"
-"""In a folder of memory-mapped tensors: by file, the key, dtype and shape of the entry in it."""
+"""The index of a folder of memory-mapped tensors: by file, the key, dtype and shape of its entry."""
 
 ENTRIES = b"swath.entries"
-"""Metadata of a Parquet file: by column, the key of the entry and the shape of one row of it."""
+"""Metadata of a Parquet file: by column, the key and the row shape of its entry."""
 
 UNSERVED = (".arrow", ".csv", ".feather", ".h5", ".hdf5", ".json", ".jsonl", ".npy", ".npz", ".pt", ".zarr", ".zip")
-"""Suffixes that ask for what is not written here."""
+"""Suffixes of formats that are not supported."""
 
 PICKLES = (".pickle", ".pkl")
-"""Suffixes of the files in which tensordict keeps objects; reading one runs code."""
+"""Suffixes of tensordict's files of objects; reading one runs code."""
 
 WAY_OUT = "put back a copy of it, or collect into another folder"
 
 CHUNK = 2**17
-"""Bytes that are read at a time for a checksum."""
+"""Bytes per read for a checksum."""
 
 
 class Memmap:
-    """Parts as folders of memory-mapped tensors, which `TensorDict.load_memmap` reads, too."""
+    """Storage of parts as folders of memory-mapped tensors, which `TensorDict.load_memmap` can read."""
 
     name, suffix = "memmap", ""
 
@@ -60,23 +60,23 @@ class Memmap:
         """Write the entries of a part into a folder, by `write`: a full disk is an exception, not a signal.
 
         Raises:
-            OSError: they could not be written.
+            OSError: the disk is full, or does not accept the files.
         """
         try:
             layout = TensorDict(dict(entries), [len(next(iter(entries.values())))]).memmap_like(draft)
-        except RuntimeError as error:  # of torch, where a file cannot be made
+        except RuntimeError as error:  # of torch, if a file cannot be created
             raise OSError(f"{draft} could not be written: {error}") from error
         index = {}
         for key, entry in entries.items():
             file = Path(layout.get(key).filename)
             with file.open("r+b") as content:
                 content.write(bytes_of(entry))
-            place = {"key": key, "dtype": str(entry.dtype).removeprefix("torch."), "shape": list(entry.shape)}
-            index[file.relative_to(draft.absolute()).as_posix()] = place
+            form = {"key": key, "dtype": str(entry.dtype).removeprefix("torch."), "shape": list(entry.shape)}
+            index[file.relative_to(draft.absolute()).as_posix()] = form
         (draft / INDEX).write_text(json.dumps(index), encoding="utf-8")
 
     def read(self, part: Path) -> TensorDictBase:
-        """Map the entries of a part into memory; the files are opened read-only, and stay as they are."""
+        """Map the entries of a part into memory; the files are opened read-only, and do not change."""
         index, rows = json.loads((part / INDEX).read_text(encoding="utf-8")), {}
         for name, entry in index.items():
             shape, dtype = torch.Size(entry["shape"]), getattr(torch, entry["dtype"])
@@ -86,7 +86,7 @@ class Memmap:
 
 
 class Parquet:
-    """Parts as Parquet files with one column per entry, for pandas, polars, DuckDB, Spark and the like.
+    """Storage of parts as Parquet files with one column per entry, for pandas, polars, DuckDB, Spark and others.
 
     ```
      "reward" [n, 1] ─────────────────▶ column "reward", one number per row
@@ -106,16 +106,16 @@ class Parquet:
 
     def write(self, entries: Entries, draft: Path) -> None:
         """Write the entries of a part into a file."""
-        columns, places = {}, {}
+        columns, forms = {}, {}
         for key, entry in entries.items():
             values, length, name = self._arrow.array(entry.reshape(-1).numpy()), prod(entry.shape[1:]), ".".join(key)
             columns[name] = values if length == 1 else self._arrow.FixedSizeListArray.from_arrays(values, length)
-            places[name] = {"key": key, "shape": list(entry.shape[1:])}
-        table = self._arrow.table(columns).replace_schema_metadata({ENTRIES: json.dumps(places)})
+            forms[name] = {"key": key, "shape": list(entry.shape[1:])}
+        table = self._arrow.table(columns).replace_schema_metadata({ENTRIES: json.dumps(forms)})
         self._files.write_table(table, str(draft), compression="zstd")
 
     def read(self, part: Path) -> TensorDictBase:
-        """The part, in memory."""
+        """Read a part into memory."""
         table = self._files.read_table(str(part), partitioning=None)
         rows = TensorDict({}, [table.num_rows])
         for name, entry in json.loads(table.schema.metadata[ENTRIES]).items():
@@ -126,28 +126,28 @@ class Parquet:
         return rows
 
 
-def format_at(path: Path) -> Memmap | Parquet:
-    """What a dataset's path asks for: Parquet if it ends in `.parquet`, else memory-mapped TensorDicts.
+def storage_for(path: Path) -> Memmap | Parquet:
+    """Return the storage for a dataset's path: Parquet if it ends in `.parquet`, else memory-mapped TensorDicts.
 
     Raises:
         ImportError: a package is missing; the message names the extra.
-        ValueError: the path asks for something else.
+        ValueError: the path has the suffix of a format that is not supported.
     """
     suffix = path.suffix.lower()
     if suffix in UNSERVED:
-        way_out = "end it in .parquet, or in no suffix for a plain folder"
-        raise ValueError(f"{path}: data cannot be written as {suffix}; {way_out}")
+        advice = "end it in .parquet, or in no suffix for a plain folder"
+        raise ValueError(f"{path}: data cannot be written as {suffix}; {advice}")
     return Parquet() if suffix == Parquet.suffix else Memmap()
 
 
 @dataclass(frozen=True)
 class DatasetPart:
-    """Name one batch on disk and say what was written.
+    """One batch on disk.
 
     Attributes:
         name: of its file or folder.
-        frames: its rows.
-        episodes: how many ended in it.
+        frames: number of rows.
+        episodes: number of episodes that ended in it.
         files: size in bytes and CRC-32 of each file, by its path in the dataset's folder.
     """
 
@@ -159,13 +159,13 @@ class DatasetPart:
 
 @dataclass(frozen=True)
 class DatasetManifest:
-    """What a dataset consists of at one moment.
+    """The contents of a dataset at one moment.
 
     Attributes:
-        format: how parts are written.
-        settings: plain values that say what the data are; data of other settings have no place here.
-        parts: in the order in which they were collected.
-        state: from where the collection goes on, as plain values; `None` before the first part.
+        format: name of the storage of parts.
+        settings: settings of the collection as plain values; data of other settings belong in another dataset.
+        parts: in the order of collection.
+        state: state of the collection after the last part, as plain values; `None` before the first part.
         version: of this file's layout.
     """
 
@@ -177,27 +177,27 @@ class DatasetManifest:
 
     @property
     def frames(self) -> int:
-        """Rows of all parts."""
+        """Return the number of rows of all parts."""
         return sum(part.frames for part in self.parts)
 
     @property
     def episodes(self) -> int:
-        """Episodes that ended in all parts."""
+        """Return the number of episodes that ended in all parts."""
         return sum(part.episodes for part in self.parts)
 
     def save(self, folder: Path) -> None:
-        """Write it into the dataset's folder; from then on it holds."""
+        """Write the manifest into the dataset's folder, in place of the old one."""
         values = {**vars(self), "parts": [vars(part) for part in self.parts]}
         with replacing(folder / NAME) as draft:
             draft.write_text(json.dumps(values, allow_nan=False) + "\n", encoding="utf-8")
 
     @property
     def storage(self) -> Memmap | Parquet:
-        """What writes and reads its parts.
+        """Return the storage of its parts.
 
         Raises:
             ImportError: a package is missing; the message names the extra.
-            ValueError: the format is of a newer version.
+            ValueError: the format is unknown, perhaps of a newer version.
         """
         if self.format not in (Memmap.name, Parquet.name):
             raise ValueError(f"datasets of the format {self.format!r} cannot be read by this Swath; upgrade Swath")
@@ -208,15 +208,15 @@ class DatasetManifest:
         """Read the manifest in a folder.
 
         Raises:
-            FileNotFoundError: there is none.
-            ValueError: it is damaged, or of another version.
+            FileNotFoundError: there is no manifest.
+            ValueError: the manifest is damaged, or of another version.
         """
         file = folder / NAME
         if not file.is_file():
             raise FileNotFoundError(f"no dataset in {folder}; `swath collect ENV --out {folder}` makes one")
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
-            if (found := int(values["version"])) == VERSION:
+            if (version := int(values["version"])) == VERSION:
                 manifest = cls(**{**values, "parts": tuple(DatasetPart(**part) for part in values["parts"])})
                 for part in manifest.parts:
                     for name in (part.name, *part.files):
@@ -224,14 +224,14 @@ class DatasetManifest:
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"{file} is no manifest of a dataset ({why}); choose another folder") from None
-        if found != VERSION:
-            move = "upgrade Swath" if found > VERSION else "collect into another folder"
-            raise ValueError(f"{file} has layout {found}, this Swath reads {VERSION}; {move}")
+        if version != VERSION:
+            advice = "upgrade Swath" if version > VERSION else "collect into another folder"
+            raise ValueError(f"{file} has layout {version}, this Swath reads {VERSION}; {advice}")
         return manifest
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Join a folder and the path of a file in it, as a dataset names it.
+    """Join a folder and the relative path of a file in it.
 
     Raises:
         ValueError: the path leads out of the folder.
@@ -252,14 +252,14 @@ def _crc32(path: Path) -> int:
 
 
 class Dataset:
-    """The parts of a dataset, flat TensorDicts `[n]`, in the order in which they were collected.
+    """The parts of a dataset, flat TensorDicts `[n]`, in the order of collection.
 
-    Parts are read when they are asked for; parts of a folder are memory-mapped. Files are opened read-only: what is
-    written into a part that was read stays in memory.
+    Parts are read at access; parts of a folder are memory-mapped. Files are opened read-only, so they never change when
+    the user writes into a part.
 
     Args:
         path: the dataset's folder.
-        manifest: what is in it.
+        manifest: contents of the dataset.
 
     Raises:
         ImportError: a package for its format is missing.
@@ -267,19 +267,19 @@ class Dataset:
 
     def __init__(self, path: Path, manifest: DatasetManifest) -> None:
         self.path, self.manifest = path, manifest
-        self._format = manifest.storage
+        self._storage = manifest.storage
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path}: {self.frames:,} frames in {len(self)} parts>"
 
     @property
     def frames(self) -> int:
-        """Rows of all parts."""
+        """Return the number of rows of all parts."""
         return self.manifest.frames
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What the data were collected with."""
+        """Return the settings of the collection."""
         return dict(self.manifest.settings)
 
     def __len__(self) -> int:
@@ -289,7 +289,7 @@ class Dataset:
         self.check(index)
         part = self.manifest.parts[index]
         try:
-            rows = self._format.read(self.path / part.name)
+            rows = self._storage.read(self.path / part.name)
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
             why = f"{type(error).__name__}: {error}"
             raise ValueError(f"{self.path / part.name} cannot be read ({why}); {WAY_OUT}") from error
@@ -301,15 +301,15 @@ class Dataset:
         return (self[index] for index in range(len(self)))
 
     def check(self, index: int, *, verify: bool = False) -> None:
-        """Compare the files of a part with what was written.
+        """Compare sizes of a part's files, and optionally their checksums, with the manifest.
 
         Args:
             index: of the part.
-            verify: compare checksums, too: all bytes are read. Sizes are always compared.
+            verify: compare checksums, too, for which all bytes are read.
 
         Raises:
             FileNotFoundError: a file is missing.
-            ValueError: a file has another size or checksum, or there is a pickle, which is never read.
+            ValueError: a file has another size or checksum, or is a pickle, which is never read.
         """
         part = self.manifest.parts[index]
         for folder, _, names in os.walk(self.path / part.name):
@@ -321,20 +321,20 @@ class Dataset:
         for name, (size, checksum) in part.files.items():
             file = self.path / name
             try:
-                found = file.stat().st_size
+                current_size = file.stat().st_size
             except FileNotFoundError:
                 raise FileNotFoundError(f"{file} is missing; {WAY_OUT}") from None
-            if found != size:
-                raise ValueError(f"{file} has {found} bytes, {size} were written; {WAY_OUT}")
-            if verify and (found := _crc32(file)) != checksum:
-                raise ValueError(f"{file} has the checksum {found}, {checksum} was written; {WAY_OUT}")
+            if current_size != size:
+                raise ValueError(f"{file} has {current_size} bytes, {size} were written; {WAY_OUT}")
+            if verify and (current := _crc32(file)) != checksum:
+                raise ValueError(f"{file} has the checksum {current}, {checksum} was written; {WAY_OUT}")
 
     def load(self) -> TensorDictBase:
         """Read all rows `[frames]` into memory.
 
         Raises:
             FileNotFoundError: a file is missing.
-            ValueError: there are no rows, or a file is damaged.
+            ValueError: the dataset has no rows, or a file is damaged.
         """
         if not len(self):
             raise ValueError(f"{self.path} has no parts yet; collect some first")
@@ -343,77 +343,77 @@ class Dataset:
 
 
 class DatasetWriter(Dataset):
-    """Appends batches to a dataset. One writer at a time: whoever has it sees to that. Not thread-safe.
+    """A dataset that batches can be appended to. The caller ensures that there is one writer. Not thread-safe.
 
-    Made by `begin` or `resume`. What it has written can be read from it, too.
+    Use `begin` or `resume` to create one.
     """
 
     @classmethod
     def begin(cls, path: str | Path, settings: dict[str, Any]) -> Self:
-        """Begin a dataset in a folder that is new or empty, in the format that its name asks for.
+        """Begin a dataset in a folder that is new or empty, in the format of the folder's suffix.
 
         Raises:
-            FileExistsError: there is a dataset in the folder.
+            FileExistsError: the folder has a dataset.
             ImportError: a package for this format is missing.
-            ValueError: the name asks for an unknown format, or there is something else in the folder.
+            ValueError: the suffix is of an unsupported format, or the folder has other files.
         """
         folder = Path(path)
-        made = cls(folder, DatasetManifest(format_at(folder).name, settings))
+        writer = cls(folder, DatasetManifest(storage_for(folder).name, settings))
         if (folder / NAME).exists():
-            way_on = f"DatasetWriter.resume({str(folder)!r}) goes on with it"
-            raise FileExistsError(f"{folder} holds a dataset; {way_on}, or choose another folder")
+            advice = f"DatasetWriter.resume({str(folder)!r}) goes on with it"
+            raise FileExistsError(f"{folder} holds a dataset; {advice}, or choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         sweep_drafts(folder)
         if any(folder.iterdir()):
             raise ValueError(f"{folder} has files in it, but no dataset; choose a folder that is new or empty")
-        made.manifest.save(folder)
-        return made
+        writer.manifest.save(folder)
+        return writer
 
     @classmethod
     def resume(cls, path: str | Path) -> Self:
-        """Go on with the dataset in a folder; what a killed writer has left beside it is removed.
+        """Continue the dataset in a folder, and remove files that a killed writer left there.
 
         Raises:
-            FileNotFoundError: there is none, or a file of it is missing.
+            FileNotFoundError: the folder has no dataset, or a file of it is missing.
             ImportError: a package for its format is missing.
-            ValueError: a file has another size than was written, or the manifest is damaged.
+            ValueError: a file has a wrong size, or the manifest is damaged.
         """
-        made = cls(Path(path), DatasetManifest.read(Path(path)))
-        for index in range(len(made)):
-            made.check(index)
-        sweep_drafts(made.path)
-        remove(made.path / made._next_name)
-        return made
+        writer = cls(Path(path), DatasetManifest.read(Path(path)))
+        for index in range(len(writer)):
+            writer.check(index)
+        sweep_drafts(writer.path)
+        remove(writer.path / writer._next_name)
+        return writer
 
     def append(self, rows: TensorDictBase, state: Any) -> None:
-        """Write a batch; when this returns it counts, whatever happens to this process or to the machine.
+        """Append a batch durably: when this returns, a crash of the process or the machine cannot remove it.
 
         Args:
             rows: `[n]`, on the CPU.
-            state: from where the collection goes on after it, as plain values.
+            state: state of the collection after the batch, as plain values.
 
         Raises:
-            OSError: it cannot be written; the dataset is as it was.
-            TypeError: an entry is no tensor; datasets hold nothing that would have to be pickled.
+            OSError: the batch could not be written; the dataset does not change.
+            TypeError: an entry is no tensor: datasets hold no values that need pickling.
         """
         entries, name = _tensors_of(rows), self._next_name
-        remove(self.path / name)  # one that was written, and never came to count
-        with replacing(self.path / name, folder=not self._format.suffix) as draft:
-            self._format.write(entries, draft)
-            written = {file: file.relative_to(draft) for file in (draft, *draft.rglob("*")) if file.is_file()}
-            files = {(name / place).as_posix(): [file.stat().st_size, _crc32(file)] for file, place in written.items()}
+        remove(self.path / name)  # of an append that failed before the manifest
+        with replacing(self.path / name, folder=not self._storage.suffix) as draft:
+            self._storage.write(entries, draft)
+            paths = {file: name / file.relative_to(draft) for file in (draft, *draft.rglob("*")) if file.is_file()}
+            files = {path.as_posix(): [file.stat().st_size, _crc32(file)] for file, path in paths.items()}
         part = DatasetPart(name, len(rows), int(rows[NEXT, DONE].sum()), files)
-        changed = replace(self.manifest, parts=(*self.manifest.parts, part), state=state)
-        changed.save(self.path)
-        self.manifest = changed
+        manifest = replace(self.manifest, parts=(*self.manifest.parts, part), state=state)
+        manifest.save(self.path)
+        self.manifest = manifest
 
     @property
     def _next_name(self) -> str:
-        return f"part-{len(self.manifest.parts):06}{self._format.suffix}"
+        return f"part-{len(self.manifest.parts):06}{self._storage.suffix}"
 
 
 def _tensors_of(rows: TensorDictBase) -> dict[tuple[str, ...], torch.Tensor]:
-    """Collect the entries of rows by their keys.
+    """Return the entries of rows by their keys.
 
     Raises:
         TypeError: an entry is no tensor.
@@ -428,16 +428,16 @@ def _tensors_of(rows: TensorDictBase) -> dict[tuple[str, ...], torch.Tensor]:
 
 
 def open_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
-    """Open the dataset in a folder, as far as it has been written; the sizes of all files are compared.
+    """Open the dataset in a folder, with all parts written so far, and compare the sizes of their files.
 
     Args:
         path: the folder.
-        verify: compare checksums, too: all bytes are read.
+        verify: compare checksums, too, for which all bytes are read.
 
     Raises:
-        FileNotFoundError: there is none, or a file of it is missing.
+        FileNotFoundError: the folder has no dataset, or a file of it is missing.
         ImportError: a package for its format is missing.
-        ValueError: its manifest or a file is damaged, it is of another version, or there is a pickle in it.
+        ValueError: its manifest or a file is damaged, it is of another version, or it has a pickle.
     """
     data = Dataset(Path(path), DatasetManifest.read(Path(path)))
     for index in range(len(data)):

@@ -1,9 +1,9 @@
-"""All that takes the numbers of a run, behind one protocol, and the curve that is drawn of them.
+"""Sinks, which record the metrics of a run, and the plot of its learning curve.
 
 Extras are imported when a sink is built.
 """
 
-# ruff: noqa: PLC0414  names that are handed on, as type checkers want them
+# ruff: noqa: PLC0414  re-exports in the form that type checkers require
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from swath.report.services import WandbSink as WandbSink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-MOST_WAITING = 10_000
-"""Rows that may wait for a detached sink that is slow."""
+MAX_WAITING = 10_000
+"""Limit of rows that wait for a slow detached sink."""
 
 TRAINING_COLOUR, EVALUATION_COLOUR, INK, GRID = "#9aa5b1", "#0b6e4f", "#333b44", "#e3e7eb"
 Row = dict[str, str]
@@ -35,17 +35,17 @@ _STYLE: dict[str, Any] = {"restval": "", "lineterminator": "\n"}
 
 
 class Sink(Protocol):
-    """Takes the metrics of a run, one call per moment, with growing frame counts."""
+    """A destination for the metrics of a run, which come with growing frame counts."""
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
-        """Record the metrics of the moment when `frames` frames had been collected."""
+        """Record metrics after `frames` collected frames."""
 
     def close(self) -> None:
-        """Write what is still held back; closing twice is fine."""
+        """Write buffered rows and release resources; closing twice is fine."""
 
 
 class SinkGroup:
-    """A sink that hands everything on to others, in order."""
+    """A sink that passes metrics on to others, in order."""
 
     def __init__(self, sinks: Iterable[Sink]) -> None:
         self._sinks = tuple(sinks)
@@ -63,12 +63,12 @@ class SinkGroup:
 
 
 def numbers_of(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among the facts of `stats()`, for a sink. True and false become 1 and 0, words are left out."""
+    """Return the numbers of `stats()`, for a sink. Booleans become 1 and 0, strings are left out."""
     return {name: value + 0 for name, value in facts.items() if isinstance(value, int | float)}
 
 
 class CsvSink:
-    """A CSV file with one row per call, whole at every moment.
+    """A CSV file with one row per call, consistent at every moment.
 
     ```
     log(frames, metrics) ──known columns──▶ append one row, flush
@@ -76,15 +76,15 @@ class CsvSink:
     resume at frame n    ──────────────────▶ keep the rows up to n, drop later ones and a torn last line
     ```
 
-    The first column is the frame count; an empty cell was not measured.
+    The first column is the frame count; cells without a measurement are empty.
 
     Args:
-        path: the file; its folder is made if it is missing.
-        resume_at: `None` starts a new file. A frame count goes on with the file that is there and first drops the rows
-            beyond this frame, which a resumed run will write again.
+        path: the file; its folder is created if it is missing.
+        resume_at: `None` to start a new file; a frame count to continue an existing file, without rows beyond this
+            frame, which a resumed run writes again.
 
     Raises:
-        FileExistsError: `resume_at` is `None` and the file is there.
+        FileExistsError: `resume_at` is `None` and the file exists.
     """
 
     def __init__(self, path: str | Path, resume_at: int | None = None) -> None:
@@ -93,13 +93,13 @@ class CsvSink:
             raise FileExistsError(f"{self._path} holds the metrics of another run; resume it or choose a new file")
         columns, rows = read_rows(self._path) if self._path.exists() else ((FRAMES,), [])
         self._rewrite(columns, [row for row in rows if resume_at is None or int(row[FRAMES]) <= resume_at])
-        self._file = self._opened()
+        self._file = self._open()
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
         """Append one row and flush it.
 
         Raises:
-            OSError: the disk does not take it; when there is room again, later rows can be written.
+            OSError: the disk does not accept it; later rows can be written when there is space again.
         """
         new = tuple(name for name in metrics if name not in self._columns)
         if new:
@@ -107,7 +107,7 @@ class CsvSink:
             try:
                 self._rewrite((*self._columns, *new), read_rows(self._path)[1])
             finally:
-                self._file = self._opened()
+                self._file = self._open()
         csv.DictWriter(self._file, self._columns, **_STYLE).writerow({FRAMES: frames, **metrics})
         self._file.flush()
 
@@ -122,12 +122,12 @@ class CsvSink:
             writer.writerows(rows)
         self._columns = columns
 
-    def _opened(self) -> TextIO:
+    def _open(self) -> TextIO:
         return self._path.open("a", encoding="utf-8", newline="")
 
 
 def read_rows(path: str | Path) -> tuple[tuple[str, ...], list[Row]]:
-    """The columns and the whole rows of a metrics file; a last line without its end is left out.
+    """Return the columns and rows of a metrics file, without an incomplete last line.
 
     Raises:
         ValueError: the file does not begin with the column `frames`.
@@ -140,14 +140,14 @@ def read_rows(path: str | Path) -> tuple[tuple[str, ...], list[Row]]:
 
 
 def draw_curve(path: str | Path, metrics: str | Path, training: str, evaluation: str, title: str) -> None:
-    """Draw the returns of a run over its frames as a PNG file.
+    """Plot the returns of a run over its frames as a PNG file.
 
     Args:
-        path: the picture.
-        metrics: the file that a `CsvSink` wrote.
+        path: the PNG file.
+        metrics: the file of a `CsvSink`.
         training: column of the training return.
-        evaluation: column of the evaluation's mean; its interval is in those with `_ci_low` and `_ci_high` added.
-        title: of the picture.
+        evaluation: column of the evaluation's mean; columns `…_ci_low` and `…_ci_high` have its interval.
+        title: title of the plot.
 
     Raises:
         ImportError: matplotlib is not installed; the message names the extra.
@@ -157,32 +157,34 @@ def draw_curve(path: str | Path, metrics: str | Path, training: str, evaluation:
 
     names = [FRAMES, training, evaluation, f"{evaluation}_ci_low", f"{evaluation}_ci_high"]
     cells = [[float(row.get(name) or nan) for name in names] for row in read_rows(metrics)[1]]
-    trained, judged = ([row for row in cells if isfinite(row[column])] for column in (1, 2))
+    training_rows, evaluation_rows = ([row for row in cells if isfinite(row[column])] for column in (1, 2))
     figure = Figure(figsize=(8.0, 4.5), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    if trained:
-        frames, returns, *_ = map(list, zip(*trained, strict=True))
+    if training_rows:
+        frames, returns, *_ = map(list, zip(*training_rows, strict=True))
         axes.plot(frames, returns, color=TRAINING_COLOUR, linewidth=1.4, label="training, last 100 episodes")
-    if judged:
-        frames, _, means, low, high = map(list, zip(*judged, strict=True))
+    if evaluation_rows:
+        frames, _, means, low, high = map(list, zip(*evaluation_rows, strict=True))
         axes.plot(frames, means, "o-", color=EVALUATION_COLOUR, linewidth=2, markersize=4.5, label="evaluation")
         axes.fill_between(frames, low, high, color=EVALUATION_COLOUR, alpha=0.18, linewidth=0, label="95 % interval")
-        axes.vlines(frames, low, high, color=EVALUATION_COLOUR, alpha=0.35, linewidth=1)  # also of a single one
+        axes.vlines(
+            frames, low, high, color=EVALUATION_COLOUR, alpha=0.35, linewidth=1
+        )  # visible for a single evaluation
     axes.set_title(title, loc="left", color=INK, fontsize=12, weight="bold", pad=12)
     axes.set(xlabel="frames", ylabel="return per episode")
     axes.grid(color=GRID, linewidth=0.8)
-    if trained or judged:
+    if training_rows or evaluation_rows:
         axes.legend(frameon=False, labelcolor=INK, loc="best")
     with replacing(path) as draft:
         figure.savefig(draft, format="png")
 
 
 class TensorBoardSink:
-    """Writes scalars to TensorBoard's event files, one tag per metric, with the frame count as the step.
+    """A sink to TensorBoard's event files: one tag per metric, with the frame count as the step.
 
     Args:
-        folder: where the event files go; `tensorboard --logdir` takes it or a folder above it.
-        resume_at: frame count at which a run goes on; TensorBoard then hides what lies beyond it in older event files.
+        folder: folder of the event files; `tensorboard --logdir` takes it or a parent.
+        resume_at: frame count at which a run is resumed; TensorBoard hides later events of older files.
 
     Raises:
         ImportError: TensorBoard is not installed; the message names the extra.
@@ -200,12 +202,12 @@ class TensorBoardSink:
             self._writer.add_scalar(tag, value, frames)
 
     def close(self) -> None:
-        """Write what is held back and close the file."""
+        """Write buffered events and close the file."""
         self._writer.close()
 
 
 class DetachedSink:
-    """Feeds another sink from a thread of its own. What goes wrong there ends that sink alone.
+    """A sink that feeds another sink from a thread. An error there ends that sink alone.
 
     ```
      log ──row──▶ queue ──▶ a thread ──log──▶ the sink
@@ -213,31 +215,31 @@ class DetachedSink:
       └── returns at once
     ```
 
-    For sinks that are not the run's own record: services elsewhere fail, and their clients try again for minutes.
+    For sinks to services, which may fail while their clients retry for minutes, not for the run's own record.
 
     Args:
-        sink: which belongs to the thread from now on.
-        on_error: called once with what went wrong, in any thread.
-        goodbye_s: how many seconds `close` waits for rows that are on their way.
+        sink: the other sink, to be used by the thread alone.
+        on_error: called once with the error, in any thread.
+        goodbye_s: seconds that `close` waits for pending rows.
     """
 
     def __init__(self, sink: Sink, on_error: Callable[[Exception], None], *, goodbye_s: float = 60.0) -> None:
         self._sink, self._on_error, self._goodbye_s = sink, on_error, goodbye_s
-        self._rows: Queue[tuple[int, dict[str, float]] | None] = Queue(MOST_WAITING)
+        self._rows: Queue[tuple[int, dict[str, float]] | None] = Queue(MAX_WAITING)
         self._over = False
         self._thread = threading.Thread(target=self._feed, name="swath-sink", daemon=True)
         self._thread.start()
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
-        """Hand the row to the thread; without effect once something has gone wrong."""
+        """Pass the row to the thread, unless there was an error."""
         self._put((frames, dict(metrics)))
 
     def close(self) -> None:
-        """Wait until all rows are there and the sink is closed, for a while; twice is fine."""
+        """Wait up to `goodbye_s` seconds until all rows are written and the sink is closed; twice is fine."""
         self._put(None)
         self._thread.join(0.0 if self._over else self._goodbye_s)
         if self._thread.is_alive():
-            self._end(TimeoutError(f"it is not done after {self._goodbye_s:g} s; what it still has may be lost"))
+            self._end(TimeoutError(f"it is not done after {self._goodbye_s:g} s; pending rows may be lost"))
         self._over = True
 
     def _put(self, row: tuple[int, dict[str, float]] | None) -> None:
@@ -247,15 +249,15 @@ class DetachedSink:
         except Full:
             self._end(TimeoutError(f"it does not keep up: {self._rows.maxsize:,} rows wait for it"))
 
-    def _end(self, why: Exception) -> None:
+    def _end(self, error: Exception) -> None:
         if not self._over:
             self._over = True
-            self._on_error(why)
+            self._on_error(error)
 
     def _feed(self) -> None:
-        for act in (self._drain, self._sink.close):
+        for step in (self._drain, self._sink.close):
             try:
-                act()
+                step()
             except Exception as error:  # noqa: BLE001  clients of services fail in many ways
                 self._end(error)
 

@@ -1,4 +1,4 @@
-"""Films: uint8 frames to an mp4 file that every player opens.
+"""Video files: uint8 frames as an mp4 file that every player opens.
 
 ```
 write(frame [H, W, 3]) ──raw bytes──▶ ffmpeg (H.264, yuv420p, even sizes) ──▶ .name.tmp.mp4 ──close──▶ name.mp4
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 CODING = "-an -c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart -vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
 ENCODE_DEADLINE_S = 120.0
-"""How long the encoder may take to finish after the last frame."""
+"""Time limit for the encoder to finish after the last frame."""
 
 
 class VideoWriter(AbstractContextManager["VideoWriter"]):
-    """Encodes frames as they come; the file appears when the writer is closed.
+    """Writer of a video file, which appears when the writer is closed.
 
-    Use it as a context manager: leaving by an exception stops the encoder and leaves no file. Without a single frame
-    no file is written. Frames are `[H, W, 3]`, `[H, W, 4]` (alpha is dropped), `[H, W, 1]` or `[H, W]` (grey), uint8,
+    Use it as a context manager: leaving by an exception stops the encoder and leaves no file. Without frames no file is
+    written. Frames are `[H, W, 3]`, `[H, W, 4]` (alpha is dropped), `[H, W, 1]` or `[H, W]` (grey), uint8,
     all of one size; odd sizes get one black row or column.
 
     Args:
@@ -44,15 +44,15 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
 
     def __init__(self, path: str | Path, fps: float = 30.0) -> None:
         self.path, self.fps, self.frames = path, fps, 0
-        self._ffmpeg: str = need("imageio_ffmpeg", extra="video", why="to write films").get_ffmpeg_exe()
+        self._ffmpeg: str = need("imageio_ffmpeg", extra="video", why="to write videos").get_ffmpeg_exe()
         self._size, self._stack = (0, 0), ExitStack()
 
     def write(self, frame: NDArray[Any]) -> None:
         """Add one frame.
 
         Raises:
-            ValueError: another dtype, rank or size than promised.
-            OSError: the encoder failed; the message holds what it said.
+            ValueError: a wrong dtype, rank or size.
+            OSError: the encoder failed; the message has its output.
         """
         image = as_rgb(frame)
         size = (image.shape[1], image.shape[0])
@@ -68,20 +68,20 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
         self.frames += 1
 
     def close(self) -> None:
-        """Finish the file and put it in its place; closing twice is fine.
+        """Finish the file and rename it to its final path; closing twice is fine.
 
         Raises:
-            OSError: the encoder failed; no file is left then.
+            OSError: the encoder failed; then there is no file.
         """
         self.__exit__(None, None, None)
 
-    def __exit__(self, *error: Any) -> None:  # noqa: PYI036  handed on as they are
-        """Finish the file, or leave none if there is an error."""
+    def __exit__(self, *error: Any) -> None:  # noqa: PYI036  passed on unchanged
+        """Finish the file, or remove it if there is an error."""
         stack, self._stack = self._stack, ExitStack()
         stack.__exit__(*error)
 
     def _start(self, size: tuple[int, int]) -> None:
-        """Start ffmpeg, in a process group of its own, so that Ctrl-C does not reach it."""
+        """Start ffmpeg in a new process group, so that Ctrl-C does not reach it."""
         self._size, draft = size, self._stack.enter_context(replacing(self.path))
         self._errors = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{self.fps:.6g}"]
@@ -98,7 +98,7 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
                 if self._encoder.returncode:
                     raise self._failure()
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"ffmpeg did not finish the film within {ENCODE_DEADLINE_S:.0f} s") from None
+            raise TimeoutError(f"ffmpeg did not finish the video within {ENCODE_DEADLINE_S:.0f} s") from None
         finally:
             self._encoder.kill()
             self._encoder.communicate()
@@ -106,15 +106,15 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
     def _failure(self) -> OSError:
         code = self._encoder.wait(timeout=ENCODE_DEADLINE_S)
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip() or "nothing"
-        return OSError(f"ffmpeg stopped with exit code {code}; it said: {said}")
+        output = self._errors.read().decode(errors="replace").strip() or "nothing"
+        return OSError(f"ffmpeg stopped with exit code {code}; its output: {output}")
 
 
 def as_rgb(frame: NDArray[Any]) -> NDArray[np.uint8]:
-    """The frame as contiguous `[H, W, 3]` uint8: alpha dropped, grey repeated.
+    """Return the frame as contiguous `[H, W, 3]` uint8, without alpha, and with grey repeated.
 
     Raises:
-        ValueError: another dtype or shape.
+        ValueError: a wrong dtype or shape.
     """
     image = np.asarray(frame)
     if image.ndim == 2:

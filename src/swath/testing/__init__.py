@@ -1,7 +1,7 @@
-"""Shipped tests for users: envs whose data name themselves, faults as data, and a contract suite for pytest.
+"""Tests for users: envs whose data identify themselves, faults as data, and a contract suite for pytest.
 
-The contract suite is a class of tests with fixtures to override. To test collecting from an env of one's own, put this
-in a test file (pytest must be installed):
+The contract suite is a class of tests with fixtures to override. To test collecting from your env, put this in a test
+file (pytest must be installed):
 
 ```python
 import pytest
@@ -10,7 +10,7 @@ from swath.testing import CollectionContract
 
 
 class TestCollectingFromMyEnv(CollectionContract):
-    n_envs = 4  # how many are stepped together
+    n_envs = 4  # stepped together
 
     @pytest.fixture
     def make_env(self):
@@ -18,15 +18,15 @@ class TestCollectingFromMyEnv(CollectionContract):
 ```
 
 It checks that batches have the promised size, that steps follow each other without a gap, that observations at the
-ends of episodes are the true ones, that ids name episodes exactly, that batches are their receiver's, that the same
-seed gives the same data, and that the frames are those of stepping the env by hand. What an env cannot keep is switched
-off by class attributes: an env that ignores its seed says `reproducible = False`. With `n_workers = 2` the same is
-asked of two worker processes, and that they give the same data as workers in this thread.
+ends of episodes are the true ones, that ids identify episodes exactly, that batches belong to their receiver, that the
+same seed yields the same data, and that the frames equal a plain loop over the env. Class attributes switch checks off:
+an env that ignores its seed sets `reproducible = False`. With `n_workers = 2` the checks apply to two worker processes,
+which must also yield the same data as workers in this thread.
 
-The envs here count: `CountingEnvs` builds envs in whose data a loss, a repetition or a mix-up of frames shows itself,
-and `check_counted` and `check_lives` look for these. `Fault` says what goes wrong in which env, `FaultyEnv` does so for
-envs of any kind. `Lives` scripts whole lives of workers in other processes, as data: who dies when, who hangs, who is
-fine the second time.
+The envs here count: `CountingEnvs` builds envs whose data reveal a lost, repeated or mixed-up frame, and
+`check_counted` and `check_lives` find it. A `Fault` describes a failure of an env, and `FaultyEnv` adds faults to any
+env. `Lives` scripts the lives of workers in other processes, as data: deaths, hangs, and lives without a
+fault.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ _NAMES = {
     "reward_of",
     ".faults": "EnvBroke Fault FaultyEnv Mark",
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = sorted(_HOME)  # noqa: PLE0605  type checkers read the imports above
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_MODULES)  # noqa: PLE0605  type checkers read the imports above
 
 if not TYPE_CHECKING:  # the contract needs pytest, the rest does not
-    __getattr__, __dir__ = lazy(__name__, _HOME)
+    __getattr__, __dir__ = lazy(__name__, _MODULES)

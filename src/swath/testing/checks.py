@@ -1,7 +1,7 @@
-"""What must be true of batches: each check raises an `AssertionError` that says where it is not.
+"""Checks of batches: each raises an `AssertionError` that names the first bad frame.
 
 batches of one collector, in order ──▶ joined [B, T] ──▶ flags, continuity, ids; of counting envs: every single frame
-recorded actions ──▶ an env of one's own ──▶ compared with the recorded frames
+recorded actions ──▶ a separate env ──▶ compared with the recorded frames
 """
 
 from __future__ import annotations
@@ -27,48 +27,48 @@ from swath.testing.faults import Mark
 
 
 def joined(batches: Sequence[TensorDictBase]) -> TensorDictBase:
-    """Consecutive batches `[*B, Tᵢ]` of one worker as one, `[B, ΣTᵢ]`."""
-    whole: TensorDictBase = torch.cat(list(batches), dim=-1)
-    return whole.unsqueeze(0) if whole.ndim == 1 else whole.reshape(-1, whole.shape[-1])
+    """Join consecutive batches `[*B, Tᵢ]` of one worker to one, `[B, ΣTᵢ]`."""
+    td: TensorDictBase = torch.cat(list(batches), dim=-1)
+    return td.unsqueeze(0) if td.ndim == 1 else td.reshape(-1, td.shape[-1])
 
 
 def by_life(batches: Sequence[TensorDictBase]) -> dict[tuple[int, int], TensorDictBase]:
-    """Batches of any number of workers as one `[B, ΣTᵢ]` for each life of each worker, by worker and life.
+    """Join batches of any number of workers to one `[B, ΣTᵢ]` for each worker and life.
 
-    Frames are told apart by their ids. Rows of one worker in a batch are those of its B envs.
+    Ids tell the worker and life of a frame. The rows of one worker in a batch are its B envs.
     """
     parts: dict[tuple[int, int], list[TensorDictBase]] = {}
     for batch in batches:
         rows = joined([batch])
         lives = [worker_and_life(int(ids.max())) for ids in per_frame(rows, TRAJ_IDS)]
         for life in dict.fromkeys(lives):
-            parts.setdefault(life, []).append(rows[[row for row, one in enumerate(lives) if one == life]])
+            parts.setdefault(life, []).append(rows[[row for row, its_life in enumerate(lives) if its_life == life]])
     return {life: joined(parts[life]) for life in sorted(parts)}
 
 
 def by_worker(batches: Sequence[TensorDictBase]) -> list[TensorDictBase]:
-    """As `by_life`, in order of workers, if nobody has died."""
+    """Join batches to one `[B, ΣTᵢ]` for each worker, in order; no worker may have died."""
     lives = by_life(batches)
-    assert not any(life for _, life in lives), f"workers have died, or were seeded anew: (worker, life) {[*lives]}"
+    assert not any(life for _, life in lives), f"workers have died, or got new seeds: (worker, life) {[*lives]}"
     return list(lives.values())
 
 
 def per_frame(td: TensorDictBase, key: Key) -> Array:
-    """An entry `[B, T, 1]` or `[B, T]` as an array `[B, T]`."""
+    """Return an entry `[B, T, 1]` or `[B, T]` as an array `[B, T]`."""
     values: Array = td[key].reshape(td.batch_size).numpy()
     return values
 
 
 def valid(td: TensorDictBase) -> Array:
-    """Bool `[B, T]`: which rows are transitions."""
+    """Return whether each row is a transition, bool `[B, T]`."""
     return per_frame(td, MASK) if MASK in td.keys(include_nested=True) else np.ones(td.batch_size, dtype=np.bool_)
 
 
-# Whatever the env
+# Any env
 
 
 def check_flags(td: TensorDictBase) -> None:
-    """An env is done when it has terminated, or is truncated, or both; no step begins in an end state."""
+    """Check that done is terminated or truncated, and that no step begins in an end state."""
     done, ends = per_frame(td, (NEXT, DONE)), [per_frame(td, (NEXT, name)) for name in (TERMINATED, TRUNCATED)]
     _require(done == np.logical_or(*ends), "done is not (terminated or truncated)")
     for name in (DONE, TERMINATED, TRUNCATED):
@@ -76,7 +76,7 @@ def check_flags(td: TensorDictBase) -> None:
 
 
 def check_continuity(td: TensorDictBase) -> None:
-    """What a step led to is what the next step begins with, unless the episode ended there."""
+    """Check that each step begins with the observation of the step before, unless the episode ended there."""
     done = per_frame(td, (NEXT, DONE))
     leaves = (as_tuple(key) for key in td[NEXT].keys(include_nested=True, leaves_only=True))
     for path in (leaf for leaf in leaves if leaf[-1] not in (REWARD, DONE, TERMINATED, TRUNCATED)):
@@ -90,7 +90,7 @@ def check_continuity(td: TensorDictBase) -> None:
 
 
 def check_ids(td: TensorDictBase) -> None:
-    """Ids change behind every end, and count up in order of start, in env order at one moment; masked rows have -1."""
+    """Check that ids change after every end, and grow in order of first steps, then of envs; masked rows have -1."""
     ids, done, is_valid = per_frame(td, TRAJ_IDS), per_frame(td, (NEXT, DONE)), valid(td)
     expected, counter = np.full_like(ids, -1), int(ids[is_valid].min())
     running: list[int | None] = [None] * len(ids)
@@ -106,21 +106,21 @@ def check_ids(td: TensorDictBase) -> None:
 
 
 def same_data(one: TensorDictBase, other: TensorDictBase) -> None:
-    """Two batches are equal bit for bit."""
-    mine, theirs = (dict(td.items(include_nested=True, leaves_only=True)) for td in (one, other))
-    assert mine.keys() == theirs.keys(), f"the batches have different entries: {[*mine]} and {[*theirs]}"
-    for key, value in mine.items():
-        here, there = ((tuple(each.shape), each.dtype) for each in (value, theirs[key]))
-        assert here == there, f"{key!r} has the shape and dtype {here} in one, {there} in the other"
-        _require((_bits(value) == _bits(theirs[key])).numpy(), f"{key!r} differs")
+    """Check that two batches are equal bit for bit."""
+    first, second = (dict(td.items(include_nested=True, leaves_only=True)) for td in (one, other))
+    assert first.keys() == second.keys(), f"the batches have different entries: {[*first]} and {[*second]}"
+    for key, value in first.items():
+        forms = [(tuple(tensor.shape), tensor.dtype) for tensor in (value, second[key])]
+        assert forms[0] == forms[1], f"{key!r} has the shape and dtype {forms[0]} in one, {forms[1]} in the other"
+        _require((_bits(value) == _bits(second[key])).numpy(), f"{key!r} differs")
 
 
 def check_by_hand(env: gym.Env[Any, Any], seed: int | None, frames: TensorDictBase) -> None:
-    """Check that recorded frames are what stepping by hand gives: the loop that a user would write.
+    """Check that recorded frames equal those of a plain loop over an env.
 
     Args:
         env: an env like the recorded one, with all its wrappers.
-        seed: what the recorded one was reset with before the first frame; `None` if it seeds itself.
+        seed: seed of the reset before the first frame; `None` if the env seeds itself.
         frames: `[T]`, from the first step after that reset on.
 
     Raises:
@@ -130,45 +130,46 @@ def check_by_hand(env: gym.Env[Any, Any], seed: int | None, frames: TensorDictBa
     actions = splitter(env.action_space)([frames[leaf.key].numpy() for leaf in action_leaves(env.action_space)])
     observation, _ = env.reset(seed=seed)
     for t, action in enumerate(actions):
-        by_hand = _observed(leaves, observation)
+        expected = _entries(leaves, observation)
         observation, reward, terminated, truncated, _ = env.step(action)
-        by_hand |= {(NEXT, *key): leaf for key, leaf in _observed(leaves, observation).items()}
-        by_hand |= {(NEXT, REWARD): [np.float32(reward)], (NEXT, DONE): [terminated or truncated]}
-        by_hand |= {(NEXT, TERMINATED): [terminated], (NEXT, TRUNCATED): [truncated]}
-        for key, value in by_hand.items():
+        expected |= {(NEXT, *key): leaf for key, leaf in _entries(leaves, observation).items()}
+        expected |= {(NEXT, REWARD): [np.float32(reward)], (NEXT, DONE): [terminated or truncated]}
+        expected |= {(NEXT, TERMINATED): [terminated], (NEXT, TRUNCATED): [truncated]}
+        for key, value in expected.items():
             recorded = frames[key][t].numpy()
             same = np.array_equal(recorded, value, equal_nan=recorded.dtype.kind == "f")
-            assert same, f"step {t}: {key!r} is {value} by hand, recorded {recorded}"
+            assert same, f"step {t}: {key!r} is {value} in a plain loop, recorded {recorded}"
         if terminated or truncated:
             observation, _ = env.reset()
 
 
-def _observed(leaves: Sequence[Leaf], observation: Any) -> dict[tuple[str, ...], Any]:
-    return {as_tuple(one.key): np.asarray(reduce(getitem, one.path, observation)).astype(one.dtype) for one in leaves}
+def _entries(leaves: Sequence[Leaf], observation: Any) -> dict[tuple[str, ...], Any]:
+    values = [np.asarray(reduce(getitem, leaf.path, observation)).astype(leaf.dtype) for leaf in leaves]
+    return {as_tuple(leaf.key): value for leaf, value in zip(leaves, values, strict=True)}
 
 
-# Of counting envs: no frame is lost, repeated, changed or mixed with another
+# Counting envs: no frame is lost, repeated, changed or mixed with another
 
 
 def marks_of(td: TensorDictBase, counting: Counting, *, following: bool = False) -> Array:
-    """The marks `[*B, T, 3]` that the observations of a batch say; all leaves must say the same."""
+    """Return the marks `[*B, T, 3]` in the observations of a batch; all leaves must have the same."""
     under = (NEXT,) if following else ()
     leaves = observation_leaves(counting.observation_space)
     first, *others = (read(leaf.space, td[(*under, *as_tuple(leaf.key))]) for leaf in leaves)
     for leaf, marks in zip(leaves[1:], others, strict=True):
         same = (marks == first)[valid(td)].all()
-        assert same, f"{leaf.key!r} says another mark than {leaves[0].key!r}: rows were mixed"
+        assert same, f"{leaf.key!r} has another mark than {leaves[0].key!r}: rows were mixed"
     return first
 
 
 def _steps(td: TensorDictBase, counting: Counting) -> Iterator[tuple[int, int, Mark, Mark]]:
-    """Row, time, and the marks before and after, of each transition of `[B, T]`, row by row."""
-    before, after = marks_of(td, counting), marks_of(td, counting, following=True)
+    """Yield row, time, and the marks before and after, of each transition of `[B, T]`, row by row."""
+    marks, next_marks = marks_of(td, counting), marks_of(td, counting, following=True)
     for row, t in np.argwhere(valid(td)):
-        here, there = Mark(*before[row, t].tolist()), Mark(*after[row, t].tolist())
-        wanted = here._replace(step=here.step + 1)
-        assert there == wanted, f"row {row}, step {t}: a step from {here} leads to {wanted}, the batch says {there}"
-        yield int(row), int(t), here, there
+        before, after = Mark(*marks[row, t].tolist()), Mark(*next_marks[row, t].tolist())
+        wanted = before._replace(step=before.step + 1)
+        assert after == wanted, f"row {row}, step {t}: a step from {before} leads to {wanted}, the batch has {after}"
+        yield int(row), int(t), before, after
 
 
 def check_counted(td: TensorDictBase, counting: Counting, *, max_frames: int | None = None) -> None:
@@ -176,64 +177,64 @@ def check_counted(td: TensorDictBase, counting: Counting, *, max_frames: int | N
 
     Args:
         td: the batches.
-        counting: what the envs are like.
-        max_frames: the step limit, if one was set beside the envs' own.
+        counting: properties of the envs.
+        max_frames: the collector's step limit, if there is one.
     """
     terminated, truncated, done = (per_frame(td, (NEXT, name)) for name in (TERMINATED, TRUNCATED, DONE))
     rewards = per_frame(td, (NEXT, REWARD))
     actions = [td[leaf.key].numpy().astype(leaf.dtype) for leaf in action_leaves(counting.action_space)]
     expected: dict[int, Mark] = {}
     rows: dict[int, int] = {}
-    for row, t, here, there in _steps(td, counting):
+    for row, t, before, after in _steps(td, counting):
         at = f"row {row}, step {t}"
-        wanted = expected.get(row, here)
-        assert here == wanted, f"{at}: after the one before comes {wanted}, the batch says {here}"
-        assert rows.setdefault(here.env, row) == row, f"{at}: two rows are of the same env {here.env}"
+        wanted = expected.get(row, before)
+        assert before == wanted, f"{at}: {wanted} must follow the step before, the batch has {before}"
+        assert rows.setdefault(before.env, row) == row, f"{at}: two rows are of the same env {before.env}"
         if isinstance(counting.script, Script):
-            plan = counting.script.plan(there.env, there.episode)
-            ends = plan.flags if there.step == plan.length else (False, False)
-            ends, got = (ends[0], ends[1] or there.step == max_frames), (terminated[row, t], truncated[row, t])
-            assert got == ends, f"{at}: (terminated, truncated) is {got}; {there} of {plan} ends with {ends}"
-        reward = reward_of(there, [leaf[row, t] for leaf in actions])
-        assert rewards[row, t] == reward, f"{at}: reward {rewards[row, t]}; {there} and its action give {reward}"
-        expected[row] = Mark(there.env, there.episode + 1, 0) if done[row, t] else there
+            plan = counting.script.plan(after.env, after.episode)
+            ends = plan.flags if after.step == plan.length else (False, False)
+            ends, got = (ends[0], ends[1] or after.step == max_frames), (terminated[row, t], truncated[row, t])
+            assert got == ends, f"{at}: (terminated, truncated) is {got}; {after} of {plan} ends with {ends}"
+        reward = reward_of(after, [leaf[row, t] for leaf in actions])
+        assert rewards[row, t] == reward, f"{at}: reward {rewards[row, t]}; {after} and its action give {reward}"
+        expected[row] = Mark(after.env, after.episode + 1, 0) if done[row, t] else after
 
 
 def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: bool = False) -> None:
     """Check batches of counting envs whose workers may have died in between.
 
-    No frame is there twice, none is mixed with another, and what one life made is there without a gap from the begin
-    of an episode on: what a life was making when it ended is not there in part.
+    No frame is repeated or mixed with another, and the frames of each life have no gap from the beginning of an episode
+    on: an unfinished fragment of a life that ended is not delivered in part.
 
     Args:
         batches: in any order, of any number of workers.
-        counting: what the envs are like.
-        gaps: frames may be missing, as fragments do that were dropped or broken by an exception.
+        counting: properties of the envs.
+        gaps: frames may be missing, of fragments that were dropped or broken by an exception.
     """
-    made: dict[tuple[int, int, int], set[Mark]] = {}
+    lives: dict[tuple[int, int, int], set[Mark]] = {}
     for batch in batches:
         rows = joined([batch])
         ids = per_frame(rows, TRAJ_IDS)
-        for env, t, here, _ in _steps(rows, counting):
-            frames = made.setdefault((*worker_and_life(int(ids[env, t])), here.env), set())
-            assert here not in frames, f"{here} is there twice"
-            frames.add(here)
-    for life, frames in made.items() if not gaps else ():
+        for env, t, mark, _ in _steps(rows, counting):
+            frames = lives.setdefault((*worker_and_life(int(ids[env, t])), mark.env), set())
+            assert mark not in frames, f"{mark} is there twice"
+            frames.add(mark)
+    for life, frames in lives.items() if not gaps else ():
         first, *_ = in_order = sorted(frames)
         assert first.step == 0, f"the first frame of (worker, life, env) {life} is {first}"
-        for one, other in pairwise(in_order):
-            follows = other in (one._replace(step=one.step + 1), Mark(one.env, one.episode + 1, 0))
-            assert follows, f"of {life}: after {one} comes {other}"
+        for mark, after in pairwise(in_order):
+            follows = after in (mark._replace(step=mark.step + 1), Mark(mark.env, mark.episode + 1, 0))
+            assert follows, f"of {life}: after {mark} comes {after}"
 
 
 def _bits(value: torch.Tensor) -> torch.Tensor:
-    """NaN equals NaN, and 0 is not -0."""
+    """Return the bytes of a tensor, for comparisons in which NaN equals NaN, and 0 is not -0."""
     return value.contiguous().unsqueeze(-1).view(torch.uint8)
 
 
-def _require(good: Any, what: str, got: Any = None, wanted: Any = None) -> None:
+def _require(good: Any, message: str, got: Any = None, wanted: Any = None) -> None:
     if np.all(good):
         return
-    where = tuple(int(index) for index in np.argwhere(~np.asarray(good))[0])
-    detail = "" if got is None else f": {got[where]} instead of {wanted[where]}"
-    raise AssertionError(f"{what}, first at {where}{detail}")
+    index = tuple(int(at) for at in np.argwhere(~np.asarray(good))[0])
+    detail = "" if got is None else f": {got[index]} instead of {wanted[index]}"
+    raise AssertionError(f"{message}, first at {index}{detail}")

@@ -1,4 +1,4 @@
-"""What every collection keeps, as a pytest class: derive from it and say how to make the env, or the collector.
+"""The contract of every collector as a pytest class: derive from it, and override a fixture for the env or collector.
 
 ```python
 import pytest
@@ -42,21 +42,21 @@ _RUNS: pytest.StashKey[dict[str, list[TensorDictBase]]] = pytest.StashKey()
 
 
 class CollectionContract:
-    """Tests of what a collector delivers from an env, whatever the env, and wherever its workers live.
+    """Tests of the batches of a collector, for any env and any place of workers.
 
-    Fixtures to override: `make_env`, a function without arguments that builds the env (or vector env); `policy`, what
-    acts; or `make_collector`, a function of a seed that builds a collector which ends after `n_batches` batches of
+    Fixtures to override: `make_env`, a function without arguments that builds the env (or vector env); `policy`, the
+    policy; or `make_collector`, a function of a seed that builds a collector which ends after `n_batches` batches of
     each worker.
 
     Attributes:
-        n_envs: envs stepped together; `None` takes what `make_env` builds as it is.
+        n_envs: number of envs stepped together; `None` for a single env without env dimension, or a vector env.
         n_steps: T, the steps of a batch; episodes should end within the run.
         n_batches: batches of a run.
-        n_workers: how many workers; `None` for a `Collector` in this process.
-        sync: of several workers: whether every batch has a share of each.
-        backend: of several workers: where they live; `"ray"` is the cluster that is up, or one on this machine.
-        reproducible: whether the seed decides all that happens. False for envs that cannot be seeded.
-        by_hand: whether to compare with stepping such an env by hand; needs single envs, reproducible.
+        n_workers: number of workers; `None` for a `Collector` in this process.
+        sync: whether every batch has a share of each worker.
+        backend: place of the workers; `"ray"` is the running cluster, or a new one on this machine.
+        reproducible: whether all data follow from the seed. False for envs that cannot be seeded.
+        by_hand: whether to compare frames with a plain loop over such an env; needs single envs, reproducible.
     """
 
     n_envs: int | None = 3
@@ -75,22 +75,22 @@ class CollectionContract:
 
     @pytest.fixture
     def policy(self) -> Any:
-        """What acts; random actions by default."""
+        """Return the policy; `None` for random actions."""
         return None
 
     @pytest.fixture
     def sources(self, make_env: MakeEnv) -> list[MakeEnv]:
-        """One function that builds an env for each worker."""
+        """Return a function for each worker that builds its env."""
         return [make_env] * (self.n_workers or 1)
 
     @pytest.fixture
     def make_collector(self, sources: list[MakeEnv], policy: Any) -> MakeCollector:
-        """A function that builds the collector, with a seed or `None`."""
+        """Return a function that builds the collector, with a seed or `None`."""
         return lambda seed: self._collector(sources, policy, seed, self.backend)
 
     @pytest.fixture
     def collected(self, make_collector: MakeCollector, request: pytest.FixtureRequest) -> list[TensorDictBase]:
-        """A whole run, `[B, T]` of each worker; made once for all tests of a class, which only read it."""
+        """Return the data of a run, `[B, T]` of each worker, which all tests of a class read."""
         runs: dict[str, list[TensorDictBase]] = request.node.getparent(pytest.Class).stash.setdefault(_RUNS, {})
         case = request.node.callspec.id if hasattr(request.node, "callspec") else ""
         if case not in runs:
@@ -99,7 +99,7 @@ class CollectionContract:
 
     @pytest.fixture
     def env_by_hand(self, make_env: MakeEnv) -> Callable[[int], gym.Env[Any, Any]]:
-        """A function that builds the env that is number i of the collector, to be stepped by hand."""
+        """Return a function that builds the collector's env number i, for a plain loop."""
         return lambda _: make_env()
 
     def _collector(self, sources: list[MakeEnv], policy: Any, seed: int | None, backend: str) -> Any:
@@ -123,7 +123,7 @@ class CollectionContract:
         return MultiCollector(sources, policy, sync=self.sync, backend=backend, **options)
 
     def test_batches_have_the_promised_size(self, make_collector: MakeCollector) -> None:
-        """Of one shape, the last dimension time; the counter counts what is valid."""
+        """Check shapes, the name of the last dimension, and the counter of valid frames."""
         with make_collector(SEED) as collector:
             batches = list(collector)
             frames = sum(int(checks.valid(checks.joined([batch])).sum()) for batch in batches)
@@ -133,23 +133,23 @@ class CollectionContract:
             assert batches[0].numel() == collector.requested_frames_per_batch, "a batch is not of the promised size"
 
     def test_each_step_begins_where_the_last_one_led_to(self, collected: list[TensorDictBase]) -> None:
-        """Over the borders of batches too, unless an episode ended."""
+        """Check continuity, also between batches, unless an episode ended."""
         for td in collected:
             checks.check_continuity(td)
 
     def test_done_is_terminated_or_truncated(self, collected: list[TensorDictBase]) -> None:
-        """And episodes do end."""
+        """Check the flags, and that episodes end."""
         for td in collected:
             checks.check_flags(td)
         assert any(td[NEXT, DONE].any() for td in collected), "no episode ended; let the run be longer"
 
     def test_ids_are_exact_over_batches(self, collected: list[TensorDictBase]) -> None:
-        """One id per episode, in order of start; each worker has its own."""
+        """Check that ids are one per episode, in order of start, for each worker."""
         for td in collected:
             checks.check_ids(td)
 
     def test_a_batch_is_its_receivers(self, make_collector: MakeCollector) -> None:
-        """Nobody writes a batch again, and whoever overwrites one changes nothing later."""
+        """Check that batches are never written again, and that overwriting one does not change later ones."""
         with make_collector(SEED) as collector:
             pairs = [(batch, batch.clone()) for batch in collector]
         for batch, copy in pairs:
@@ -163,27 +163,27 @@ class CollectionContract:
                 for key, value in batch.items(include_nested=True, leaves_only=True):
                     if key != VERSION:  # which may be an expanded scalar
                         value.fill_(1)
-        _same_as_far_as_both_go(checks.by_worker(copies), checks.by_worker([copy for _, copy in pairs]))
+        _same_common_part(checks.by_worker(copies), checks.by_worker([copy for _, copy in pairs]))
 
     def test_the_same_seed_gives_the_same_data(self, make_collector: MakeCollector) -> None:
-        """Bit for bit, whatever the process drew before."""
+        """Check that two runs are equal bit for bit, although the process has drawn random numbers in between."""
         if not self.reproducible:
             pytest.skip("these envs cannot be seeded")
-        one = _run(make_collector)
+        first = _run(make_collector)
         torch.rand(3), np.random.rand(3)  # noqa: NPY002  the process's own generators must not matter
-        _same_as_far_as_both_go(_run(make_collector), one)
+        _same_common_part(_run(make_collector), first)
 
     def test_data_are_those_of_workers_in_this_thread(
         self, make_collector: MakeCollector, sources: list[MakeEnv], policy: Any
     ) -> None:
-        """Bit for bit, with the same seed."""
+        """Check that data equal those of inline workers bit for bit, with the same seed."""
         if self.n_workers is None or not self.reproducible:
             pytest.skip("is in this thread, or cannot be seeded")
-        here = _run(lambda seed: self._collector(sources, policy, seed, "inline"))
-        _same_as_far_as_both_go(_run(make_collector), here)
+        inline = _run(lambda seed: self._collector(sources, policy, seed, "inline"))
+        _same_common_part(_run(make_collector), inline)
 
     def test_rows_are_stamped_with_the_version_that_acted(self, make_collector: MakeCollector) -> None:
-        """Versions only grow, one per batch; where workers are asked ahead, none is newer than those published."""
+        """Check that versions grow, one per batch; with `sync=False` none is newer than the last published one."""
         with make_collector(SEED) as collector:
             last: dict[Any, int] = {}
             for published, batch in enumerate(collector):
@@ -197,7 +197,7 @@ class CollectionContract:
     def test_frames_are_those_of_stepping_by_hand(
         self, collected: list[TensorDictBase], env_by_hand: Callable[[int], gym.Env[Any, Any]]
     ) -> None:
-        """The same actions in an env of one's own, seeded alike, give the same frames."""
+        """Check that the same actions in an env with the same seed yield the same frames."""
         if not (self.by_hand and self.reproducible):
             pytest.skip("there is no single env to compare with")
         for i, row in enumerate(row for td in collected for row in td):
@@ -208,14 +208,14 @@ class CollectionContract:
 
 
 def _run(make_collector: MakeCollector) -> list[TensorDictBase]:
-    """A whole run, `[B, T]` of each worker."""
+    """Return the data of a run, `[B, T]` of each worker."""
     with make_collector(SEED) as collector:
         return checks.by_worker(list(collector))
 
 
-def _same_as_far_as_both_go(one: list[TensorDictBase], other: list[TensorDictBase]) -> None:
-    """Workers that are not in step make more in one run, and less in another."""
-    assert len(one) == len(other), f"{len(one)} workers made frames in one run, {len(other)} in the other"
-    for mine, theirs in zip(one, other, strict=True):
-        n_steps = min(mine.shape[-1], theirs.shape[-1])
-        checks.same_data(mine[:, :n_steps], theirs[:, :n_steps])
+def _same_common_part(first: list[TensorDictBase], second: list[TensorDictBase]) -> None:
+    """Check that two runs are equal over their common steps; asynchronous workers differ in their numbers of steps."""
+    assert len(first) == len(second), f"{len(first)} workers made frames in one run, {len(second)} in the other"
+    for a, b in zip(first, second, strict=True):
+        n_steps = min(a.shape[-1], b.shape[-1])
+        checks.same_data(a[:, :n_steps], b[:, :n_steps])

@@ -1,13 +1,14 @@
-"""Envs that count: every observation says which env, episode and step it is of, every reward which action got there.
+"""Counting envs: every observation encodes its env, episode and step, and every reward the action before it.
 
     Mark(env, episode, step) ──▶ write(space, mark) ──▶ env ──▶ batch ──▶ read(space, entry) ──▶ [..., 3]
 
-Every leaf of a space carries the whole mark, so that a mix-up of envs, rows or leaves shows itself.
+Every leaf of a space has the whole mark, so that a mix-up of envs, rows or leaves can be detected.
 
-Lives of workers are data, too: `{0: [[Fault("kill", step=3)], []]}` is a worker that dies at step 3 and then is fine.
+Lives of workers are data, too: `{0: [[Fault("kill", step=3)], []]}` is a worker that dies at step 3 of its first life,
+and has no fault in the next.
 
     Lives(directory, script) ─▶ sources(W) ─▶ one env source per worker ─▶ built in life 0, 1, … with that life's faults
-                └── one empty file for every env that was built, by whatever process
+                └── one empty file for every env that was built, in any process
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ import numpy as np
 from gymnasium import spaces
 
 from swath.rollout.spaces import Array, action_leaves, observation_leaves
-from swath.testing.faults import EnvBroke, Fault, Faults, FaultyEnv, Mark, Mishaps
+from swath.testing.faults import EnvBroke, Fault, FaultInjector, Faults, FaultyEnv, Mark
 
-# What is observed
+# Observations
 
 _SIZES = np.array([2**8, 2**16, 2**20])
-"""How many envs, episodes and steps there may be; together they are one number of 44 bits, or 6 bytes."""
+"""Limits of envs, episodes and steps; together they are one number of 44 bits, or 6 bytes."""
 
 _N_BITS, _N_BYTES = 44, 6
 
@@ -58,11 +59,11 @@ OBSERVATIONS: dict[str, spaces.Space[Any]] = {
         }
     ),
 }
-"""Spaces that hold marks, by name; what is composed of their leaves by Dict and Tuple holds marks too."""
+"""Spaces that can hold marks, by name; Dict and Tuple spaces of their leaves can, too."""
 
 
 def write(space: spaces.Space[Any], mark: Mark) -> Any:
-    """The observation of this space that says `mark`.
+    """Encode a mark as an observation of this space.
 
     Raises:
         ValueError: the mark is too large.
@@ -83,10 +84,10 @@ def write(space: spaces.Space[Any], mark: Mark) -> Any:
 
 
 def read(space: spaces.Space[Any], entry: Any) -> Array:
-    """Marks `[..., 3]` out of the batch entry `[..., *shape]` of a leaf.
+    """Decode marks `[..., 3]` from the batch entry `[..., *shape]` of a leaf.
 
     Raises:
-        AssertionError: the parts of one observation contradict each other.
+        AssertionError: the parts of an observation have different marks.
     """
     values = np.asarray(entry).astype(np.int64)
     if isinstance(space, spaces.Discrete):
@@ -102,23 +103,23 @@ def read(space: spaces.Space[Any], entry: Any) -> Array:
     return np.stack(np.unravel_index(codes % 2**_N_BITS, _SIZES), -1)
 
 
-# How long episodes last and how they end
+# Lengths and endings of episodes
 
 Ending = Literal["terminated", "truncated", "both"]
 
 ENDLESS = 2**20 - 1
-"""More steps than any test makes."""
+"""An episode length that no test reaches."""
 
 
 class EpisodePlan(NamedTuple):
-    """One episode: its steps, and which flags end it."""
+    """Length and ending of an episode."""
 
     length: int
     ending: Ending
 
     @property
     def flags(self) -> tuple[bool, bool]:
-        """Terminated, truncated at its last step."""
+        """Return terminated and truncated at its last step."""
         return self.ending in ("terminated", "both"), self.ending in ("truncated", "both")
 
 
@@ -127,7 +128,7 @@ class Script:
     """Lengths and endings in turn; env k begins with the k-th, so that envs end at different times.
 
     Attributes:
-        lengths: steps of an episode, each at least 1.
+        lengths: steps of episodes, each at least 1.
         endings: `"terminated"`, `"truncated"` or `"both"`.
     """
 
@@ -135,18 +136,18 @@ class Script:
     endings: tuple[Ending, ...] = ("terminated", "truncated", "both")
 
     def plan(self, env: int, episode: int, rng: np.random.Generator | None = None) -> EpisodePlan:  # noqa: ARG002  not drawn
-        """The same whatever the seed."""
+        """Return the plan of an episode, which does not depend on the seed."""
         turn = env + episode
         return EpisodePlan(self.lengths[turn % len(self.lengths)], self.endings[turn % len(self.endings)])
 
 
 @dataclass(frozen=True)
 class RandomScript:
-    """Lengths and endings drawn evenly, so that they follow from the seed of the reset.
+    """Lengths and endings drawn uniformly, which depend on the seed of the reset.
 
     Attributes:
-        shortest: fewest steps of an episode, at least 1.
-        longest: most steps.
+        shortest: least number of steps of an episode, at least 1.
+        longest: largest number of steps.
         endings: to choose from.
     """
 
@@ -155,7 +156,7 @@ class RandomScript:
     endings: tuple[Ending, ...] = ("terminated", "truncated")
 
     def plan(self, env: int, episode: int, rng: np.random.Generator) -> EpisodePlan:  # noqa: ARG002  only drawn
-        """Drawn anew at each reset."""
+        """Draw the plan of an episode."""
         length = int(rng.integers(self.shortest, self.longest + 1))
         return EpisodePlan(length, self.endings[int(rng.integers(len(self.endings)))])
 
@@ -165,13 +166,13 @@ class RandomScript:
 
 @dataclass(frozen=True)
 class Counting:
-    """What counting envs are like.
+    """Properties of counting envs.
 
     Attributes:
         observation: a name of `OBSERVATIONS`, or a space composed of their leaves.
-        action_space: any served space; actions outside it are refused.
-        script: how long episodes last and how they end.
-        in_place: the env returns the same arrays from every step, written anew; for spaces of arrays.
+        action_space: any served space; the env refuses actions outside it.
+        script: lengths and endings of episodes.
+        in_place: the env writes into the same arrays at every step; for spaces of arrays.
     """
 
     observation: str | spaces.Space[Any] = "vector"
@@ -181,27 +182,27 @@ class Counting:
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """The space itself."""
+        """Return the observation space."""
         return OBSERVATIONS[self.observation] if isinstance(self.observation, str) else self.observation
 
 
 class CountingEnv(gym.Env[Any, Any]):
-    """An env whose data name themselves, and which refuses to be misused.
+    """An env whose data identify themselves, and which raises when it is misused.
 
     Its observations are marks, its rewards `reward_of(mark, action)`. Stepping it before a reset or after an end is a
     `RuntimeError`, an action outside its space a `TypeError`.
 
     Args:
-        number: which env it is.
-        counting: what it is like.
-        faults: what goes wrong in it, or what of that is still to come.
+        number: number of the env.
+        counting: its properties.
+        faults: its faults, or an injector that counts them.
         render_mode: `"rgb_array"` or `None`.
 
     Attributes:
-        mark: what it has last observed.
+        mark: identity of its last observation.
         plan: of the present episode; `None` between episodes.
-        seeds: what it was reset with, one per reset.
-        closed: how often it was closed.
+        seeds: seeds of its resets.
+        closed: number of calls of `close`.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  gymnasium's own declaration
@@ -210,7 +211,7 @@ class CountingEnv(gym.Env[Any, Any]):
         self,
         number: int = 0,
         counting: Counting | None = None,
-        faults: Iterable[Fault] | Mishaps = (),
+        faults: Iterable[Fault] | FaultInjector = (),
         render_mode: str | None = None,
     ) -> None:
         self.counting, self.render_mode = counting or Counting(), render_mode
@@ -219,24 +220,24 @@ class CountingEnv(gym.Env[Any, Any]):
         self.plan: EpisodePlan | None = None
         self.seeds: list[int | None] = []
         self.closed = 0
-        self._mishaps = faults if isinstance(faults, Mishaps) else Mishaps(faults)
-        self._kept = write(self.observation_space, Mark(*_SIZES - 1))
-        if not self.observation_space.contains(self._kept):
+        self._injector = faults if isinstance(faults, FaultInjector) else FaultInjector(faults)
+        self._arrays = write(self.observation_space, Mark(*_SIZES - 1))
+        if not self.observation_space.contains(self._arrays):
             raise ValueError(f"{self.observation_space} cannot hold a mark; compose spaces of OBSERVATIONS")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode."""
         mark = Mark(self.mark.env, self.mark.episode + 1, 0)
-        self._mishaps.resetting(mark)
+        self._injector.before_reset(mark)
         super().reset(seed=seed, options=options)
         self.seeds.append(seed)
         self.plan = self.counting.script.plan(mark.env, mark.episode, self.np_random)
-        return self._look(mark), {}
+        return self._observe(mark), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Make one step."""
         mark = self.mark._replace(step=self.mark.step + 1)
-        self._mishaps.stepping(mark)
+        self._injector.before_step(mark)
         if self.plan is None:
             raise RuntimeError(f"env {mark.env} was stepped before a reset, or after the end of {self.mark}")
         if not self.action_space.contains(action):
@@ -245,33 +246,33 @@ class CountingEnv(gym.Env[Any, Any]):
         flags = self.plan.flags if mark.step == self.plan.length else (False, False)
         if any(flags):
             self.plan = None
-        return *self._mishaps.stepped(mark, self._look(mark), reward), *flags, {}
+        return *self._injector.after_step(mark, self._observe(mark), reward), *flags, {}
 
     def close(self) -> None:
-        """Count that it was closed."""
+        """Count the call."""
         self.closed += 1
-        self._mishaps.closed(self.mark.env)
+        self._injector.after_close(self.mark.env)
 
     def render(self) -> Any:
-        """A small frame whose grey is the step."""
+        """Return a small frame whose grey value is the step."""
         return np.full((8, 8, 3), self.mark.step % 256, dtype=np.uint8)
 
-    def _look(self, mark: Mark) -> Any:
+    def _observe(self, mark: Mark) -> Any:
         self.mark, observation = mark, write(self.observation_space, mark)
         if not self.counting.in_place:
             return observation
         for leaf in observation_leaves(self.observation_space):
-            reduce(getitem, leaf.path, self._kept)[...] = reduce(getitem, leaf.path, observation)
-        return self._kept
+            reduce(getitem, leaf.path, self._arrays)[...] = reduce(getitem, leaf.path, observation)
+        return self._arrays
 
 
 class CountingEnvs:
-    """A factory that numbers the envs it builds 0, 1, 2, … in the order of its calls.
+    """A factory of counting envs, which numbers them 0, 1, 2, … in the order of its calls.
 
     Args:
-        counting: what they are like.
-        faults: what goes wrong, by env number.
-        first: the number of the first env.
+        counting: properties of the envs.
+        faults: faults by env number.
+        first: number of the first env.
 
     Attributes:
         made: the envs built so far, in order.
@@ -283,44 +284,44 @@ class CountingEnvs:
         self._next, self._home = first, os.getpid()
 
     def __call__(self) -> CountingEnv | None:
-        """The next env."""
+        """Build the next env."""
         number, self._next = self._next, self._next + 1
-        mishaps = Mishaps(self.faults.get(number, ()), self._home)
-        if not mishaps.building(number):
+        injector = FaultInjector(self.faults.get(number, ()), self._home)
+        if not injector.before_build(number):
             return None
-        self.made.append(CountingEnv(number, self.counting, mishaps))
+        self.made.append(CountingEnv(number, self.counting, injector))
         return self.made[-1]
 
 
 def reward_of(mark: Mark | Sequence[int], action: Sequence[Any]) -> float:
-    """The reward of the step that led to `mark`, by the leaves of the action; exact in float32.
+    """Return the reward of the step to `mark` with this action; exact in float32.
 
     Args:
         mark: of the next observation.
         action: one value per action leaf, in its space's dtype.
     """
     env, episode, step = (int(part) for part in mark)
-    said = zlib.crc32(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in action))
-    return (31 * env + 7 * episode + step + said) % 1024 / 8
+    checksum = zlib.crc32(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in action))
+    return (31 * env + 7 * episode + step + checksum) % 1024 / 8
 
 
 LifeFaults: TypeAlias = Sequence[Fault] | Faults
-"""What goes wrong in one life: in its first env, or by env."""
+"""Faults of one life: of its first env, or by env."""
 
 
 @dataclass(frozen=True)
 class Lives:
-    """What goes wrong in the lives of workers, wherever they live on this machine.
+    """Faults in the lives of workers, in any processes of this machine.
 
-    Which life it is follows from how many envs the worker's source has built so far. Nothing else is remembered, so
-    that a script works across processes and says the same however a life ended; but for a life that was ended from
-    outside while it built its envs.
+    The number of a life follows from the number of envs that the worker's source has built so far. This works across
+    processes, for every way in which a life ends, except for a life that is killed from outside while it builds its
+    envs.
 
     Attributes:
-        directory: an empty one.
-        script: by worker, by life; lives beyond the script are fine.
-        num_envs: how many envs each life builds.
-        counting: what its counting envs are like; worker `w` has the numbers from `w * num_envs`, in every life.
+        directory: an empty directory.
+        script: faults by worker and life; lives beyond the script have none.
+        num_envs: number of envs that each life builds.
+        counting: properties of its counting envs; worker `w` has the numbers from `w * num_envs`, in every life.
         make_env: builds an env of another kind, which is wrapped in a `FaultyEnv`.
     """
 
@@ -331,39 +332,39 @@ class Lives:
     make_env: Callable[[], gym.Env[Any, Any]] | None = None
 
     def sources(self, n_workers: int) -> list[Callable[[], gym.Env[Any, Any] | None]]:
-        """One env source per worker.
+        """Return one env source per worker.
 
         Raises:
-            ValueError: the script is of other workers, too.
+            ValueError: the script has other workers, too.
         """
         if not self.script.keys() <= set(range(n_workers)):
             raise ValueError(f"the script is of workers {sorted(self.script)}; there are {n_workers}")
-        return [partial(self._made, worker, os.getpid()) for worker in range(n_workers)]
+        return [partial(self._build, worker, os.getpid()) for worker in range(n_workers)]
 
     def begun(self, worker: int) -> int:
-        """How many lives of a worker have begun to build their envs."""
-        return -(-self._built(worker) // self.num_envs)
+        """Return the number of lives of a worker that have begun to build their envs."""
+        return -(-self._count_built(worker) // self.num_envs)
 
-    def _made(self, worker: int, home: int) -> gym.Env[Any, Any] | None:
-        """The next env of a worker's life, or the first of its next life."""
-        life, env = divmod(self._built(worker), self.num_envs)
+    def _build(self, worker: int, home: int) -> gym.Env[Any, Any] | None:
+        """Build the next env of a worker's life, or the first of its next life."""
+        life, env = divmod(self._count_built(worker), self.num_envs)
         script, number = self.script.get(worker, ()), worker * self.num_envs + env
         faults = script[life] if life < len(script) else ()
-        mishaps = Mishaps((faults if isinstance(faults, Mapping) else {0: faults}).get(env, ()), home)
-        self._note(worker)
+        injector = FaultInjector((faults if isinstance(faults, Mapping) else {0: faults}).get(env, ()), home)
+        self._record(worker)
         try:
-            if not mishaps.building(number):
+            if not injector.before_build(number):
                 return None
         except EnvBroke:
             for _ in range(env + 1, self.num_envs):
-                self._note(worker)  # the envs that this life will not build
+                self._record(worker)  # envs that this life will not build
             raise
         if self.make_env is not None:
-            return FaultyEnv(self.make_env(), mishaps, number)
-        return CountingEnv(number, self.counting, mishaps)
+            return FaultyEnv(self.make_env(), injector, number)
+        return CountingEnv(number, self.counting, injector)
 
-    def _built(self, worker: int) -> int:
+    def _count_built(self, worker: int) -> int:
         return len(list(self.directory.glob(f"worker{worker}-*")))
 
-    def _note(self, worker: int) -> None:
-        (self.directory / f"worker{worker}-{self._built(worker)}").touch(exist_ok=False)
+    def _record(self, worker: int) -> None:
+        (self.directory / f"worker{worker}-{self._count_built(worker)}").touch(exist_ok=False)

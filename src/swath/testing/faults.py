@@ -1,4 +1,4 @@
-"""What goes wrong in an env, as data: `{1: [Fault("raise", episode=0, step=3)]}`."""
+"""Faults of envs, as data: `{1: [Fault("raise", episode=0, step=3)]}`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _Step = Literal["raise", "exit", "kill", "hang", "nan", "nan_reward", "shape"]
 Kind = Literal[_Step, "raise_at_reset", "raise_at_close", "raise_at_build", "build_nothing"]
 
 EXIT_CODE = 3
-"""With which a process ends by the fault `"exit"`."""
+"""Exit code of a process that ends by the fault `"exit"`."""
 
 
-class EnvBroke(RuntimeError):  # noqa: N818  says what happened
-    """What a faulty env raises."""
+class EnvBroke(RuntimeError):  # noqa: N818  a state, as `Closed`
+    """The exception of a faulty env."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong, so many times.
+    """A failure of an env that happens a number of times.
 
     Attributes:
         kind: `"raise"`: the step raises, and is not made. `"exit"`, `"kill"`: the step ends the env's process, with
             an exit code of 3, or by SIGKILL; in the process that planned it only the worker, by `SystemExit`.
-            `"hang"`: the step never returns. `"raise_at_reset"`, `"raise_at_close"`, `"raise_at_build"`: this raises.
-            `"build_nothing"`: the factory returns `None`. `"nan"`, `"nan_reward"`: a NaN in the floats of the
+            `"hang"`: the step never returns. `"raise_at_reset"`, `"raise_at_close"`, `"raise_at_build"`: the call
+            raises. `"build_nothing"`: the factory returns `None`. `"nan"`, `"nan_reward"`: a NaN in the floats of the
             observation, or for a reward. `"shape"`: an observation with one entry too many.
-        episode: in which episode of the env, from 0; a reset that raised begins none.
-        step: at which step, from 1.
-        times: how often; a fault that is spent does not come back. `None`: once, but without end with `every`.
-        every: instead of `episode` and `step`: with every so-manieth step of the env, whatever the episode.
+        episode: episode number of the env, from 0; a reset that raises begins none.
+        step: step number in the episode, from 1.
+        times: number of times; `None` for once, or without limit with `every`.
+        every: instead of `episode` and `step`: fail in every n-th step of the env, in any episode.
     """
 
     kind: Kind
@@ -55,129 +55,130 @@ Faults: TypeAlias = Mapping[int, Sequence[Fault]]
 
 
 class Mark(NamedTuple):
-    """Which observation this is: of which env, in which episode (from 0), after how many steps."""
+    """The identity of an observation: env, episode (from 0), number of steps."""
 
     env: int
     episode: int
     step: int
 
 
-class Mishaps:
-    """The faults that are still to come in one env, and where they happen: an env calls this at each of its moments.
+class FaultInjector:
+    """Injects the faults of one env, which calls the methods in its own methods.
 
     Args:
-        faults: what will go wrong.
-        home: the process that is not to be ended by them; by default this one.
+        faults: faults of the env.
+        home: id of the process that faults must not end; by default this one.
     """
 
     def __init__(self, faults: Iterable[Fault], home: int | None = None) -> None:
-        self._left = {fault: fault.times for fault in faults}
+        self._remaining = {fault: fault.times for fault in faults}
         self._home = os.getpid() if home is None else home
         self._steps = 0
 
-    def _due(self, kind: Kind, episode: int = 0, step: int = 1) -> bool:
-        """Whether this goes wrong now; if so, it has then gone wrong once more."""
-        for fault, left in self._left.items():
+    def _happens(self, kind: Kind, episode: int = 0, step: int = 1) -> bool:
+        """Return whether a fault of this kind happens now, and count it."""
+        for fault, times in self._remaining.items():
             now = self._steps % fault.every == 0 if fault.every else (fault.episode, fault.step) == (episode, step)
-            if fault.kind == kind and now and left != 0:
-                self._left[fault] = (None if fault.every else 0) if left is None else left - 1
+            if fault.kind == kind and now and times != 0:
+                self._remaining[fault] = (None if fault.every else 0) if times is None else times - 1
                 return True
         return False
 
-    def building(self, env: int) -> bool:
-        """Whether an env is to be built, not `None`.
+    def before_build(self, env: int) -> bool:
+        """Return whether the factory shall build an env, or else return `None`.
 
         Raises:
-            EnvBroke: it is to fail.
+            EnvBroke: the factory shall raise.
         """
-        if self._due("raise_at_build"):
+        if self._happens("raise_at_build"):
             raise EnvBroke(f"env {env} could not be built")
-        return not self._due("build_nothing")
+        return not self._happens("build_nothing")
 
-    def resetting(self, mark: Mark) -> None:
-        """An env begins the episode of this mark."""
-        if self._due("raise_at_reset", mark.episode):
+    def before_reset(self, mark: Mark) -> None:
+        """Raise `EnvBroke` if the reset to this mark shall raise."""
+        if self._happens("raise_at_reset", mark.episode):
             raise EnvBroke(f"env {mark.env} raised at the reset of episode {mark.episode}")
 
-    def stepping(self, mark: Mark) -> None:
-        """An env makes the step to this mark; there may be no return from here.
+    def before_step(self, mark: Mark) -> None:
+        """Raise, hang, or end the process, if the step to this mark shall do so.
 
         Raises:
-            EnvBroke: the step is to raise.
-            SystemExit: it ends the worker, in the process that planned it.
+            EnvBroke: the step shall raise.
+            SystemExit: the step shall end the worker, in the process that planned it.
         """
         at = mark.episode, mark.step
         self._steps += 1
-        exits, killed = self._due("exit", *at), self._due("kill", *at)
+        exits, killed = self._happens("exit", *at), self._happens("kill", *at)
         if (exits or killed) and os.getpid() == self._home:
             raise SystemExit(EXIT_CODE)
         if exits:
             os._exit(EXIT_CODE)
         if killed:
             os.kill(os.getpid(), signal.SIGKILL)
-        if killed or self._due("hang", *at):
+        if killed or self._happens("hang", *at):
             threading.Event().wait()
-        if self._due("raise", *at):
+        if self._happens("raise", *at):
             raise EnvBroke(f"env {mark.env} raised at step {mark.step} of episode {mark.episode}")
 
-    def stepped(self, mark: Mark, observation: Any, reward: Any) -> tuple[Any, Any]:
-        """Observation and reward of this step, as they are to be."""
+    def after_step(self, mark: Mark, observation: Any, reward: Any) -> tuple[Any, Any]:
+        """Return observation and reward of the step to this mark, with their faults."""
         at = mark.episode, mark.step
-        if self._due("nan", *at):
-            observation = _changed(observation, lambda leaf: leaf * np.nan if leaf.dtype.kind == "f" else leaf)
-        if self._due("shape", *at):
-            observation = _changed(observation, lambda leaf: np.append(leaf, leaf.flat[:1]))
-        return observation, float("nan") if self._due("nan_reward", *at) else reward
+        if self._happens("nan", *at):
+            observation = _map_leaves(observation, lambda leaf: leaf * np.nan if leaf.dtype.kind == "f" else leaf)
+        if self._happens("shape", *at):
+            observation = _map_leaves(observation, lambda leaf: np.append(leaf, leaf.flat[:1]))
+        return observation, float("nan") if self._happens("nan_reward", *at) else reward
 
-    def closed(self, env: int) -> None:
-        """An env has been closed."""
-        if self._due("raise_at_close"):
+    def after_close(self, env: int) -> None:
+        """Raise `EnvBroke` if closing the env shall raise."""
+        if self._happens("raise_at_close"):
             raise EnvBroke(f"env {env} raised when it was closed")
 
 
 class FaultyEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """Does what the env does, and goes wrong where the faults say.
+    """An env with faults.
 
     Args:
         env: any env.
-        faults: what goes wrong, or what of that is still to come; `"raise_at_build"` and `"build_nothing"` are for
-            factories and do nothing here.
-        number: which env it is, for messages.
+        faults: faults, or an injector that counts them; `"raise_at_build"` and `"build_nothing"` are for factories and
+            have no effect here.
+        number: number of the env, for messages.
 
     Attributes:
-        mark: what it has last observed.
+        mark: identity of its last observation.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], faults: Iterable[Fault] | Mishaps, number: int = 0) -> None:
+    def __init__(self, env: gym.Env[Any, Any], faults: Iterable[Fault] | FaultInjector, number: int = 0) -> None:
         super().__init__(env)
-        self.mark, self._mishaps = Mark(number, -1, 0), faults if isinstance(faults, Mishaps) else Mishaps(faults)
+        self._injector = faults if isinstance(faults, FaultInjector) else FaultInjector(faults)
+        self.mark = Mark(number, -1, 0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode."""
         mark = Mark(self.mark.env, self.mark.episode + 1, 0)
-        self._mishaps.resetting(mark)
-        begun = super().reset(seed=seed, options=options)
+        self._injector.before_reset(mark)
+        first = super().reset(seed=seed, options=options)
         self.mark = mark
-        return begun
+        return first
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Make one step."""
         mark = self.mark._replace(step=self.mark.step + 1)
-        self._mishaps.stepping(mark)
+        self._injector.before_step(mark)
         observation, reward, *rest = super().step(action)
         self.mark = mark
-        return *self._mishaps.stepped(mark, observation, reward), *rest
+        return *self._injector.after_step(mark, observation, reward), *rest
 
     def close(self) -> None:
         """Close the env."""
         super().close()
-        self._mishaps.closed(self.mark.env)
+        self._injector.after_close(self.mark.env)
 
 
-def _changed(observation: Any, change: Callable[[Any], Any]) -> Any:
-    """The observation with each leaf changed."""
+def _map_leaves(observation: Any, change: Callable[[Any], Any]) -> Any:
+    """Return the observation with a function applied to each leaf."""
     if isinstance(observation, dict):
-        return {name: _changed(part, change) for name, part in observation.items()}
+        return {name: _map_leaves(part, change) for name, part in observation.items()}
     if isinstance(observation, tuple):
-        return tuple(_changed(part, change) for part in observation)
+        return tuple(_map_leaves(part, change) for part in observation)
     return change(np.asarray(observation))

@@ -454,7 +454,7 @@ class Fleet:
         for handle, method, since in calls:
             if since + limit <= now:
                 self.late.add(name := handle.name)
-                reason = f"{method}() took longer than {self.survival.said('fragment_timeout_s')}"
+                reason = f"{method}() took longer than {self.survival.describe('fragment_timeout_s')}"
                 error = WorkerLost(f"{name} was killed: {reason}", worker=name.worker, life=name.life)
                 self._record_death(name, error)
 
@@ -491,15 +491,15 @@ class Fleet:
 
     def _not_ready(self, handles: Sequence[Handle], n: int) -> SwathError:
         """Return the error for lives, of `n`, that were not ready in time: they have no room, or take too long."""
-        limit, said = self.survival.start_timeout_s, self.survival.said
+        limit, describe = self.survival.start_timeout_s, self.survival.describe
         late = [handle for handle in handles if limit is None or not handle.placed.done] or handles
         workers = tuple(handle.name.worker for handle in late)
         subject = f"{len(late)} of {n} workers ({', '.join(map(str, workers))}) were not ready"
         if limit is not None and late[0].placed.done:
-            message = f"{subject} {said('start_timeout_s')} after they were placed, and were ended"
+            message = f"{subject} {describe('start_timeout_s')} after they were placed, and were ended"
             return WorkerLate(message, workers=workers, deadline=limit)
         needed, free = self._backend.resources_in_words(late[0])
-        message = f"{subject} after {said('placement_timeout_s')}: each asks for {needed}; there is {free}"
+        message = f"{subject} after {describe('placement_timeout_s')}: each asks for {needed}; there is {free}"
         return PlacementFailed(f"{message}; use fewer workers, or make room", asked=needed, available=free)
 
     def _next_step(self, worker: int) -> str:

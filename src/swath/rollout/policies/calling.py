@@ -354,7 +354,7 @@ def maybe_compile(policy: Any, compile_policy: Any, cudagraph_policy: Any) -> An
             raise ValueError(f"{name} needs a policy that is called, not a {type(policy).__name__}; leave it out")
     if compile_policy not in (None, False):  # `{}` compiles too
         options = {} if compile_policy is True else dict(compile_policy)
-        warmup = count("warmup of compile_policy", options.pop("warmup", 0), least=0)
+        warmup = count("warmup of compile_policy", options.pop("warmup", 0), minimum=0)
         policy = compile_after_warmup(policy, warmup, options) if warmup else torch.compile(policy, **options)
     if cudagraph_policy not in (None, False) and not torch.cuda.is_available():
         warn_of_no_effect("cudagraph_policy", "torch sees no CUDA device; the policy is called without a graph")

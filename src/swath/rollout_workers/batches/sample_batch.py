@@ -436,7 +436,7 @@ class MultiAgentBatch(ExplainsMissing):
             if not isinstance(batch, Mapping):
                 raise TypeError(f"policy {pid!r} has {type(batch).__name__}; give a SampleBatch or a dict of columns")
             self.policy_batches[pid] = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)
-        self.count = count("env_steps", env_steps, least=0)
+        self.count = count("env_steps", env_steps, minimum=0)
 
     def __len__(self) -> int:
         return self.count

@@ -37,7 +37,7 @@ def must_be(wanted: str, fits: Callable[[Any], bool], kept: Callable[[Any], T] =
 
 def integer(least: int = 0) -> Check[int]:
     """Check for an integer of at least `least`."""
-    return lambda name, value: count(name, value, least=least)
+    return lambda name, value: count(name, value, minimum=least)
 
 
 def is_number(value: Any) -> bool:

@@ -21,7 +21,7 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from swath.learn.encoders import Convolutions, VectorEncoder
-from swath.learn.heads import Categorical, DiagGaussian, MultiCategorical, choices_of
+from swath.learn.heads import Categorical, DiagGaussian, MultiCategorical, choice_head
 from swath.learn.networks import MLP, orthogonal
 from swath.rollout.spaces import plain_leaves
 from swath.rollout_workers.nests import map_nest, tensor_on
@@ -44,7 +44,7 @@ def head_for(space: Space[Any], *, normalize: bool = True) -> ShippedHead:
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
         counts = (space.high.astype(np.int64) - space.low + 1).flatten().tolist()
         return MultiCategorical(counts, space.shape, None if normalize else space.low.flatten().tolist())
-    if (head := choices_of(space)) is None:
+    if (head := choice_head(space)) is None:
         served = "Discrete, MultiDiscrete, MultiBinary and Box; wrap the env, or write compute_actions of a Policy"
         raise ValueError(f"no shipped distribution is for the action space {space}: served are {served}")
     return head

@@ -19,7 +19,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor, nn
 
-from swath.learn.heads import DiagGaussian
+from swath.learn.heads import DiagGaussian, mask_logits
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout_workers.actions import answer_leaves, unscale_actions
 from swath.rollout_workers.batches.names import ColumnNames, optional_views
@@ -336,7 +336,7 @@ class TorchPolicy(Policy):
             return outputs
         head, mask = self._head, self._mask(obs)
         assert not isinstance(head, DiagGaussian)
-        return outputs._replace(dist_inputs=head.masked(outputs.dist_inputs, mask))
+        return outputs._replace(dist_inputs=mask_logits(outputs.dist_inputs, mask, head.counts))
 
     def _require_fitting_model(self) -> bool:
         """Run the model on two rows to check it; return whether it has values."""

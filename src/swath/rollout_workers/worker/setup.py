@@ -172,7 +172,7 @@ class RolloutOptions:
     tf_session_creator: Any = -1
 
     def __post_init__(self) -> None:
-        count("worker_index", self.worker_index, least=0)
+        count("worker_index", self.worker_index, minimum=0)
         if self.tf_session_creator not in (-1, None):
             raise ValueError(f"tf_session_creator={self.tf_session_creator!r} is not served: policies are torch only")
 

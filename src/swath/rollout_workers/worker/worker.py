@@ -134,7 +134,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
 
     @num_workers.setter
     def num_workers(self, number: int) -> None:
-        self.config.num_env_runners = count("num_workers", number, least=0)
+        self.config.num_env_runners = count("num_workers", number, minimum=0)
 
     @property
     def seed(self) -> int | None:
@@ -247,7 +247,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         """
         epochs = count("num_sgd_iter", self.config.num_epochs if num_sgd_iter is None else num_sgd_iter)
         size = self.config.minibatch_size if sgd_minibatch_size is None else sgd_minibatch_size
-        size = None if size is None else count("sgd_minibatch_size", size, least=0) or None
+        size = None if size is None else count("sgd_minibatch_size", size, minimum=0) or None
         batch = self.sample()
         steps = batch.env_steps()
         if steps != expected_batch_size:

@@ -425,7 +425,7 @@ class RolloutGroup(WorkerGroup):
             self._unraised_losses.pop(name, None)
             if name in self.fleet.late:
                 limits = self.fleet.survival
-                limit = limits.said("fragment_timeout_s")
+                limit = limits.describe("fragment_timeout_s")
                 message = f"{name} was ended: a request took longer than {limit}"
                 return WorkerLate(message, workers=(name.worker,), deadline=limits.fragment_timeout_s)
         return error

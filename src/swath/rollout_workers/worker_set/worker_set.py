@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from swath.errors import warn_of_no_effect
 from swath.group.stats import Counters, viewed
-from swath.nearest import checked, with_options
+from swath.nearest import check_keywords, with_options
 from swath.options import count, one_of, seconds
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import concat_samples
@@ -74,7 +74,7 @@ class WorkerSet:
         Exception: what building a worker raised. All other workers are ended then.
     """
 
-    @checked
+    @check_keywords
     def __init__(
         self,
         *,
