@@ -40,6 +40,12 @@ def seconds(name: str, value: object) -> float:
     return min(number, TIMEOUT_MAX)
 
 
+def positive(name: str, value: object) -> None:
+    """Raise `ValueError` unless the value is a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+        raise ValueError(f"{name}={value!r} must be a finite number > 0")
+
+
 def one_of(name: str, value: str, allowed: Any) -> None:
     """Raise `ValueError` unless the value is an argument of the `Literal` `allowed`."""
     choices = get_args(allowed)

@@ -2,7 +2,7 @@
 
 from uneven_env import Shifted, UnevenEnv
 
-from swath.evaluation.evaluate_policy import played as played_here
+from swath.evaluation.evaluate_policy import play_episodes
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EvalResult, episodes_of
 from swath.evaluators import Evaluator
@@ -44,5 +44,5 @@ def evaluated(place="thread", **options):
 
 def evaluate_once(policy, env, num_envs=None, **options):
     """In the calling thread."""
-    runner = played_here(EvaluatorOptions(env, policy, num_envs=num_envs, **options))
+    runner = play_episodes(EvaluatorOptions(env, policy, num_envs=num_envs, **options))
     return EvalResult({}, episodes_of(runner.rows), seeding=runner.seeding)

@@ -250,7 +250,7 @@ def test_every_argument_of_every_collector_is_followed_or_refused_with_a_reason(
     followed = set()
     for name in names:
         try:
-            CollectorSettings.of({name: None}, measured=True)
+            CollectorSettings.from_kwargs({name: None}, has_metrics_fn=True)
         except ValueError as error:
             assert name in str(error)  # noqa: PT017  most raise it, some do not
         else:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from uneven_env import Shifted
 
 from example_runs import example, lines_of
-from swath.evaluation.reporting import Keeper
+from swath.evaluation.reporting import BestWeights
 from swath.evaluation.result import EvalResult, episodes_of
 from toys import DEADLINE_S
 
@@ -29,7 +29,7 @@ def half(path, text):
     path.write_bytes(text[:10].encode())
     os.kill(os.getpid(), signal.SIGKILL)
 
-keeper = reporting.Keeper("best.safetensors", "eval")
+keeper = reporting.BestWeights("best.safetensors", "eval")
 keeper.keep(scored(1.0), lambda: {"policy": {"w": torch.tensor([1.0])}})
 checkpoint.save_file = lambda tensors, path, metadata: half(Path(path), "half of it")
 keeper.keep(scored(2.0), lambda: {"policy": {"w": torch.tensor([2.0])}})
@@ -50,24 +50,24 @@ class Doubled(Shifted):
 
 
 def test_only_what_is_better_is_kept_and_what_is_found_sets_the_bar(tmp_path):
-    keeper = Keeper(tmp_path / "kept", "eval")
-    assert keeper.bar == -math.inf
+    keeper = BestWeights(tmp_path / "kept", "eval")
+    assert keeper.reward == -math.inf
     for reward, better in [(1.0, True), (1.0, False), (float("nan"), False), (0.5, False), (2.0, True)]:
-        before = keeper.bar
+        before = keeper.reward
         weights = {"policy": {"w": torch.tensor([reward])}, "env.x": {"mean": torch.ones(2)}}
         keeper.keep(scored(reward), lambda weights=weights: weights)
-        assert (keeper.bar > before) is better
+        assert (keeper.reward > before) is better
     saved = load_file(tmp_path / "kept" / "best.safetensors")
     assert saved["w"].tolist() == [2.0]
     assert saved["env.x::mean"].tolist() == [1.0, 1.0]
-    assert Keeper(tmp_path / "kept" / "best.safetensors", "eval").bar == 2.0
+    assert BestWeights(tmp_path / "kept" / "best.safetensors", "eval").reward == 2.0
 
 
 def test_a_file_that_is_no_result_or_that_of_another_prefix_is_not_overwritten(tmp_path):
     for text, said in (("[]", "not the JSON of an EvalResult"), (scored(1.0).to_json(), "test/reward")):
         (tmp_path / "best.json").write_text(text)
         with pytest.raises((KeyError, ValueError), match=said):
-            Keeper(tmp_path, "test")
+            BestWeights(tmp_path, "test")
 
 
 @pytest.mark.usefixtures("warm_processes")
@@ -100,8 +100,8 @@ def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_
     assert child.returncode == -signal.SIGKILL
     best = tmp_path / "best.safetensors"
     assert load_file(best)["w"].tolist() == [1.0]
-    keeper = Keeper(best, "eval")
-    assert keeper.bar == 1.0
+    keeper = BestWeights(best, "eval")
+    assert keeper.reward == 1.0
     keeper.keep(scored(3.0), lambda: {"policy": {"w": torch.tensor([3.0])}})
     assert load_file(best)["w"].tolist() == [3.0]
 

@@ -123,7 +123,7 @@ WIDE, NARROW = (0.0, 10.0), (4.9, 5.1)
 def verdict(options, played, values):
     """After so many returns, half of them the one, half the other."""
     options = EvaluatorOptions("CartPole-v1", len, num_trajectories=8, **options)
-    return options.verdict(np.resize(np.array(values), played), 0)
+    return options.stop_reason(np.resize(np.array(values), played), 0)
 
 
 @pytest.mark.parametrize(

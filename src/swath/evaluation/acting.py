@@ -1,6 +1,6 @@
-"""Policies of evaluations: private copies, and how they are called for all slots or slot by slot.
+"""Policies of evaluations: private copies, called for all slots at once or slot by slot.
 
-policy ──▶ private_copy ──▶ bound ──▶ one call for all rows | RowByRow: the noise of a row is that of its episode
+policy ──▶ copy_policy ──▶ bind_policy ──▶ one call for all rows | RowByRow: each row has the noise of its episode
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from swath.seeds import derive
 _WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
 
 
-def private_copy(policy: Any, *, or_itself: bool = False) -> Any:
-    """A copy of any policy, that can act while the original is trained.
+def copy_policy(policy: Any, *, or_itself: bool = False) -> Any:
+    """Return a copy of any policy, which can act while the original is trained.
 
     Args:
         policy: the policy.
-        or_itself: give the policy itself where it cannot be copied.
+        or_itself: return the policy itself if it cannot be copied.
 
     Raises:
         TypeError: the policy cannot be copied.
@@ -52,28 +52,28 @@ def private_copy(policy: Any, *, or_itself: bool = False) -> Any:
         raise TypeError(f"{type(policy).__name__} cannot be copied ({error}); {_WAY_OUT}") from error
 
 
-def require_own(policy: Any) -> None:
-    """Check that a copy of this policy is one: a function is copied without the modules that it refers to.
+def require_copyable(policy: Any) -> None:
+    """Refuse functions that refer to modules: a copy of a function still uses the original modules.
 
     Raises:
-        TypeError: it refers to one, which would act itself, with weights that training changes meanwhile.
+        TypeError: the policy refers to a module, which would act with weights that training changes meanwhile.
     """
     for name in referred_modules(policy):
         raise TypeError(f"{policy_name(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
 
 
 def module_of(policy: Any) -> torch.nn.Module | None:
-    """The module that has the weights and a mode: the policy itself, or that of a model of Stable-Baselines3."""
+    """Return the module with the weights: the policy itself, or the `policy` of a model of Stable-Baselines3."""
     module = policy if isinstance(policy, torch.nn.Module) else getattr(policy, "policy", None)
     return module if isinstance(module, torch.nn.Module) else None
 
 
-def predicts(policy: Any) -> bool:
-    """Whether it picks actions by `predict(observation, state, episode_start, deterministic)`."""
+def has_predict(policy: Any) -> bool:
+    """Tell whether the policy picks actions by `predict(observation, state, episode_start, deterministic)`."""
     return hasattr(policy, "predict")
 
 
-def bound(
+def bind_policy(
     policy: Any,
     spec: ArraySpec | TensorDictSpec,
     options: EvaluatorOptions,
@@ -81,21 +81,22 @@ def bound(
     observation: Leaves,
     playing: Sequence[int | None],
     *,
-    alone: bool,
+    owns_generators: bool,
 ) -> BoundActor:
-    """The policy as it acts in one evaluation, given the first observation. Random states stay as they are.
+    """Bind the policy to the envs of one evaluation, by the first observation. Random states do not change.
 
-        deterministic, unseeded, or beside other threads  ──▶ one call for all B rows
-        sampled from a seed                               ──▶ one call per row, with the noise of its own episode
+        deterministic, unseeded, or with shared generators  ──▶ one call for all B rows
+        sampled from a seed                                 ──▶ one call per row, with the noise of its episode
 
     Args:
-        policy: what acts.
+        policy: the policy.
         spec: of the envs.
-        options: how it picks actions, and the root of all seeds.
-        device: where its inputs go; `None` for where the envs are.
-        observation: the first one.
-        playing: the episode that each slot plays, as it is when the policy is called.
-        alone: whether nobody else draws from the process's generators meanwhile; if not, noise is drawn from them.
+        options: the exploration type, and the root of all seeds.
+        device: of the policy's inputs; `None` for the device of the envs.
+        observation: the first observation.
+        playing: the episode that each slot plays, updated before each call of the policy.
+        owns_generators: whether no other code draws from the process's generators meanwhile; otherwise noise comes
+            from them.
 
     Raises:
         TypeError: `predict` for envs that give TensorDicts.
@@ -104,20 +105,20 @@ def bound(
     exploration, root = as_exploration(options.exploration_type), options.seed
     sampled = exploration is ExplorationType.RANDOM
 
-    def bound_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> BoundActor:
-        if not predicts(policy):
+    def bind_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> BoundActor:
+        if not has_predict(policy):
             return bind(policy, spec, observation, BindingOptions(device, exploration))
         if isinstance(spec, ArraySpec):
             return Predictor(policy, spec, deterministic=not sampled)
         raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
 
-    # Rows of a batch of TorchRL's have no seeds of their own, and may differ in their shapes.
+    # Rows of a batch of TorchRL's have no seeds, and may differ in their shapes.
     is_batch = isinstance(spec, TensorDictSpec) and spec.seeding != "episode"
-    with preserve_generators(device) if alone else nullcontext():
-        if not (alone and sampled) or root is None or is_batch:
-            return bound_to(spec, observation)
+    with preserve_generators(device) if owns_generators else nullcontext():
+        if not (owns_generators and sampled) or root is None or is_batch:
+            return bind_to(spec, observation)
         single = replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ())
-        rows = [bound_to(single, row_of(observation, slot)) for slot in range(spec.num_envs)]
+        rows = [bind_to(single, row_of(observation, slot)) for slot in range(spec.num_envs)]
         return RowByRow(rows, playing, root, device)
 
 
@@ -125,14 +126,14 @@ class Predictor:
     """A `predict` object bound to a host.
 
     Args:
-        model: called with keywords `state`, `episode_start`, `deterministic`; used as it is.
+        model: called with keywords `state`, `episode_start`, `deterministic`; not copied.
         spec: the host's envs.
-        deterministic: asked of `predict`.
+        deterministic: passed to `predict`.
 
     Attributes:
-        state: what the last `predict` returned beside the actions.
+        state: the second value that the last `predict` returned.
         starts: bool `[B]`: episodes that begin with the next call.
-        keys: of what it answers.
+        keys: of its outputs.
     """
 
     def __init__(self, model: Any, spec: ArraySpec, *, deterministic: bool) -> None:
@@ -142,15 +143,15 @@ class Predictor:
         self.starts: Array = np.ones(spec.num_envs, dtype=np.bool_)
 
     def __call__(self, observation: Leaves) -> Leaves:
-        """Actions for this observation.
+        """Return actions for this observation.
 
         Raises:
-            TypeError: `predict` returned something else than actions and a state.
+            TypeError: `predict` returned anything but actions and a state.
             ValueError: actions of another shape.
         """
-        seen = build_value(self._spec.observation_space, iter(observation))
+        structure = build_value(self._spec.observation_space, iter(observation))
         answer = self._model.predict(
-            seen, state=self.state, episode_start=self.starts, deterministic=self._deterministic
+            structure, state=self.state, episode_start=self.starts, deterministic=self._deterministic
         )
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise TypeError(f"predict returned {answer!r}; it must return (actions, state)")
@@ -160,15 +161,15 @@ class Predictor:
         return [actions]
 
     def begin(self, envs: Sequence[int]) -> None:
-        """Episodes begin in these envs."""
+        """Note that episodes begin in these envs."""
         self.starts[list(envs)] = True
 
     def rewind(self) -> None:
-        """Nothing is made again in an evaluation: the first failure ends it."""
+        """Do nothing: the first failure ends an evaluation, so that no step is repeated."""
 
 
 class RowByRow:
-    """A policy called once per slot, with the noise of the slot's episode; rows of slots without one mean nothing.
+    """A policy called once per slot, with the noise of the slot's episode; rows of idle slots mean nothing.
 
     Args:
         rows: the policy, bound once per slot to a single env.
@@ -186,17 +187,17 @@ class RowByRow:
         self._last: dict[int, Leaves] = {}
 
     def __call__(self, observation: Leaves) -> Leaves:
-        """Outputs `[B, …]` for this observation."""
+        """Return outputs `[B, …]` for this observation."""
         for slot, episode in enumerate(self._playing):
             if episode is not None:
                 with self._noises[slot][1].activate_fast():
                     self._last[slot] = self._rows[slot](row_of(observation, slot))
-        some = next(iter(self._last.values()))
-        answers = [self._last.get(slot, some) for slot in range(len(self._rows))]
+        filler = next(iter(self._last.values()))
+        answers = [self._last.get(slot, filler) for slot in range(len(self._rows))]
         return [_stacked(leaves) for leaves in zip(*answers, strict=True)]
 
     def begin(self, envs: Sequence[int]) -> None:
-        """Episodes begin in these slots, or go on after an end within them: their noise goes on then."""
+        """Note that episodes begin in these slots, or go on after an end within them, with the same noise."""
         for slot in envs:
             self._rows[slot].begin([0])
             episode = self._playing[slot]
@@ -205,11 +206,11 @@ class RowByRow:
                 self._noises[slot] = episode, PrivateStreams(seed, self._device)
 
     def rewind(self) -> None:
-        """Nothing is made again in an evaluation: the first failure ends it."""
+        """Do nothing: the first failure ends an evaluation, so that no step is repeated."""
 
 
 def row_of(leaves: Leaves, slot: int) -> Leaves:
-    """The leaves of one slot; a TensorDict without batch dimension is its own, with entries that may be added to."""
+    """Return the leaves of one slot; a TensorDict without batch dimension is copied, since callers may add entries."""
     return [leaf[slot : slot + 1] if leaf.ndim else leaf.copy() for leaf in leaves]
 
 

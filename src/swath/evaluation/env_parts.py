@@ -1,8 +1,8 @@
-"""What an env is made of, from the outermost wrapper to the envs at the bottom, as far as it can be looked into.
+"""The parts of an env, from the outermost wrapper to the innermost envs of this process.
 
-Running statistics are held still while the env is evaluated, or take those that are sent; recorders among TorchRL's
-transforms are written or emptied; monitors say where episodes end. torchrl and Stable-Baselines3 are not imported for
-it: whoever has such an env has done that.
+Running statistics are not updated while the env is evaluated, or get the driver's; recorders among TorchRL's
+transforms are written or emptied; monitors report where episodes end. This module imports neither torchrl nor
+Stable-Baselines3: users of their envs have imported them.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _MOMENTS = ("mean", "var", "count")
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """The env, its transforms, what it wraps, the envs of a vector env or list; those of other processes are left out.
+    """Yield the env, its transforms, the env that it wraps, the envs of a vector env or list; the outermost first.
 
-    Outermost first.
+    Envs of other processes are left out.
     """
     if isinstance(env, list | tuple):
         for inner in env:
             yield from layers(inner)
         return
     yield env
-    yield from layers(_below(env))
+    yield from layers(_inner_layers(env))
 
 
-def _below(env: Any) -> list[Any]:
-    """The next layers: what an env wraps, or the envs that it steps together."""
+def _inner_layers(env: Any) -> list[Any]:
+    """Return the next layers: the env that an env wraps, or the envs that it steps together."""
     if isinstance(env, gym.Wrapper | VectorWrapper):
         return [env.env]
     if isinstance(env, SyncVectorEnv):
@@ -65,7 +65,7 @@ def _below(env: Any) -> list[Any]:
 
 
 def _torchrl(name: str) -> Any:
-    """A class of TorchRL's; nothing is an instance of what is returned where torchrl is not imported."""
+    """Return a class of TorchRL; without torchrl an empty tuple, of which no object is an instance."""
     return getattr(sys.modules.get("torchrl.envs"), name, ())
 
 
@@ -73,20 +73,20 @@ def _torchrl(name: str) -> Any:
 
 
 def is_monitored(env: Any) -> bool:
-    """Whether a wrapper watches every episode and writes `info["episode"]` where it ends."""
+    """Tell whether a wrapper watches every episode and writes `info["episode"]` at its end."""
     return any(
         isinstance(layer, _COUNTING) or is_from_stable_baselines(type(layer), "Monitor", "VecMonitor")
         for layer in layers(env)
     )
 
 
-def counts_for_all(env: Any) -> bool:
-    """Whether a wrapper of a whole vector env counts its episodes; a reset of some envs would clear all counts."""
+def counts_whole_batch(env: Any) -> bool:
+    """Tell whether a wrapper counts the episodes of a whole vector env; a reset of some envs would clear all counts."""
     return any(isinstance(layer, vector_wrappers.RecordEpisodeStatistics) for layer in layers(env))
 
 
 def reward_changers(env: Any) -> list[str]:
-    """Names of the known wrappers that change rewards."""
+    """Return the names of the known wrappers that prepare_weights rewards."""
     norms = (layer for layer in layers(env) if is_from_stable_baselines(type(layer), "VecNormalize"))
     changing = [layer for layer in layers(env) if isinstance(layer, _CHANGING_REWARDS)]
     return sorted({type(layer).__name__ for layer in (*changing, *(norm for norm in norms if norm.norm_reward))})
@@ -96,22 +96,22 @@ def reward_changers(env: Any) -> list[str]:
 
 
 def recorders(env: Any) -> list[Any]:
-    """Transforms at any depth that have a `dump` of their own."""
+    """Return the transforms at any depth that override `dump`."""
     plain, several = _torchrl("Transform"), _torchrl("Compose")
     transforms = [layer for layer in layers(env) if isinstance(layer, plain) and not isinstance(layer, several)]
-    return [each for each in transforms if type(each).dump is not plain.dump]
+    return [transform for transform in transforms if type(transform).dump is not plain.dump]
 
 
 def empty_recorders(env: Any) -> None:
-    """Recorders at any depth forget what they have seen."""
+    """Have the recorders at any depth forget what they have recorded."""
     for recorder in recorders(env):
-        for name, emptied in (("obs", []), ("td", []), ("count", 0)):
-            if isinstance(vars(recorder).get(name), type(emptied)):
-                setattr(recorder, name, emptied)
+        for name, empty in (("obs", []), ("td", []), ("count", 0)):
+            if isinstance(vars(recorder).get(name), type(empty)):
+                setattr(recorder, name, empty)
 
 
 def dump_recorders(env: Any, step: int) -> list[str]:
-    """Have the recorders of the outermost env write what they have seen; what went wrong, in words."""
+    """Have the recorders of the outermost env write what they have recorded; return failures in words."""
     failures = []
     for recorder in recorders(env.transform) if isinstance(env, _torchrl("TransformedEnv")) else ():
         try:
@@ -122,7 +122,7 @@ def dump_recorders(env: Any, step: int) -> list[str]:
 
 
 def renders(env: Any) -> bool:
-    """Whether a single env, or a batch of TorchRL's, renders frames as arrays."""
+    """Tell whether a single env, or a batch of TorchRL's, renders frames as arrays."""
     mode = getattr(env, "render_mode", None)
     modes = mode() if callable(mode) else mode  # TorchRL's batches ask each of their envs
     return "rgb_array" in modes if isinstance(modes, list | tuple) else modes == "rgb_array"
@@ -132,12 +132,12 @@ def renders(env: Any) -> bool:
 
 
 @contextmanager
-def frozen(env: Any) -> Iterator[None]:
-    """No step within updates a running mean or variance of the env; the flags are put back at the end.
+def without_updates(env: Any) -> Iterator[None]:
+    """Keep steps within from updating running means and variances of the env; restore the flags at the end.
 
-    Found are gymnasium's wrappers, Stable-Baselines3's `VecNormalize`, and `VecNorm` among the transforms of an env
-    that can be looked into. Of an `AsyncVectorEnv`, whose envs live in other processes, the outermost wrapper of each
-    env is reached.
+    This covers gymnasium's wrappers, Stable-Baselines3's `VecNormalize`, and `VecNorm` among the transforms of envs in
+    this process. Of an `AsyncVectorEnv`, whose envs live in other processes, it covers the outermost wrapper of each
+    env.
     """
     with ExitStack() as before:
         for layer in layers(env):
@@ -152,7 +152,7 @@ def frozen(env: Any) -> Iterator[None]:
 
 
 def _flag_of(layer: Any) -> str | None:
-    """The attribute that says whether a layer's statistics stand still, or are updated."""
+    """Return the name of the attribute that switches updates of a layer's statistics; `None` if it has none."""
     if isinstance(layer, _NORMALISING):
         return _FLAG
     if isinstance(layer, (_torchrl("VecNorm"), _torchrl("VecNormV2"))):
@@ -161,9 +161,9 @@ def _flag_of(layer: Any) -> str | None:
 
 
 def parts_at(env: Any, path: str) -> list[Any]:
-    """What a path of names and indices leads to, in each copy of the env: modules and statistics; none if nowhere.
+    """Return the module or statistics at a path of names and indices, in each copy of the env; none if there is none.
 
-    The first name is that of the outermost layer of each copy that has it.
+    The path begins at the outermost layer of each copy that has its first name.
     """
     found, steps = [], re.findall(r"-?\w+", path) if _PATH.fullmatch(path) else []
     for part in _holders(env, steps[0]) if steps else ():
@@ -177,69 +177,71 @@ def parts_at(env: Any, path: str) -> list[Any]:
 
 
 def paths_of(env: Any) -> list[str]:
-    """Paths that lead somewhere: statistics, and the transforms of the outermost env."""
+    """Return the paths of statistics, and of the transforms of the outermost env."""
     paths = [name for name in ("obs_rms", "return_rms", "ret_rms") if parts_at(env, name)]
     if isinstance(env, _torchrl("TransformedEnv")):
         several = isinstance(env.transform, _torchrl("Compose"))
-        paths += [f"transform[{place}]" for place in range(len(env.transform))] if several else ["transform"]
+        paths += [f"transform[{i}]" for i in range(len(env.transform))] if several else ["transform"]
     return paths
 
 
 def _holders(env: Any, name: str) -> Iterator[Any]:
     if isinstance(env, list | tuple):
-        for each in env:
-            yield from _holders(each, name)
+        for inner in env:
+            yield from _holders(inner, name)
     elif name in dir(env):
         yield env
     else:
-        yield from _holders(_below(env), name)
+        yield from _holders(_inner_layers(env), name)
 
 
 def has_moments(value: Any) -> bool:
-    """Whether this is an object, or a mapping of three, with mean, variance and count."""
+    """Tell whether this is an object, or a mapping of three entries, with mean, variance and count."""
     if isinstance(value, Mapping):
         return set(value.keys()) == set(_MOMENTS)
     return not isinstance(value, nn.Module | torch.Tensor) and all(hasattr(value, name) for name in _MOMENTS)
 
 
 def moments_of(value: Any) -> dict[str, torch.Tensor]:
-    """Mean, variance and count as tensors of their own, in float64."""
-    given = value if isinstance(value, Mapping) else {name: getattr(value, name) for name in _MOMENTS}
-    plain = {name: each.detach().cpu() if isinstance(each, torch.Tensor) else each for name, each in given.items()}
-    return {name: torch.from_numpy(np.array(each, dtype=np.float64)) for name, each in plain.items()}
+    """Return copies of mean, variance and count as tensors of float64."""
+    moments = value if isinstance(value, Mapping) else {name: getattr(value, name) for name in _MOMENTS}
+    arrays = {
+        name: value.detach().cpu() if isinstance(value, torch.Tensor) else value for name, value in moments.items()
+    }
+    return {name: torch.from_numpy(np.array(array, dtype=np.float64)) for name, array in arrays.items()}
 
 
-def change(model_id: str, part: Any, weights: Snapshot) -> Callable[[], None]:
-    """Check that weights fit a module or statistics; what puts them in, in the types that are there.
+def prepare_weights(model_id: str, part: Any, weights: Snapshot) -> Callable[[], None]:
+    """Check that weights fit a module or statistics, and return a function that copies them in.
 
     Raises:
-        TypeError: there is nothing that takes weights.
-        KeyError: other names.
-        ValueError: other shapes.
+        TypeError: the part takes no weights.
+        KeyError: the weights have other names.
+        ValueError: the weights have other shapes.
     """
-    held = moments_of(part) if has_moments(part) else part
-    if isinstance(held, nn.Module):
-        initialize(held, weights)
-    if (manifest := Manifest.of(held)).empty:
+    target = moments_of(part) if has_moments(part) else part
+    if isinstance(target, nn.Module):
+        initialize(target, weights)
+    if (manifest := Manifest.of(target)).empty:
         raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
-    given = manifest.fitted(weights)
-    for name in manifest.extras & given.keys():
-        mine, theirs = _shapes(part.get_submodule(owner(name)).get_extra_state()), _shapes(given[name])
-        if mine and mine != theirs:
-            raise (ValueError if mine.keys() == theirs.keys() else KeyError)(
-                f"statistics for {model_id!r} have the shapes {theirs}, it has {mine}; nothing was changed"
+    entries = manifest.fitted(weights)
+    for name in manifest.extras & entries.keys():
+        shapes, sent = _shapes(part.get_submodule(owner(name)).get_extra_state()), _shapes(entries[name])
+        if shapes and shapes != sent:
+            raise (ValueError if shapes.keys() == sent.keys() else KeyError)(
+                f"statistics for {model_id!r} have the shapes {sent}, it has {shapes}; nothing was changed"
             )
-    is_alike = given.keys() == {*weights.places, *weights.extras}  # then they need not be copied under other names
-    copy_in = fitting(weights if is_alike else manifest.copied(given), held)
+    is_alike = entries.keys() == {*weights.places, *weights.extras}  # then they need not be copied under other names
+    copy_tensors = fitting(weights if is_alike else manifest.copied(entries), target)
 
-    def put() -> None:
-        copy_in()
-        for name, value in held.items() if held is not part else ():
-            before = getattr(part, name)
+    def copy_in() -> None:
+        copy_tensors()
+        for name, value in target.items() if target is not part else ():
+            before = getattr(part, name)  # keeps its type
             is_array = isinstance(before, np.ndarray)
             setattr(part, name, value.numpy().astype(before.dtype) if is_array else type(before)(value.item()))
 
-    return put
+    return copy_in
 
 
 def _shapes(extra: Any) -> dict[str, Any]:
@@ -248,9 +250,9 @@ def _shapes(extra: Any) -> dict[str, Any]:
 
 
 def state_of(part: Any) -> Any:
-    """The state of a module or of statistics.
+    """Return the state of a module or of statistics.
 
     Raises:
-        AttributeError: it has none.
+        AttributeError: the part has no state.
     """
     return moments_of(part) if has_moments(part) else part.state_dict()

@@ -29,7 +29,7 @@ from swath.seeds import derive
 Callback = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 
-class _Rest(TypedDict, total=False):
+class _Options(TypedDict, total=False):
     render: bool
     callback: Callback | None
     reward_threshold: float | None
@@ -42,27 +42,35 @@ class _Rest(TypedDict, total=False):
     timeout_s: float
 
 
-class _Means(_Rest, total=False):
+class _MeanOptions(_Options, total=False):
     return_episode_rewards: Literal[False]
 
 
-class _Lists(_Rest):
+class _ListOptions(_Options):
     return_episode_rewards: Literal[True]
 
 
 @overload
 def evaluate_policy(
-    policy: Any = ..., env: Any = ..., n_eval_episodes: int = ..., deterministic: bool = ..., **rest: Unpack[_Means]
+    policy: Any = ...,
+    env: Any = ...,
+    n_eval_episodes: int = ...,
+    deterministic: bool = ...,
+    **rest: Unpack[_MeanOptions],
 ) -> tuple[float, float]: ...
 
 
 @overload
 def evaluate_policy(
-    policy: Any = ..., env: Any = ..., n_eval_episodes: int = ..., deterministic: bool = ..., **rest: Unpack[_Lists]
+    policy: Any = ...,
+    env: Any = ...,
+    n_eval_episodes: int = ...,
+    deterministic: bool = ...,
+    **rest: Unpack[_ListOptions],
 ) -> tuple[list[float], list[int]]: ...
 
 
-def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of Stable-Baselines3
+def evaluate_policy(  # noqa: PLR0917  Stable-Baselines3 has the same arguments in the same order
     policy: Any = None,
     env: Any = None,
     n_eval_episodes: int = 10,
@@ -80,35 +88,35 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     keep_float64: bool = False,
     timeout_s: float = 3600.0,
 ) -> tuple[float, float] | tuple[list[float], list[int]]:
-    """Play whole episodes and give the mean and the standard deviation of their returns.
+    """Play whole episodes and return the mean and the standard deviation of their returns.
 
     Every episode counts, quick or slow: with S envs, env g plays episodes g, g+S, … whatever the others do. Episode i
-    is reset with a seed that follows from `seed` and i alone, so two policies meet the same episodes. It blocks, in the
-    calling thread. Modules are copied and run in evaluation mode; random states of the process are the same after as
-    before; running statistics of normalising wrappers stand still.
+    is reset with a seed that follows from `seed` and i alone, so two policies play the same episodes. The call blocks,
+    in the calling thread. Modules are copied and run in evaluation mode; random states of the process are the same
+    after as before; running statistics of normalising wrappers are not updated.
 
-    With a `Monitor` or `RecordEpisodeStatistics` wrapper, return and length are those in `info["episode"]`, and a
-    termination without it, such as a lost life, ends no episode. A truncation always does: without `info["episode"]`
-    return and length are then the sums of the steps.
+    With a `Monitor` or `RecordEpisodeStatistics` wrapper, return and length come from `info["episode"]`, and a
+    termination without it, for example a lost life, ends no episode. A truncation always does: without
+    `info["episode"]` return and length are then the sums of the steps.
 
     Args:
         policy: any policy form, or an object with `predict(obs, state=, episode_start=, deterministic=)`.
         env: a gymnasium id, a callable, an env, a vector env, a Stable-Baselines3 `VecEnv`, or a list of one kind (k
             tasks: episode i runs on entry i mod k). Instances are borrowed: they are not closed.
         n_eval_episodes: how many episodes.
-        deterministic: no exploration, for policies that know of it: TensorDict modules, those with a parameter
+        deterministic: act without exploration, for policies that can: TensorDict modules, policies with a parameter
             `exploration_type`, objects with `predict`; others act as they always do. If false, actions are sampled.
         render: call `env.render()` after each step.
-        callback: called with two dicts after each step of each env, before the end of an episode is booked. The first
+        callback: called with two dicts after each step of each env, before the end of an episode is recorded. The first
             has `i`, `n_envs`, `reward`, `done`, `info`, `actions`, `observations`, `new_observations`, `states`,
             `episode_starts`, `current_rewards`, `current_lengths`, `episode_rewards`, `episode_lengths`,
             `episode_counts`, `episode_count_targets`, `model` and `env`; the second is empty.
-        reward_threshold: what the mean must exceed.
-        return_episode_rewards: give lists per episode instead.
-        warn: warn of wrappers that change rewards where no monitor tells the true ones.
+        reward_threshold: the mean must exceed it.
+        return_episode_rewards: return lists per episode instead.
+        warn: warn of wrappers that change rewards where no monitor reports the true ones.
         model: another name for `policy`.
         num_envs: envs stepped together; `None`: 1 for an id or callable, the size of an instance or list.
-        max_steps: most steps of an episode; `None`: no limit of ours.
+        max_steps: most steps of an episode; `None`: no further limit.
         seed: root of all seeds; `None`: nothing is seeded.
         keep_float64: as in `Collector`.
         timeout_s: seconds for the whole evaluation.
@@ -119,10 +127,10 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
 
     Raises:
         AssertionError: the mean is not above `reward_threshold`.
-        TypeError: no policy, or two; no env, or something that is none.
-        ValueError: a number out of range, or a collector or evaluator that is not shut down steps this env.
+        TypeError: no policy, or two; no env, or one of an unknown kind.
+        ValueError: a number is out of range, or a running collector or evaluator steps this env.
         WorkerLate: `timeout_s` passed; checked after each step.
-        Exception: what the env, the policy or the callback raised, as its own type; a note says where.
+        Exception: the env, the policy or the callback raised it; a note says where.
     """
     if (policy is None) == (model is None):
         got = "neither" if policy is None else "both"
@@ -142,8 +150,8 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
         exploration_type="DETERMINISTIC" if deterministic else "RANDOM",
     )
     require_unused(env)
-    watchers = [] if callback is None else [partial(_show, callback, actor)]
-    episodes = episodes_of(played(options, watchers, render=render, warn=warn).rows)
+    watchers = [] if callback is None else [partial(_call_back, callback, actor)]
+    episodes = episodes_of(play_episodes(options, watchers, render=render, warn=warn).rows)
     returns, lengths = episodes["returns"].copy(), episodes["lengths"].tolist()
     with np.errstate(invalid="ignore"):
         mean, std = float(returns.mean()), float(returns.std())
@@ -152,21 +160,23 @@ def evaluate_policy(  # noqa: PLR0917  arguments and their order are those of St
     return (returns.tolist(), lengths) if return_episode_rewards else (mean, std)
 
 
-def played(
+def play_episodes(
     options: EvaluatorOptions, watchers: Sequence[Watcher] = (), *, render: bool = False, warn: bool = False
 ) -> Runner:
-    """Play one round in the calling thread, with what the options have, which is borrowed; see `evaluate_policy`."""
+    """Play one round in the calling thread, with the caller's instances, and return its runner."""
     worker = EvalWorker(options, borrows=True)
     device, seed, until, env = worker.device, options.seed, monotonic() + options.timeout_s, worker.host.env
     try:
         if warn and (changers := reward_changers(env)) and not is_monitored(env):
-            text = f"the env's {', '.join(changers)} changes rewards; to get those of the task wrap it below in"
+            text = (
+                f"the env's {', '.join(changers)} changes rewards; to get the rewards of the task wrap the inner env in"
+            )
             warnings.warn(f"{text} RecordEpisodeStatistics, or pass warn=False", UserWarning, stacklevel=3)
         runner = worker.runner(options, watchers, monitors=True)
         with preserve_generators(device) if seed is None else PrivateStreams(derive(seed, "global"), device).activate():
             for _ in runner.play(range(options.num_trajectories)):
-                for one in (env if isinstance(env, list) else [env]) if render else ():
-                    one.render()
+                for rendered in (env if isinstance(env, list) else [env]) if render else ():
+                    rendered.render()
                 if monotonic() > until:
                     text = f"timeout_s={options.timeout_s} passed: {runner.progress}; give it more time, or max_steps"
                     raise WorkerLate(text, workers=(0,), deadline=options.timeout_s)
@@ -175,27 +185,27 @@ def played(
     return runner
 
 
-def _show(callback: Callback, model: Any, step: Step, slot: int, runner: Runner) -> None:
-    """Call the user's callback with what it would see in Stable-Baselines3."""
+def _call_back(callback: Callback, model: Any, step: Step, slot: int, runner: Runner) -> None:
+    """Call the user's callback with the local variables of Stable-Baselines3 that it may read."""
     spec, episodes = runner.host.spec, episodes_of(runner.rows)
     done = np.zeros(spec.num_envs, dtype=np.bool_)
     done[step.ends.envs] = True
-    seen: list[Any] = [step.observation[0], step.next_observation[0]]
+    observations: list[Any] = [step.observation[0], step.next_observation[0]]
     if isinstance(spec, ArraySpec):
         space = spec.observation_space
-        seen = [build_value(space, iter(leaves)) for leaves in (step.observation, step.next_observation)]
+        observations = [build_value(space, iter(leaves)) for leaves in (step.observation, step.next_observation)]
         actions = joiner(spec.action_space)(step.outputs)
     else:
         actions = step.outputs[0].select(*spec.action_keys)
-    there = {
+    variables = {
         "i": slot,
         "n_envs": spec.num_envs,
         "reward": step.reward[slot],
         "done": bool(done[slot]),
         "info": info_of(step.info, slot),
         "actions": actions,
-        "observations": seen[0],
-        "new_observations": seen[1],
+        "observations": observations[0],
+        "new_observations": observations[1],
         "states": runner.policy.state if isinstance(runner.policy, Predictor) else None,
         "episode_starts": done,
         "current_rewards": runner.sums.returns.copy(),
@@ -207,4 +217,4 @@ def _show(callback: Callback, model: Any, step: Step, slot: int, runner: Runner)
         "model": model,
         "env": runner.host.env,
     }
-    callback(there, {})
+    callback(variables, {})

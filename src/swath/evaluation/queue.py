@@ -1,8 +1,8 @@
-"""The requests of one evaluator: which is next, what a busy evaluator answers, which outcomes are unread.
+"""The requests of one evaluator: their order, the answers of a busy evaluator, the unread outcomes.
 
-add ──▶ live: the first one runs, the others wait ──show──▶ shown ──finish──▶ unread (async), or the outcome (sync)
+add ──▶ active: the first one runs, the others wait ──mark_played──▶ finish ──▶ unread (async), or the outcome (sync)
 
-No thread, no clock, no I/O: whoever uses it holds a lock meanwhile.
+No thread, no clock, no I/O. The caller holds a lock around every method.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from swath.weights.snapshot import Snapshot
 
 BusyPolicy = Literal["error", "queue", "skip", "latest"]
 
-MOST_UNREAD = 1024  # outcomes that are kept
+MAX_UNREAD = 1024
 
 _PENDING = (
     "Evaluation already pending; read it first with poll() or wait(), or choose what a busy evaluator does: "
@@ -29,78 +29,80 @@ _PENDING = (
 
 @dataclass(eq=False)
 class QueuedEvaluation:
-    """What is to be evaluated.
+    """One request of a driver.
 
     Attributes:
-        step: as given; `None` until it is accepted and counted.
-        sync: whether a caller is blocked until its outcome is there.
-        models: weights by model id, the service's own.
-        weighted: whether they count as a new set.
-        manner: what else its `EvalRequest` has, by name.
-        policy_version: how many sets of weights were accepted so far, its own included.
-        cancelled: whether nobody wants it any more; it has no outcome then.
-        shown: whether its outcome is being shown, or was.
-        outcome: the result, or what was raised.
+        step: the training step; `None` until the queue accepts the request and counts it.
+        sync: whether a caller blocks until the outcome is set.
+        models: weights by model id, which the service owns.
+        has_new_weights: whether the weights count as a new set.
+        fetch_unread: whether to fetch the unread result of a shared worker, instead of playing episodes.
+        request_fields: further fields of its `EvalRequest`, by name.
+        policy_version: number of weight sets accepted so far, including this one.
+        cancelled: whether the request was cancelled; it gets no outcome then.
+        played: whether the workers have played it, so that it cannot be cancelled any more.
+        outcome: the result, or the exception.
     """
 
     step: int | None = None
     sync: bool = False
     models: Mapping[str, Snapshot] = field(default_factory=dict)
-    weighted: bool = False
-    manner: Mapping[str, Any] = field(default_factory=dict)
+    has_new_weights: bool = False
+    fetch_unread: bool = False
+    request_fields: Mapping[str, Any] = field(default_factory=dict)
     policy_version: int = 0
     cancelled: bool = False
-    shown: bool = False
+    played: bool = False
     outcome: Future[Any] = field(default_factory=Future)
 
 
 class EvalQueue:
-    """Requests from being asked to being read. They run one at a time, in the order in which they were accepted.
+    """Requests from their arrival until their outcomes are read. They run one at a time, in the order of acceptance.
 
     Args:
-        busy_policy: what an async asker is answered while an async request is pending.
-        reported: whether every result is shown to `on_result`, so that the oldest unread ones can be dropped.
+        busy_policy: the answer to an async request while another one is pending.
+        drop_oldest: whether to drop the oldest results when too many are unread, instead of refusing requests.
 
     Attributes:
-        counts: how often what has happened.
-        live: accepted and not finished, the oldest first; that one the workers have, or it is being shown.
+        counts: number of events by name.
+        active: accepted and unfinished requests, the oldest first; the workers play that one.
         unread: outcomes of async requests, the oldest first.
-        step_counter: the step of the next request that has none of its own.
-        policy_version: how many sets of weights were accepted.
-        closed: whether it is over.
+        step_counter: the step of the next request without a step.
+        policy_version: number of weight sets accepted so far; every other version of an evaluator is a copy of it.
+        closed: whether the queue is closed.
 
     Raises:
-        ValueError: there is no such policy.
+        ValueError: the busy policy is unknown.
     """
 
-    def __init__(self, busy_policy: BusyPolicy = "error", *, reported: bool = False) -> None:
+    def __init__(self, busy_policy: BusyPolicy = "error", *, drop_oldest: bool = False) -> None:
         choices = get_args(BusyPolicy)
         if busy_policy not in choices:
             raise ValueError(f"Unknown busy_policy {busy_policy!r}; choose one of {choices}")
-        self._policy, self._reported = busy_policy, reported
+        self._policy, self._drop_oldest = busy_policy, drop_oldest
         names = ("accepted", "completed", "errors", "skipped", "superseded", "cancelled", "dropped_results")
         self.counts = dict.fromkeys(names, 0)
-        self.live: list[QueuedEvaluation] = []
+        self.active: list[QueuedEvaluation] = []
         self.unread: deque[Future[Any]] = deque()
         self.step_counter = self.policy_version = 0
         self.closed = False
 
     @property
     def waiting(self) -> list[QueuedEvaluation]:
-        """Those behind the one that runs."""
-        return self.live[1:]
+        """Return the requests behind the running one."""
+        return self.active[1:]
 
     @property
     def pending(self) -> bool:
-        """Whether an accepted async request has no readable outcome, but will have one."""
-        return not self.closed and any(not (request.sync or request.cancelled) for request in self.live)
+        """Tell whether the outcome of an accepted async request is still to come."""
+        return not self.closed and any(not (request.sync or request.cancelled) for request in self.active)
 
     def admits(self, *, sync: bool) -> bool:
-        """Whether one more request would be accepted; else it is skipped.
+        """Tell whether the queue would accept another request; otherwise it skips the request.
 
         Raises:
-            Closed: it is over.
-            SwathError: it is busy, or too many outcomes are unread.
+            Closed: the queue is closed.
+            SwathError: the queue is busy, or too many outcomes are unread.
         """
         if self.closed:
             raise Closed("the evaluator was shut down; build another one")
@@ -111,12 +113,12 @@ class EvalQueue:
         if self.pending and self._policy == "skip":
             self.counts["skipped"] += 1
             return False
-        if not self._reported and len(self.unread) >= MOST_UNREAD:
+        if not self._drop_oldest and len(self.unread) >= MAX_UNREAD:
             raise SwathError(f"{len(self.unread)} outcomes are unread; read them with poll() or wait() first")
         return True
 
     def add(self, request: QueuedEvaluation) -> bool:
-        """Accept a request, and give it a step and a version; false if it is skipped.
+        """Accept a request, and set its step and version; return false if it is skipped.
 
         Raises:
             Closed, SwathError: see `admits`.
@@ -125,55 +127,58 @@ class EvalQueue:
             return False
         if request.step is None:
             request.step, self.step_counter = self.step_counter, self.step_counter + 1
-        self.policy_version += request.weighted
+        self.policy_version += request.has_new_weights
         request.policy_version = self.policy_version
         self.counts["accepted"] += 1
-        self.live.append(request)
+        self.active.append(request)
         if self._policy == "latest" and not request.sync:
-            for each, following in pairwise(self.waiting):
-                if not each.sync:  # it is replaced, and its weights count as sent
-                    following.models = {**each.models, **following.models}
-                    self.live.remove(each)
+            for older, newer in pairwise(self.waiting):
+                if not older.sync:  # the newer request replaces it, and inherits its weights
+                    newer.models = {**older.models, **newer.models}
+                    self.active.remove(older)
                     self.counts["superseded"] += 1
         return True
 
-    def show(self, request: QueuedEvaluation) -> bool:
-        """The workers are done with what was running: whether its outcome is wanted. It cannot be cancelled now."""
-        request.shown = True
+    def mark_played(self, request: QueuedEvaluation) -> bool:
+        """Note that the workers have played the running request; tell whether its outcome is to be delivered."""
+        request.played = True
         return not request.cancelled
 
     def finish(self, request: QueuedEvaluation, result: Any = None, error: BaseException | None = None) -> None:
-        """What was running has been shown: its outcome can be read, and the next one runs."""
-        self.live.remove(request)
+        """Set the outcome of the running request and start the next one."""
+        self.active.remove(request)
         if request.cancelled:
             return
         self.counts["completed" if error is None else "errors"] += 1
-        if not request.outcome.done():  # else the caller was woken when this was closed
+        if not request.outcome.done():  # `close` may have set it
             request.outcome.set_result(result) if error is None else request.outcome.set_exception(error)
         if not request.sync:
             self.unread.append(request.outcome)
-        if self._reported and len(self.unread) > MOST_UNREAD:
-            # The oldest result goes, which `on_result` has seen; errors stay as long as possible.
-            del self.unread[next((place for place, each in enumerate(self.unread) if each.exception() is None), 0)]
+        if self._drop_oldest and len(self.unread) > MAX_UNREAD:
+            # `on_result` has received every result; errors stay as long as possible.
+            del self.unread[next((i for i, outcome in enumerate(self.unread) if outcome.exception() is None), 0)]
             self.counts["dropped_results"] += 1
 
     def cancel(self, *requests: QueuedEvaluation) -> int:
-        """Nobody wants these any more, or any async one if none is named; how many were dropped or are to stop."""
-        wanted = [each for each in self.live if not (each.shown or each.cancelled)]
-        gone = [each for each in wanted if (each in requests if requests else not each.sync)]
-        for request in gone:
+        """Cancel these requests, or all async ones if none is named; return how many were dropped or will stop."""
+        cancelled = [
+            request
+            for request in self.active
+            if not (request.played or request.cancelled) and (request in requests if requests else not request.sync)
+        ]
+        for request in cancelled:
             request.cancelled = True
-        self.live = [each for each in self.live if each is self.live[0] or not each.cancelled]
-        self.counts["cancelled"] += len(gone)
-        return len(gone)
+        self.active = [request for request in self.active if request is self.active[0] or not request.cancelled]
+        self.counts["cancelled"] += len(cancelled)
+        return len(cancelled)
 
     def close(self) -> None:
-        """Accept nothing more, and drop what waits or runs. What is unread, or being shown, can still be read.
+        """Refuse new requests, drop the waiting and the running ones, and wake blocked callers.
 
-        Whoever is blocked is woken.
+        Unread outcomes and those being delivered can still be read.
         """
-        for request in self.live:
+        for request in self.active:
             if request.sync and not (request.cancelled or request.outcome.done()):
                 request.outcome.set_exception(Closed("the evaluator was shut down while its evaluation was waited for"))
-        self.cancel(*self.live)
+        self.cancel(*self.active)
         self.closed = True

@@ -1,6 +1,6 @@
-"""From what was performed to the result that is read: numbers, films, what the user measures; then who is shown it.
+"""Builds results from the rounds that workers played, and delivers them.
 
-performed ──▶ finish: films, metrics_fn ──▶ EvalResult ──▶ show: keep_best, on_result ──▶ readable
+PlayedRounds ──▶ build_result: films, metrics_fn ──▶ EvalResult ──▶ deliver: keep_best, on_result ──▶ readable
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tensordict import TensorDictBase
 from swath.errors import noted
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EpisodeRow, EvalResult, Stopped, episodes_of, summarise
-from swath.evaluation.worker import EvalRequest, Report, joined
+from swath.evaluation.worker import EvalRequest, Report, join_trajectories
 from swath.keys import drop_private
 from swath.report.atomic import replacing
 from swath.report.checkpoint import save_tensors
@@ -34,20 +34,20 @@ _log = logging.getLogger("swath")
 LONG_S = 30.0
 _FPS = 30.0
 _SUFFIX = ".safetensors"
-_NEWEST = ("step", "reward", "reward_ci_low", "reward_ci_high", "num_episodes")  # what `stats()` has of a result
+_NEWEST = ("step", "reward", "reward_ci_low", "reward_ci_high", "num_episodes")  # numbers of a result in `stats()`
 
 
 @dataclass
 class PlayedRounds:
-    """What came of an evaluation.
+    """The rounds of one evaluation.
 
     Attributes:
-        rows: the episodes that were played, by number.
-        stopped: why no more were played.
-        seconds: from the first reset to the last end, of the worker that took longest; of several rounds the sum.
-        retries: how often a worker was lost and its share played again.
+        rows: the complete episodes, by number.
+        stopped: the reason to play no further round.
+        seconds: from the first reset to the last end, of the slowest worker; summed over rounds.
+        retries: number of losses, after which the share of a worker was played again.
         reports: of each worker and round.
-        unwritten: what recorders in the envs could not write, in words.
+        unwritten: failures of recorders in the envs, in words.
     """
 
     rows: dict[int, EpisodeRow] = field(default_factory=dict)
@@ -58,45 +58,45 @@ class PlayedRounds:
     unwritten: list[str] = field(default_factory=list)
 
 
-class Keeper:
-    """Keeps the weights of the best evaluation.
+class BestWeights:
+    """The weights of the best evaluation, on disk.
 
     Args:
-        path: a `.safetensors` file, beside which the result is written; or a folder, which gets `best.safetensors` and
+        path: a `.safetensors` file, whose folder also gets the result; or a folder, which gets `best.safetensors` and
             `best.json`.
         prefix: of the names in results.
 
     Attributes:
-        bar: the mean return to beat; minus infinity if there is none. A JSON found on disk sets it.
+        reward: the best mean return so far; minus infinity if there is none. An existing JSON file sets it.
 
     Raises:
-        ValueError: a path with another suffix, or files there that are something else.
-        KeyError: the result of another prefix is there.
+        ValueError: the path has another suffix, or the files at the path are of another kind.
+        KeyError: the file at the path has the result of another prefix.
     """
 
     def __init__(self, path: str | Path, prefix: str) -> None:
-        given = Path(path)
-        if given.suffix not in ("", _SUFFIX):
+        file = Path(path)
+        if file.suffix not in ("", _SUFFIX):
             raise ValueError(f"keep_best={str(path)!r} must end in {_SUFFIX}, or be a folder without a suffix")
-        self._weights = given if given.suffix else given / f"best{_SUFFIX}"
+        self._weights = file if file.suffix else file / f"best{_SUFFIX}"
         self._result = self._weights.with_suffix(".json")
-        self._key, self.bar = f"{prefix}/reward", -math.inf
+        self._key, self.reward = f"{prefix}/reward", -math.inf
         if self._result.is_file():
-            self.bar = EvalResult.from_json(self._result.read_text())[self._key]
+            self.reward = EvalResult.from_json(self._result.read_text())[self._key]
 
     def keep(self, result: EvalResult, weights: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
-        """Write both files, each whole or not at all, if this is better than what is kept. A tie is not, NaN never is.
+        """Write both files, each whole or not at all, if the result is better than the best. Ties and NaN are not.
 
         Args:
             result: the newest.
-            weights: gets the state by model id; the policy's entries keep their names, those of others are
-                `<id>::<name>`. Extra state that is a dict is one entry for each of its own, as `name.key`.
+            weights: returns states by model id; the policy's entries keep their names, entries of other models become
+                `<id>::<name>`. Extra state that is a dict becomes an entry `name.key` for each key.
 
         Raises:
-            OSError: they could not be written; the old ones are whole.
-            AttributeError: extra state of a model that is no tensor.
+            OSError: a file could not be written; the old files are whole.
+            AttributeError: extra state of a model is no tensor.
         """
-        if not result[self._key] > self.bar:
+        if not result[self._key] > self.reward:
             return
         named = dict[str, Any]()
         for model_id, state in weights().items():
@@ -107,71 +107,70 @@ class Keeper:
         save_tensors(self._weights, {name: value.detach().cpu().clone().contiguous() for name, value in named.items()})
         with replacing(self._result) as draft:
             draft.write_text(result.to_json())
-        self.bar = float(result[self._key])
+        self.reward = float(result[self._key])
 
 
 class Reporter:
-    """Makes results and shows them.
+    """Builds results and delivers them.
 
     Args:
-        options: what they have beside the numbers, and who is shown them.
+        options: settings of the evaluator.
 
     Attributes:
-        keeper: of the best weights, if they are to be kept.
-        newest: of the result that was shown last; empty before the first.
+        best: the best weights; `None` if none are kept.
+        newest: numbers of the result that was delivered last; empty before the first.
         counts: of films, recordings of transforms and best weights that could not be written (`write_errors`), and of
             calls of `on_result` that raised (`callback_errors`).
-        last_error: what it raised last.
+        last_error: the newest exception of `on_result`.
 
     Raises:
-        ValueError, KeyError: see `Keeper`.
+        ValueError, KeyError: see `BestWeights`.
     """
 
     def __init__(self, options: EvaluatorOptions) -> None:
         path = options.keep_best
-        self.keeper = None if path is None else Keeper(path, options.log_prefix)
+        self.best = None if path is None else BestWeights(path, options.log_prefix)
         self._options, self._warned = options, False
         self.newest: dict[str, float] = {}
         self.counts = {"callback_errors": 0, "write_errors": 0}
         self.last_error: BaseException | None = None
 
-    def finish(self, request: EvalRequest, performed: PlayedRounds) -> EvalResult:
-        """The result of an evaluation: of what was asked for, and what came of it.
+    def build_result(self, request: EvalRequest, played: PlayedRounds) -> EvalResult:
+        """Return the result of an evaluation.
 
         Raises:
-            TypeError: `metrics_fn` gave no mapping of names to numbers.
-            ValueError: it gave a name that results have already.
-            Exception: what it raised, with a note.
+            TypeError: `metrics_fn` returned no mapping of names to numbers.
+            ValueError: `metrics_fn` returned a name that results have already.
+            Exception: `metrics_fn` raised it; a note says so.
         """
-        episodes, seconds = episodes_of(performed.rows), performed.seconds
-        for failure in performed.unwritten:
+        episodes, seconds = episodes_of(played.rows), played.seconds
+        for failure in played.unwritten:
             self.counts["write_errors"] += 1
             _log.error("a recorder could not write the evaluation of step %d: %s", request.step, failure)
         numbers: dict[str, Any] = summarise(episodes["returns"], episodes["lengths"], request.seed)
         numbers |= {"duration_s": seconds, "fps": numbers["frames"] / seconds}
-        version = performed.reports[0].version if request.per_slot else request.policy_version
-        numbers |= {"step": request.step, "policy_version": version}
-        numbers |= self._measured(performed.reports, {*numbers, "video", "episode_rewards", "episode_lengths"})
+        numbers |= {"step": request.step, "policy_version": played.reports[0].version}
+        numbers |= self._measure(played.reports, {*numbers, "video", "episode_rewards", "episode_lengths"})
         if self._options.per_episode:
             numbers["episode_rewards"] = torch.from_numpy(episodes["returns"].copy())
             numbers["episode_lengths"] = torch.from_numpy(episodes["lengths"].copy())
-        video, about = self._films(request.step, performed.reports)
-        about |= {"step": request.step, "seeding": performed.reports[0].seeding, "retries": performed.retries}
+        video, about = self._write_films(request.step, played.reports)
+        about |= {"step": request.step, "seeding": played.reports[0].seeding, "retries": played.retries}
         named = {f"{self._options.log_prefix}/{name}": value for name, value in {**numbers, **video}.items()}
-        return EvalResult(named, episodes, stopped=performed.stopped, **about)
+        return EvalResult(named, episodes, stopped=played.stopped, **about)
 
-    def show(self, result: EvalResult, weights: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
-        """Keep the best weights, then call `on_result`; what goes wrong there changes nothing else.
+    def deliver(self, result: EvalResult, weights: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
+        """Keep the best weights, then call `on_result`; failures of both are logged and counted.
 
         Args:
             result: the newest.
-            weights: gets those that it was made with, by model id.
+            weights: returns the weights of that evaluation, by model id.
         """
         options = self._options
         self.newest = {name: result[name] for name in (f"{options.log_prefix}/{name}" for name in _NEWEST)}
-        if self.keeper is not None:
+        if self.best is not None:
             try:
-                self.keeper.keep(result, weights)
+                self.best.keep(result, weights)
             except Exception:  # noqa: BLE001  it is logged and counted
                 self.counts["write_errors"] += 1
                 _log.exception("the best weights, of step %d, could not be written; the result stands", result.step)
@@ -190,12 +189,12 @@ class Reporter:
             text = f"on_result took {seconds:.0f} s; meanwhile no evaluation begins and no result can be read"
             warnings.warn(text, UserWarning, stacklevel=2)
 
-    def _measured(self, reports: Sequence[Report], taken: Collection[str]) -> dict[str, Any]:
-        """What `metrics_fn` gives, by names of its own."""
+    def _measure(self, reports: Sequence[Report], reserved: Collection[str]) -> dict[str, Any]:
+        """Call `metrics_fn` with the trajectories and return its numbers; their names must not be reserved."""
         settings, metrics_fn = self._options.settings, self._options.metrics_fn
         if metrics_fn is None:
             return {}
-        batch: Any = joined((batch for report in reports for batch in report.steps), settings.traj_format)
+        batch: Any = join_trajectories((batch for report in reports for batch in report.steps), settings.traj_format)
         batch = batch.to(settings.storing_device)
         if settings.postproc is not None:
             with noted("postproc"):
@@ -205,34 +204,35 @@ class Reporter:
         with noted("metrics_fn"):
             measured = dict(metrics_fn(batch))
         for name, value in measured.items():
-            if name in taken:
+            if name in reserved:
                 raise ValueError(f"metrics_fn gave {name!r}, which results have already; give it another name")
             if not (isinstance(name, str) and isinstance(value, float | int | torch.Tensor)):
                 raise TypeError(f"metrics_fn gave {name}={value!r}; names are strings, values numbers or tensors")
         return measured
 
-    def _films(self, step: int, reports: Sequence[Report]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Films as an entry of the result, or as files; and what the result says of them."""
+    def _write_films(self, step: int, reports: Sequence[Report]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the entry `video` or write files; also return the attributes of the result about films."""
         options = self._options
         films = [report.film for report in reports]
-        takes = {episode: film.takes[episode] for film in films for episode in film.takes}
-        takes = {episode: takes[episode] for episode in sorted(takes)}
+        frames = {number: film.frames[number] for film in films for number in film.frames}
+        frames = {number: frames[number] for number in sorted(frames)}
         about: dict[str, Any] = {
-            "video_lengths": tuple(map(len, takes.values())),
+            "video_lengths": tuple(map(len, frames.values())),
             "video_truncated": any(film.truncated for film in films),
         }
-        if options.video_dir is None or not takes:
-            frames = [*chain.from_iterable(takes.values())]
-            return {"video": torch.from_numpy(np.stack(frames))} if frames else {}, about
+        if not frames:
+            return {}, about
+        if options.video_dir is None:
+            return {"video": torch.from_numpy(np.stack([*chain.from_iterable(frames.values())]))}, about
         fps = options.video_fps or next((film.fps for film in films if film.fps), _FPS)
         stem = f"{options.log_prefix}-step{step}".replace("/", "-")
-        files = {Path(options.video_dir) / f"{stem}-episode{episode}.mp4": take for episode, take in takes.items()}
+        files = {Path(options.video_dir) / f"{stem}-episode{episode}.mp4": images for episode, images in frames.items()}
         written = []
-        for path, take in files.items():
+        for path, images in files.items():
             try:
                 with VideoWriter(path, fps) as writer:
-                    for frame in take:
-                        writer.write(frame)
+                    for image in images:
+                        writer.write(image)
                 written.append(str(path))
             except Exception:  # noqa: BLE001  it is logged and counted
                 self.counts["write_errors"] += 1

@@ -1,6 +1,6 @@
-"""What one evaluation hands out: a dict of numbers, with the episodes behind them; and how two of them compare.
+"""The result of an evaluation: a dict of numbers, with its episodes; and the comparison of two results.
 
-    rounds of episodes ──▶ numbers, arrays, where they came from ──▶ EvalResult ◀──▶ JSON
+    rounds of episodes ──▶ numbers, arrays, attributes ──▶ EvalResult ◀──▶ JSON
     returns [N] ──▶ mean, spread, quantiles, interval of the mean        └── compare(a, b): pairs of episodes by seed
 
 The interval of a mean of few and skewed returns is the bootstrap's, with corrected levels: the bias-corrected and
@@ -28,49 +28,49 @@ from swath.rollout.hosts.base import Seeding
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
-Side: TypeAlias = tuple[float, Floats]  # weight of a mean in the total, and the values [N] that it is the mean of
+Side: TypeAlias = tuple[float, Floats]  # weight of a mean in the total, and its values [N]
 Stopped: TypeAlias = Literal["fixed", "ci", "max"]
 
 CONFIDENCE = 0.95
 RESAMPLES = 2_000
 
 _NORMAL = NormalDist()
-_MOST_AT_ONCE = 2**22  # indices drawn in one go, which bounds the memory at 32 MiB
+_MAX_INDICES = 2**22  # drawn in one go, which bounds the memory at 32 MiB
 _MARK, _FORMAT = "swath_eval_result", 2
 _ABOUT = ("step", "seeding", "stopped", "retries", "video_paths", "video_lengths", "video_truncated")
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 
-NO_SEED = -1  # of an episode that had none of its own
+NO_SEED = -1  # of an episode without a seed
 
-# What is known of each episode, in this order.
+# The fields of an episode, in this order.
 COLUMNS = {"returns": np.float64, "lengths": np.int64, "terminated": np.bool_, "truncated": np.bool_, "seeds": np.int64}
 EpisodeRow: TypeAlias = tuple[float, int, bool, bool, int]
 Episodes: TypeAlias = NDArray[np.void]  # [N], with these columns as fields
 
 
 def episodes_of(rows: Mapping[int, EpisodeRow]) -> Episodes:
-    """Rows by the numbers of their episodes, brought into order."""
+    """Return the rows in the order of their episodes' numbers."""
     return np.array([rows[number] for number in sorted(rows)], np.dtype([*COLUMNS.items()], align=True))
 
 
 class EvalResult(dict[str, Any]):
-    """The numbers of one evaluation by name, e.g. `"eval/reward"`, owned by the caller; its episodes are attributes.
+    """The numbers of one evaluation by name, e.g. `"eval/reward"`, which the caller owns. Attributes have the episodes.
 
     Args:
         metrics: the numbers, under their names with prefix.
-        episodes: the episodes behind them.
+        episodes: the episodes.
         about: values of the attributes from `step` on.
 
     Attributes:
-        returns: float64 [N], one per episode, in episode order as all of these.
+        returns: float64 [N], one per episode, in episode order as the next four.
         lengths: int64 [N], env steps.
         terminated: bool [N].
         truncated: bool [N], cuts by `max_steps` included.
-        seeds: int64 [N], -1 where an episode had none of its own.
-        step: the training step the evaluation was asked for, or a count of evaluations.
+        seeds: int64 [N], -1 for an episode without a seed.
+        step: the training step of the request, or a count of evaluations.
         seeding: how far seeds reached: `"episode"`, `"layout"` or `"none"`.
-        stopped: what ended it: `"fixed"`, `"ci"` or `"max"`.
-        retries: how often it was repeated after a worker was lost.
+        stopped: the reason of its end: `"fixed"`, `"ci"` or `"max"`.
+        retries: number of repetitions after losses of workers.
         video_paths: files that were written, one per filmed episode.
         video_lengths: frames of each filmed episode.
         video_truncated: whether filming stopped early because the frames took too much memory.
@@ -95,33 +95,33 @@ class EvalResult(dict[str, Any]):
             setattr(self, name, value)
 
     def to_tensordict(self) -> TensorDict:
-        """A flat TensorDict of batch size [] with the same keys: float64 and int64 scalars, tensors on the CPU."""
+        """Return a flat TensorDict of batch size [] with the same keys: float64 and int64 scalars, CPU tensors."""
         doubles = {name: torch.float64 for name, value in self.items() if isinstance(value, float)}
         tensors = {name: torch.as_tensor(value, dtype=doubles.get(name)) for name, value in self.items()}
         return TensorDict({name: tensor.detach().cpu() for name, tensor in tensors.items()}, batch_size=[])
 
     def to_json(self) -> str:
-        """The whole result but its films as JSON; a number that is not finite is `{"float": "nan"}`."""
+        """Return the result without its films as JSON; a number that is not finite is `{"float": "nan"}`."""
         parts = {
             "metrics": {name: value for name, value in self.items() if name.rpartition("/")[2] != "video"},
             "episodes": {name: getattr(self, name).tolist() for name in COLUMNS},
             "about": {name: getattr(self, name) for name in _ABOUT},
         }
-        return json.dumps(_finite({_MARK: _FORMAT, **parts}), allow_nan=False)
+        return json.dumps(_to_json({_MARK: _FORMAT, **parts}), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> EvalResult:
         """Read the result that `to_json` wrote, equal in every number.
 
         Raises:
-            ValueError: the text is not JSON, or not that of a result; the message says what is missing or wrong.
+            ValueError: the text is not the JSON of a result; the message names the part that is missing or wrong.
         """
         try:
-            return cls._read(json.loads(text, object_hook=_unpacked))
+            return cls._read(json.loads(text, object_hook=_unpack))
         except (ArithmeticError, AttributeError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            why = f"there is no entry {error}" if isinstance(error, KeyError) else str(error)
-            what = f"this is not the JSON of an EvalResult, format {_FORMAT}: {why}"
-            raise ValueError(f"{what}; pass the whole text that to_json() gave") from error
+            cause = f"there is no entry {error}" if isinstance(error, KeyError) else str(error)
+            message = f"this is not the JSON of an EvalResult, format {_FORMAT}: {cause}"
+            raise ValueError(f"{message}; pass the whole text of to_json()") from error
 
     @classmethod
     def _read(cls, parts: Any) -> EvalResult:
@@ -133,25 +133,25 @@ class EvalResult(dict[str, Any]):
         return cls(parts["metrics"], episodes_of(dict(enumerate(rows))), **about)
 
 
-def _finite(value: Any) -> Any:
-    """What JSON can hold of a value: objects in the place of tensors and of numbers that are not finite."""
+def _to_json(value: Any) -> Any:
+    """Replace tensors and numbers that are not finite by objects that JSON can hold."""
     if isinstance(value, torch.Tensor):
         kind = str(value.dtype).removeprefix("torch.")
-        return {"dtype": kind, "shape": list(value.shape), "values": _finite(value.flatten().tolist())}
+        return {"dtype": kind, "shape": list(value.shape), "values": _to_json(value.flatten().tolist())}
     if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
+        return {name: _to_json(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [*map(_finite, value)]
+        return [*map(_to_json, value)]
     return {"float": str(value)} if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def _unpacked(found: dict[str, Any]) -> Any:
-    """The tensor or the number that `_finite` wrote; any other object as it is."""
-    if found.keys() == {"float"}:
-        return float(found["float"])
-    if found.keys() != {"dtype", "shape", "values"}:
-        return found
-    return torch.tensor(found["values"], dtype=getattr(torch, found["dtype"])).reshape(found["shape"])
+def _unpack(entry: dict[str, Any]) -> Any:
+    """Return the tensor or the number that `_to_json` wrote, or any other object without a change."""
+    if entry.keys() == {"float"}:
+        return float(entry["float"])
+    if entry.keys() != {"dtype", "shape", "values"}:
+        return entry
+    return torch.tensor(entry["values"], dtype=getattr(torch, entry["dtype"])).reshape(entry["shape"])
 
 
 # Two results
@@ -159,7 +159,7 @@ def _unpacked(found: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found.
+    """The result of `compare`.
 
     Attributes:
         difference: mean return of b minus mean return of a, over the episodes compared.
@@ -187,16 +187,16 @@ def compare(
     seed: int = 0,
     paired: bool = True,
 ) -> Comparison:
-    """How much better b is than a, with an interval, and how often.
+    """Compare two results: how much better b is than a, with an interval, and how often.
 
-    Evaluations with the same `seed` play the same episodes, so their returns are paired by seed and what is luck of
-    the episode cancels out. With `paired=False` the two sides are resampled apart, and the probability is over all
+    Evaluations with the same `seed` play the same episodes, so their returns are paired by seed and the luck of the
+    episode cancels out. With `paired=False` the two sides are resampled apart, and the probability is over all
     pairs of an episode of a and one of b.
 
     Args:
         result_a: the reference.
-        result_b: what may be better.
-        confidence: of the interval, which is made like that of an evaluation.
+        result_b: the result to compare with it.
+        confidence: of the interval, which has the method of an evaluation's interval.
         n_resamples: resamples of the bootstrap.
         seed: root seed of the resampling.
         paired: pair episodes by seed.
@@ -205,8 +205,7 @@ def compare(
         The comparison. NaN returns give NaN, and so do infinite ones and a single episode on one side for the interval.
 
     Raises:
-        ValueError: paired, but the episodes have no seeds of their own or fewer than 2 in common; or a number out of
-            range.
+        ValueError: paired, but the episodes have no seeds, or fewer than 2 in common; or a number is out of range.
     """
     a, b = _pairs(result_a, result_b) if paired else (result_a.returns, result_b.returns)
     with np.errstate(invalid="ignore"):
@@ -222,7 +221,7 @@ def compare(
 
 
 def _pairs(a: EvalResult, b: EvalResult) -> tuple[Floats, Floats]:
-    """Returns of the episodes that both sides have played, side by side."""
+    """Return the returns of both sides in the episodes that both have played."""
     for name, result in (("result_a", a), ("result_b", b)):
         if result.seeding != "episode":
             raise ValueError(f"{name}.seeding is {result.seeding!r}: pairs need 'episode'; {_WAY_OUT}")
@@ -237,12 +236,12 @@ def _pairs(a: EvalResult, b: EvalResult) -> tuple[Floats, Floats]:
 
 
 def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str, float | int]:
-    """The numbers that follow from the episodes alone, under their names without prefix.
+    """Return the statistics of episodes, under their names without prefix.
 
     Args:
         returns: [N] float64, N ≥ 1.
         lengths: [N] int64, env steps of each episode.
-        root: root seed of the evaluation, from which that of the interval is derived; None counts as 0.
+        root: root seed of the evaluation, from which the interval's seed is derived; None counts as 0.
 
     Returns:
         `reward`, `reward_std`, `reward_min`, `reward_max`, `reward_median`, `reward_iqm`, `reward_ci_low`,
@@ -266,7 +265,7 @@ def summarise(returns: Floats, lengths: Ints, root: int | None = 0) -> dict[str,
 
 
 def interquartile_mean(values: Floats) -> float:
-    """Mean of the sorted values [N] without the floor(N/4) lowest and as many highest; NaN where a value is NaN.
+    """Return the mean of the values [N] without the floor(N/4) lowest and highest; NaN if a value is NaN.
 
     Source: Agarwal et al., *Deep Reinforcement Learning at the Edge of the Statistical Precipice* (2021).
     """
@@ -279,16 +278,16 @@ def interquartile_mean(values: Floats) -> float:
 def interval(
     *sides: Side, confidence: float = CONFIDENCE, n_resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[float, float]:
-    """Interval of the weighted sum of the sides' means, each side resampled by itself.
+    """Return an interval of the weighted sum of the sides' means; each side is resampled independently.
 
-    It does not reach beyond what the lowest and the highest values give, and has no width where the values of each
-    side are equal. NaN for a side of fewer than two values, and where a value is NaN or infinite.
+    It lies between the sums of the lowest and of the highest values, and has no width if the values of each side are
+    equal. NaN for a side of fewer than two values, and if a value is NaN or infinite.
 
     Args:
-        *sides: what is summed.
-        confidence: how often it shall hold the true sum, between 0 and 1.
-        n_resamples: how many samples are drawn, with replacement, from the values.
-        seed: root seed, from which that of the resampling is derived.
+        *sides: weights and values.
+        confidence: probability that the interval contains the true sum, between 0 and 1.
+        n_resamples: number of samples that are drawn, with replacement, from the values.
+        seed: root seed, from which the seed of the resampling is derived.
 
     Raises:
         ValueError: a number out of range.
@@ -301,7 +300,7 @@ def interval(
     with np.errstate(invalid="ignore", over="ignore"):
         totals = np.zeros(n_resamples)
         for weight, values in sides:
-            n, rows = len(values), max(1, _MOST_AT_ONCE // len(values))
+            n, rows = len(values), max(1, _MAX_INDICES // len(values))
             for start in range(0, n_resamples, rows):
                 drawn = draws.integers(0, n, size=(min(rows, n_resamples - start), n))
                 totals[start : start + rows] += weight * values[drawn].mean(axis=1)
@@ -310,28 +309,28 @@ def interval(
 
 
 def mean_interval(values: Floats, root: int | None = 0) -> tuple[float, float]:
-    """95 % interval of the mean of the values [N], by 2,000 resamples under a root seed (None counts as 0).
+    """Return the 95 % interval of the mean of the values [N], by 2,000 resamples under a root seed (None counts as 0).
 
-    NaN for a single value, and where a value is NaN or infinite.
+    NaN for a single value, and if a value is NaN or infinite.
     """
     return interval((1.0, values), seed=root or 0)
 
 
 def levels(confidence: float, *sides: Side) -> tuple[float, float]:
-    """Which two quantiles of the resampled totals are the ends of the interval.
+    """Return the two levels at which quantiles of the resampled totals are the ends of the interval.
 
-    Two things make the plain percentiles too narrow for few values: resampled means spread less than means do, by
-    √(1 - 1/N), and how much the values spread is itself an estimate. Going out to Student's quantile makes up for both.
-    And the mean of skewed values is skewed too, and the further up it lies the more it spreads: BCa moves both levels
-    for that. Of its two constants, bias and acceleration, each is a sixth of the mean's skewness, to the order of 1/√N
-    (by Edgeworth's expansion), so that neither has to be counted from the resamples.
+    Two effects make the plain percentiles too narrow for few values: resampled means spread less than means do, by
+    √(1 - 1/N), and the spread of the values is an estimate. Student's quantile makes up for both. Also, the mean of
+    skewed values is skewed, and spreads more the higher it lies: BCa moves both levels for that. Of its two constants,
+    bias and acceleration, each is a sixth of the mean's skewness, to the order of 1/√N (by Edgeworth's expansion), so
+    that neither has to be counted from the resamples.
     """
     deviations = [weight * (values - values.mean()) for weight, values in sides]
     scale = np.abs(np.concatenate(deviations)).max()
-    if not 0.0 < scale < math.inf:  # no spread, or more of it than a float can hold: nothing to correct
+    if not 0.0 < scale < math.inf:  # no spread, or more than a float can hold: nothing to correct
         return (1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0
-    n = np.array([len(each) for each in deviations])
-    second, third = (np.array([np.mean((each / scale) ** k) for each in deviations]) for k in (2, 3))
+    n = np.array([len(deviation) for deviation in deviations])
+    second, third = (np.array([np.mean((deviation / scale) ** k) for deviation in deviations]) for k in (2, 3))
     resampled, variance = second / n, second / (n - 1)  # of each side's mean: among resamples, and estimated
     freedom = variance.sum() ** 2 / (variance**2 / (n - 1)).sum()  # Welch's; N - 1 for a single side
     reach = student(confidence, freedom) * math.sqrt(variance.sum() / resampled.sum())
@@ -341,10 +340,10 @@ def levels(confidence: float, *sides: Side) -> tuple[float, float]:
 
 
 def student(confidence: float, freedom: float) -> float:
-    """How many standard errors Student's t interval reaches to each side, expanded around the normal quantile.
+    """Return the half-width of Student's t interval in standard errors, expanded around the normal quantile.
 
-    At 95 % it is right within 0.3 % from 4 degrees of freedom on. For fewer it is too short, but still so far out that
-    the interval takes in all values there are.
+    At 95 % it is right within 0.3 % from 4 degrees of freedom on. For fewer it is too short, but still so long that
+    the interval contains all values.
     Source: Abramowitz & Stegun, *Handbook of Mathematical Functions*, 26.7.5.
     """
     z = -_NORMAL.inv_cdf((1.0 - confidence) / 2.0)

@@ -1,8 +1,8 @@
-"""Evaluations one after another beside whoever asks for them: a queue, workers, one thread.
+"""Evaluations of one driver, one after another: a queue, workers, and a coordination thread.
 
-    ask ─▶ queue ─▶ coordination thread: workers.perform ─▶ finish ─▶ show ─▶ readable
+    trigger ─▶ queue ─▶ coordination thread: workers.perform ─▶ build_result ─▶ deliver ─▶ readable
 
-The queue decides, under one lock; nothing of the user's is called while it is held.
+One lock guards the queue. No code of the user runs while a thread holds it.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ GARBAGE_S = 2.0
 
 
 class EvaluationService:
-    """Evaluations in order of acceptance. Any thread may use it.
+    """Evaluations in the order of acceptance. Any thread may use it.
 
     Args:
-        options: what all evaluations have in common.
-        workers: play them; the service's own from now on.
+        options: settings of all evaluations.
+        workers: play the evaluations; the service owns them.
         per_slot: play one episode of each env; see `EvalRequest`.
 
     Attributes:
-        queue: what waits, runs and is unread; guarded by `changed`.
-        changed: notified with each change.
-        reporter: makes the results and shows them.
+        queue: waiting, running and unread requests; `changed` guards it.
+        changed: notified of each change.
+        reporter: builds the results and delivers them.
     """
 
     def __init__(self, options: EvaluatorOptions, workers: EvalWorkers, *, per_slot: bool = False) -> None:
-        self.queue = EvalQueue(options.busy_policy, reported=options.on_result is not None)
+        self.queue = EvalQueue(options.busy_policy, drop_oldest=options.on_result is not None)
         self.reporter = Reporter(options)
         self.changed = threading.Condition()
         self._workers, self._options, self._per_slot = workers, options, per_slot
@@ -62,30 +62,25 @@ class EvaluationService:
 
     @property
     def pending(self) -> bool:
-        """Whether an accepted async request has no readable outcome."""
+        """Tell whether the outcome of an accepted async request is still to come."""
         with self.changed:
             return self.queue.pending
 
     @property
-    def asker(self) -> str:
-        """The name under which registered workers know this service."""
-        return self._workers.asker
-
-    @property
     def closed(self) -> bool:
-        """Whether it is over."""
+        """Tell whether the service is closed."""
         return self.queue.closed
 
     def evaluate(self, weights: Any, step: int | None, weights_dict: Mapping[str, Any] | None) -> EvalResult:
-        """Ask for an evaluation and wait for its outcome; an interrupt cancels it. See `trigger`.
+        """Request an evaluation and wait for its outcome; an interrupt cancels it. See `trigger`.
 
         Raises:
-            Closed: the service is closed, or was meanwhile.
-            SwathError: called by the thread that would have to bring the outcome.
-            BaseException: the outcome is an error.
+            Closed: the service is closed, or was closed meanwhile.
+            SwathError: the coordination thread called this.
+            BaseException: the evaluation raised it.
         """
         self._require_other_thread()
-        request = self._ask(weights, step, weights_dict, sync=True)
+        request = self._enqueue(weights, step, weights_dict, sync=True)
         assert request is not None, "only async requests are skipped"
         try:
             result: EvalResult = request.outcome.result()
@@ -95,68 +90,77 @@ class EvaluationService:
         return result
 
     def trigger(
-        self, weights: Any, step: int | None = None, weights_dict: Mapping[str, Any] | None = None, **manner: Any
+        self,
+        weights: Any,
+        step: int | None = None,
+        weights_dict: Mapping[str, Any] | None = None,
+        *,
+        fetch_unread: bool = False,
+        **request_fields: Any,
     ) -> bool:
-        """Ask for an evaluation.
+        """Request an evaluation.
 
         Args:
-            weights: for the policy; a module, a TensorDict, a mapping, or a snapshot. They are copied, in this thread,
-                if the request is admitted.
-            step: the training step; `None`: the next of the count.
-            weights_dict: by model id; what it has for the policy counts.
-            **manner: what else its `EvalRequest` has.
+            weights: of the policy; a module, a TensorDict, a mapping, or a snapshot. This thread copies them if the
+                queue admits the request.
+            step: the training step; `None`: the queue counts.
+            weights_dict: weights by model id; its policy weights take precedence over `weights`.
+            fetch_unread: fetch the unread result of a shared worker instead, unless this driver has requests.
+            **request_fields: further fields of the `EvalRequest`.
 
         Returns:
-            Whether it was accepted; else it was skipped.
+            Whether the request was accepted; otherwise it was skipped.
 
         Raises:
             Closed: the service is closed.
-            SwathError: it is busy, and its busy policy says so.
-            TypeError: not weights, or not a step; nothing was asked for then.
-            KeyError: weights of a model that no scheme declares.
-            ValueError: statistics that are in memory which the training writes.
+            SwathError: the service is busy, and its busy policy is to raise.
+            TypeError: the weights or the step are of the wrong kind.
+            KeyError: no scheme declares a model.
+            ValueError: the statistics are in memory which the training writes.
         """
-        accepted = self._ask(weights, step, weights_dict, sync=False, **manner) is not None
-        waiting = [] if self._warned else [*self.queue.waiting]
+        request = self._enqueue(
+            weights, step, weights_dict, sync=False, fetch_unread=fetch_unread, request_fields=request_fields
+        )
+        waiting = [] if self._warned else self.queue.waiting
         if len(waiting) >= MANY_WAITING:
             self._warned = True
-            nbytes = sum(snapshot.nbytes for each in waiting for snapshot in each.models.values())
+            nbytes = sum(snapshot.nbytes for queued in waiting for snapshot in queued.models.values())
             warn(f"{len(waiting)} evaluations wait, and their weights take {nbytes:,} bytes; trigger fewer")
-        return accepted
+        return request is not None
 
     def wait(self, timeout: float | None = None) -> EvalResult | None:
-        """The oldest unread outcome of the async requests.
+        """Wait for the oldest unread outcome of the async requests and return it.
 
         Args:
             timeout: in seconds; `None` for none.
 
         Returns:
-            `None` if there is nothing to wait for, or the time is over.
+            `None` if nothing is pending or unread, or the time has passed.
 
         Raises:
             Closed: the service was closed meanwhile.
-            SwathError: called by the thread that would have to bring the outcome.
-            BaseException: the outcome is an error.
+            SwathError: the coordination thread called this.
+            BaseException: the evaluation raised it.
         """
-        wanted = None if timeout is None else seconds("timeout", timeout)
-        if wanted != 0:
+        limit = None if timeout is None else seconds("timeout", timeout)
+        if limit != 0:
             self._require_other_thread()
         queue = self.queue
         with self.changed:
             was_open = not queue.closed
-            self.changed.wait_for(lambda: bool(queue.unread) or not queue.pending, wanted)
+            self.changed.wait_for(lambda: bool(queue.unread) or not queue.pending, limit)
             outcome = queue.unread.popleft() if queue.unread else None
             if outcome is None and was_open and queue.closed:
                 raise Closed("the evaluator was shut down while its evaluation was waited for")
         return None if outcome is None else outcome.result()
 
-    def pause(self, seconds: float) -> None:
-        """Let so many seconds pass, fewer if the service is closed meanwhile."""
+    def wait_until_closed(self, timeout: float) -> None:
+        """Wait until the service is closed, for some seconds at most."""
         with self.changed:
-            self.changed.wait_for(lambda: self.queue.closed, seconds)
+            self.changed.wait_for(lambda: self.queue.closed, timeout)
 
     def cancel(self, *requests: QueuedEvaluation) -> int:
-        """Nobody wants these any more, or any async one if none is named; how many are dropped or stopped."""
+        """Cancel these requests, or all async ones if none is named; return how many were dropped or will stop."""
         with self.changed:
             cancelled = self.queue.cancel(*requests)
             self._workers.wake()
@@ -164,7 +168,7 @@ class EvaluationService:
             return cancelled
 
     def stats(self) -> dict[str, float]:
-        """What has happened so far."""
+        """Return the counts of events so far and the numbers of the newest result."""
         with self.changed:
             return {
                 **self.queue.counts,
@@ -173,38 +177,39 @@ class EvaluationService:
                 "restarts": self._workers.restarts,
                 "queued": len(self.queue.waiting),
                 "unread": len(self.queue.unread),
-                "episodes_done": self._workers.complete,
+                "episodes_done": self._workers.completed,
                 "workers": self._options.num_workers,
                 **self.reporter.newest,
             }
 
     def progress(self) -> str:
-        """What is being evaluated and how far it is, in words; empty if nothing is."""
+        """Describe the running evaluation and its progress; return an empty text if nothing runs."""
         with self.changed:
-            of = max(self._workers.wanted, self._options.num_trajectories)
-            steps = [f"step {running.step}, {self._workers.complete} of {of} episodes; " for running in self.queue.live]
-            return steps[0] if steps else ""
+            if not self.queue.active:
+                return ""
+            planned = max(self._workers.planned, self._options.num_trajectories)
+            return f"step {self.queue.active[0].step}, {self._workers.completed} of {planned} episodes; "
 
-    def queue_at_rest(self) -> EvalQueue:
-        """The queue, in which nothing is on its way.
+    def idle_queue(self) -> EvalQueue:
+        """Return the queue, which must have no request in progress.
 
         Raises:
-            SwathError: there is work that is pending, queued or unread.
+            SwathError: requests are pending, queued or unread.
         """
         with self.changed:
-            if self.queue.live or self.queue.unread:
+            if self.queue.active or self.queue.unread:
                 text = "the evaluator has work that is pending, queued, or unread; read it with wait() first"
                 raise SwathError(text)
             return self.queue
 
-    def close(self, timeout: float, *, ends: bool = True) -> None:
-        """Refuse new requests, stop what is running, wake those who wait, end workers and thread. Twice is fine.
+    def close(self, timeout: float, *, end_shared: bool = True) -> None:
+        """Refuse new requests, stop the running one, wake blocked callers, end workers and thread. Twice is fine.
 
-        In a fork of the process that began them nothing is done.
+        In a fork of the process that began the workers this does nothing.
 
         Args:
             timeout: in seconds.
-            ends: whether a registered worker ends, too, for all drivers.
+            end_shared: whether to end a shared worker, for all drivers.
 
         Raises:
             ValueError: `timeout` is not a finite number of seconds.
@@ -221,9 +226,9 @@ class EvaluationService:
             if thread is threading.current_thread() or (thread is not None and not thread.is_alive()):
                 thread = None
             if thread is not None and self._workers.is_up:
-                self.changed.wait_for(lambda: not queue.live or queue.live[0].shown, timeout)
-        self._workers.close(max(0.0, until - monotonic()), ends=ends)
-        stuck = self._workers.abandoned
+                self.changed.wait_for(lambda: not queue.active or queue.active[0].played, timeout)
+        self._workers.close(max(0.0, until - monotonic()), end_shared=end_shared)
+        stuck = self._workers.stuck_threads
         if thread is not None:
             thread.join(max(0.0, until - monotonic()) + JOIN_S)
             stuck += [thread.name] if thread.is_alive() else []
@@ -234,17 +239,20 @@ class EvaluationService:
         elif first and unread:
             _log.info("%d outcomes of evaluations are unread; poll() still gives them", unread)
 
-    def _ask(self, *given: Any, sync: bool, **manner: Any) -> QueuedEvaluation | None:
-        """Weights are copied outside the lock, and only if the request is admitted now; then it is looked at again."""
+    def _enqueue(
+        self, weights: Any, step: int | None, weights_dict: Mapping[str, Any] | None, *, sync: bool, **fields: Any
+    ) -> QueuedEvaluation | None:
+        """Copy the weights outside the lock, add the request to the queue, and return it unless it is skipped."""
         with self.changed:
             if not self.queue.admits(sync=sync):
                 return None
-        request = self._request(*given)
-        request.sync, request.manner = sync, manner
+        models, has_new_weights = self._copy_weights(weights, dict(weights_dict or {}))
+        step = None if step is None else index(step)
+        request = QueuedEvaluation(step, sync, models, has_new_weights, **fields)
         with self.changed:
-            self._start()
-            if request.manner.get("look"):
-                if self.queue.live or self.queue.unread:
+            self._start_thread()
+            if request.fetch_unread:
+                if self.queue.active or self.queue.unread:
                     return None
             elif self._per_slot:
                 self.cancel()
@@ -253,88 +261,87 @@ class EvaluationService:
             self.changed.notify_all()
             return request if accepted else None
 
-    def _request(self, weights: Any, step: int | None, weights_dict: Mapping[str, Any] | None) -> QueuedEvaluation:
-        """With these weights; without any with those of the policy's module as they are now."""
-        options, given = self._options, dict(weights_dict or {})
-        creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", ())  # not imported for it
-        if isinstance(options.env, creator) and (of_env := given.keys() - {POLICY}):
+    def _copy_weights(self, weights: Any, sources: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        """Return snapshots by model id, and whether the caller sent any; else the policy's module is the source."""
+        options = self._options
+        creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", ())  # imported only by users of it
+        if isinstance(options.env, creator) and (of_env := sources.keys() - {POLICY}):
             raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
-        if weights is not None and given.setdefault(POLICY, weights) is not weights:
+        if weights is not None and sources.setdefault(POLICY, weights) is not weights:
             warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
         if options.schemes is not None:
-            if unknown := sorted(given.keys() - options.schemes.keys()):
+            if unknown := sorted(sources.keys() - options.schemes.keys()):
                 raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(options.schemes)}")
-            given = {model_id: source for model_id, source in given.items() if options.schemes[model_id].sends}
+            sources = {model_id: source for model_id, source in sources.items() if options.schemes[model_id].sends}
         sent = {
             model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
-            for model_id, source in given.items()
+            for model_id, source in sources.items()
         }
-        module = None if POLICY in given else module_of(options.policy)
-        own = {} if module is None or not module.state_dict() else {POLICY: snapshot_of(module)}
-        return QueuedEvaluation(None if step is None else index(step), models={**own, **sent}, weighted=bool(sent))
+        module = None if POLICY in sources else module_of(options.policy)
+        return ({POLICY: snapshot_of(module), **sent} if module and module.state_dict() else sent), bool(sent)
 
     def _require_other_thread(self) -> None:
         if threading.current_thread() is self._thread:
             raise SwathError("on_result cannot wait for an evaluation: it would wait for itself; use trigger_eval()")
 
-    def _start(self) -> None:
-        """Have the thread run, before there is anything for it to do: where there can be none, nothing was asked."""
+    def _start_thread(self) -> None:
+        """Start the coordination thread, before a request is added: if that fails, nothing was requested."""
         if self.queue.closed or (self._thread is not None and self._thread.is_alive()):
             return
         self._thread = threading.Thread(target=self._coordinate, name="swath eval", daemon=True)
         self._thread.start()
 
     def _coordinate(self) -> None:
-        """What the thread does until the service is closed; outcomes are shown before the next evaluation begins."""
+        """Run requests until the service is closed; deliver each outcome before the next evaluation begins."""
         queue = self.queue
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: queue.live or queue.closed)
-                if not queue.live:
+                self.changed.wait_for(lambda: queue.active or queue.closed)
+                if not queue.active:
                     return
-                request = queue.live[0]
-            result, error = self._outcome_of(request)
+                request = queue.active[0]
+            result, error = self._run(request)
             with self.changed:
-                wanted = queue.show(request)
+                deliver = queue.mark_played(request)
                 self.changed.notify_all()
-            if wanted and result is not None:
-                self.reporter.show(result, self._workers.models)
+            if deliver and result is not None:
+                self.reporter.deliver(result, self._workers.models)
             with self.changed:
                 queue.finish(request, result, error)
                 self.changed.notify_all()
 
-    def _outcome_of(self, request: QueuedEvaluation) -> tuple[EvalResult | None, BaseException | None]:
-        """What came of a request; everything that is raised is an outcome."""
+    def _run(self, queued: QueuedEvaluation) -> tuple[EvalResult | None, BaseException | None]:
+        """Carry out a request and return its result or its exception."""
         try:
+            if queued.fetch_unread:
+                found = self._workers.fetch_unread(queued)
+                queued.cancelled = queued.cancelled or found is None  # then it has no outcome
+                return None if found is None else self.reporter.build_result(*found), None
             seed = fresh_root() if self._options.seed is None else self._options.seed
-            step, record = request.step or 0, self._options.metrics_fn is not None
-            asked = EvalRequest(step, request.policy_version, seed, record, self._per_slot, **request.manner)
-            if not asked.look:
-                return self.reporter.finish(asked, self._workers.perform(request, asked)), None
-            found = self._workers.look(request)
-            request.cancelled = request.cancelled or found is None  # then there is no outcome
-            return None if found is None else self.reporter.finish(*found), None
+            record = self._options.metrics_fn is not None
+            request = EvalRequest(queued.step or 0, seed, record, self._per_slot, **queued.request_fields)
+            return self.reporter.build_result(request, self._workers.perform(queued, request)), None
         except BaseException as error:  # noqa: BLE001  it is the outcome, and raised where that is read
             if not isinstance(error, Closed):
-                _log.error("the evaluation of step %d failed: %s: %s", request.step, type(error).__name__, error)
+                _log.error("the evaluation of step %d failed: %s: %s", queued.step, type(error).__name__, error)
             return None, error
 
 
-class Face:
-    """What faces of an evaluation service have in common: their end.
+class ServiceOwner:
+    """Base of the public evaluators: they shut their service down.
 
     Args:
-        service: does it all; the face's own from now on.
-        ends: whether a registered worker ends, too, where nobody refers to the face any more, or at exit.
+        service: runs the evaluations; this object owns it.
+        end_shared: whether to end a shared worker when this object is collected as garbage, or at exit.
     """
 
-    def __init__(self, service: EvaluationService, *, ends: bool = True) -> None:
+    def __init__(self, service: EvaluationService, *, end_shared: bool = True) -> None:
         self._service = service
-        # At the interpreter's end too: a thread that is in torch then aborts it.
-        self._watch = GarbageWatch(self, partial(service.close, GARBAGE_S, ends=ends))
+        # Also at the interpreter's exit, which aborts if a thread runs torch code then.
+        self._watch = GarbageWatch(self, partial(service.close, GARBAGE_S, end_shared=end_shared))
 
     def shutdown(self, timeout: float = 5.0) -> None:
-        """Stop what is running, close the envs where they live, end workers, for all handles, and threads.
+        """Stop the running evaluation, close the envs where they live, end workers, for all handles, and threads.
 
         Twice is fine.
 
