@@ -23,7 +23,7 @@ from swath.collectors.gather import Fragments
 from swath.collectors.messages import Description, Head, WorkerOptions, WorkerRequest
 from swath.collectors.options import AnyOptions
 from swath.collectors.service import CollectorService, WorkerJobs
-from swath.group.local import Gate
+from swath.group.local import Access
 from swath.options import Survival
 from swath.rollout.buffer import Fragment, Layout, Rows
 from swath.rollout.hosts.sources import Source
@@ -106,14 +106,14 @@ def service_of(place: str, n_workers: int) -> CollectorService:
         return Job(partial(StandIn, sealed(head), sealed(made)), name, resources=resources)
 
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=PLACED_WITHIN_S))
-    fleet.start()
-    group = Fragments(fleet, Channel(places.share), None)
+    fleet.bring_up()
+    group = Fragments(fleet, Channel(places.share), dict.fromkeys(range(n_workers), FRAMES))
     layout = Layout((ENVS,), ("observation",), ("action", "action_log_prob"))
     described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
     options = AnyOptions(create_env_fn="stand-ins", frames_per_batch=FRAMES, sync=False, backend=place)
     source, settings = Source("stand-ins", {}, None), WorkerOptions()
     requests = dict.fromkeys(described, WorkerRequest(source, None, settings, FRAMES))
-    return CollectorService(options, group, WorkerJobs(requests, options, described=described), Gate("stand-ins"))
+    return CollectorService(options, group, WorkerJobs(requests, options, described=described), Access("stand-ins"))
 
 
 def cost_ms(service: CollectorService, draws: int) -> float:

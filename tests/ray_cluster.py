@@ -145,5 +145,5 @@ class Loan:
 
 def _kind(job):
     """Whose actors a worker can do with; others have had things done to them that cannot be undone."""
-    first = job.name.life == 0 and job.threads == 1 and not job.before and "name" not in job.resources
+    first = job.name.life == 0 and job.threads == 1 and not job.initializer and "name" not in job.resources
     return (Name(job.name.worker, 0), job.public, str(sorted(job.resources.items()))) if first else None

@@ -117,7 +117,7 @@ def test_a_third_positional_argument_is_refused():
 
 
 def test_restart_cannot_build_an_instance_anew():
-    with pytest.raises(ValueError, match="on_env_error='restart' builds the env anew"):
+    with pytest.raises(ValueError, match="on_env_error='restart' rebuilds the env"):
         Collector(CountingEnv(), on_env_error="restart", **FRAMES)
 
 

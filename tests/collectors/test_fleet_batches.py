@@ -47,8 +47,8 @@ def test_an_asynchronous_batch_is_the_sum_of_a_sequence():
     [
         ({"frames_per_batch": [4, 16]}, r"different lengths \(steps by worker: {0: 2, 1: 8}\).*cat_results=-1"),
         ({"frames_per_batch": [4, 16], "cat_results": 1}, "different lengths"),
-        ({"cat_results": 2}, "there is no such one"),
-        ({"cat_results": -3}, "there is no such one"),
+        ({"cat_results": 2}, "shares have the dimensions"),
+        ({"cat_results": -3}, "shares have the dimensions"),
         (
             {"sources": [CountingEnvs(), CountingEnvs(Counting("image"))]},
             r"worker 1 cannot be joined with worker 0: entry 'observation'",
@@ -96,7 +96,7 @@ def test_batches_live_on_the_storing_device():
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_a_device_that_is_not_there_is_warned_of_once():
-    with pytest.warns(UserWarning, match="storing_device='cuda' is not there in this process") as caught:
+    with pytest.warns(UserWarning, match="storing_device='cuda' is missing in this process") as caught:
         collector = fleet(storing_device="cuda", backend="inline")
     assert len(caught) == 1
     with collector:

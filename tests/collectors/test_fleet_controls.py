@@ -89,9 +89,9 @@ def test_workers_can_be_reached(place):
         assert collector.cascade_execute("stats", "per_worker")["worker_1/frames"] == 10
         assert collector.cascade_execute("num_workers") == 2
         with pytest.raises(ValueError, match="Expected 2 argument entries"):
-            collector.map_fn("touch", [()])
+            collector.map_fn("weights_version", [()])
         with pytest.raises(ValueError, match="same length"):
-            collector.map_fn("touch", [(), ()], [{}])
+            collector.map_fn("weights_version", [(), ()], [{}])
         with pytest.raises(AttributeError, match="nothing_like_it"):
             collector.get_distant_attr("env[0].nothing_like_it")
         with pytest.raises(AttributeError, match="nothing_like_it"):
@@ -272,7 +272,7 @@ def test_properties_say_what_was_asked_for():
         assert collector.storing_device == [torch.device("cpu"), None]
         assert collector.env_device == [torch.device("cpu")] * 2
         assert len(collector) == 5
-        with pytest.raises(ValueError, match="there is no such worker"):
+        with pytest.raises(ValueError, match="is unknown; workers are"):
             collector.frames_per_batch_worker(2)
         assert collector
 

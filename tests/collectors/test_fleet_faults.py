@@ -213,7 +213,11 @@ def same_env(again):
 
 
 OTHERWISE = {
-    "env": (env_of, Always, "is not what it was: entry 'observation' is [44] of torch.int8, not [3] of torch.float32"),
+    "env": (
+        env_of,
+        Always,
+        "differs from its earlier life: entry 'observation' is [44] of torch.int8, not [3] of torch.float32",
+    ),
     "policy": (same_env, policy_of, "weight has shape"),
 }
 

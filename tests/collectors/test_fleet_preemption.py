@@ -18,15 +18,15 @@ def gates(tmp_path):
 
 
 @pytest.fixture
-def rung(monkeypatch):
-    """Is set once a worker is told to end its fragment."""
-    hurry, event = Fragments.hurry, threading.Event()
+def ends_early(monkeypatch):
+    """Return an event that is set when a fragment is to end early."""
+    end_early, event = Fragments.end_early, threading.Event()
 
-    def hurried(self, request):
-        hurry(self, request)
+    def end_and_tell(self, request):
+        end_early(self, request)
         event.set()
 
-    monkeypatch.setattr(Fragments, "hurry", hurried)
+    monkeypatch.setattr(Fragments, "end_early", end_and_tell)
     return event
 
 
@@ -35,22 +35,22 @@ def held(gates):
     return [lambda: Held(gates[0], at=3), lambda: Held(gates[1], at=4, number=1)]
 
 
-def first_batch(collector, gates, rung):
+def first_batch(collector, gates, ends_early):
     """Worker 1 is told to end its fragment while it makes its step 4."""
     drawing = InThread(collector.next)
     for gate in gates:
         gate.await_arrival()
     gates[0].open()
-    assert rung.wait(DEADLINE_S)
+    assert ends_early.wait(DEADLINE_S)
     gates[1].open()
     return drawing.join().value
 
 
 @pytest.mark.parametrize("place", ["thread", "process"])
-def test_enough_shares_end_the_others_at_their_next_step(place, gates, rung):
+def test_enough_shares_end_the_others_at_their_next_step(place, gates, ends_early):
     options = {"envs_per_worker": 1, "preemptive_threshold": 0.5, "frames_per_batch": 20, "backend": place}
     with fleet(sources=held(gates), **options) as collector:
-        first = first_batch(collector, gates, rung)
+        first = first_batch(collector, gates, ends_early)
         later = drawn(collector, 2)
         stats = collector.stats()
     assert first.shape == (2, 1, 10)
@@ -65,11 +65,11 @@ def test_enough_shares_end_the_others_at_their_next_step(place, gates, rung):
 
 
 @pytest.mark.parametrize(("options", "lengths"), [({}, [10, 10]), ({"cat_results": -1}, [10, 4])], ids=str)
-def test_what_is_written_to_a_buffer_is_masked_or_cut_likewise(options, lengths, gates, rung):
+def test_what_is_written_to_a_buffer_is_masked_or_cut_likewise(options, lengths, gates, ends_early):
     buffer = Memory()
     options |= {"envs_per_worker": 1, "preemptive_threshold": 0.5, "frames_per_batch": 20, "replay_buffer": buffer}
     with fleet(sources=held(gates), backend="thread", **options) as collector:
-        assert first_batch(collector, gates, rung) is None
+        assert first_batch(collector, gates, ends_early) is None
         assert collector.stats()["frames"] == 14
     assert [td.shape for td in buffer.written] == [(1, length) for length in lengths]
     assert [int(td[MASK].sum()) for td in buffer.written] == [10, 4]

@@ -80,7 +80,7 @@ def test_a_schemes_send_publishes_on_the_collectors_channel_and_waits_for_its_wo
         assert acted(made) == [(1, 3), (0, 2)]
         scheme.send()
         assert acted(made) == [(1, 4), (1, 4)], "without weights those of the collector's policy"
-        with pytest.raises(ValueError, match="there is no such worker"):
+        with pytest.raises(ValueError, match="is unknown; workers are"):
             scheme.send(weights(1), worker_ids=2)
     with pytest.raises(Closed):
         scheme.send(weights(1))

@@ -150,7 +150,7 @@ def test_of_a_class_from_policy_is_tried_first():
 
 @pytest.mark.parametrize("given", [3, dict, lambda: 3], ids=["number", "class", "callable"])
 def test_what_makes_no_updater_is_refused(given):
-    with pytest.raises(TypeError, match="give an instance of a WeightUpdaterBase, a class of these, or a callable"):
+    with pytest.raises(TypeError, match="give an instance or subclass of WeightUpdaterBase, or a callable"):
         multi(Always(1), weight_updater=given)
 
 
@@ -172,7 +172,7 @@ def test_with_an_updater_one_model_is_served():
             made.update_policy_weights_(weights_dict={"policy": weights(2)})
         with pytest.raises(ValueError, match="policy_or_weights and weights are both"):
             made.update_policy_weights_(weights(2), weights=weights(2))
-        with pytest.raises(ValueError, match="there is no such worker; workers are \\[0, 1\\]"):
+        with pytest.raises(ValueError, match="is unknown; workers are \\[0, 1\\]"):
             made.update_policy_weights_(weights(2), worker_ids=7)
         assert made.policy_version == 0
 

@@ -65,9 +65,9 @@ REFUSED = {
 }
 BY_MANY = {
     "an id that is not there": ({"weights": two(), "worker_ids": 2}, ValueError, r"workers are \[0, 1\]"),
-    "nobody": ({"weights": two(), "worker_ids": []}, ValueError, "names nobody"),
+    "no workers": ({"weights": two(), "worker_ids": []}, ValueError, "is empty; workers are"),
     "yes": ({"weights": two(), "worker_ids": True}, TypeError, "worker_ids=True is"),
-    "a device without workers": ({"weights": two(), "worker_ids": "meta"}, ValueError, "no policy runs there"),
+    "a device without workers": ({"weights": two(), "worker_ids": "meta"}, ValueError, "no policy runs on that device"),
     "workers twice": ({"weights": {0: two()}, "worker_ids": 0}, ValueError, "publish it without worker_ids"),
     "one of two wrong": ({"weights": {0: two(), 1: {"weight": torch.zeros(2)}}}, ValueError, "nothing was changed"),
 }
@@ -189,7 +189,7 @@ def test_weights_from_another_thread_act_after_the_running_fragment(gate):
 
 
 def test_a_copy_forced_by_policy_device_is_renewed_by_an_update(monkeypatch):
-    monkeypatch.setattr("swath.collectors.worker.placed", lambda policy, device: copy.deepcopy(policy))
+    monkeypatch.setattr("swath.collectors.worker.move_to_device", lambda policy, device: copy.deepcopy(policy))
     policy = Always(1)
     with collector(policy=policy) as made:
         with torch.no_grad():

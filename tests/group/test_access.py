@@ -85,7 +85,7 @@ def test_what_is_left_at_any_moment_of_a_fragment_is_done(access, start):
     at, done, leaving, came = 0, [], [], True
 
     def leave():
-        leaving[:] = [start(access.soon, lambda: done.append(at))]
+        leaving[:] = [start(access.run_soon, lambda: done.append(at))]
         wait(leaving, PATIENCE_S)  # it is there, or needs a lock that the interrupted thread has
 
     while came:

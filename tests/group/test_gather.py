@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fates import DEADLINE_S, FATES, NEVER, SURVIVALS, N, quiet  # noqa: F401  a fixture
 from staged import Staged, job
 from swath.collectors.gather import AsReady, Fragments, InOrder
-from swath.errors import Closed, FleetFailed, WorkerLost
+from swath.errors import FleetFailed, WorkerLost
 from swath.group.group import Member
 from swath.options import Restarts, Survival
 from swath.weights.channel import Channel
@@ -48,42 +48,35 @@ class Shares(Fragments):
     """So many rounds, or replies, are wanted of workers; replies are not looked into."""
 
     def __init__(self, fleet, channel, left):
-        super().__init__(fleet, channel, None)
+        super().__init__(fleet, channel, dict.fromkeys(range(N), 1))
         self.left, self.stale_below, self.stale = left, -1, []
 
     @property
     def wants_more(self):
-        return self.left > 0 and not self.held
+        return self.left > 0 and not self.pause_count
 
-    def next_round(self):
+    def draw_random(self):
         self.left -= 1
-        return dict.fromkeys(range(N), "share")
+        return False
 
-    def next_for(self, worker):
-        self.left -= 1
-        return "share"
-
-    def give_back(self, asked):
-        assert asked == "share"
+    def return_random(self, randomly):
+        assert not randomly
         self.left += 1
 
-    def ask(self, worker, asked):
-        return self.request(worker, "collect", asked=asked)
-
     def is_stale(self, request):
-        if request.insisted or request.reply[2] >= self.stale_below:
+        if request.deliver_if_stale or request.reply[2] >= self.stale_below:
             return False
         self.stale.append(request)
         self.left += 1
         return True
 
-    def arrived(self, request):
+    def accept(self, request):
         return True
 
-    def lost(self, request):
+    def note_loss(self, request):
         pass
 
-    def unwanted(self, request):
+    def note_unwanted(self, request):
         pass
 
 
@@ -93,17 +86,20 @@ def group_of(stage, left=0, survival=None):
     return Shares(fleet, Channel(stage.share), left)
 
 
-def drawn(gather, group):
-    """What comes next; it is closed."""
-
-    def use(requests):
-        gather.ask_ahead()
-        gather.done()
-        for request in requests:
-            group.close(request)
-        return requests
-
-    return gather.next(lambda: False, use)
+def draw(gather, group):
+    """Wait for the next requests and close them, as a service does; `None` if none are expected."""
+    while True:
+        membership = group.membership_version
+        if (requests := gather.take()) is not None:
+            gather.request_ahead()
+            gather.finish()
+            for request in requests:
+                group.close(request)
+            return requests
+        group.require_enough_workers()
+        if (waiting := gather.request_missing()) is None:
+            return None
+        group.wait(waiting, lambda: False, membership)
 
 
 ALL_FATES = FATES | {
@@ -130,10 +126,9 @@ def play(kind, survival, ahead, fates):
         if number in fates["publishes"]:
             group.channel.publish({})
         if number in fates["forgets"]:
-            with group.lock:
-                gather.forget(fates["forgets"][number])
+            gather.drop(fates["forgets"][number])
         try:
-            requests = drawn(gather, group)
+            requests = draw(gather, group)
         except ArithmeticError:
             raised += 1
             continue
@@ -143,7 +138,7 @@ def play(kind, survival, ahead, fates):
         if requests is None:
             break
         got.append(requests)
-    assert not group.wanted(), "what is out is asked for in vain"
+    assert not group.open_requests(), "requests are open after the last draw"
     faults = sum(map(len, fates.values()))
     assert stage.now <= 10 * DRAWS + faults * (30.0 + DEADLINE_S + 4.0), "it waited for longer than it had to"
     group.fleet.close(0.0)
@@ -185,7 +180,7 @@ def test_what_is_asked_for_brings_the_weights_that_are_the_newest_then(kind, ahe
     group = group_of(Scripted(), len(expected))
     gather, versions = kind(group, ahead), []
     for _ in expected:
-        versions.append({request.reply[2] for request in drawn(gather, group)})
+        versions.append({request.reply[2] for request in draw(gather, group)})
         group.channel.publish({})
     assert versions == [{version} for version in expected]
 
@@ -193,15 +188,15 @@ def test_what_is_asked_for_brings_the_weights_that_are_the_newest_then(kind, ahe
 def test_who_was_served_longest_ago_comes_first():
     group = group_of(Scripted(), 9)
     gather = AsReady(group, 1)
-    assert [drawn(gather, group)[0].worker for _ in range(9)] == [0, 1, 2] * 3
+    assert [draw(gather, group)[0].worker for _ in range(9)] == [0, 1, 2] * 3
 
 
 def test_a_reply_that_is_too_old_is_dropped_and_the_next_of_its_worker_comes_whatever_its_age():
     group = group_of(Scripted(), 2)
     gather = AsReady(group, 1)
     group.stale_below = 1
-    first = drawn(gather, group)[0]
-    assert first.insisted
+    first = draw(gather, group)[0]
+    assert first.deliver_if_stale
     assert group.stale[0].worker == first.worker
     assert group.stale[0].number < first.number
 
@@ -212,46 +207,34 @@ def test_what_user_code_raised_leaves_once_and_the_others_stay(kind):
     group = group_of(stage, 3)
     gather, got = kind(group, 0), []
     with pytest.raises(ArithmeticError):
-        got.extend(drawn(gather, group) for _ in range(3))
-    while (requests := drawn(gather, group)) is not None:
+        got.extend(draw(gather, group) for _ in range(3))
+    while (requests := draw(gather, group)) is not None:
         got.append(requests)
     assert len(got) == 3
     check_once_and_in_order(got)
 
 
 @pytest.mark.parametrize("kind", [InOrder, AsReady])
-def test_a_draw_that_is_interrupted_ends_and_the_next_goes_on(kind):
-    group = group_of(Scripted(), 3)
-    gather = kind(group, 0)
-    stop = iter([False, True, True])
-    with pytest.raises(Closed):
-        gather.next(lambda: next(stop, True), list)
-    assert drawn(gather, group) is not None
-
-
-def test_what_is_lost_between_here_and_there_is_asked_for_again():
+def test_requests_that_are_put_back_come_again_but_for_those_that_were_lost(kind):
     group = group_of(Scripted(), 1)
-    gather = InOrder(group, 0)
-    first = []
-
-    def lose_one(requests):
-        if first:
-            return requests
-        first.extend(requests)
-        group.close(requests[1])
-        return None
-
-    again = gather.next(lambda: False, lose_one)
-    assert [one is other for one, other in zip(first, again, strict=True)] == [True, False, True]
+    gather = kind(group, 0)
+    while (first := gather.take()) is None:
+        group.wait(gather.request_missing(), lambda: False, group.membership_version)
+    group.close(first[0])
+    gather.put_back(first)
+    again = draw(gather, group)
+    assert again[0] is not first[0]
+    assert again[0].worker == first[0].worker
+    assert again[1:] == first[1:]
 
 
-def test_nothing_is_asked_for_while_the_group_is_held():
+def test_no_requests_are_made_while_the_group_is_paused():
     group = group_of(Scripted(), 2)
     gather = AsReady(group, 1)
-    group.held = True
-    assert gather.next(lambda: False, list) is None
-    group.held = False
-    assert drawn(gather, group) is not None
+    group.pause()
+    assert draw(gather, group) is None
+    group.resume()
+    assert draw(gather, group) is not None
 
 
 # ---- calls between requests
@@ -298,8 +281,8 @@ def test_a_member_whose_weights_do_not_fit_is_replaced_and_its_request_is_lost()
         """Toys."""
 
         def reply(self, handle, method, args):
-            toy = self.versions.setdefault(handle, Toy())
-            return Value(getattr(toy, method)(*args))
+            answer = getattr(self.versions.setdefault(handle, Toy()), method)(*args)
+            return answer if isinstance(answer, Failure) else Value(answer)
 
     group = group_of(Real())
     assert group.call("ask", 2) == {0: 2, 1: 2, 2: 2}

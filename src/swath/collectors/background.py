@@ -16,14 +16,14 @@ from swath.errors import Closed, WorkerLate
 class Background:
     """Draws in a daemon thread until the run ends. Start, pause and stop may be called from any thread.
 
-    An error stops it, is kept, and is raised once by `raise_kept`.
+    An error stops it, is kept, and is raised once by `raise_error`.
 
     Args:
-        collection: what is drawn from; a worker in this process acts on a copy of the policy meanwhile.
+        collection: the collection to draw from; a worker in this process acts with a copy of the policy meanwhile.
 
     Attributes:
-        running: whether the thread is there, collecting or paused.
-        error: what stopped it, until it was raised.
+        running: whether the thread runs, collecting or paused.
+        error: the exception that stopped it, until it is raised.
     """
 
     def __init__(self, collection: CollectorService) -> None:
@@ -34,25 +34,25 @@ class Background:
         self._thread: threading.Thread | None = None
         self._stopped = self._drawing = False
 
-    def raise_kept(self) -> None:
-        """Raise what stopped the thread, once."""
+    def raise_error(self) -> None:
+        """Raise the exception that stopped the thread, once."""
         with self._change:
             error, self.error = self.error, None
         if error is not None:
             raise error
 
     def start(self) -> None:
-        """Begin, or do nothing if it is running."""
+        """Start the thread; do nothing if it is running."""
         with self._collection.access.control():
             if self.running:
                 return
-            self._act_in(background=True)
+            self._set_actor(background=True)
             self.running, self._stopped = True, False
             self._thread = threading.Thread(target=self._run, name="swath-collect", daemon=True)
             self._thread.start()
 
     def pause(self, timeout: float) -> None:
-        """Let what is in flight be written, then stand still until every pause has ended.
+        """Write all pending fragments, then request no more until every pause has ended.
 
         Nothing happens if it is not running.
 
@@ -61,27 +61,28 @@ class Background:
             Exception: what stopped the thread meanwhile.
         """
         with self._change:
-            self._group.held += self.running
-            still = False  # after Ctrl-C, too
+            if self.running:
+                self._group.pause()
+            idle = False  # after Ctrl-C, too
             try:
-                still = self._change.wait_for(lambda: not (self.running and self._has_work()), timeout)
+                idle = self._change.wait_for(lambda: not (self.running and self._has_work()), timeout)
             finally:
-                if not still:
+                if not idle:
                     self.resume()
-        if not still:
+        if not idle:
             why = f"the batch in progress was not written within {timeout} s; collection goes on, pause again later"
             raise WorkerLate(why, workers=(0,), deadline=timeout)
-        self.raise_kept()
+        self.raise_error()
 
     def resume(self) -> None:
-        """Go on, unless another pause lasts."""
+        """End one pause."""
         with self._change:
-            self._group.held = max(self._group.held - 1, 0)
+            self._group.resume()
             self._group.fleet.wake()
             self._change.notify_all()
 
     def stop(self, timeout: float) -> None:
-        """End the thread after what is in flight, without an end of the run; a fork has no thread to end."""
+        """End the thread after the draw in progress; a fork has no thread to end."""
         if not self._collection.owner.is_here:
             return
         with self._change:
@@ -91,15 +92,15 @@ class Background:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
 
-    def _act_in(self, *, background: bool) -> None:
-        """In this process the policy itself acts only while the user draws."""
+    def _set_actor(self, *, background: bool) -> None:
+        """Let a worker in this process act with a copy of the policy, or with the policy itself again."""
         if self._collection.member is not None:
             self._group.call("act_in_background", background)
 
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            while self._may_go_on():
+            while self._wait_for_next_draw():
                 if self._collection.draw() is ENDED and self._collection.completed:
                     break
         except Closed:
@@ -107,24 +108,25 @@ class Background:
         except BaseException as raised:  # noqa: BLE001  kept, shown in stats, raised by the next call
             error = raised
         with suppress(Closed), self._collection.access.control():
-            self._act_in(background=False)
+            self._set_actor(background=False)
         with self._change:
-            self.running, self.error, self._group.held = False, error, 0
+            self.running, self.error = False, error
+            self._group.resume(all_pauses=True)
             self._change.notify_all()
 
-    def _may_go_on(self) -> bool:
-        """Whether to draw again; when it is paused, as long as there is something in flight."""
+    def _wait_for_next_draw(self) -> bool:
+        """Wait during a pause, unless requests are pending, and return whether to draw again."""
         with self._change:
             self._drawing = False
             self._change.notify_all()
-            self._change.wait_for(lambda: self._over() or not self._group.held or self._has_work())
-            self._drawing = not self._over()
+            self._change.wait_for(lambda: self._is_over() or not self._group.pause_count or self._has_work())
+            self._drawing = not self._is_over()
             return self._drawing
 
     def _has_work(self) -> bool:
-        """Whether it draws, or there is something that was asked for and is not delivered."""
+        """Return whether it draws, or requests are open."""
         with self._group.lock:
-            return self._drawing or bool(self._group.wanted())
+            return self._drawing or bool(self._group.open_requests())
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         return self._stopped or self._collection.access.halted

@@ -1,4 +1,4 @@
-"""What all collectors share: they are drawn from, steered, measured and shut down in the same way."""
+"""The base of all collectors: draws, controls, facts and shutdown."""
 
 from __future__ import annotations
 
@@ -31,40 +31,46 @@ from swath.workers.garbage import GarbageWatch
 
 PAUSE_S = 30.0
 SHUTDOWN_S = 10.0
-GOODBYE_S = 1.0
+GARBAGE_CLOSE_S = 1.0
 
-Where: TypeAlias = torch.device | list[torch.device | None] | None
-"""A device; with many workers a list of one per worker. `None` is none in particular."""
+Devices: TypeAlias = torch.device | list[torch.device | None] | None
+"""A device; with many workers a list of one per worker. `None` if no device was set."""
 
 
 def end_quietly(collection: CollectorService, background: Background) -> None:
-    """End what was left when a collector is collected as garbage or the interpreter exits."""
+    """End a collection whose collector is collected as garbage, or when the interpreter exits."""
     with suppress(Exception):
-        collection.close(GOODBYE_S)
-    background.stop(GOODBYE_S)
+        collection.close(GARBAGE_CLOSE_S)
+    background.stop(GARBAGE_CLOSE_S)
+
+
+def weak_call(method: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls a method, unless its object was collected as garbage."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        if (bound := reference()) is not None:
+            bound()
+
+    return call
 
 
 class BaseCollector(TakesWeights, ABC):
-    """Base of all collectors; none derives from another. After shutdown all but facts raises `Closed`."""
+    """Base of all collectors; none derives from another. After shutdown all methods but facts raise `Closed`."""
 
     _progress: Progress | None = None
 
     def _begin(self, options: AnyOptions, workers: Sequence[WorkerRequest]) -> None:
-        """Bring the workers up, and show them; blocks until all have built env and policy. All or nothing is left.
+        """Start the workers and show them; block until all have built env and policy, or close everything.
 
         Raises:
             TypeError: a weight updater and schemes, or something that is neither.
             ValueError: options contradict each other, or automatic updates have nothing to publish.
         """
         options.require_consistent(len(workers))
-        view, mine = as_progress(options.progress), weakref.ref(self)
-        self._worker_idx = options.worker_idx
-
-        def publish() -> None:
-            if (held := mine()) is not None:
-                held.update_policy_weights_()
-
-        self.collection = assemble(type(self).__name__, options, workers, publish)
+        view, self._worker_idx = as_progress(options.progress), options.worker_idx
+        publish, receive = weak_call(self.update_policy_weights_), weak_call(self._receive_registered)
+        self.collection = assemble(type(self).__name__, options, workers, publish, receive)
         self._background, self._at_end = Background(self.collection), ExitStack()
         end = partial(end_quietly, self.collection, self._background)
         if self.collection.member is not None:
@@ -74,13 +80,13 @@ class BaseCollector(TakesWeights, ABC):
         try:
             self._begin_weights(options)
         except BaseException:
-            theirs = options.here and workers[0].source.is_instance
-            self._end(GOODBYE_S, close_env=not theirs)
+            keeps_env = options.in_process and workers[0].source.is_instance
+            self._end(GARBAGE_CLOSE_S, close_env=not keeps_env)
             raise
         self._progress = None if view is None else view.watch(self)
 
     def _end(self, timeout: float, *, close_env: bool = True) -> None:
-        """Stop background mode and end the workers; what closing their envs raised is raised."""
+        """Stop background mode and end the workers; raise what closing their envs raised."""
         if self._progress is not None:
             self._progress.close()
         with self._at_end:
@@ -90,13 +96,13 @@ class BaseCollector(TakesWeights, ABC):
                 self._background.stop(timeout)
 
     def _draw(self) -> Any:
-        """The next batch, or the end of the run."""
+        """Return the next batch, or `ENDED`."""
         if self._background.running:
             raise RuntimeError(
                 f"this {self.collection.access.name} collects in the background; pause it or read the replay buffer"
             )
         if self._background.error is not None:
-            self._background.raise_kept()
+            self._background.raise_error()
         try:
             return self.collection.draw()
         except StopIteration as error:  # it would end the user's loop as if the run were complete
@@ -106,28 +112,28 @@ class BaseCollector(TakesWeights, ABC):
             raise raised from error
 
     def _saved(self) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
-        """What every worker saves, by worker, and the counters of all."""
+        """Return the state of every worker, and the counters of all."""
         self._require_ready()
         return saved_fleet(self.collection)
 
     @abstractmethod
     def shutdown(self, timeout: float | None = None) -> None:
-        """Stop, and leave nothing behind."""
+        """Stop, and end everything that the collector has started."""
 
     def __repr__(self) -> str:
-        """A status line."""
+        """Return a status line."""
         return status_line(type(self).__name__, self.collection, self._background)
 
     def __iter__(self) -> Iterator[TensorDictBase]:
-        """The one stream of this collector: leaving a loop loses nothing, a second loop goes on."""
+        """Return the collector itself: leaving a loop loses nothing, a second loop goes on."""
         return self
 
     def iterator(self) -> Iterator[TensorDictBase]:
-        """The same as `iter(self)`."""
+        """Return `iter(self)`."""
         return self
 
     def __next__(self) -> TensorDictBase:
-        """The next batch; where batches are written to a replay buffer it is `None`, whatever the type says.
+        """Return the next batch; where batches are written to a replay buffer it is `None`, whatever the type says.
 
         An exception does not end the stream: draw again.
         """
@@ -137,7 +143,7 @@ class BaseCollector(TakesWeights, ABC):
         return batch
 
     def next(self) -> TensorDictBase | None:
-        """The next batch; `None` at the end, and where batches are written to a replay buffer."""
+        """Return the next batch; `None` at the end, and where batches are written to a replay buffer."""
         batch: TensorDictBase | None = self._draw()
         return None if batch is ENDED else batch
 
@@ -149,7 +155,7 @@ class BaseCollector(TakesWeights, ABC):
             static_seed: give every env `seed` itself.
 
         Returns:
-            The number with which another call goes on without overlap; `seed` with `static_seed`.
+            The seed for another call, whose seeds do not overlap with these; `seed` with `static_seed`.
         """
         root = whole_number("seed", seed)
         self.collection.access.require_open()
@@ -173,15 +179,15 @@ class BaseCollector(TakesWeights, ABC):
 
     @contextmanager
     def pause(self, timeout: float = PAUSE_S, *, resume: bool = True) -> Iterator[None]:
-        """Within the `with` block nothing is written to the replay buffer by the background thread.
+        """Keep the background thread from writing to the replay buffer within the `with` block.
 
         Args:
-            timeout: how long to wait for what is in flight, in seconds.
+            timeout: how long to wait until pending fragments are written, in seconds.
             resume: whether to go on afterwards; `start()` does so later, too.
 
         Raises:
-            ValueError: `timeout` is no finite number of seconds.
-            WorkerLate: what is in flight was not written in time; collection goes on.
+            ValueError: `timeout` is not a finite number of seconds.
+            WorkerLate: pending fragments were not written in time; collection goes on.
             Exception: what stopped the thread.
         """
         self._require_ready()
@@ -195,7 +201,7 @@ class BaseCollector(TakesWeights, ABC):
                 self._background.stop(timeout)
 
     def is_running(self) -> bool:
-        """Whether it collects in the background; also while `pause` holds it."""
+        """Return whether it collects in the background, or is paused."""
         return self._background.running
 
     def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
@@ -209,7 +215,7 @@ class BaseCollector(TakesWeights, ABC):
         return call_at(self, attr_path, args, kwargs)
 
     def getattr_env(self, name: str) -> Any:
-        """An attribute of the first worker's env; of the first of several copies."""
+        """Return an attribute of the first worker's env; of the first of several copies."""
         return self.collection.open_group.call_first("cascade_execute", "getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
@@ -222,16 +228,16 @@ class BaseCollector(TakesWeights, ABC):
         return follow(self.collection.buffer, name)
 
     def get_model(self, model_id: str) -> Any:
-        """The model of an id; with workers elsewhere a copy of it, as the first worker has it.
+        """Return the model of an id; with workers elsewhere a copy of the first worker's.
 
         Raises:
-            AttributeError: a path that leads nowhere.
+            AttributeError: a part of the path is missing.
         """
         return self.collection.open_group.call_first("get_model", model_id)
 
     @property
     def worker_idx(self) -> int:
-        """Index of this collector inside a larger one; another one begins fresh episodes.
+        """Return the index of this collector inside a larger one; setting another one begins fresh episodes.
 
         In trajectory ids and seeds worker `j` of `W` is worker `worker_idx * W + j`.
 
@@ -250,7 +256,7 @@ class BaseCollector(TakesWeights, ABC):
 
     @property
     def pre_collect_hook(self) -> Callable[[], Any] | None:
-        """Called before each fragment, where it is made."""
+        """Return the function that is called before each fragment, where it is made."""
         return self.collection.jobs.hooks.before
 
     @pre_collect_hook.setter
@@ -259,7 +265,7 @@ class BaseCollector(TakesWeights, ABC):
 
     @property
     def post_collect_hook(self) -> Callable[[Any], Any] | None:
-        """Called with each fragment, in the worker; in this process with each batch before it is handed out."""
+        """Return the function that is called with each fragment in the worker; in this process with each batch."""
         return self.collection.jobs.hooks.after
 
     @post_collect_hook.setter
@@ -267,83 +273,84 @@ class BaseCollector(TakesWeights, ABC):
         self.collection.set_hooks(after=hook)
 
     def set_post_collect_hook(self, hook: Callable[[Any], Any] | None) -> None:
-        """The same as assigning `post_collect_hook`."""
+        """Set `post_collect_hook`."""
         self.post_collect_hook = hook
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are to be."""
-        return len(self.collection.group.frames)
+        """Return the number of workers, also of those that were lost."""
+        return len(self.collection.group.shares)
 
     @property
     def num_collectors(self) -> int:
-        """How many workers there are to be."""
+        """Return the number of workers, also of those that were lost."""
         return self.num_workers
 
     @property
     def frames_per_batch(self) -> Any:
-        """The number given."""
+        """Return the argument `frames_per_batch`."""
         return self.collection.options.frames_per_batch
 
     @property
     def requested_frames_per_batch(self) -> int:
-        """Frames of a batch: the number given, rounded up to whole steps."""
+        """Return the frames of a batch: `frames_per_batch`, rounded up to whole steps."""
         return self.collection.batch_frames
 
     @property
     def total_frames(self) -> int:
-        """Frames of the run; -1 for no end."""
+        """Return the frames of the run; -1 for no end."""
         total = self.collection.group.total
         return -1 if total is None else total
 
     @property
-    def device(self) -> Where:
-        """The device given for all."""
-        return self._each([one.options.devices.common for one in self.collection.jobs.requests.values()])
+    def device(self) -> Devices:
+        """Return the argument `device`."""
+        return self._one_or_all([worker.options.devices.common for worker in self.collection.jobs.requests.values()])
 
     @property
-    def env_device(self) -> Where:
-        """Where envs run."""
-        return self._each([one.env_device or torch.device("cpu") for one in self.collection.jobs.described.values()])
+    def env_device(self) -> Devices:
+        """Return the device of envs."""
+        described = self.collection.jobs.described.values()
+        return self._one_or_all([worker.env_device or torch.device("cpu") for worker in described])
 
     @property
-    def policy_device(self) -> Where:
-        """Where policies run, as given or found; `None` if neither says more than the CPU."""
-        return self._each([one.policy_device for one in self.collection.jobs.described.values()])
+    def policy_device(self) -> Devices:
+        """Return the device of policies; `None` if it was not set and their weights are on the CPU."""
+        return self._one_or_all([worker.policy_device for worker in self.collection.jobs.described.values()])
 
     @property
-    def storing_device(self) -> Where:
-        """Where batches live; `None` sets no device."""
-        return self._each([one.options.devices.storing for one in self.collection.jobs.requests.values()])
+    def storing_device(self) -> Devices:
+        """Return the device of batches; `None` sets no device."""
+        return self._one_or_all([worker.options.devices.storing for worker in self.collection.jobs.requests.values()])
 
-    def _each(self, devices: Sequence[torch.device | None]) -> Where:
-        return devices[0] if self.collection.options.here else list(devices)
+    def _one_or_all(self, devices: Sequence[torch.device | None]) -> Devices:
+        return devices[0] if self.collection.options.in_process else list(devices)
 
     def stats(self, workers: str = "aggregate", timeout: float = 10.0) -> dict[str, Any]:  # noqa: ARG002  never waits
-        """Numbers, bools and short strings on this collector; asks nobody, never blocks, works after shutdown.
+        """Return numbers, bools and short strings; ask no worker, never block, work after shutdown.
 
         Args:
             workers: `"aggregate"`, `"per_worker"` or `"both"`.
-            timeout: always kept.
+            timeout: has no effect.
         """
         return viewed(workers, *facts_of(self.collection, self._background))
 
     def __len__(self) -> int:
-        """How many batches the run has.
+        """Return the number of batches of the run.
 
         Raises:
-            TypeError: the run has no end, or batches are made of whole episodes.
+            TypeError: the run has no end, or batches consist of whole episodes.
         """
         if self.total_frames < 0 or self.collection.delivery.trajectories.per_batch is not None:
-            raise TypeError("this collector has no len(): its run is endless, or made of whole episodes")
+            raise TypeError("this collector has no len(): its run is endless, or its batches consist of whole episodes")
         return math.ceil(self.total_frames / self.requested_frames_per_batch)
 
     def __bool__(self) -> bool:
-        """A collector is true, however many batches it has."""
+        """Return true, whatever the number of batches."""
         return True
 
     def __enter__(self) -> Self:
-        """The collector itself."""
+        """Return the collector itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -352,7 +359,7 @@ class BaseCollector(TakesWeights, ABC):
 
 
 class LocalCollector(BaseCollector):
-    """Base of those whose workers are on this machine."""
+    """Base of collectors whose workers are on this machine."""
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
         """Stop at the next step, close the envs, end workers and background thread. Twice is fine; from any thread.
@@ -365,12 +372,12 @@ class LocalCollector(BaseCollector):
             raise_on_error: whether an error of `env.close()` is raised.
 
         Raises:
-            ValueError: `timeout` is no finite number of seconds; nothing has happened.
+            ValueError: `timeout` is not a finite number of seconds; nothing has happened.
             RuntimeError: `close_env=False`, with many workers.
             WorkerLate: a step in this process did not return in time; the envs are closed as soon as it does.
             Exception: what `env.close()` raised.
         """
-        if not (close_env or self.collection.options.here):
+        if not (close_env or self.collection.options.in_process):
             raise RuntimeError("close_env=False: the envs live in the workers and end with them; leave it out")
         patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
         try:
@@ -380,7 +387,7 @@ class LocalCollector(BaseCollector):
                 raise
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """The same as `shutdown`."""
+        """Call `shutdown`."""
         self.shutdown(timeout, close_env)
 
 

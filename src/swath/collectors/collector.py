@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 
 from swath import collectors
 from swath.collectors.base import LocalCollector
-from swath.collectors.messages import rows_of, worker_requests
+from swath.collectors.messages import options_per_worker, worker_requests
 from swath.collectors.options import (
     AnyOptions,
     CollectorOptions,
@@ -36,8 +36,8 @@ class InThisProcess(LocalCollector):
     """Lets `Collector(backend=…)` return another class, as TorchRL's does; `__init__` below has the signature."""
 
     def __new__(cls, *args: Any, **keywords: Any) -> Self:
-        """The one place where building an object may give one of another class."""
-        other = _built_elsewhere(args, keywords) if cls is Collector else None
+        """Build a collector of another class if the backend needs one; no other class does so."""
+        other = _build_elsewhere(args, keywords) if cls is Collector else None
         return super().__new__(cls) if other is None else other
 
 
@@ -118,12 +118,12 @@ class Collector(InThisProcess):
             hint = "envs_per_worker builds it several times; MultiSyncCollector takes one for each worker"
             raise ValueError(f"a Collector takes exactly one env source, got {len(envs)}; {hint}")
         stopping = with_method("interruptor", options.interruptor, "collection_stopped")
-        stopped = None if stopping is None else stopping.collection_stopped
-        rows, shares = rows_of(vars(options), 1), [options.frames_per_batch]
-        self._begin(options, worker_requests(options, envs, options.policy, rows, shares, stopped=stopped))
+        interrupted = None if stopping is None else stopping.collection_stopped
+        settings, shares = options_per_worker(vars(options), 1), [options.frames_per_batch]
+        self._begin(options, worker_requests(options, envs, options.policy, settings, shares, interrupted=interrupted))
 
     def fake_tensordict(self) -> TensorDictBase:
-        """A batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
+        """Return a batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
         self.collection.access.require_open()
         device = self.collection.jobs.requests[0].options.devices.storing
         zeros: TensorDictBase = self.collection.delivery.without_ids(self.collection.member.zero_batch()).apply(
@@ -132,7 +132,7 @@ class Collector(InThisProcess):
         return zeros if device is None else zeros.to(device)
 
     def state_dict(self) -> OrderedDict[str, Any]:
-        """Counters, weights, version and seed; simulators and what is in flight are not saved.
+        """Return counters, weights, version and seed; simulators and pending fragments are not saved.
 
         Raises:
             Exception: what stopped the background thread.
@@ -141,11 +141,11 @@ class Collector(InThisProcess):
         return OrderedDict({**saved[0], **own})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` saved; new episodes begin in a new life.
+        """Restore a saved state; new episodes begin in a new life.
 
         Args:
-            state_dict: what was saved.
-            strict: whether all parts must be there.
+            state_dict: as `state_dict()` returned it.
+            strict: whether parts may not be missing.
 
         Raises:
             KeyError: parts are missing, unless `strict=False`, or weights do not fit.
@@ -155,7 +155,7 @@ class Collector(InThisProcess):
         load_fleet(self.collection, {0: state_dict}, state_dict, strict=strict)
 
     def reset(self, index: Any = None) -> None:
-        """Begin fresh episodes with the next batch, in all envs or in those of `index`; later batches hold later data.
+        """Begin fresh episodes with the next batch, in all envs or in those of `index`.
 
         Args:
             index: env numbers, or one bool per env.
@@ -166,12 +166,12 @@ class Collector(InThisProcess):
         spec = self.collection.member.host.spec
         if index is not None and not spec.resettable:
             raise ValueError(f"index={index!r}: this vector env cannot reset single envs; reset all of them")
-        envs = None if index is None else _chosen(index, spec.num_envs)
-        with self.collection.forgetting(envs=envs) as calls:
+        envs = None if index is None else _env_numbers(index, spec.num_envs)
+        with self.collection.dropping(envs=envs) as calls:
             calls[0] = "reset", envs
 
     def get_distant_attr(self, path: str) -> Any:
-        """The attribute at the end of a path."""
+        """Return the attribute at the end of a path."""
         with self.collection.access.control():
             return follow(self, path)
 
@@ -191,43 +191,44 @@ class Collector(InThisProcess):
 
     @property
     def env(self) -> Any:
-        """The live env, vector env, or list of envs."""
+        """Return the live env, vector env, or list of envs."""
         return self.collection.member.host.env
 
     @property
     def policy(self) -> Any:
-        """The policy that acts within draws."""
+        """Return the policy that acts within draws."""
         return self.collection.member.policy
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
-        """Frames asked of one worker.
+        """Return the frames of one worker's share of a batch.
 
         Raises:
-            ValueError: no such worker.
+            ValueError: unknown worker.
         """
-        mine = self.collection.member.worker_idx
-        if worker_idx not in (None, 0, mine):
-            raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {mine} only")
+        index = self.collection.member.worker_idx
+        if worker_idx not in (None, 0, index):
+            raise ValueError(f"worker_idx={worker_idx!r}: this collector has worker {index} only")
         return self.collection.batch_frames
 
 
-def _chosen(index: Any, num_envs: int) -> list[int]:
+def _env_numbers(index: Any, num_envs: int) -> list[int]:
+    """Return the numbers of the envs that an index of an array selects."""
     try:
         return sorted({*np.atleast_1d(np.arange(num_envs)[np.asarray(index)]).reshape(-1).tolist()})
     except IndexError as error:
         raise ValueError(f"index={index!r}: {error}; give env numbers below {num_envs}, or one bool per env") from error
 
 
-def _built_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-    """The collector of another class that `Collector(*args, **keywords)` means; `None` for one in this process.
+def _build_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Build the collector of another class that `Collector(*args, **keywords)` means; `None` for one in this process.
 
     Raises:
-        TypeError: `num_collectors` is no int, or the class does not take these arguments.
+        TypeError: `num_collectors` is not an int, or the class does not take these arguments.
         ValueError: it is not positive, an unknown backend, keys of `backend_options` that are reserved or given twice,
-            or a number of workers that does not match the list of sources, or has the name that it has elsewhere.
+            or a number of workers that does not match the list of sources, or is passed as `num_workers`.
     """
-    given = dict(keywords)
-    number, backend = given.pop("num_collectors", None), given.pop("backend", None)
+    rest = dict(keywords)
+    number, backend = rest.pop("num_collectors", None), rest.pop("backend", None)
     if number is not None and whole_number("num_collectors", number) < 1:
         raise ValueError(f"num_collectors={number} must be a positive integer")
     if backend is None:
@@ -237,21 +238,23 @@ def _built_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         raise ValueError(f"backend={backend!r} is unknown; backends are {', '.join(map(repr, BACKENDS))}")
     if place == "direct":
         return None
-    _require_no_workers(given.pop("num_workers", None))
-    sync, options = bool(given.pop("sync", None)), given.pop("backend_options", None) or {}
+    _require_no_workers(rest.pop("num_workers", None))
+    sync, options = bool(rest.pop("sync", None)), rest.pop("backend_options", None) or {}
     if reserved := sorted(options.keys() & RESERVED):
         raise ValueError(f"backend_options has the reserved keys {reserved}; pass them to Collector itself")
-    if duplicate := sorted(options.keys() & given):
-        raise ValueError(f"backend_options has the duplicate keys {duplicate}, which Collector was given, too")
-    source = args[0] if args else given.get("create_env_fn")
+    if duplicate := sorted(options.keys() & rest):
+        raise ValueError(
+            f"backend_options has the duplicate keys {duplicate}, which Collector has, too; pass them once"
+        )
+    source = args[0] if args else rest.get("create_env_fn")
     listed = len(source) if isinstance(source, list | tuple) else None
     if number is not None and listed not in (None, number):
         raise ValueError(f"num_collectors={number} does not match the list of {listed} env sources; leave it out")
-    further = {**given, **options, "sync": sync}
+    rest |= {**options, "sync": sync}
     if place == "ray":
-        return collectors.RayCollector(*args, **{**further, "num_collectors": number})
+        return collectors.RayCollector(*args, **{**rest, "num_collectors": number})
     place = "process" if place == "multiprocessing" else place
-    return collectors.MultiCollector(*args, **{**further, "backend": place, "num_workers": number or listed or 1})
+    return collectors.MultiCollector(*args, **{**rest, "backend": place, "num_workers": number or listed or 1})
 
 
 def _service_backend() -> str | None:
@@ -275,10 +278,10 @@ def _service_backend() -> str | None:
 
 
 def _require_direct(options: AnyOptions) -> None:
-    """Check that one worker in this process can be what is asked for: options of other classes are at their defaults.
+    """Check that options of other classes are at their defaults.
 
     Raises:
-        ValueError: it cannot.
+        ValueError: an option needs workers elsewhere.
     """
     _require_no_workers(options.num_workers)
     if options.num_collectors is not None and options.num_collectors > 1:
@@ -296,6 +299,6 @@ def _require_direct(options: AnyOptions) -> None:
 
 
 def _require_no_workers(num_workers: Any) -> None:
-    """The classes with workers elsewhere call `num_workers` what is `num_collectors` here."""
+    """Refuse `num_workers`, as the classes with workers elsewhere call `num_collectors`."""
     if num_workers is not None:
         raise ValueError(f"num_workers={num_workers!r}: Collector calls it num_collectors; give num_collectors instead")

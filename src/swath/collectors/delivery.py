@@ -1,4 +1,4 @@
-"""From fragments that lie elsewhere to what is delivered.
+"""From fragments in the memory of others to delivered batches.
 
 fragments, views into foreign memory ─▶ one copy: a batch that the user owns, [*B, T] or [W, *B, T]
     ─▶ split, or whole episodes ─▶ postproc ─▶ without private entries ─▶ hook ─▶ handed out, or written
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 
 
 ENDED = object()
-"""What a draw gives when the run is over."""
+"""Returned by a draw when the run is over."""
 
 
 @dataclass
@@ -40,11 +40,11 @@ class Delivery:
         layout: names and extras of a batch.
         trajectories: how batches are made of episodes.
         hooks: the user's functions.
-        counters: count what is delivered.
+        counters: count delivered frames and batches.
         require_open: raises if the collection was shut down meanwhile.
-        keep_ids: whether trajectory ids are delivered; whole episodes are told apart by them in any case.
+        keep_ids: whether trajectory ids are delivered.
         buffer: where batches are written, if anywhere.
-        where: whose buffer that is, for notes.
+        note: the worker that writes, for notes of exceptions.
     """
 
     layout: Layout
@@ -54,28 +54,28 @@ class Delivery:
     require_open: Callable[[], None]
     keep_ids: bool = True
     buffer: Any = None
-    where: str = ""
+    note: str = ""
 
     def __post_init__(self) -> None:
-        self._placed: Any = None
-        written_freely = self.hooks.postproc is not None or self.layout.open
-        self._may_have_private = written_freely or any(map(is_private, self.layout.observation))
+        self._moved_postproc: Any = None
+        any_entries = self.hooks.postproc is not None or self.layout.open
+        self._may_have_private = any_entries or any(map(is_private, self.layout.observation))
 
     def deliver(self, parts: Sequence[Any]) -> Any:
-        """Hand out one batch, or write its parts one after another, which gives `None`; together they are one batch.
+        """Return one batch, or write its parts one after another and return `None`.
 
         Raises:
             Closed: shut down meanwhile.
-            Exception: what a function of the user's or the buffer raised; what was not written is discarded.
+            Exception: what a function of the user's or the buffer raised; parts that were not written are discarded.
         """
-        frames, written = [valid_frames(part) for part in parts], 0
+        frames, written = [count_frames(part) for part in parts], 0
         try:
             for part in parts:
-                finished = self._finished(part)
+                finished = self._finish(part)
                 self.require_open()
                 if self.buffer is not None:
-                    with noted(f"extend() of the replay buffer{self.where}"):
-                        self.buffer.extend(fitted_to(self.buffer, finished, by_frame=not self.trajectories.split))
+                    with noted(f"extend() of the replay buffer{self.note}"):
+                        self.buffer.extend(fit_to_buffer(self.buffer, finished, by_frame=not self.trajectories.split))
                 written += 1
         finally:
             self.counters.discard(sum(frames[written:]))
@@ -83,19 +83,19 @@ class Delivery:
         return None if self.buffer is not None else finished
 
     def without_ids(self, batch: TensorDictBase) -> TensorDictBase:
-        """The batch without ids that are only there to tell episodes apart."""
+        """Return the batch without ids, unless the user wants them."""
         return batch if self.keep_ids or not self.layout.track_ids else batch.exclude(TRAJ_IDS)
 
-    def _finished(self, batch: TensorDictBase) -> Any:
-        """Post-processing, in the order of the contract; a module is moved to the batch's device once."""
+    def _finish(self, batch: TensorDictBase) -> Any:
+        """Post-process a batch; a module is moved to the batch's device once."""
         batch, postproc = self.without_ids(batch), self.hooks.postproc
         if self.trajectories.split:
             batch = split_trajectories(batch)
         if postproc is not None:
-            if isinstance(postproc, torch.nn.Module) and self._placed is not postproc:
+            if isinstance(postproc, torch.nn.Module) and self._moved_postproc is not postproc:
                 if batch.device is not None:
                     postproc.to(batch.device)
-                self._placed = postproc
+                self._moved_postproc = postproc
             with noted("postproc"):
                 batch = postproc(batch)
             if batch is None:
@@ -108,18 +108,18 @@ class Delivery:
         return batch
 
 
-def valid_frames(batch: TensorDictBase) -> int:
-    """How many rows of a batch are frames: masked ones are not."""
+def count_frames(batch: TensorDictBase) -> int:
+    """Count the rows of a batch that are frames: masked ones are not."""
     mask = batch.get(MASK, None)
     return int(batch.numel() if mask is None else mask.sum())
 
 
-def fitted_to(buffer: Any, batch: Any, *, by_frame: bool) -> Any:
-    """What is written of a batch: on the device that the buffer's storage names, if it names one.
+def fit_to_buffer(buffer: Any, batch: Any, *, by_frame: bool) -> Any:
+    """Return a batch as a replay buffer takes it, on the device of its storage.
 
     Args:
-        buffer: a replay buffer. One whose entries have one dimension, as TorchRL's by default, gets frames, one after
-            another, without rows that are none.
+        buffer: a replay buffer. If its entries have one dimension, as TorchRL's by default, it gets frames, one after
+            another, without masked rows.
         batch: `[*B, T]`.
         by_frame: whether rows are frames; else they are trajectories, and stay whole.
     """
@@ -135,29 +135,29 @@ def fitted_to(buffer: Any, batch: Any, *, by_frame: bool) -> Any:
 
 
 class WholeEpisodes:
-    """Collects the episodes of one collection; for one thread at a time.
+    """Puts the episodes of one collection together; for one thread at a time.
 
     Args:
-        wanted: how many to a batch, and how they are laid out.
-        counters: count what is dropped.
+        trajectories: how many to a batch, and how they are laid out.
+        counters: count dropped frames.
         writing: whether batches are written to a replay buffer.
     """
 
-    def __init__(self, wanted: Trajectories, counters: Counters, *, writing: bool) -> None:
+    def __init__(self, trajectories: Trajectories, counters: Counters, *, writing: bool) -> None:
         self._counters, self._assembler = counters, EpisodeAssembler()
-        self._number = wanted.per_write if writing else wanted.per_batch  # `None` for all that are complete
-        self._layout: TrajFormat = "cat" if writing else wanted.layout or "padded"
-        self._last: dict[int, tuple[int, int]] = {}  # by worker, the fragment that came last: its life and number
+        self._number = trajectories.per_write if writing else trajectories.per_batch  # `None` for all complete ones
+        self._layout: TrajFormat = "cat" if writing else trajectories.layout or "padded"
+        self._last: dict[int, tuple[int, int]] = {}  # by worker, life and number of its last fragment
 
     def add(self, fragments: Iterable[tuple[int, Head, Any]]) -> None:
-        """Take in fragments, as batches `[*B, T]`, that were collected side by side, with their workers.
+        """Add fragments that were collected at the same time: worker, head, and batch `[*B, T]` of each.
 
-        Where a fragment of a worker was not delivered before one of these, its episodes that lack frames are dropped.
+        If the fragment before one of these was not delivered, the episodes that lack its frames are dropped.
         """
-        made = sorted(fragments, key=lambda one: (one[1].life, one[1].number))
-        while made:  # of each worker one, the one that it made first
-            first = {worker: (head, batch) for worker, head, batch in reversed(made)}
-            made = [one for one in made if one[1] is not first[one[0]][0]]
+        rest = sorted(fragments, key=lambda fragment: (fragment[1].life, fragment[1].number))
+        while rest:  # the first fragment of each worker
+            first = {worker: (head, batch) for worker, head, batch in reversed(rest)}
+            rest = [fragment for fragment in rest if fragment[1] is not first[fragment[0]][0]]
             for worker, (head, _) in first.items():
                 life, number = self._last.get(worker, (head.life, 0))
                 if head.number != (number + 1 if life == head.life else 1):
@@ -165,19 +165,19 @@ class WholeEpisodes:
                 self._last[worker] = head.life, head.number
             self._counters.discard(self._assembler.add({worker: batch for worker, (_, batch) in first.items()}))
 
-    def take(self) -> Any:
-        """A batch; `None` if too few episodes are complete."""
+    def take_batch(self) -> Any:
+        """Return a batch; `None` if too few episodes are complete."""
         number = self._assembler.ready if self._number is None else self._number
         return self._assembler.take(number, self._layout) if number else None
 
     def drop(
         self, workers: Iterable[int | None] = (None,), envs: list[int] | None = None, *, complete: bool = True
     ) -> None:
-        """Forget what waits for a batch, all or of some workers or of some of their envs; it is counted.
+        """Drop and count the frames that wait for a batch.
 
         Args:
-            workers: whose.
-            envs: of which.
+            workers: of these workers; `None` among them means all.
+            envs: of these envs; `None` for all.
             complete: also episodes that have an end.
         """
         for worker in workers:
@@ -186,58 +186,58 @@ class WholeEpisodes:
 
 @dataclass
 class Joiner:
-    """Makes batches in memory of the user's own, where batches live.
+    """Makes batches that the user owns, on the devices where batches live.
 
     Attributes:
-        described: what workers are like, by index; those that are added come later.
-        storing: the device of batches by worker; `None` sets none. One that this process lacks is a `UserWarning`, and
+        described: descriptions of workers, by index; the user may add workers.
+        devices: the device of batches by worker; `None` sets none. If this process lacks a device, it warns and uses
             the CPU.
         dim: along which shares are concatenated; `None` stacks them.
-        several: whether batches are made of what several workers made; where their devices differ, they are joined on
-            the CPU.
-        own: fragments are fresh arrays, not views; they become the batch's.
+        joins_workers: whether batches have fragments of several workers; these are joined on the CPU if their devices
+            differ.
+        reuses_arrays: whether fragments are fresh arrays, not views; they become the batch's.
     """
 
     described: Mapping[int, Description]
-    storing: Sequence[torch.device | None]
+    devices: Sequence[torch.device | None]
     dim: int | None = None
-    several: bool = False
-    own: bool = False
+    joins_workers: bool = False
+    reuses_arrays: bool = False
 
     def __post_init__(self) -> None:
-        there = {device: _available(device) for device in dict.fromkeys(self.storing)}
-        self.storing = [there[device] for device in self.storing]
-        if self.several and len(set(self.storing)) > 1:
-            self.storing = [CPU]
+        available = {device: _available(device) for device in dict.fromkeys(self.devices)}
+        self.devices = [available[device] for device in self.devices]
+        if self.joins_workers and len(set(self.devices)) > 1:
+            self.devices = [CPU]
 
-    def batch(self, shares: Sequence[Request], bodies: Sequence[Any]) -> Any:
-        """One batch of the bodies of its shares: `[*B, T]` of one, `[W, *B, T]` or joined along a dimension of all."""
-        if not self.several:
-            return self.part(shares[0], bodies[0])
+    def batch(self, requests: Sequence[Request], bodies: Sequence[Any]) -> Any:
+        """Return one batch: `[*B, T]` of one fragment, `[W, *B, T]` or concatenated of one per worker."""
+        if not self.joins_workers:
+            return self.part(requests[0], bodies[0])
         if self.dim is not None:
-            return torch.cat([self.part(share, body) for share, body in zip(shares, bodies, strict=True)], self.dim)
-        return self._placed(_stacked(bodies, self.described[shares[0].worker].layout), 0)
+            return torch.cat([self.part(*pair) for pair in zip(requests, bodies, strict=True)], self.dim)
+        return self._move(_stack(bodies, self.described[requests[0].worker].layout), 0)
 
-    def part(self, share: Request, body: Any) -> Any:
-        """The batch `[*B, T]` of one share; where they are joined in time without the steps that were not made."""
+    def part(self, request: Request, body: Any) -> Any:
+        """Return the batch `[*B, T]` of one fragment; shares joined in time lose the steps that were not made."""
         if isinstance(body, Fragment):
-            fragment, layout = body if self.own else side_by_side([body]), self.described[share.worker].layout
+            fragment, layout = body if self.reuses_arrays else join_envs([body]), self.described[request.worker].layout
             batch: Any = fragment.to_tensordict(layout)
         else:
-            batch = body if self.own else body.clone()
-        batch = self._placed(batch, share.worker)
-        return batch[..., : head_of(share).steps] if self.dim == -1 else batch
+            batch = body if self.reuses_arrays else body.clone()
+        batch = self._move(batch, request.worker)
+        return batch[..., : head_of(request).steps] if self.dim == -1 else batch
 
-    def _placed(self, batch: Any, worker: int) -> Any:
-        """Where it lives; what workers made that were added, as of the first."""
-        device = self.storing[worker if worker < len(self.storing) else 0]
+    def _move(self, batch: Any, worker: int) -> Any:
+        """Move a batch to its device; workers that were added have the device of the first."""
+        device = self.devices[worker if worker < len(self.devices) else 0]
         return batch if device is None else batch.to(device)
 
 
-def _stacked(bodies: Sequence[Any], layout: Layout) -> Any:
-    """The batch `[W, *B, T]` of one fragment per worker."""
+def _stack(bodies: Sequence[Any], layout: Layout) -> Any:
+    """Return the batch `[W, *B, T]` of one fragment per worker."""
     if all(isinstance(body, Fragment) for body in bodies):
-        return side_by_side(bodies).to_tensordict(replace(layout, batch_shape=(len(bodies), *layout.batch_shape)))
+        return join_envs(bodies).to_tensordict(replace(layout, batch_shape=(len(bodies), *layout.batch_shape)))
     batches = [body.to_tensordict(layout) if isinstance(body, Fragment) else body for body in bodies]
     together = LazyStackedTensorDict.maybe_dense_stack(batches, dim=0)
     if isinstance(together, LazyStackedTensorDict):
@@ -246,25 +246,28 @@ def _stacked(bodies: Sequence[Any], layout: Layout) -> Any:
     return together
 
 
-def side_by_side(fragments: Sequence[Fragment]) -> Fragment:
-    """One fragment `[ΣB, T]` in fresh arrays, the fragments' envs one after another."""
-    first, rows = fragments[0], [fragment.rows for fragment in fragments]
+def join_envs(fragments: Sequence[Fragment]) -> Fragment:
+    """Return one fragment `[ΣB, T]` in fresh arrays, with the fragments' envs one after another."""
+    first, all_rows = fragments[0], [fragment.rows for fragment in fragments]
     leaves: dict[str, Any] = {
-        name: [_joined(column) for column in zip(*[getattr(one, name) for one in rows], strict=True)]
+        name: [_concatenate(column) for column in zip(*[getattr(rows, name) for rows in all_rows], strict=True)]
         for name in ("observation", "outputs", "next_observation")
     }
-    flags = {name: _joined([getattr(one, name) for one in rows]) for name in ("reward", "terminated", "truncated")}
+    names = ("reward", "terminated", "truncated")
+    flags = {name: _concatenate([getattr(rows, name) for rows in all_rows]) for name in names}
     valid, version = None, first.version
-    if any([one.valid is not None for one in rows]):  # noqa: C419  faster than a generator
-        valid = _joined([np.ones(one.reward.shape, np.bool_) if one.valid is None else one.valid for one in rows])
-    if len({one.version for one in fragments}) > 1:
-        version = np.concatenate([np.full(len(one.ids), one.version, dtype=np.int64) for one in fragments])
-    ids = _joined([one.ids for one in fragments])
-    counts = None if first.counts is None else _joined([one.counts for one in fragments])
+    if any([rows.valid is not None for rows in all_rows]):  # noqa: C419  faster than a generator
+        masks = [np.ones(rows.reward.shape, np.bool_) if rows.valid is None else rows.valid for rows in all_rows]
+        valid = _concatenate(masks)
+    if len({fragment.version for fragment in fragments}) > 1:
+        versions = [np.full(len(fragment.ids), fragment.version, dtype=np.int64) for fragment in fragments]
+        version = np.concatenate(versions)
+    ids = _concatenate([fragment.ids for fragment in fragments])
+    counts = None if first.counts is None else _concatenate([fragment.counts for fragment in fragments])
     return Fragment(Rows(**leaves, **flags, valid=valid), ids, counts, version)
 
 
-def _joined(arrays: Sequence[Any]) -> Any:
+def _concatenate(arrays: Sequence[Any]) -> Any:
     return torch.cat(list(arrays)) if isinstance(arrays[0], torch.Tensor) else np.concatenate(arrays)
 
 
@@ -272,7 +275,7 @@ def _available(device: torch.device | None) -> torch.device | None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # what torch raises if it does not have it, or was not built for it
-        warn(f"storing_device={str(device)!r} is not there in this process: batches stay on the CPU")
+        warn(f"storing_device={str(device)!r} is missing in this process: batches stay on the CPU")
         return CPU
     return device
 
@@ -281,25 +284,27 @@ class ReplayWriter:
     """Writes the fragments of one worker. Lives in the worker, for its one thread.
 
     Args:
-        request: with what.
+        request: how to write.
         layout: names and extras of its fragments.
         hooks: the user's functions that are called with what is written.
         device: where batches live; `None` leaves them without a device.
-        where: which worker this is, for notes.
+        note: names the worker in notes of exceptions.
     """
 
-    def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks, device: Any, where: str) -> None:
-        wanted, self._asked, self._device, self.counters = request.trajectories, request, device, Counters()
-        of_its_own = request.keep_ids, request.client, f" in {where}"
-        # Whoever asks a worker sees to it that nobody does after shutdown.
-        self.delivery = Delivery(layout, wanted, hooks, self.counters, lambda: None, *of_its_own)
-        self._whole = None if wanted.per_batch is None else WholeEpisodes(wanted, self.counters, writing=True)
+    def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks, device: Any, note: str) -> None:
+        trajectories, self._cut, self._device, self.counters = request.trajectories, request.cut, device, Counters()
+        options = request.keep_ids, request.client, note
+        # The driver sends no requests after shutdown, so the worker need not check it.
+        self.delivery = Delivery(layout, trajectories, hooks, self.counters, lambda: None, *options)
+        self._whole_episodes: WholeEpisodes | None = None
+        if trajectories.per_batch is not None:
+            self._whole_episodes = WholeEpisodes(trajectories, self.counters, writing=True)
 
     def write(self, head: Head, body: Any) -> None:
-        """Write a fragment, or a batch that was made of one; or add it to the episodes and write what is complete.
+        """Write a fragment or its batch, or the episodes that it completes.
 
         Raises:
-            Exception: what a function of the user's or the buffer raised; what was not written is discarded.
+            Exception: what a function of the user's or the buffer raised; frames that were not written are discarded.
         """
         before = self.counters.frames
         for part in self._parts(head, body):
@@ -308,21 +313,21 @@ class ReplayWriter:
         head.frames_written = self.counters.frames - before
 
     def drop(self) -> None:
-        """Forget what waits for the end of its episode or for the next write."""
-        if self._whole is not None:
-            self._whole.drop()
+        """Drop the frames that wait for the end of their episode or for the next write."""
+        if self._whole_episodes is not None:
+            self._whole_episodes.drop()
 
     def _parts(self, head: Head, body: Any) -> Iterator[Any]:
-        """What is written at a time."""
+        """Return the batches to write, one at a time."""
         layout = self.delivery.layout
         batch = body.to_tensordict(layout) if isinstance(body, Fragment) else body
         if head.steps < batch.shape[-1] and not layout.masked:
             return  # a shutdown has ended the fragment
         batch = batch if self._device is None else batch.to(self._device)
-        batch = batch[..., : head.steps] if self._asked.cut else batch
-        if self._whole is None:
+        batch = batch[..., : head.steps] if self._cut else batch
+        if self._whole_episodes is None:
             yield batch
             return
-        self._whole.add([(0, head, batch)])
-        while (episodes := self._whole.take()) is not None:
+        self._whole_episodes.add([(0, head, batch)])
+        while (episodes := self._whole_episodes.take_batch()) is not None:
             yield episodes

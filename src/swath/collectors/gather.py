@@ -1,26 +1,25 @@
-"""The fragments that workers are asked for: who is asked next, whose reply comes next, and what becomes of it.
+"""The fragments of a collection: which worker is asked next, which reply comes next, and what is counted.
 
-    Fragments asked for until the total is reached, with newer weights when these are due; what comes, is lost or too
-              old is counted. They are gathered in two ways:
-    InOrder   one request per row and round; a round is complete when every row is in, whatever the order of arrival
-    AsReady   one reply after another, as they are ready; who was served longest ago comes first
+    Fragments requests fragments until the total is reached, with newer weights when these are due; counts what
+              arrives, is lost or is too old. Two classes say in which order:
+    InOrder   one request per row and round; a round is complete when every row has arrived, in whatever order
+    AsReady   one reply after another, as they are ready; the worker that was served longest ago comes first
 
-Both ask again for what was lost: the worker's next life, or another worker when it is gone for good. What has to
-outlast an exception is kept in them, so that the next call goes on where the last one was left.
+Both ask again for what was lost: the worker's next life, or another worker if it is gone for good. They keep what must
+outlast an exception, so that the next draw goes on where the last one stopped.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
-from swath.collectors.messages import Broken, FragmentRequest, Head, Tally
+from swath.collectors.messages import FragmentRequest, Head, Tally
 from swath.collectors.options import Automatic
 from swath.errors import Closed
 from swath.group.group import Request, WorkerGroup
@@ -29,21 +28,22 @@ from swath.group.stats import Counters
 from swath.weights.channel import Channel, Life
 from swath.workers.base import Shared
 from swath.workers.fleet import Fleet
-from swath.workers.tickets import Interrupted, Name
+from swath.workers.outcome import Failure
+from swath.workers.tickets import Name
 
 
 @dataclass
 class WorkerRecord:
-    """What is known of one worker, in all its lives.
+    """Counts of one worker, over all its lives.
 
     Attributes:
         frames: collected by it.
         fragments: made by it, also before its state was saved and loaded.
-        next_id: above every trajectory id that it has given.
+        next_id: above every trajectory id that it has used.
         version: with which its last fragment was made.
-        lag: how many versions behind the newest that was meant for it this was when it arrived.
+        lag: how many versions behind the newest for this worker its last fragment was when it arrived.
         life: the last life number that it has used; it may begin further lives by itself.
-        asked: which life was asked last, on which version, and how often on that.
+        last_request: the life and version of the last request, and the number of requests in a row with these.
     """
 
     frames: int = 0
@@ -52,176 +52,200 @@ class WorkerRecord:
     version: int = 0
     lag: int = 0
     life: int = -1
-    asked: tuple[tuple[Life, int] | None, int] = (None, 0)
+    last_request: tuple[tuple[Life, int] | None, int] = (None, 0)
 
 
 def head_of(request: Request) -> Head:
-    """What is known of a fragment that has arrived."""
+    """Return the head of a fragment that has arrived."""
     head: Head = request.reply.head
     return head
 
 
+def _do_nothing() -> None:
+    """Publish or receive nothing."""
+
+
 class Fragments(WorkerGroup):
-    """The workers of a collection, fragments that are wanted of them, and records of those that were asked for.
+    """The workers of a collection, the requests for fragments, and what is known of each worker.
 
     Args:
         fleet: the workers.
         channel: their weights.
+        shares: frames of one request, by worker; the rows of synchronous batches.
         total: frames after which the run ends; `None` for no end.
         max_staleness: most versions that a fragment may be behind; `None` for any.
-
-    Attributes:
         automatic: when the policy's weights are published.
         publish: publishes them.
-        frames: asked of one worker at a time, by worker; the rows of synchronous batches.
-        bell: numbers that workers see while they work, one each; a worker ends its fragment at its next step once its
-            number has reached that of the request. `None` where nobody can end them.
-        random_batches: how many of the batches that are asked for next are random.
-        receive: takes the newest weights from elsewhere, if there are any.
+        receive: takes the newest weights from registered receivers, if there are any.
+        records: what is known of workers, by index.
+        stop_numbers: numbers that workers see while they work, one each; a worker ends its fragment at its next step
+            once its number has reached the request's. `None` where fragments cannot be ended early.
+        writing: whether workers write to the replay buffer themselves.
+
+    Attributes:
+        random_batches: how many of the next batches are random.
         counters: totals.
-        workers: what is known of them, by index.
-        lives: what each life has counted.
-        writing: workers write to the replay buffer themselves.
-        held: by how many pauses: no further fragments are to be asked for then.
+        tallies: what each life has counted.
+        pause_count: number of pauses that last; no further fragments are requested during a pause.
         fragments_lost: with workers that died, or by their stores.
     """
 
     def __init__(
-        self, fleet: Fleet | LocalFleet, channel: Channel, total: int | None, max_staleness: int | None = None
+        self,
+        fleet: Fleet | LocalFleet,
+        channel: Channel,
+        shares: Mapping[int, int],
+        *,
+        total: int | None = None,
+        max_staleness: int | None = None,
+        automatic: Automatic | None = None,
+        publish: Callable[[], Any] = _do_nothing,
+        receive: Callable[[], Any] = _do_nothing,
+        records: Mapping[int, WorkerRecord] | None = None,
+        stop_numbers: Shared | None = None,
+        writing: bool = False,
     ) -> None:
         super().__init__(fleet, channel)
-        self.frames: Mapping[int, int] = {}
-        self.total, self.max_staleness, self.automatic = total, max_staleness, Automatic()
-        self.publish = self.receive = cast("Callable[[], Any]", lambda: None)
-        self.bell: Shared | None = None
-        self.counters, self.random_batches, self.fragments_lost = Counters(), 0, 0
-        self.workers: Mapping[int, WorkerRecord] = defaultdict(WorkerRecord)
-        self.lives, self._over = defaultdict[Name, Tally](Tally), set[Name]()
-        self.writing = self._drawn = False
-        self.held = 0
+        self.shares, self.total, self.max_staleness, self.writing = shares, total, max_staleness, writing
+        self.records = defaultdict[int, WorkerRecord](WorkerRecord) if records is None else records
+        self.counters, self.random_batches, self.fragments_lost, self.pause_count = Counters(), 0, 0, 0
+        self.tallies = defaultdict[Name, Tally](Tally)
+        self._automatic, self._publish, self._receive = automatic or Automatic(), publish, receive
+        self._stop_numbers, self._ended, self._drawn = stop_numbers, set[Name](), False
 
-    # ---- what is asked for
+    # ---- requests
 
-    def at_draw(self) -> None:
-        """The user draws; call it once a draw, before workers are asked."""
-        self.receive()
-        due, self._drawn = self.automatic.each_draw if self._drawn else self.automatic.first_draw, True
+    def begin_draw(self) -> None:
+        """Receive and publish the weights that are due when the user draws."""
+        self._receive()
+        due, self._drawn = self._automatic.each_draw if self._drawn else self._automatic.first_draw, True
         if due:
-            self.publish()
+            self._publish()
 
     @property
     def wants_more(self) -> bool:
-        """Whether more is wanted than is delivered or asked for. Frames count as asked for until they are delivered."""
-        if self.held:
+        """Return whether delivered frames, and those of pending requests, do not reach the total yet."""
+        if self.pause_count:
             return False
         if self.total is None:
             return True
-        out: int = sum(request.asked.frames for request in self.out if not (request.dropped or request.closed))
-        return self.counters.frames + out < self.total
+        pending: int = sum(
+            request.purpose.frames for request in self.pending if not (request.dropped or request.closed)
+        )
+        return self.counters.frames + pending < self.total
 
-    def next_round(self) -> Mapping[int, FragmentRequest]:
-        """A share of every worker."""
-        randomly = self._is_next_random()
-        return {row: FragmentRequest(frames, randomly) for row, frames in sorted(self.frames.items())}
+    def set_shares(self, shares: Mapping[int, int]) -> None:
+        """Set the frames of later requests, by worker."""
+        self.shares = shares
 
-    def next_for(self, worker: int) -> FragmentRequest:
-        """A fragment."""
-        return FragmentRequest(self.frames[worker], self._is_next_random())
+    def set_random_batches(self, batches: int) -> None:
+        """Set how many of the next batches are random."""
+        self.random_batches = batches
 
-    def give_back(self, asked: FragmentRequest) -> None:
-        """It was no random batch, then."""
-        self.random_batches += asked.randomly
-
-    def before_asking(self, workers: Collection[int]) -> None:
-        """Publish newer weights first if one of these has used its own for too long.
-
-        Not while the channel is held steady: other threads may publish, too.
-        """
-        most = self.automatic.most_fragments
-        for worker in () if most is None else workers:
-            last, times = self.workers[worker].asked
-            newest = self.fleet.handle(worker).name, self.channel.version_for(worker)
-            if most is not None and times >= most and last == newest:
-                self.publish()
-
-    def ask(self, worker: int, asked: FragmentRequest) -> Request:
-        """Ask a worker that is up for one fragment, with the newest weights meant for it."""
-        ask = replace(asked, number=self.last_number + 1, bell=self.bell, entry=worker)
-        request = self.request(worker, "collect", ask, asked=ask)
-        record, now = self.workers[worker], (request.name, self.channel.version_of(worker))
-        last, times = record.asked
-        record.asked = now, times + 1 if last == now else 1
-        return request
-
-    def hurry(self, request: Request) -> None:
-        """Let a fragment end at its worker's next step."""
-        if self.bell is not None:
-            values = self.bell.open()
-            values[request.worker] = max(values[request.worker], request.number)
-
-    def end_all(self) -> None:
-        """Let all fragments end so, also those that will be begun."""
-        if self.bell is not None:
-            with suppress(Closed):  # by another thread
-                self.bell.open()[:] = np.iinfo(np.int64).max
-
-    def is_stale(self, request: Request) -> bool:
-        """Whether a fragment is dropped: its weights are too old, and it is not insisted on. What is too old counts."""
-        version = head_of(request).version
-        if self.max_staleness is None or request.asked.randomly or version < 0:
-            return False
-        if self.channel.version_for(request.worker) - version <= self.max_staleness:
-            return False
-        if request.insisted:
-            self.counters.overdue()
-        else:
-            self.counters.drop(head_of(request).frames)
-        return not request.insisted
-
-    def _is_next_random(self) -> bool:
-        """Whether the next batch to be asked for is random; it is then counted."""
+    def draw_random(self) -> bool:
+        """Return whether the next batch to request is random, and count it."""
         randomly = self.random_batches > 0
         self.random_batches -= randomly
         return randomly
 
-    # ---- what becomes of it
+    def return_random(self, randomly: bool) -> None:
+        """Count a batch as not requested; `randomly` is what `draw_random` returned for it."""
+        self.random_batches += randomly
+
+    def publish_if_due(self, workers: Collection[int]) -> None:
+        """Publish newer weights if one of these workers has used its own for too many fragments.
+
+        Call it while the channel is not held steady: other threads may publish, too.
+        """
+        if (limit := self._automatic.most_fragments) is None:
+            return
+        for worker in workers:
+            last, times = self.records[worker].last_request
+            if times >= limit and last == (self.fleet.handle(worker).name, self.channel.version_for(worker)):
+                self._publish()
+
+    def request_fragment(self, worker: int, frames: int, *, randomly: bool) -> Request:
+        """Request one fragment from a worker that is up, with the newest weights for it."""
+        purpose = FragmentRequest(frames, randomly, self.last_number + 1, self._stop_numbers, worker)
+        request = self.request(worker, "collect", purpose, purpose=purpose)
+        record, current = self.records[worker], (request.name, self.channel.version_of(worker))
+        last, times = record.last_request
+        record.last_request = current, times + 1 if last == current else 1
+        return request
+
+    def end_early(self, request: Request) -> None:
+        """Let a fragment end at its worker's next step."""
+        if self._stop_numbers is not None:
+            numbers = self._stop_numbers.open()
+            numbers[request.worker] = max(numbers[request.worker], request.number)
+
+    def end_all_early(self) -> None:
+        """Let all fragments end at the next step, also those that begin later."""
+        if self._stop_numbers is not None:
+            with suppress(Closed):  # by another thread
+                self._stop_numbers.open()[:] = np.iinfo(np.int64).max
+
+    def pause(self) -> None:
+        """Request no further fragments until every pause has ended."""
+        self.pause_count += 1
+
+    def resume(self, *, all_pauses: bool = False) -> None:
+        """End one pause, or all of them; do nothing if none lasts."""
+        self.pause_count = 0 if all_pauses else max(self.pause_count - 1, 0)
+
+    def is_stale(self, request: Request) -> bool:
+        """Return whether a fragment is dropped because its weights are too old, and count it if they are."""
+        version = head_of(request).version
+        if self.max_staleness is None or request.purpose.randomly or version < 0:
+            return False
+        if self.channel.version_for(request.worker) - version <= self.max_staleness:
+            return False
+        if request.deliver_if_stale:
+            self.counters.overdue()
+        else:
+            self.counters.drop(head_of(request).frames)
+        return not request.deliver_if_stale
+
+    # ---- replies
 
     def tally(self) -> Tally:
-        """Counts of all lives; what waited to be written in those that are over is lost."""
-        lives = dict(self.lives)
-        total = Tally(*(sum(getattr(tally, one.name) for tally in lives.values()) for one in fields(Tally)))
+        """Return the counts of all lives; rows that waited to be written in ended lives are lost."""
+        tallies = dict(self.tallies)
+        names = [count.name for count in fields(Tally)]
+        total = Tally(*(sum(getattr(tally, name) for tally in tallies.values()) for name in names))
         if self.writing:
-            total.frames_discarded += sum(tally.frames_left for name, tally in lives.items() if name in self._over)
+            total.frames_discarded += sum(tally.frames_left for name, tally in tallies.items() if name in self._ended)
         return total
 
-    def arrived(self, request: Request) -> bool:
-        """There is an answer: a fragment, or what went wrong. Whether it is a fragment, and wanted here.
-
-        Raises:
-            Exception: what user code raised in the worker, unless the worker is replaced.
-        """
-        if isinstance(request.reply, Broken):
-            broken = request.reply
-            self._note(request.name, broken.tally)
-            if not broken.unfit:
-                raise broken.error
-            self.replace(request.name, broken.error)
-            return False
-        head, record = head_of(request), self.workers[request.worker]
-        self._note(request.name, head.tally, head)
+    def accept(self, request: Request) -> bool:
+        """Count a fragment that has arrived."""
+        head, record = head_of(request), self.records[request.worker]
+        self._count(request.name, head.tally, head)
         record.next_id, record.version, record.life = head.next_id, head.version, max(record.life, head.life)
         record.fragments += 1
         self.counters.episodes.add(head.episodes)
         record.lag = max(0, self.channel.version_for(request.worker) - max(0, head.version))
         return True
 
-    def lost(self, request: Request) -> None:
-        """A life has ended; what it was working on is lost, what it would have begun later is not."""
-        self.fragments_lost += request.name not in self._over
-        self._over.add(request.name)
+    def note_failure(self, name: Name, failure: Failure) -> None:
+        """Count what a life had counted when it failed; it has counted the fragment as lost itself."""
+        if failure.counts is not None:
+            self._count(name, failure.counts)
+            if failure.replace_worker:
+                self._ended.add(name)
 
-    def unwanted(self, request: Request) -> None:
-        """Good frames that nobody will get, or that their worker has written by now."""
+    def note_loss(self, request: Request) -> None:
+        """Count the fragment that a life was making when it ended; those that it had not begun are not lost."""
+        self.fragments_lost += request.name not in self._ended
+        self._ended.add(request.name)
+
+    def note_lost_body(self, request: Request) -> None:
+        """Close a request whose fragment has been lost by its store, and count it."""
+        self.fragments_lost += 1
+        self.close(request)
+
+    def note_unwanted(self, request: Request) -> None:
+        """Count good frames that will not be delivered, or that their worker has written by now."""
         head = head_of(request)
         if self.writing:
             self.counters.deliver(head.frames_written, batches=0)
@@ -229,16 +253,17 @@ class Fragments(WorkerGroup):
             self.counters.discard(head.frames)
 
     def end(self) -> None:
-        """Nobody works any more: what waits to be written never will be."""
-        self._over.update(self.lives)
+        """Take note that all workers have ended: rows that wait to be written are lost."""
+        self._ended.update(self.tallies)
+        self._stop_numbers = None
 
-    def _note(self, name: Name, tally: Tally, head: Head | None = None) -> None:
-        """What a life has counted, and the fragment that it sent with it.
+    def _count(self, name: Name, tally: Tally, head: Head | None = None) -> None:
+        """Add the counts of a life, and of the fragment that it sent with them.
 
-        What is in no fragment that arrives was written by a request that raised, or Ctrl-C came while it was made.
+        Frames of no fragment that arrives were written by a request that raised, or were made when Ctrl-C came.
         """
-        before, self.lives[name] = self.lives[name], tally
-        self.workers[name.worker].frames += tally.frames - before.frames
+        before, self.tallies[name] = self.tallies[name], tally
+        self.records[name.worker].frames += tally.frames - before.frames
         sent, written = (0, 0) if head is None else (head.frames, head.frames_written)
         if self.writing:
             self.counters.deliver(tally.frames_written - before.frames_written - written, batches=0)
@@ -246,179 +271,136 @@ class Fragments(WorkerGroup):
             self.counters.discard(max(0, tally.frames_left - before.frames_left - sent))
 
 
-T = TypeVar("T")
+@dataclass
+class Round:
+    """A share of every worker.
 
-
-class Gather(ABC):
-    """One of the two ways.
-
-    Args:
-        group: the workers, and what they are asked for.
-        ahead: how many rounds, or requests per worker, are made before what came last is handed out.
+    Attributes:
+        frames: to request, by row.
+        randomly: whether actions are random.
+        requests: the last request for each row.
     """
 
-    def __init__(self, group: Fragments, ahead: int) -> None:
-        self._group, self._ahead = group, ahead
+    frames: Mapping[int, int]
+    randomly: bool
+    requests: dict[int, Request] = field(default_factory=dict)
 
-    def next(self, interrupted: Interrupted, use: Callable[[list[Request]], T | None]) -> T | None:
-        """What is made of what comes next, which the user closes; `None` if there is nothing to wait for.
-
-        Args:
-            interrupted: true ends the wait.
-            use: called under the lock of the group. Where it gives `None` it has closed requests that are lost: they
-                are asked for again.
-
-        Raises:
-            Closed: interrupted.
-            FleetFailed: too few workers are left, and nothing is ready.
-            Exception: what user code raised; other replies stay for the next call.
-        """
-        group = self._group
-        while True:
-            seen, held = group.news, group.held
-            with group.lock:
-                taken = self._take()
-                if taken is not None:
-                    for request in taken:
-                        request.taken = True
-                    if (made := use(taken)) is not None:
-                        return made
-                    for request in taken:
-                        request.taken = False
-                    self.put_back([request for request in taken if request.closed])
-                    continue
-                group.require_enough()
-                waiting = self._ask_now()
-                if waiting is None:
-                    return None
-            group.wait(waiting, lambda: interrupted() or group.held != held, seen)  # noqa: B023  within this round
-            if interrupted():
-                raise Closed("this collector was shut down during a draw; build another one")
-
-    def done(self) -> None:  # noqa: B027  there may be nothing to do
-        """What came last has been used."""
-
-    def put_back(self, lost: Collection[Request]) -> None:  # noqa: B027  likewise
-        """These are lost, and closed."""
-
-    @abstractmethod
-    def _take(self) -> list[Request] | None:
-        """What comes next, if it is there."""
-
-    @abstractmethod
-    def _ask_now(self) -> list[Request] | None:
-        """Ask for what is missing; what is waited for, `None` if that is nothing and no more is wanted."""
-
-
-@dataclass
-class Row:
-    """A row of a round: what it is asked for, and the last request for that."""
-
-    asked: FragmentRequest
-    request: Request | None = None
-
-    @property
-    def out(self) -> Request | None:
-        """The request, unless it is lost or not wanted any more: what it was is to be asked for again then."""
-        request = self.request
+    def request_of(self, row: int) -> Request | None:
+        """Return the request for a row; `None` if there is none, or it is lost or dropped and must be made again."""
+        request = self.requests.get(row)
         return None if request is None or request.closed or request.dropped else request
 
+    def current_requests(self) -> list[Request]:
+        """Return the requests that are neither lost nor dropped, in order of rows."""
+        return [request for row in self.frames if (request := self.request_of(row)) is not None]
 
-def _out(one: Mapping[int, Row]) -> list[Request]:
-    """What is out of a round, in order of rows."""
-    return [request for row in one.values() if (request := row.out) is not None]
 
+class InOrder:
+    """Delivers whole rounds, in order; a worker's replies are delivered in the order in which it makes them.
 
-class InOrder(Gather):
-    """Rounds, in order; a worker's replies are delivered in the order in which it makes them.
+    Call all methods under the lock of the group.
 
     Args:
-        group: the workers, and what they are asked for.
-        ahead: how many further rounds are asked for before one is handed out.
-        enough: with so many replies the others of a round end early; `None` waits for all.
+        group: the workers, and the requests to them.
+        ahead: how many further rounds are requested before one is handed out.
+        enough: with this many replies the other fragments of a round end early; `None` waits for all.
     """
 
     def __init__(self, group: Fragments, ahead: int, enough: int | None = None) -> None:
-        super().__init__(group, ahead)
-        self._enough = enough
-        self._rounds: deque[dict[int, Row]] = deque()
+        self._group, self._ahead, self._enough = group, ahead, enough
+        self._rounds: deque[Round] = deque()
         self._stand_ins = 0
 
-    def ask_ahead(self) -> None:
-        """Ask for further rounds."""
-        while len(self._rounds) <= self._ahead and self._open_round():
-            self._ask_missing()
+    def take(self) -> list[Request] | None:
+        """Return the requests of the first round if all are answered; they are being delivered then.
 
-    def done(self) -> None:
-        """The round that came last is over."""
-        self._rounds.popleft()
-
-    def forget(self, workers: Collection[int] | None = None) -> None:
-        """Rounds of which nothing is out any more are given back."""
-        self._group.drop(workers)
-        while self._rounds and not _out(self._rounds[-1]):
-            self._group.give_back(next(iter(self._rounds.pop().values())).asked)
-
-    def _take(self) -> list[Request] | None:
-        """The first round, if it is whole; an exception leaves what else is answered for the next call."""
-        group, out = self._group, [request for one in self._rounds for request in _out(one)]
-        ours = set(out)
-        for request in group.wanted():
-            if request not in ours:  # Ctrl-C came while it was asked for
+        Raises:
+            Exception: what user code raised in a worker; other answers stay for the next call.
+        """
+        group, current = self._group, [request for each in self._rounds for request in each.current_requests()]
+        known = set(current)
+        for request in group.open_requests():
+            if request not in known:  # Ctrl-C came while it was made
                 group.cancel(request)
         if not self._rounds:
             return None
         first = self._rounds[0]
-        answered = [request for request in _out(first) if request.answered]
-        answered += [request for request in out if request.lost]
+        answered = [request for request in first.current_requests() if request.answered]
+        answered += [request for request in current if request.lost]
         if answered:
-            group.sweep()  # of each worker what is not wanted first
+            group.settle_dropped()  # each worker made the dropped ones first
         for request in answered:
             if not request.closed:
                 group.settle(request)
-        there = [request for request in _out(first) if request.reply is not None]
-        return there if len(there) == len(first) else None
-
-    def _ask_now(self) -> list[Request] | None:
-        if not self._rounds and not self._open_round():
+        ready = [request for request in first.current_requests() if request.reply is not None]
+        if len(ready) < len(first.frames):
             return None
-        self._ask_missing()
-        out = _out(self._rounds[0])
-        waiting = [request for request in out if request.reply is None]
-        if self._enough is not None and len(out) - len(waiting) >= self._enough:
+        for request in ready:
+            request.being_delivered = True
+        return ready
+
+    def put_back(self, requests: Collection[Request]) -> None:
+        """Undo `take`; the requests that were closed meanwhile are made again."""
+        for request in requests:
+            request.being_delivered = False
+
+    def finish(self) -> None:
+        """End the round that was taken."""
+        self._rounds.popleft()
+
+    def request_missing(self) -> list[Request] | None:
+        """Make the requests that are missing, and return those to wait for; `None` if no more is wanted."""
+        if not self._rounds and not self._begin_round():
+            return None
+        self._request_rows()
+        current = self._rounds[0].current_requests()
+        waiting = [request for request in current if request.reply is None]
+        if self._enough is not None and len(current) - len(waiting) >= self._enough:
             for request in waiting:
-                self._group.hurry(request)
+                self._group.end_early(request)
         return waiting
 
-    def _open_round(self) -> bool:
-        """Whether there is another round to be asked for."""
-        if (self._rounds and not _out(self._rounds[-1])) or not self._group.wants_more:
+    def request_ahead(self) -> None:
+        """Request further rounds."""
+        while len(self._rounds) <= self._ahead and self._begin_round():
+            self._request_rows()
+
+    def drop(self, workers: Collection[int] | None = None) -> None:
+        """Drop the requests to all or some workers, and give up rounds that have none left."""
+        self._group.drop(workers)
+        while self._rounds and not self._rounds[-1].current_requests():
+            self._group.return_random(self._rounds.pop().randomly)
+
+    def _begin_round(self) -> bool:
+        """Add a round, and return whether one was wanted."""
+        group = self._group
+        if (self._rounds and not self._rounds[-1].current_requests()) or not group.wants_more:
             return False
-        self._rounds.append({row: Row(asked) for row, asked in self._group.next_round().items()})
+        self._rounds.append(Round(group.shares, group.draw_random()))
         return True
 
-    def _ask_missing(self) -> None:
-        """Ask for what is missing of all rounds, with the same weights.
+    def _request_rows(self) -> None:
+        """Request the missing rows of all rounds, with the same weights.
 
-        Who is asked for an earlier round makes that after what it was asked for with later ones: these make way, and
-        are asked for again.
+        A worker makes a row of an earlier round after those of later rounds that it was asked for before: these are
+        cancelled, and requested again.
         """
-        group, missing, again = self._group, list[tuple[Row, int]](), set[int]()
-        for one in self._rounds:
-            for row in one.values():
-                if (request := row.out) is not None and request.worker in again:
+        group, missing, reordered = self._group, list[tuple[Round, int, int]](), set[int]()
+        for each in self._rounds:
+            for request in each.current_requests():
+                if request.worker in reordered:
                     group.cancel(request)
-            for number, row in one.items():
-                if row.out is None and (worker := self._worker_for(number)) is not None:
-                    missing.append((row, worker))
-            again.update(worker for _, worker in missing)
-        group.before_asking([worker for _, worker in missing])
+            for row in each.frames:
+                if each.request_of(row) is None and (worker := self._worker_for(row)) is not None:
+                    missing.append((each, row, worker))
+            reordered.update(worker for *_, worker in missing)
+        group.publish_if_due([worker for *_, worker in missing])
         with group.channel.steady():
-            for row, worker in missing:
-                row.request = group.ask(worker, row.asked)
+            for each, row, worker in missing:
+                each.requests[row] = group.request_fragment(worker, each.frames[row], randomly=each.randomly)
 
     def _worker_for(self, row: int) -> int | None:
-        """Who is asked for this row: its own worker, another if that is gone, nobody while it is coming back."""
+        """Return the worker of a row, another one if it is gone, or `None` while it is coming back."""
         up = self._group.fleet.up
         if row in up:
             return row
@@ -428,75 +410,97 @@ class InOrder(Gather):
         return sorted(up)[self._stand_ins % len(up)]
 
 
-class AsReady(Gather):
-    """One reply after another, as they are ready.
+class AsReady:
+    """Delivers one reply after another, as they are ready.
 
-    A reply that is too old is dropped, and its worker asked anew; what it is asked for then is delivered whatever its
-    age, so that no draw lasts for ever.
+    A reply that is too old is dropped, and its worker is asked again; that reply is delivered whatever its age, so that
+    no draw lasts for ever. Call all methods under the lock of the group.
+
+    Args:
+        group: the workers, and the requests to them.
+        ahead: how many requests to each worker are made before a reply is handed out.
     """
 
     def __init__(self, group: Fragments, ahead: int) -> None:
-        super().__init__(group, ahead)
-        self._insisting: set[int] = set()
-        self._served: dict[int, int] = {}
+        self._group, self._ahead = group, ahead
+        self._deliver_next_of: set[int] = set()  # workers whose last reply was too old
+        self._last_turn: dict[int, int] = {}
         self._turn = 0
 
-    def ask_ahead(self) -> None:
-        """Ask the worker of the reply, and others that may be asked."""
-        self._fill(self._ahead)
+    def take(self) -> list[Request] | None:
+        """Return the request whose reply comes next, if one is ready; it is being delivered then.
 
-    def put_back(self, lost: Collection[Request]) -> None:
-        """Their workers are asked again as any other."""
-        for request in lost:
-            self._group.give_back(request.asked)
-            if request.insisted:
-                self._insisting.add(request.worker)
-
-    def forget(self, workers: Collection[int] | None = None) -> None:
-        """What is being delivered is delivered, or put back."""
-        self.put_back([request for request in self._group.drop(workers) if not request.taken])
-
-    def _take(self) -> list[Request] | None:
+        Raises:
+            Exception: what user code raised in a worker; other answers stay for the next call.
+        """
         group = self._group
-        answered = [request for request in group.wanted() if request.answered]
+        answered = [request for request in group.open_requests() if request.answered]
         if answered:
-            group.sweep()
+            group.settle_dropped()
         for request in answered:
-            there = False
+            has_reply = False
             try:
-                there = group.settle(request)
+                has_reply = group.settle(request)
             finally:
-                if not there:
-                    self.put_back([request])
-        while ready := [request for request in group.wanted() if request.reply is not None]:
-            chosen = min(ready, key=lambda request: self._served.get(request.worker, -1))
+                if not has_reply:
+                    self._give_up(request)
+        while ready := [request for request in group.open_requests() if request.reply is not None]:
+            chosen = min(ready, key=lambda request: self._last_turn.get(request.worker, -1))
             if not group.is_stale(chosen):
                 self._turn += 1
-                self._served[chosen.worker] = self._turn
+                self._last_turn[chosen.worker] = self._turn
+                chosen.being_delivered = True
                 return [chosen]
             group.close(chosen)
-            self._insisting.add(chosen.worker)
+            self._deliver_next_of.add(chosen.worker)
             if chosen.worker in group.fleet.up:
-                self._ask(chosen.worker)
+                self._request(chosen.worker)
         return None
 
-    def _ask_now(self) -> list[Request] | None:
+    def put_back(self, requests: Collection[Request]) -> None:
+        """Undo `take`; workers whose requests were closed meanwhile are asked again as any other."""
+        for request in requests:
+            request.being_delivered = False
+            if request.closed:
+                self._give_up(request)
+
+    def finish(self) -> None:
+        """Do nothing: a reply leaves nothing behind."""
+
+    def request_missing(self) -> list[Request] | None:
+        """Make the requests that are missing, and return those to wait for; `None` if no more is wanted."""
         self._fill(max(self._ahead, 1))
-        waiting = [request for request in self._group.wanted() if request.reply is None]
+        waiting = [request for request in self._group.open_requests() if request.reply is None]
         return waiting if waiting or self._group.wants_more else None
 
+    def request_ahead(self) -> None:
+        """Ask the worker of the reply, and others that have room for requests."""
+        self._fill(self._ahead)
+
+    def drop(self, workers: Collection[int] | None = None) -> None:
+        """Drop the requests to all or some workers; the one that is being delivered is delivered, or put back."""
+        for request in self._group.drop(workers):
+            if not request.being_delivered:
+                self._give_up(request)
+
+    def _give_up(self, request: Request) -> None:
+        self._group.return_random(request.purpose.randomly)
+        if request.deliver_if_stale:
+            self._deliver_next_of.add(request.worker)
+
     def _fill(self, most: int) -> None:
-        """Let so much of every worker be out, in turn."""
-        out = self._group.out_by_worker()
+        """Make requests, in turn, until every worker has this many."""
+        open_requests = self._group.open_by_worker()
         for number in range(1, most + 1):
             for worker in self._group.fleet.up:
-                if out[worker] < number:
-                    self._ask(worker)
-                    out[worker] += 1
+                if open_requests[worker] < number:
+                    self._request(worker)
+                    open_requests[worker] += 1
 
-    def _ask(self, worker: int) -> None:
-        if self._group.wants_more:
-            self._group.before_asking([worker])
-            request = self._group.ask(worker, self._group.next_for(worker))
-            request.insisted = worker in self._insisting
-            self._insisting.discard(worker)
+    def _request(self, worker: int) -> None:
+        group = self._group
+        if group.wants_more:
+            group.publish_if_due([worker])
+            request = group.request_fragment(worker, group.shares[worker], randomly=group.draw_random())
+            request.deliver_if_stale = worker in self._deliver_next_of
+            self._deliver_next_of.discard(worker)

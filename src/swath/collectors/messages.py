@@ -1,8 +1,8 @@
-"""What crosses between a collection and its workers: what they are made of, what they are like, asked and answer.
+"""Messages between a collection and its workers.
 
-create_env_fn, policy, options ─▶ WorkerRequest, one per worker, policies and envs as bytes ─▶ built over there
-Description                    ◀─ what a worker is like
-FragmentRequest                ─▶ one fragment ─▶ Head (small) + body (arrays), or Broken
+create_env_fn, policy, options ─▶ WorkerRequest, one per worker, policies and envs pickled ─▶ the worker is built
+Description                    ◀─ shapes of the worker's fragments and weights
+FragmentRequest                ─▶ one fragment ─▶ Head (small) + body (arrays), or Failure
                                              └─▶ Head alone, where the worker writes to a replay buffer itself
 """
 
@@ -30,12 +30,11 @@ from swath.rollout.policies.calling import ExplorationType, as_device, as_explor
 from swath.rollout.random_policy import RandomPolicy
 from swath.seeds import LARGEST
 from swath.weights.snapshot import POLICY, Manifest, require_initialized, uninitialized
-from swath.workers.outcome import deserialize_error, serialize_error
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a worker is like, as its collection must know it.
+    """The shapes of a worker's fragments and weights.
 
     Attributes:
         num_envs: B.
@@ -44,7 +43,7 @@ class Description:
         manifest: of the policy's weights.
         signature: shape behind `[*B, T]` and dtype of each entry of its fragments, in words, as far as they are fixed.
         env_device: where its envs run.
-        policy_device: where its policy runs; `None` if nobody said.
+        policy_device: where its policy runs; `None` if it was not set and cannot be found out.
     """
 
     num_envs: int
@@ -57,29 +56,32 @@ class Description:
 
     @property
     def frames(self) -> int:
-        """Frames of a fragment."""
+        """Return the frames of a fragment."""
         return self.num_envs * self.n_steps
 
     def rounded(self, frames: int) -> int:
-        """Frames of a fragment if so many are asked for: whole steps."""
+        """Return this number of frames, rounded up to whole steps."""
         return -(-frames // self.num_envs) * self.num_envs
 
     def difference(self, other: Description) -> str:
-        """What the other has in another way, in words; empty if its fragments can take the place of these."""
+        """Describe what differs in the other; return "" if its fragments can take the place of these."""
         shapes = self.layout.batch_shape, other.layout.batch_shape
         if shapes[0] != shapes[1]:
             return f"envs of batch shape {list(shapes[1])}, not {list(shapes[0])}"
         for key in {**self.signature, **other.signature}:
-            mine, theirs = (one.signature.get(key, "missing") for one in (self, other))
+            mine, theirs = (each.signature.get(key, "missing") for each in (self, other))
             if mine != theirs:
                 return f"entry {key!r} is {theirs}, not {mine}"
         return ""
 
 
 def signature_of(batch: Any, n_dims: int, path: tuple[Any, ...] = ()) -> dict[Any, str]:
-    """Shape and dtype of each entry of a batch with so many leading dimensions, below a path.
+    """Return shape and dtype of each entry below a path of a batch; by member where members of a group differ.
 
-    Where members of a group have entries of their own, by member.
+    Args:
+        batch: a TensorDict.
+        n_dims: number of leading dimensions that are left out of shapes.
+        path: where the batch is in a larger one.
     """
     signature, entries = dict[Any, str](), batch.items()
     if isinstance(batch, LazyStackedTensorDict) and batch.stack_dim >= n_dims:
@@ -98,11 +100,11 @@ class Tally:
 
     Attributes:
         env_errors: exceptions of envs.
-        restarts: how often the env source was built anew.
-        fragments_lost: fragments broken by an exception, or that could not be written.
+        restarts: how often the env source was rebuilt.
+        fragments_lost: fragments that ended with an exception, or that could not be written.
         frames: good frames that were collected.
-        frames_discarded: those of them that nobody will get.
-        frames_written: those of them that the worker has written itself to a replay buffer.
+        frames_discarded: good frames that will not be delivered.
+        frames_written: good frames that the worker has written to a replay buffer itself.
     """
 
     env_errors: int = 0
@@ -114,7 +116,7 @@ class Tally:
 
     @property
     def frames_left(self) -> int:
-        """Those that were sent, or, of a worker that writes itself, wait to be written."""
+        """Return the frames that were sent, or wait in a worker to be written."""
         return self.frames - self.frames_discarded - self.frames_written
 
 
@@ -126,34 +128,34 @@ class FragmentRequest:
         frames: how many to make, rounded up to whole steps; 0 for as many as before.
         randomly: with random actions.
         number: grows with every request to any worker.
-        bell: an int64 array `[W]` shared with the workers; a worker stops at its next step once its entry has reached
-            the number. `None` if nobody stops it.
-        entry: of the worker in that array.
+        stop_numbers: an int64 array `[W]` shared with the workers; a worker stops at its next step once its entry has
+            reached the number. `None` if fragments cannot be ended early.
+        entry: index of the worker in that array.
     """
 
     frames: int = 0
     randomly: bool = False
     number: int = 0
-    bell: Any = None
+    stop_numbers: Any = None
     entry: int = 0
 
 
 @dataclass
 class Head:
-    """What is known of a fragment before its arrays are fetched.
+    """Facts of a fragment, which arrive before its arrays are fetched.
 
     Attributes:
-        life: in which life of its worker it was made.
+        life: the life of its worker in which it was made.
         version: the policy version that acted.
         frames: how many rows are transitions.
         steps: how many of its T steps were made.
         packed: the episodes that ended in it, as bytes.
-        next_id: above every trajectory id given.
-        number: of the fragment in this life, from 1; those that were not delivered have numbers, too.
+        next_id: above every trajectory id that was used.
+        number: of the fragment in this life, from 1; fragments that were not delivered have numbers, too.
         since: `next_id` before it was made.
         tally: counts of this life, this fragment included.
-        writes: how often the worker has called `extend` with what it made of it.
-        frames_written: how many frames it has written then.
+        writes: how often the worker has called `extend` for it.
+        frames_written: how many frames these calls have written.
     """
 
     life: int
@@ -170,42 +172,19 @@ class Head:
 
     @property
     def episodes(self) -> EpisodeArray:
-        """The episodes that ended in it."""
+        """Return the episodes that ended in it."""
         return episodes_from_bytes(self.packed)
 
 
 @dataclass(frozen=True)
-class Broken:
-    """There is no fragment: the env, the policy or a hook raised. Crosses borders as `serialize_error` writes it.
-
-    Attributes:
-        error: the exception.
-        tally: counts of this life.
-        unfit: whether the worker cannot go on, and has to be replaced.
-    """
-
-    error: BaseException
-    tally: Tally
-    unfit: bool = False
-
-    def __reduce__(self) -> Any:
-        """With the remote traceback in a note of the exception."""
-        return _broken, (serialize_error(self.error), self.tally, self.unfit)
-
-
-def _broken(error: bytes, tally: Tally, unfit: bool) -> Broken:
-    return Broken(deserialize_error(error), tally, unfit)
-
-
-@dataclass(frozen=True)
 class Devices:
-    """The devices as resolved from a collector's arguments.
+    """The devices that follow from a collector's arguments.
 
     Attributes:
-        env: where the env runs; `None` leaves it where it is.
-        policy: where the policy runs; `None` leaves it where it is.
+        env: where the env runs; `None` does not move it.
+        policy: where the policy runs; `None` does not move it.
         storing: where batches live; `None` sets no device on them.
-        common: the device given for all.
+        common: the argument `device`.
     """
 
     env: torch.device | None = None
@@ -216,7 +195,7 @@ class Devices:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerOptions(EveryWorker, LocalWorker):
-    """What can be set for every worker alone: single values, checked."""
+    """The options of one worker: single values, checked."""
 
     def __post_init__(self) -> None:
         one_of("on_env_error", self.on_env_error, OnEnvError)
@@ -227,7 +206,7 @@ class WorkerOptions(EveryWorker, LocalWorker):
 
     @property
     def devices(self) -> Devices:
-        """Where things are; `device` is not for envs, unless they can go there."""
+        """Return the devices; `device` is not for envs, unless they can go there."""
         names = ("device", "env_device", "policy_device", "storing_device")
         common, env, policy, storing = (as_device(name, getattr(self, name)) for name in names)
         policy = policy or common
@@ -235,37 +214,37 @@ class WorkerOptions(EveryWorker, LocalWorker):
 
     @property
     def exploration(self) -> ExplorationType:
-        """How the policy picks actions."""
+        """Return how the policy picks actions."""
         return as_exploration(self.exploration_type)
 
     @property
     def max_frames(self) -> int | None:
-        """Most steps of an episode; `None` for no limit."""
+        """Return the most steps of an episode; `None` for no limit."""
         return limit("max_frames_per_traj", self.max_frames_per_traj)
 
     @property
     def env_kwargs(self) -> Mapping[str, Any]:
-        """Keywords for the env source; `TypeError` for anything but a dict with names as keys."""
+        """Return keywords for the env source; raise `TypeError` for anything but a dict with names as keys."""
         kwargs = self.create_env_kwargs or {}
         if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
             raise TypeError(f"create_env_kwargs is {kwargs!r}; it must be a dict of keywords for the env source")
         return kwargs
 
 
-SETTINGS = tuple(one.name for one in fields(WorkerOptions))
-BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")
-"""Settings of which a list has one entry per worker."""
+WORKER_OPTIONS = tuple(option.name for option in fields(WorkerOptions))
+LISTED_BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")
+"""Options of which a list has one entry per worker."""
 
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """How a worker writes.
+    """How a worker writes to a replay buffer.
 
     Attributes:
         trajectories: how batches are made of episodes.
         keep_ids: whether trajectory ids are written.
         cut: leave out the steps of a fragment that were not made.
-        client: its own, of the replay buffer.
+        client: the worker's client of the replay buffer.
     """
 
     trajectories: Trajectories
@@ -276,13 +255,13 @@ class WriteRequest:
 
 @dataclass(frozen=True)
 class Seeding:
-    """Where the seeds of a worker come from.
+    """The source of a worker's seeds.
 
     Attributes:
         root: the user's seed.
         static: every env gets `root` itself.
-        stride: envs of the worker that has most; `None` if others have as many as this one.
-        envs_only: the process's generators are left alone: other threads draw from them, too.
+        stride: number of envs of the largest worker; `None` if all have as many as this one.
+        envs_only: do not seed the process's generators: other threads draw from them, too.
     """
 
     root: int
@@ -293,59 +272,59 @@ class Seeding:
 
 @dataclass(frozen=True)
 class WorkerRequest:
-    """All that a worker is made of.
+    """Start-up data of a worker.
 
     Attributes:
         source: the envs.
-        policy: who acts in them; `None` where a factory builds it, or for random actions.
-        options: what users have set for it.
-        frames: asked of it at a time.
-        here: it lives in the process of the user, whose own policy acts.
-        draws: seed of what lazy layers of the policy begin with; `None` where there are none.
+        policy: acts in them; `None` where a factory builds it, or for random actions.
+        options: of the worker.
+        frames: of one fragment.
+        in_process: whether it lives in the process of the user, whose policy itself acts.
+        lazy_seed: seed of the initial weights of lazy layers of the policy; `None` if it has none.
         draws_first: whether the first call of the policy in a TorchRL env draws from the process's generators, as in
-            TorchRL's collector; they are put back else.
+            TorchRL's collector; their states are restored otherwise.
         worker: its index.
         life: which of its lives.
-        seed: root of its seeds; `None` seeds nothing.
-        stopped: asked after each step; true ends the fragment there.
+        seed: source of its seeds; `None` seeds nothing.
+        interrupted: called after each step; true ends the fragment there.
         masked: fragments have a mask, since some may lack rows.
-        make: makes what answers for it, where that is another thing than a worker; it is called with the request.
+        make: makes the object that answers requests, if it is not a `Worker`; it is called with this.
         threads: torch's threads in it.
-        resources: what it asks of its place.
+        resources: that its place must have.
         hooks: functions of the user that are called in the worker.
-        model: what its earlier lives were like, and it must be like, too.
-        writing: with what it writes for itself, if it does.
-        built_by: key of the collector that asks it.
+        expected_description: of its earlier lives, which it must have, too.
+        writing: how it writes to a replay buffer, if it does.
+        built_by: key of the collector that starts it.
     """
 
     source: Source
     policy: Any
     options: WorkerOptions
     frames: int
-    here: bool = False
-    draws: int | None = None
+    in_process: bool = False
+    lazy_seed: int | None = None
     draws_first: bool = False
     worker: int = 0
     life: int = 0
     seed: Seeding | None = None
-    stopped: Callable[[], bool] | None = None
+    interrupted: Callable[[], bool] | None = None
     masked: bool = False
     make: Callable[..., Any] | None = None
     threads: int = 1
     resources: Mapping[str, Any] = field(default_factory=dict)
     hooks: Hooks = field(default_factory=Hooks)
-    model: Description | None = None
+    expected_description: Description | None = None
     writing: WriteRequest | None = None
     built_by: str = ""
 
     @property
     def copies_env(self) -> bool:
-        """Whether its envs are copies of an instance, whose random state they must not share."""
-        return self.source.is_instance and (not self.here or (self.source.copies or 1) > 1)
+        """Return whether its envs are copies of an instance, whose random state they must not share."""
+        return self.source.is_instance and (not self.in_process or (self.source.copies or 1) > 1)
 
 
 def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any]:
-    """One env source per worker.
+    """Return one env source per worker.
 
     Args:
         create_env_fn: a source, or a list of one per worker.
@@ -371,7 +350,7 @@ def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any
 
 
 def spread(name: str, value: Any, n_workers: int) -> list[Any]:
-    """One value per worker: of a list its entries, of anything else the same for all.
+    """Return one value per worker: the entries of a list, or the same value for all.
 
     Raises:
         ValueError: a list of another length.
@@ -386,13 +365,13 @@ def spread(name: str, value: Any, n_workers: int) -> list[Any]:
     return list(value)
 
 
-def rows_of(options: Mapping[str, Any], n_workers: int) -> list[dict[str, Any]]:
-    """By worker, the options; lists have one entry per worker.
+def options_per_worker(options: Mapping[str, Any], n_workers: int) -> list[dict[str, Any]]:
+    """Return the options of each worker; lists have one entry per worker.
 
     Raises:
         ValueError: a list of another length.
     """
-    columns = {name: spread(name, options[name], n_workers) for name in BY_WORKER}
+    columns = {name: spread(name, options[name], n_workers) for name in LISTED_BY_WORKER}
     return [{**options, **{name: column[worker] for name, column in columns.items()}} for worker in range(n_workers)]
 
 
@@ -400,60 +379,65 @@ def worker_requests(
     options: AnyOptions,
     envs: Sequence[Any],
     policy: Any,
-    rows: Sequence[Mapping[str, Any]],
+    settings: Sequence[Mapping[str, Any]],
     shares: Sequence[Any],
-    **of_all: Any,
+    **common: Any,
 ) -> list[WorkerRequest]:
-    """What each worker is made of; policies and env instances as they are now, unless it lives here.
+    """Return the start-up data of each worker; policies and env instances are pickled for workers elsewhere.
 
     Args:
         options: of the collection.
         envs: the source of each.
-        policy: of all of them; left out where a factory builds it and this is only the source of weights.
-        rows: what each is set to, among other options.
-        shares: frames asked of each at a time.
-        **of_all: further fields of all of them.
+        policy: of all workers; left out where a factory builds it and this is only the source of weights.
+        settings: options of each worker; other names are left out.
+        shares: frames of one fragment of each.
+        **common: further fields of all workers.
 
     Raises:
-        TypeError: no policy, or one that cannot travel; or both a policy and a factory.
-        ValueError: an env instance cannot be built anew, or a function refers to a module with lazy layers, of which
-            each worker would initialise its own.
+        TypeError: no policy, or one that cannot be pickled; or both a policy and a factory.
+        ValueError: an env instance cannot be rebuilt, or a function refers to a module with lazy layers, which each
+            worker would initialise differently.
     """
     if not (policy is None or isinstance(policy, RandomPolicy) or callable(policy)):
         raise TypeError(
             f"policy is of type {type(policy).__name__}; it must be None, a callable, an nn.Module or a TensorDict "
             "module"
         )
-    frozen, made, draws = _Frozen(), [], None if options.here else _draws_for(policy, options.backend)
+    in_process, pickler, requests = options.in_process, _Pickler(), []
+    lazy_seed = None if in_process else _draw_lazy_seed(policy, options.backend)
     only_source = isinstance(options.weight_sync_schemes, Mapping) and POLICY in options.weight_sync_schemes
-    buffered, unseeded = options.replay_buffer is not None, options.here and options.seed is None
+    buffered, unseeded = options.replay_buffer is not None, in_process and options.seed is None
     draws_first = unseeded and is_called_by_torchrl(policy, buffered=buffered)
-    for env, row, share in zip(envs, rows, shares, strict=True):
-        settings = {name: row[name] for name in SETTINGS if name in row}
+    for env, setting, share in zip(envs, settings, shares, strict=True):
+        known = {name: setting[name] for name in WORKER_OPTIONS if name in setting}
         if options.trajectories.per_batch is not None:  # episodes are put together by their ids
-            settings["track_traj_ids"] = True
-        one = WorkerOptions(**settings)
-        acts = None if only_source and one.policy_factory is not None else policy
-        if acts is not None and one.policy_factory is not None:
-            raise TypeError("policy and policy_factory are both given; give one or the other")
-        source = Source(env, one.env_kwargs, one.envs_per_worker, keep_float64=one.keep_float64)
-        if source.is_instance and one.on_env_error == "restart":
-            raise ValueError("on_env_error='restart' builds the env anew: pass an id or a callable, not an instance")
-        if not options.here:
+            known["track_traj_ids"] = True
+        worker_options = WorkerOptions(**known)
+        has_factory, actor = worker_options.policy_factory is not None, policy
+        if has_factory and policy is not None:
+            if not only_source:
+                raise TypeError("policy and policy_factory are both given; give one or the other")
+            actor = None
+        copies, keep_float64 = worker_options.envs_per_worker, worker_options.keep_float64
+        source = Source(env, worker_options.env_kwargs, copies, keep_float64=keep_float64)
+        if source.is_instance and worker_options.on_env_error == "restart":
+            raise ValueError("on_env_error='restart' rebuilds the env: pass an id or a callable, not an instance")
+        if not in_process:
             if source.is_instance:
-                source = replace(source, env=frozen.of(env, "an env", "a callable that builds it"))
-            if not (acts is None or isinstance(acts, RandomPolicy | Frozen)):
-                acts = frozen.of(acts, "policy", "policy_factory, which builds it in the worker,")
+                source = replace(source, env=pickler.pickled(env, "an env", "a callable that builds it"))
+            if not (actor is None or isinstance(actor, RandomPolicy | Pickled)):
+                actor = pickler.pickled(actor, "policy", "policy_factory, which builds it in the worker,")
         frames = count("frames_per_batch", share)
-        made.append(WorkerRequest(source, acts, one, frames, options.here, draws, draws_first, **of_all))
-    return made
+        request = WorkerRequest(source, actor, worker_options, frames, in_process, lazy_seed, draws_first, **common)
+        requests.append(request)
+    return requests
 
 
-def _draws_for(policy: Any, backend: str | None) -> int | None:
-    """Draw a seed for lazy layers that a worker in another process initialises, so that they follow from seeds here.
+def _draw_lazy_seed(policy: Any, backend: str | None) -> int | None:
+    """Draw a seed for lazy layers that a worker in another process initialises, from this process's generators.
 
     Raises:
-        ValueError: a function refers to a module with such layers.
+        ValueError: a function refers to a module with lazy layers.
     """
     for module in referred_modules(policy).values():
         require_initialized(module)
@@ -462,45 +446,48 @@ def _draws_for(policy: Any, backend: str | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class Frozen:
-    """A value as bytes; called, it gives a copy, so that it may stand where a callable is wanted.
+class Pickled:
+    """A pickled value; calling it returns a copy, so that it may take the place of a callable.
 
     Attributes:
-        data: what cloudpickle made of it.
+        data: as cloudpickle wrote it.
     """
 
     data: bytes
 
     def __call__(self) -> Any:
-        """A copy of it."""
-        return pickle.loads(self.data)  # noqa: S301  it was made here
+        """Return a copy of the value."""
+        return pickle.loads(self.data)  # noqa: S301  it was pickled here
 
 
-def unfrozen(value: Any) -> Any:
-    """A copy of what was frozen; anything else as it is."""
-    return value() if isinstance(value, Frozen) else value
+def unpickled(value: Any) -> Any:
+    """Return a copy of a `Pickled` value; return any other value itself."""
+    return value() if isinstance(value, Pickled) else value
 
 
-class _Frozen(dict[int, Frozen]):
-    """Values as bytes, each made once, however many workers get it."""
+class _Pickler:
+    """Pickles each value once, however many workers get it."""
 
-    def of(self, value: Any, what: str, instead: str) -> Frozen:
-        """The value as it is now; weights of a module on another device travel by the CPU.
+    def __init__(self) -> None:
+        self._done: dict[int, Pickled] = {}
+
+    def pickled(self, value: Any, name: str, instead: str) -> Pickled:
+        """Pickle a value; weights of a module on another device travel by the CPU.
 
         Args:
-            value: what is frozen.
-            what: its name in messages.
+            value: an env or a policy.
+            name: of the value, in messages.
             instead: what to pass if it cannot be pickled.
 
         Raises:
             TypeError: it cannot be pickled.
         """
-        if id(value) not in self:
+        if id(value) not in self._done:
             try:
-                self[id(value)] = Frozen(pickled(_on_cpu(value)))
+                self._done[id(value)] = Pickled(pickled(_on_cpu(value)))
             except TypeError as error:
-                raise TypeError(f"{what} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
-        return self[id(value)]
+                raise TypeError(f"{name} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
+        return self._done[id(value)]
 
 
 def _on_cpu(value: Any) -> Any:

@@ -11,23 +11,23 @@ import torch
 
 from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
-from swath.collectors.messages import rows_of, sources_of, spread, worker_requests
+from swath.collectors.messages import options_per_worker, sources_of, spread, worker_requests
 from swath.collectors.options import AnyOptions, MultiOptions
 from swath.collectors.remote import TRAJ_POOL, paired
-from swath.collectors.state import OWN, load_fleet
+from swath.collectors.state import COUNTERS, load_fleet
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
 from swath.options import count
 
 
 class ManyWorkers(BaseCollector):
-    """Draws from a fleet. Faces say what is asked of it, and how it is saved and shut down.
+    """Base of collectors with many workers.
 
-    Control calls are answered between two fragments; facts ask nobody and never wait.
+    Control calls are answered between two fragments; facts ask no worker and never wait.
     """
 
     def reset(self, reset_idx: Any = None) -> None:
-        """Begin fresh episodes in all envs, or in those of some workers; what is in flight of these is dropped.
+        """Begin fresh episodes in all envs, or in those of some workers; drop the pending fragments of these.
 
         Args:
             reset_idx: one bool per worker.
@@ -36,13 +36,13 @@ class ManyWorkers(BaseCollector):
             ValueError: not one bool per worker.
             WorkerLate: a worker did not answer in time.
         """
-        chosen = None if reset_idx is None else self._chosen(reset_idx)
+        workers = None if reset_idx is None else self._workers_of(reset_idx)
         collection = self.collection
-        with collection.forgetting(chosen) as calls:
-            calls.update(dict.fromkeys(collection.group.frames if chosen is None else chosen, ("reset",)))
+        with collection.dropping(workers) as calls:
+            calls.update(dict.fromkeys(collection.group.shares if workers is None else workers, ("reset",)))
 
     def get_distant_attr(self, path: str) -> list[Any]:
-        """What a path leads to in each worker, in order of workers; those that are gone for good are left out.
+        """Return what a path leads to in each worker, in order of workers; leave out workers that are gone for good.
 
         Args:
             path: as in `"policy.layers[0].weight"`, `"env.limit"`, or `"env[0].limit"` of the first of several envs.
@@ -60,65 +60,61 @@ class ManyWorkers(BaseCollector):
         list_of_args: Sequence[Sequence[Any]] | None = None,
         list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Any]:
-        """Call a method of every worker, each with its own arguments; the answers in order of workers.
+        """Call a method of every worker, each with its own arguments; return the answers in order of workers.
 
         Workers that are being replaced are waited for; those that are gone for good are left out.
 
         Raises:
-            ValueError: not one entry per worker, or lists that are not of the same length.
+            ValueError: not one entry per worker, or lists of different lengths.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
         self.collection.access.require_open()
         workers = sorted(self.collection.jobs.described)
-        rows = paired(list_of_args, list_of_kwargs, len(workers))
-        if len(rows) != len(workers):
-            raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(rows)}")
-        each = zip(workers, rows, strict=True)
-        calls = {worker: ("map_fn", method_name, [args], [kwargs]) for worker, (args, kwargs) in each}
+        entries = paired(list_of_args, list_of_kwargs, len(workers))
+        if len(entries) != len(workers):
+            raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(entries)}")
+        pairs = zip(workers, entries, strict=True)
+        calls = {worker: ("map_fn", method_name, [args], [kwargs]) for worker, (args, kwargs) in pairs}
         return [answer for (answer,) in self.collection.open_group.call_each(calls).values()]
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
-        """Frames asked of one worker at a time.
+        """Return the frames of one request to a worker.
 
         Raises:
-            ValueError: no such worker.
+            ValueError: unknown worker.
         """
-        frames = self.collection.group.frames
-        worker = min(frames) if worker_idx is None else worker_idx
-        if worker not in frames:
-            raise ValueError(f"worker_idx={worker_idx!r}: there is no such worker; workers are {sorted(frames)}")
-        return frames[worker]
+        shares = self.collection.group.shares
+        worker = min(shares) if worker_idx is None else worker_idx
+        if worker not in shares:
+            raise ValueError(f"worker_idx={worker_idx!r} is unknown; workers are {sorted(shares)}")
+        return shares[worker]
 
     def fake_tensordict(self) -> Any:
-        """Not here.
-
-        Raises:
-            NotImplementedError: always.
-        """
+        """Raise `NotImplementedError`."""
         raise NotImplementedError("fake_tensordict() needs the env in this process; use Collector")
 
-    def _chosen(self, reset_idx: Any) -> list[int]:
-        asked, n_workers = np.asarray(reset_idx), len(self.collection.jobs.described)
-        if asked.dtype != np.bool_ or asked.size != n_workers:
+    def _workers_of(self, reset_idx: Any) -> list[int]:
+        flags, n_workers = np.asarray(reset_idx), len(self.collection.jobs.described)
+        if flags.dtype != np.bool_ or flags.size != n_workers:
             raise ValueError(f"reset_idx={reset_idx!r} must be one bool per worker ({n_workers})")
-        return [int(worker) for worker in np.flatnonzero(asked)]
+        return [int(worker) for worker in np.flatnonzero(flags)]
 
 
 class OneOfTwo(ManyWorkers, LocalCollector):
     """Let `MultiCollector(sync=…)` build one of its subclasses; `__init__` below has the signature."""
 
     def __new__(cls, *_args: Any, sync: bool | None = None, **_keywords: Any) -> Self:
-        """Choose the subclass; `TypeError` where nothing says which."""
+        """Choose the subclass; raise `TypeError` without `sync`."""
         if cls is not MultiCollector:
             return super().__new__(cls)
         if sync is None:
             raise TypeError("MultiCollector does not say in which order batches come; give sync=True or sync=False")
-        chosen: Any = MultiSyncCollector if sync else MultiAsyncCollector
-        return super().__new__(chosen)  # type: ignore[no-any-return]
+        subclass: Any = MultiSyncCollector if sync else MultiAsyncCollector
+        return super().__new__(subclass)  # type: ignore[no-any-return]
 
 
 class MultiCollector(OneOfTwo):
-    """Build a `MultiSyncCollector` or a `MultiAsyncCollector`, which differ in the order of batches alone.
+    """Build a `MultiSyncCollector` or a `MultiAsyncCollector`, which differ only in the order of batches.
 
     Args:
         create_env_fn: an env source, or a list of one per worker: a gymnasium id, a callable that returns an env, an
@@ -159,7 +155,7 @@ class MultiCollector(OneOfTwo):
         compact_obs: no observations under `"next"`.
         weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
         weight_sync_schemes: schemes by model: what can be updated. With one for `"policy"`, `policy` may be given
-            beside `policy_factory`: it is then only where weights come from.
+            together with `policy_factory`: it is then only where weights come from.
         weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
         track_policy_version: add `"policy_version"` and `("next", "policy_version")`.
         track_traj_ids: keep trajectory ids.
@@ -213,34 +209,35 @@ class MultiCollector(OneOfTwo):
         if count("num_sub_threads", options.num_sub_threads) != 1 and options.backend == "thread":
             warn_of_no_effect("num_sub_threads", "threads share torch's with this process; set num_threads")
         envs = sources_of(options.create_env_fn, options.num_workers, "num_workers")
-        rows, shares = rows_of(vars(options), len(envs)), _shares(options.frames_per_batch, len(envs), sync=self._sync)
-        of_all = {"threads": options.num_sub_threads, "masked": options.preemptive_threshold is not None}
-        own = AnyOptions(**{**vars(options), "sync": self._sync})
-        self._begin(own, worker_requests(own, envs, options.policy, rows, shares, **of_all))
+        settings = options_per_worker(vars(options), len(envs))
+        shares = _shares(options.frames_per_batch, len(envs), sync=self._sync)
+        common = {"threads": options.num_sub_threads, "masked": options.preemptive_threshold is not None}
+        all_options = AnyOptions(**{**vars(options), "sync": self._sync})
+        self._begin(all_options, worker_requests(all_options, envs, options.policy, settings, shares, **common))
         if threads is not None:
             self._at_end.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(threads)
 
     def state_dict(self) -> OrderedDict[str, Any]:
-        """`worker0`, `worker1`, … each with its weights, transforms, seed and life; and the counters of all.
+        """Return `worker0`, `worker1`, … each with its weights, transforms, seed and life; and the counters of all.
 
-        Simulators and what is in flight are not saved. A worker that is being replaced, or gone, is given with the
-        newest weights meant for it, and without transforms.
+        Simulators and pending fragments are not saved. A worker that is being replaced, or gone, is saved with the
+        newest weights for it, and without transforms.
 
         Raises:
             WorkerLate: a worker did not answer in time.
             Exception: what stopped the background thread.
         """
-        workers, own = self._saved()
+        workers, counters = self._saved()
         for part in workers.values():
             del part[TRAJ_POOL]
-        return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | own)
+        return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | counters)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` saved; what is in flight is dropped, and new episodes begin in new lives.
+        """Restore what `state_dict` saved; drop pending fragments, and begin new episodes in new lives.
 
         Raises:
-            TypeError: no state dict.
+            TypeError: not a state dict.
             KeyError: parts are missing, unless `strict=False`, or weights do not fit.
             ValueError: weights of other shapes, or of more workers, unless `strict=False`.
             WorkerLate: a worker did not answer in time.
@@ -249,14 +246,14 @@ class MultiCollector(OneOfTwo):
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"the state dict is of type {type(state_dict).__name__}; give what state_dict() gave")
         names = {f"worker{worker}": worker for worker in sorted(self.collection.jobs.described)}
-        missing = [part for part in (*names, *OWN) if part not in state_dict]
+        missing = [part for part in (*names, *COUNTERS) if part not in state_dict]
         if missing and strict:
-            raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
+            raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore the other parts")
         others = [name for name in state_dict if name.startswith("worker") and name not in names]
         if others and strict:
             raise ValueError(f"the state dict has {others}, too; this collector has {len(names)} workers")
-        none = {TRAJ_POOL: {"traj_id": torch.tensor(0)}}
-        parts = {worker: {**none, **state_dict[name]} for name, worker in names.items() if name in state_dict}
+        no_ids = {TRAJ_POOL: {"traj_id": torch.tensor(0)}}
+        parts = {worker: {**no_ids, **state_dict[name]} for name, worker in names.items() if name in state_dict}
         load_fleet(self.collection, parts, state_dict, strict=strict)
 
 
@@ -292,7 +289,7 @@ class AsyncCollector(MultiAsyncCollector):
 
 
 def _shares(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]:
-    """Frames asked of each worker at a time.
+    """Return the frames of one request to each worker.
 
     Args:
         frames_per_batch: of a batch, or of each worker's share.
@@ -300,7 +297,7 @@ def _shares(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]:
         sync: whether a batch has a share of every worker.
 
     Raises:
-        ValueError: no positive integers, or a sequence of another length.
+        ValueError: not positive integers, or a sequence of another length.
     """
     if isinstance(frames_per_batch, list | tuple):
         shares = [count("frames_per_batch", share) for share in spread("frames_per_batch", frames_per_batch, n_workers)]

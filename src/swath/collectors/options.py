@@ -1,9 +1,9 @@
-"""The arguments of collectors: each face takes the fields of one frozen value, which checks itself.
+"""The arguments of collectors: each face takes the fields of one frozen dataclass, which checks itself.
 
-EveryWorker, LocalWorker ──▶ what can be set for a worker
+EveryWorker, LocalWorker ──▶ options of a worker
      │            │
-SharedOptions     │          what all faces take
- │     └─▶ LocalOptions      and what those on this machine take, too
+SharedOptions     │          options of all faces
+ │     └─▶ LocalOptions      and of faces on this machine
  │          ├─▶ CollectorOptions
  └─▶ FleetOptions ├─▶ MultiOptions
           └─▶ RayOptions
@@ -65,9 +65,9 @@ class Trajectories:
                 raise ValueError("split_trajs and trajs_per_batch are two ways to the same end; set one of them")
         if self.per_write is not None:
             count("trajs_per_write", self.per_write)
-        for name, given in (("trajs_per_write", self.per_write), ("traj_format", self.layout)):
-            if self.per_batch is None and given is not None:
-                raise ValueError(f"{name}={given!r} needs trajs_per_batch; set it, or leave {name} out")
+        for name, value in (("trajs_per_write", self.per_write), ("traj_format", self.layout)):
+            if self.per_batch is None and value is not None:
+                raise ValueError(f"{name}={value!r} needs trajs_per_batch; set it, or leave {name} out")
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Hooks:
     Attributes:
         postproc: turns a batch into the batch that is delivered.
         before: called before each fragment.
-        after: called with what is delivered.
+        after: called with each delivered batch.
     """
 
     postproc: Callable[[Any], Any] | None = None
@@ -93,9 +93,9 @@ class Hooks:
 
 @dataclass(frozen=True, kw_only=True)
 class EveryWorker:
-    """What every collector takes; meanings as in `Collector`.
+    """Options of workers that every collector takes; meanings as in `Collector`.
 
-    Where there are several workers, the factory, the keywords of envs and the devices may be lists of one per worker.
+    With several workers, the factory, the keywords of envs and the devices may be lists of one per worker.
     """
 
     policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
@@ -116,7 +116,7 @@ class EveryWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalWorker:
-    """What `RayCollector` takes in `collector_kwargs`; meanings as in `Collector`."""
+    """Options of workers that `RayCollector` takes in `collector_kwargs`; meanings as in `Collector`."""
 
     set_truncated: bool = False
     compile_policy: bool | Mapping[str, Any] | None = None
@@ -129,7 +129,7 @@ class LocalWorker:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions(EveryWorker):
-    """What all collectors take."""
+    """Options of all collectors."""
 
     create_env_fn: EnvSource | Sequence[EnvSource] = field(kw_only=False)
     policy: Policy = field(default=None, kw_only=False)
@@ -152,7 +152,7 @@ class SharedOptions(EveryWorker):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptions(LocalWorker, SharedOptions):
-    """What collectors on this machine take, and `RayCollector` in `collector_kwargs`."""
+    """Options of collectors on this machine, and of `RayCollector` in `collector_kwargs`."""
 
     trajs_per_write: int | None = None
     traj_format: TrajFormat | None = None
@@ -184,40 +184,40 @@ class LocalOptions(LocalWorker, SharedOptions):
 
     @property
     def index(self) -> int:
-        """Of this collector inside a larger one."""
+        """Return the index of this collector inside a larger one."""
         return 0 if self.worker_idx is None else count("worker_idx", self.worker_idx, minimum=0)
 
     @property
     def trajectories(self) -> Trajectories:
-        """How batches are made of episodes."""
+        """Return how batches are made of episodes."""
         return Trajectories(bool(self.split_trajs), self.trajs_per_batch, self.trajs_per_write, self.traj_format)
 
     @property
     def hooks(self) -> Hooks:
-        """Functions of the user around fragments."""
+        """Return the functions of the user around fragments."""
         return Hooks(self.postproc, self.pre_collect_hook, self.post_collect_hook)
 
     @property
     def frames(self) -> int:
-        """Frames of a batch."""
-        asked = self.frames_per_batch
-        return count("frames_per_batch", sum(asked) if isinstance(asked, list | tuple) else asked)
+        """Return the frames of a batch."""
+        frames = self.frames_per_batch
+        return count("frames_per_batch", sum(frames) if isinstance(frames, list | tuple) else frames)
 
     @property
     def end(self) -> int | None:
-        """Lower bound of the frames of the run; `None` for no end."""
+        """Return the lower bound of the frames of the run; `None` for no end."""
         total = -1 if self.total_frames is None else count("total_frames", self.total_frames, minimum=None)
         return None if total < 0 else total
 
     @property
     def random_frames(self) -> int:
-        """Frames to collect with random actions first."""
+        """Return the frames to collect with random actions first."""
         return limit("init_random_frames", self.init_random_frames) or 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetOptions(SharedOptions):
-    """What collectors with workers elsewhere take."""
+    """Options of collectors with workers elsewhere."""
 
     prefetch: int | None = None
     max_staleness: int | None = None
@@ -228,13 +228,13 @@ class FleetOptions(SharedOptions):
 
     @property
     def survival(self) -> Survival:
-        """What happens when workers die."""
+        """Return the limits of restarts and waits."""
         return Survival(self.restarts, self.min_workers, self.fragment_timeout_s, self.placement_timeout_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectorOptions(LocalOptions):
-    """What `Collector` takes."""
+    """Options of `Collector`."""
 
     interruptor: Any = None
     backend: str | None = None
@@ -245,7 +245,7 @@ class CollectorOptions(LocalOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiOptions(LocalOptions, FleetOptions):
-    """What `MultiSyncCollector` and `MultiAsyncCollector` take."""
+    """Options of `MultiSyncCollector` and `MultiAsyncCollector`."""
 
     sync: bool | None = None
     num_workers: int | None = None
@@ -261,7 +261,7 @@ class MultiOptions(LocalOptions, FleetOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RayOptions(FleetOptions):
-    """What `RayCollector` takes."""
+    """Options of `RayCollector`."""
 
     max_frames_per_traj: int | None = -1
     init_random_frames: int | None = -1
@@ -296,13 +296,13 @@ class Automatic:
 
 @dataclass(frozen=True, kw_only=True)
 class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
-    """What `Collector(backend=…)` takes, and the one value that services get, whatever their face: its own options.
+    """Options of `Collector(backend=…)`, and of the service behind every face.
 
-    Those that the face does not take are at their defaults.
+    Options that the face does not take are at their defaults.
     """
 
     def require_consistent(self, n_workers: int) -> None:
-        """Raise for options that contradict each other, or do not go with so many workers."""
+        """Raise for options that contradict each other, or do not fit the number of workers."""
         _ = self.survival, self.automatic
         if self.weight_updater is not None and self.weight_sync_schemes is not None:
             raise TypeError("weight_updater and weight_sync_schemes are both given; give one or the other")
@@ -322,53 +322,55 @@ class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
             raise ValueError(f"min_workers={self.min_workers} must be between 1 and the number of workers, {n_workers}")
 
     @property
-    def here(self) -> bool:
-        """Whether the one worker lives in this process, in the thread that draws."""
+    def in_process(self) -> bool:
+        """Return whether the one worker lives in this process, in the thread that draws."""
         return self.backend in (None, "direct")
 
     @property
     def in_order(self) -> bool:
-        """Whether every batch has a share of every worker; else every batch is of one worker."""
+        """Return whether every batch has a share of every worker; otherwise every batch is of one worker."""
         return self.sync is not False
 
     @property
     def ahead(self) -> int:
-        """How far ahead workers are asked."""
+        """Return how many batches or fragments are requested ahead."""
         return int(not self.in_order) if self.prefetch is None else self.prefetch
 
     @property
     def cat_dim(self) -> int | None:
-        """The dimension along which shares are concatenated; `None` stacks them."""
+        """Return the dimension along which shares are concatenated; `None` stacks them."""
         return self.cat_results if isinstance(self.cat_results, int) else None
 
     @property
     def automatic(self) -> Automatic:
-        """When weights are published without being told to; `ValueError` for an interval below -1."""
-        most = count("max_weight_update_interval", self.max_weight_update_interval, minimum=-1)
-        each = self.update_at_each_batch or self.update_after_each_batch or most == 0
-        return Automatic(each, self.in_order and self.update_at_each_batch, None if each or most < 0 else most)
+        """Return when weights are published automatically; raise `ValueError` for an interval below -1."""
+        limit = count("max_weight_update_interval", self.max_weight_update_interval, minimum=-1)
+        each_draw = self.update_at_each_batch or self.update_after_each_batch or limit == 0
+        return Automatic(
+            each_draw, self.in_order and self.update_at_each_batch, None if each_draw or limit < 0 else limit
+        )
 
 
 def whole_number(name: str, value: Any) -> int:
-    """The value as an int; `TypeError` if it is none, or a bool."""
+    """Return the value as an int; raise `TypeError` if it is not one, or a bool."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; it must be an int")
     return int(value.__index__())
 
 
 def with_method(name: str, value: Any, method: str) -> Any:
-    """The value itself; `TypeError` unless it is `None` or has this method."""
+    """Return the value itself; raise `TypeError` unless it is `None` or has this method."""
     if value is not None and not callable(getattr(value, method, None)):
         raise TypeError(f"{name} is of type {type(value).__name__} without {method}(); give it that method")
     return value
 
 
 def limit(name: str, value: object) -> int | None:
-    """`None`, 0 and negative numbers mean no limit."""
+    """Return a limit; `None`, 0 and negative numbers mean no limit."""
     number = 0 if value is None else count(name, value, minimum=None)
     return number if number > 0 else None
 
 
 def defaults(kind: type[Any]) -> dict[str, Any]:
-    """The default of each option that has one."""
-    return {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+    """Return the default of each option that has one."""
+    return {option.name: option.default for option in fields(kind) if option.default is not MISSING}

@@ -1,7 +1,7 @@
 """`RayCollector`: experience from many workers that are Ray actors.
 
-With `collector_class` an actor holds a whole collector, which is drawn from by its own `next()`. Weights, state, seeds,
-hooks and shutdown pass through to it, by the methods that users have, too.
+With `collector_class` an actor holds a whole collector, and draws from it by its own `next()`. Weights, state, seeds,
+hooks and shutdown pass through to it, by its public methods.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tensordict import TensorDictBase
 from swath.collectors.assembly import add_workers
 from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.collector import Collector
-from swath.collectors.delivery import valid_frames
+from swath.collectors.delivery import count_frames
 from swath.collectors.messages import (
-    SETTINGS,
+    WORKER_OPTIONS,
     Description,
     FragmentRequest,
     Head,
@@ -28,7 +28,7 @@ from swath.collectors.messages import (
     Tally,
     WorkerOptions,
     WorkerRequest,
-    rows_of,
+    options_per_worker,
     signature_of,
     sources_of,
     spread,
@@ -45,25 +45,26 @@ from swath.options import Survival, count, seconds
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, EpisodeLog, concatenate, worker_and_life
 from swath.seeds import fresh_root
 from swath.weights.snapshot import Snapshot
+from swath.workers.outcome import Failure
 from swath.workers.packing import Parcel
 
-FAREWELL_S = 24 * 3600.0
-"""Whoever asks for the farewell ends this place, and all that lives in it, when it takes too long."""
+SHUTDOWN_LIMIT_S = 24 * 3600.0
+"""The driver ends the actor, and all processes in it, when their shutdown takes too long for the driver."""
 
 Inner: TypeAlias = Collector | MultiCollector
-WORDS = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCollector}
+CLASSES = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCollector}
 DEFAULTS = defaults(WorkerOptions)
 # Keywords of the classes with sub-processes that are set below, or that have no meaning in an actor.
-SUB_PROCESSES = ("num_workers", "collector_class", "cat_results", "update_at_each_batch")
+SET_FOR_SUB_PROCESSES = ("num_workers", "collector_class", "cat_results", "update_at_each_batch")
 
 
-class Ended(EpisodeLog):
-    """Episodes of a collector, and those of the last draw."""
+class DrawnEpisodes(EpisodeLog):
+    """Episodes of a collector, and the ones that ended in the last draw."""
 
     last_draw = NO_EPISODES
 
     def add(self, episodes: EpisodeArray) -> None:
-        """These have ended."""
+        """Add episodes that have ended."""
         super().add(episodes)
         self.last_draw = concatenate([self.last_draw, episodes])
 
@@ -72,18 +73,18 @@ class RemoteCollector(Responder):
     """A collector as one worker of a fleet.
 
     Args:
-        request: what it is made of.
-        kind: the class.
-        keywords: of its constructor, beyond env, policy, frames, hooks and index.
+        request: its start-up data.
+        kind: the class of the collector.
+        keywords: of its constructor, besides env, policy, frames, hooks and index.
     """
 
     def __init__(self, request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
         super().__init__(request)
-        own = {"frames_per_batch": request.frames, "worker_idx": request.worker, **keywords}
-        self._collector = kind(request.source.env, request.policy, **own)
+        keywords = {"frames_per_batch": request.frames, "worker_idx": request.worker, **keywords}
+        self._collector = kind(request.source.env, request.policy, **keywords)
         self._collection = self._collector.collection
-        self._episodes = self._collection.counters.episodes = Ended()
-        self._ends_with_env &= isinstance(self._collector, Collector)  # others replace workers of their own
+        self._episodes = self._collection.counters.episodes = DrawnEpisodes()
+        self._ends_with_env &= isinstance(self._collector, Collector)  # others replace their workers themselves
         self._life = request.life
         try:
             self.set_hooks(request.hooks)
@@ -103,32 +104,33 @@ class RemoteCollector(Responder):
         return self._collector
 
     def describe(self) -> Description:
-        """What its batches and weights are like."""
+        """Return the shapes of its batches and weights."""
         workers = self._collection.jobs.described
-        one = workers[0]
+        first = workers[0]
         if isinstance(self._collector, Collector):
-            return replace(
-                one, signature=signature_of(self._collector.fake_tensordict(), len(one.layout.batch_shape) + 1)
-            )
+            batch, n_dims = self._collector.fake_tensordict(), len(first.layout.batch_shape) + 1
+            return replace(first, signature=signature_of(batch, n_dims))
         if not isinstance(self._collector, MultiSyncCollector):
-            return one
-        layout = replace(one.layout, batch_shape=(len(workers), *one.layout.batch_shape))
-        return replace(one, num_envs=sum(each.num_envs for each in workers.values()), layout=layout)
+            return first
+        layout = replace(first.layout, batch_shape=(len(workers), *first.layout.batch_shape))
+        return replace(first, num_envs=sum(worker.num_envs for worker in workers.values()), layout=layout)
 
     def close(self) -> None:
         """Shut the collector down."""
-        self._collector.shutdown(timeout=FAREWELL_S)
+        self._collector.shutdown(timeout=SHUTDOWN_LIMIT_S)
 
-    def touch(self) -> int:
-        """The version of its weights."""
+    def weights_version(self) -> int:
+        """Return the version of its weights."""
         return self._collection.version
 
     def reset(self) -> None:
         """Begin fresh episodes in all envs."""
+        self._drop_unwritten()
         self._collector.reset()
 
     def seed_with(self, seeding: Seeding) -> None:
         """Seed everything and begin fresh episodes."""
+        self._drop_unwritten()
         self._collector.set_seed(seeding.root, seeding.static)
 
     def set_hooks(self, hooks: Hooks) -> None:
@@ -136,30 +138,32 @@ class RemoteCollector(Responder):
         self._collector.pre_collect_hook, self._collector.post_collect_hook = hooks.before, hooks.after
 
     def move_to(self, index: int) -> None:
-        """Be another worker, with fresh episodes; with seeds, if it has some."""
+        """Become another worker, with fresh episodes."""
+        self._drop_unwritten()
         self._collector.worker_idx = index
 
     def state_dict(self) -> OrderedDict[str, Any]:
-        """What its own `state_dict` gives; of several workers with the weights of the first."""
+        """Return its `state_dict`; of several workers with the weights of the first."""
         saved = self._collector.state_dict()
         weights = {WEIGHTS: saved["worker0"][WEIGHTS]} if WEIGHTS in saved.get("worker0", {}) else {}
         return OrderedDict({"env_state_dict": OrderedDict(), LIFE: self._life, **weights, **saved})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore what `state_dict` saved, in a new life."""
+        self._drop_unwritten()
         self._collector.load_state_dict(state_dict, strict=strict)
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None = None) -> None:  # noqa: ARG002  it was saved
-        """As `load_state_dict`, leniently: also what was saved of another number of workers."""
+        """Restore what was saved, also of another number of workers."""
         lives = {f"worker{number}": {LIFE: saved.get(LIFE, 0)} for number in range(self._collector.num_workers)}
         self.load_state_dict({**lives, **saved}, strict=False)
 
     def stats(self) -> dict[str, Any]:
-        """What `stats()` of its collector gives."""
+        """Return `stats()` of its collector."""
         return self._collector.stats()
 
     def get_model(self, model_id: str) -> Any:
-        """The model of an id; of a collector of several a copy of it."""
+        """Return the model of an id; of a collector with several workers a copy of it."""
         return self._collector.get_model(model_id)
 
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
@@ -167,10 +171,10 @@ class RemoteCollector(Responder):
         self._collection.group.channel.publish(models, version=version)
 
     def next(self) -> TensorDictBase:
-        """What the collector's own `next` gives, on the CPU; for others by the handle, too.
+        """Return a batch of the collector's own `next`, on the CPU; users may call it by the handle, too.
 
         Raises:
-            TypeError: it is no batch.
+            TypeError: `next` returned something else.
         """
         self._episodes.last_draw = NO_EPISODES
         batch = self._collector.next()
@@ -179,76 +183,84 @@ class RemoteCollector(Responder):
             raise TypeError(f"next() of {kind} gave {type(batch).__name__}; it must give a TensorDict [*B, T]")
         return batch if batch.device is None else batch.cpu().clear_device_()
 
-    def counted(self) -> Tally:
-        """What the collector counts, but for what it has written."""
-        said = self.stats()
-        discarded = said["frames_discarded"] + said["frames_dropped"]
-        frames = said["frames"] + discarded
-        return Tally(said["env_errors"], said["restarts"], said["fragments_lost"], frames, discarded)
+    def current_tally(self) -> Tally:
+        """Return the counts of the collector, without what it has written."""
+        stats = self.stats()
+        discarded = stats["frames_discarded"] + stats["frames_dropped"]
+        frames = stats["frames"] + discarded
+        return Tally(stats["env_errors"], stats["restarts"], stats["fragments_lost"], frames, discarded)
 
-    def _make(self, ask: FragmentRequest) -> Parcel:
-        self._collection.be_random(ask.randomly)
-        batch = self.next()
-        ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
-        next_id = 0 if ids is None else int(ids.max()) + 1
-        if ids is not None:
-            self._life = max(self._life, *(worker_and_life(each)[1] for each in ids[ids >= 0].unique().tolist()))
-        version, episodes = self.touch() if versions is None else int(versions.min()), self._episodes.last_draw
-        head = Head(self._life, version, valid_frames(batch), batch.shape[-1], episodes.tobytes(), next_id)
-        return Parcel(head, batch)
+    def collect(self, request: FragmentRequest) -> Parcel | Failure:
+        """Draw one batch, and write it if this worker writes itself; an exception is an answer, too."""
+        env_errors = self.current_tally().env_errors
+        try:
+            self._collection.set_random(request.randomly)
+            batch = self.next()
+            ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
+            next_id = 0 if ids is None else int(ids.max()) + 1
+            if ids is not None:
+                self._life = max(
+                    self._life, *(worker_and_life(number)[1] for number in ids[ids >= 0].unique().tolist())
+                )
+            version = self.weights_version() if versions is None else int(versions.min())
+            episodes = self._episodes.last_draw.tobytes()
+            head = Head(self._life, version, count_frames(batch), batch.shape[-1], episodes, next_id)
+            return self._reply(head, batch)
+        except Exception as error:  # noqa: BLE001  the collection raises it
+            return self._failure(error, env_errors)
 
 
-def kind_of(given: Any) -> type[Inner]:
-    """What is to be built in each actor.
+def class_of(collector_class: Any) -> type[Inner]:
+    """Return the class of the collector in each actor.
 
     Raises:
-        TypeError: no class of ours.
+        TypeError: not a class of swath, nor derived from one.
     """
-    kind = WORDS.get(given, given) if isinstance(given, str) else given
+    kind = CLASSES.get(collector_class, collector_class) if isinstance(collector_class, str) else collector_class
     if isinstance(kind, type) and issubclass(kind, Collector | MultiCollector) and kind is not MultiCollector:
         return kind
     raise TypeError(
-        f"collector_class={given!r} must be Collector ('single'), MultiSyncCollector ('sync'), "
+        f"collector_class={collector_class!r} must be Collector ('single'), MultiSyncCollector ('sync'), "
         "MultiAsyncCollector ('async') of swath, or a class derived from one of them"
     )
 
 
-def nested(
+def nest_collector(
     kind: type[Inner], request: WorkerRequest, further: Mapping[str, Any], number: int, survival: Survival
 ) -> WorkerRequest:
-    """What an actor is made of in which such a collector is built.
+    """Return the start-up data of an actor that holds a collector.
 
     Args:
-        kind: its class.
-        request: what a plain worker would be made of.
-        further: keywords of the class itself.
-        number: of sub-processes, if it has some; those that are late are replaced before the actor is.
-        survival: of the whole.
+        kind: class of the collector.
+        request: start-up data of a plain worker.
+        further: keywords that only the class has.
+        number: of sub-processes, if it has some; late ones are replaced before the actor is.
+        survival: limits of the outer collector.
     """
-    given = {name: getattr(request.options, name) for name in SETTINGS}
-    given = {name: value for name, value in given.items() if value is not DEFAULTS[name]}
-    given.pop("storing_device", None)  # whoever joins batches moves them
+    keywords = {name: getattr(request.options, name) for name in WORKER_OPTIONS}
+    keywords = {name: value for name, value in keywords.items() if value is not DEFAULTS[name]}
+    keywords.pop("storing_device", None)  # the driver moves batches
     if issubclass(kind, MultiCollector):
         patience = survival.fragment_timeout_s
-        given |= {
+        keywords |= {
             "num_workers": number,
             "restarts": survival.restarts,
             "fragment_timeout_s": None if patience is None else patience / 2,
             "placement_timeout_s": survival.placement_timeout_s,
         }
     elif request.options.on_env_error == "restart":
-        del given["on_env_error"]  # the actor is replaced
-    return replace(request, make=partial(RemoteCollector, kind=kind, keywords={**given, **further}))
+        del keywords["on_env_error"]  # the actor is replaced
+    return replace(request, make=partial(RemoteCollector, kind=kind, keywords={**keywords, **further}))
 
 
-OWN = {one.name for one in fields(LocalOptions)}
-DECIDED = {
+LOCAL_OPTIONS = {option.name for option in fields(LocalOptions)}
+SET_BY_RAY = {
     *("create_env_fn", "policy", "frames_per_batch", "total_frames", "worker_idx", "num_collectors", "sync"),
     *("weight_updater", "weight_sync_schemes", "weight_recv_schemes", "progress"),
 }
-# What `collector_kwargs` may say, but not in another way for each worker.
-ONCE = sorted(OWN - DECIDED - {*SETTINGS})
-ELSEWHERE = {"interruptor", "backend", "backend_options"}
+# Names of `collector_kwargs` whose value must be the same for all workers.
+SAME_FOR_ALL = sorted(LOCAL_OPTIONS - SET_BY_RAY - {*WORKER_OPTIONS})
+UNSUPPORTED = {"interruptor", "backend", "backend_options"}
 
 
 class RayCollector(ManyWorkers):
@@ -273,7 +285,7 @@ class RayCollector(ManyWorkers):
             (`"sync"`) or `MultiAsyncCollector` (`"async"`): `num_workers_per_collector` sub-processes, whose inner
             batch, `[n, *B, T]` or `[*B, T]`, is the actor's share; keywords of theirs may stand in `collector_kwargs`,
             too, and sub-processes that die are replaced in the actor. A class derived from one of the three is
-            built with `Collector`'s keywords and asked through its own `next()`. Weights, `state_dict`, `set_seed`,
+            built with `Collector`'s keywords and drawn from by its own `next()`. Weights, `state_dict`, `set_seed`,
             `reset`, hooks and shutdown pass through to such a class; `trajs_per_batch` and `add_collectors` do not.
         num_workers_per_collector: sub-processes in each actor, or, in a `Collector`, envs that are stepped together.
         create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
@@ -295,7 +307,7 @@ class RayCollector(ManyWorkers):
         no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
         weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
         weight_sync_schemes: schemes by model: what can be updated. With one for `"policy"`, `policy` may be given
-            beside `policy_factory`: it is then only where weights come from.
+            together with `policy_factory`: it is then only where weights come from.
         weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
         update_after_each_batch: publish the policy's weights whenever another batch is drawn.
         max_weight_update_interval: publish them before a worker makes more than so many fragments on one version.
@@ -327,7 +339,7 @@ class RayCollector(ManyWorkers):
         source, frames = options.create_env_fn, count("frames_per_batch", options.frames_per_batch)
         number, per_actor = _number_of_workers(options), options.num_workers_per_collector
         envs = sources_of(_with_env_creator(source) if options.use_env_creator else source, number, "num_collectors")
-        kind = self._kind = kind_of(options.collector_class)
+        kind = self._kind = class_of(options.collector_class)
         if count("num_workers_per_collector", per_actor) > 1 and issubclass(kind, Collector):
             if options.envs_per_worker not in (None, per_actor):
                 raise ValueError(
@@ -335,25 +347,26 @@ class RayCollector(ManyWorkers):
                     "number of envs that an actor steps together; give one of them"
                 )
             options = replace(options, envs_per_worker=per_actor)
-        own, at_default = {one.name: getattr(options, one.name) for one in fields(SharedOptions)}, defaults(RayOptions)
-        given = {name for name in own.keys() & at_default if own[name] != at_default[name]}
-        rows = _rows(own, given, options.collector_kwargs, len(envs), kind)
-        settings = {name: value for name, value in rows[0].items() if name in OWN}
-        local = AnyOptions(**{**vars(options), **settings, "sync": bool(options.sync), "backend": "ray"})
+        shared = {option.name: getattr(options, option.name) for option in fields(SharedOptions)}
+        initial = defaults(RayOptions)
+        changed = {name for name in shared.keys() & initial if shared[name] != initial[name]}
+        settings = _settings_per_worker(shared, changed, options.collector_kwargs, len(envs), kind)
+        first = {name: value for name, value in settings[0].items() if name in LOCAL_OPTIONS}
+        local = AnyOptions(**{**vars(options), **first, "sync": bool(options.sync), "backend": "ray"})
         share = _whole_share(frames, len(envs)) if options.sync else frames
-        workers = worker_requests(local, envs, options.policy, rows, [share] * len(envs))
+        workers = worker_requests(local, envs, options.policy, settings, [share] * len(envs))
         workers = _with_resources(workers, options.remote_configs)
         if kind is not Collector:
             if local.trajectories.per_batch is not None:
                 self._require_plain("trajs_per_batch")
-            further = [{name: row[name] for name in row.keys() - OWN} for row in rows]
-            each = zip(workers, further, strict=True)
-            workers = [nested(kind, one, more, per_actor, options.survival) for one, more in each]
+            further = [{name: setting[name] for name in setting.keys() - LOCAL_OPTIONS} for setting in settings]
+            pairs = zip(workers, further, strict=True)
+            workers = [nest_collector(kind, worker, rest, per_actor, options.survival) for worker, rest in pairs]
         self._begin(local, workers)
 
     @property
     def remote_collectors(self) -> list[Any]:
-        """Handles of the live actors, in order of workers; a new list each time, empty after shutdown."""
+        """Return handles of the live actors, in order of workers; a new list each time, empty after shutdown."""
         if self.collection.access.halted:
             return []
         handles: list[Any] = [handle for _, handle in sorted(self.collection.group.fleet.up.items())]
@@ -370,59 +383,60 @@ class RayCollector(ManyWorkers):
         """Add one worker per env source and block until they are ready; their indices go on counting.
 
         Asynchronous collection uses them at once, synchronous collection from the next batch that is asked for, whose
-        shares are divided anew.
+        shares are divided again.
 
         Args:
             create_env_fn: an env source, or a list of them.
-            num_envs: copies of it that each worker steps together; `None` takes it as it is.
-            policy: `None` for the collector's own, with the newest weights; another keeps its own until the next
-                update.
+            num_envs: copies of it that each worker steps together; `None` for one env, or a vector env.
+            policy: `None` for the collector's policy, with the newest weights; another policy keeps its weights until
+                the next update.
             collector_kwargs: keywords of `Collector`, a dict or a list of one per new worker.
             remote_configs: options of `ray.remote()`, a dict or a list of one per new worker.
 
         Raises:
             TypeError: `collector_class` is another class than `Collector`.
-            ValueError: shares would not be whole, or the new workers' batches or weights would be others.
+            ValueError: shares would not be whole, or the new workers' batches or weights would differ.
             PlacementFailed: they were not ready within `placement_timeout_s`.
             Exception: what building an env or a policy raised. In all cases nothing is added.
         """
         self.collection.access.require_open()
         self._require_plain("add_collectors()")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
-        options, model = self.collection.options, self.collection.jobs.requests[0]
-        own = vars(model.options) | {"envs_per_worker": num_envs}
+        options, first = self.collection.options, self.collection.jobs.requests[0]
+        inherited = vars(first.options) | {"envs_per_worker": num_envs}
         if policy is not None:
-            own["policy_factory"] = None
-        rows, acts = _rows(own, (), collector_kwargs, len(envs), Collector), model.policy if policy is None else policy
-        if once := [name for row in rows for name in ONCE if name in row]:
-            raise ValueError(f"collector_kwargs has {once[0]!r}, which is the same for all workers; leave it out")
-        new = worker_requests(options, envs, acts, rows, [model.frames] * len(envs))
+            inherited["policy_factory"] = None
+        settings = _settings_per_worker(inherited, (), collector_kwargs, len(envs), Collector)
+        if names := [name for setting in settings for name in SAME_FOR_ALL if name in setting]:
+            raise ValueError(f"collector_kwargs has {names[0]!r}, which is the same for all workers; leave it out")
+        actor = first.policy if policy is None else policy
+        new = worker_requests(options, envs, actor, settings, [first.frames] * len(envs))
         frames = self.frames_per_batch
         share = (lambda total: _whole_share(frames, total)) if options.in_order else None
         add_workers(self.collection, _with_resources(new, remote_configs), share, own_weights=policy is not None)
 
-    def _require_plain(self, what: str) -> None:
+    def _require_plain(self, feature: str) -> None:
         if self._kind is not Collector:
             raise TypeError(
-                f"{what} does not pass through to collector_class={self._kind.__name__}; leave collector_class out"
+                f"{feature} does not pass through to collector_class={self._kind.__name__}; leave collector_class out"
             )
 
     def state_dict(self) -> list[OrderedDict[str, Any]]:
-        """One entry per worker, with its weights, transforms, seed and life, and the `coordinator`'s counters.
+        """Return one entry per worker, with its weights, transforms, seed and life, and the `coordinator`'s counters.
 
         Raises:
             WorkerLate: a worker did not answer in time.
             Exception: what stopped the background thread.
         """
-        workers, own = self._saved()
-        return [OrderedDict(part, coordinator=own) for part in workers.values()]
+        workers, counters = self._saved()
+        return [OrderedDict(part, coordinator=counters) for part in workers.values()]
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], strict: bool = True) -> None:
-        """Restore what `state_dict` saved; what is in flight is dropped, and new episodes begin in new lives.
+        """Restore what `state_dict` saved; drop pending fragments, and begin new episodes in new lives.
 
         Args:
             state_dict: one dict per worker, or one for all.
-            strict: whether all parts must be there.
+            strict: whether parts may not be missing.
 
         Raises:
             TypeError: neither a dict nor a list of dicts.
@@ -432,13 +446,13 @@ class RayCollector(ManyWorkers):
         """
         self.collection.access.require_open()
         workers = sorted(self.collection.jobs.described)
-        rows = [state_dict] * len(workers) if isinstance(state_dict, Mapping) else state_dict
-        if not (isinstance(rows, list | tuple) and all(isinstance(row, Mapping) for row in rows)):
+        states = [state_dict] * len(workers) if isinstance(state_dict, Mapping) else state_dict
+        if not (isinstance(states, list | tuple) and all(isinstance(state, Mapping) for state in states)):
             raise TypeError(f"the state is of type {type(state_dict).__name__}; give what state_dict() gave")
-        if len(rows) != len(workers):
-            raise ValueError(f"the state is of {len(rows)} workers, this collector has {len(workers)}; give as many")
-        own = rows[0].get("coordinator", {"frames": sum(int(row.get("frames", 0)) for row in rows)})
-        load_fleet(self.collection, dict(zip(workers, rows, strict=True)), own, strict=strict)
+        if len(states) != len(workers):
+            raise ValueError(f"the state is of {len(states)} workers, this collector has {len(workers)}; give as many")
+        counters = states[0].get("coordinator", {"frames": sum(int(state.get("frames", 0)) for state in states)})
+        load_fleet(self.collection, dict(zip(workers, states, strict=True)), counters, strict=strict)
 
     def shutdown(self, timeout: float | None = None, shutdown_ray: bool = False) -> None:
         """Stop background mode, ask the actors to close their envs, then end them. Twice is fine; from any thread.
@@ -448,7 +462,7 @@ class RayCollector(ManyWorkers):
             shutdown_ray: whether to end this process's connection to Ray, too; it stays up otherwise.
 
         Raises:
-            ValueError: `timeout` is no finite number of seconds; nothing has happened.
+            ValueError: `timeout` is not a finite number of seconds; nothing has happened.
             Exception: what `env.close()` raised.
         """
         patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
@@ -459,12 +473,12 @@ class RayCollector(ManyWorkers):
                 need("ray", extra="ray", why="for RayCollector").shutdown()
 
     async def async_shutdown(self, shutdown_ray: bool = False) -> None:
-        """The same as `shutdown`, without blocking the event loop."""
+        """Call `shutdown` without blocking the event loop."""
         await asyncio.to_thread(self.shutdown, None, shutdown_ray)
 
 
 def _number_of_workers(options: RayOptions) -> int | None:
-    """How many workers there are; `None` where the list of sources says so.
+    """Return the number of workers; `None` for the length of the list of sources.
 
     Raises:
         ValueError: lists of different lengths.
@@ -472,72 +486,75 @@ def _number_of_workers(options: RayOptions) -> int | None:
     if options.num_collectors is not None or isinstance(options.create_env_fn, list | tuple):
         return options.num_collectors
     lists = (options.collector_kwargs, options.remote_configs)
-    lengths = {len(one) for one in lists if isinstance(one, list | tuple)}
+    lengths = {len(entries) for entries in lists if isinstance(entries, list | tuple)}
     if len(lengths) > 1:
         raise ValueError(f"collector_kwargs and remote_configs are lists of lengths {sorted(lengths)}; give as many")
     return lengths.pop() if lengths else 1
 
 
-def _rows(
-    own: Mapping[str, Any], given: Collection[str], collector_kwargs: Any, n_workers: int, kind: type[Any]
+def _settings_per_worker(
+    options: Mapping[str, Any], changed: Collection[str], collector_kwargs: Any, n_workers: int, kind: type[Any]
 ) -> list[dict[str, Any]]:
-    """By worker, what a collector and its `collector_kwargs` say together.
+    """Merge the options of a collector with its `collector_kwargs`, by worker.
 
     Args:
-        own: options of the collector itself.
-        given: those that are not at their defaults.
+        options: of the collector itself.
+        changed: names of options that are not at their defaults.
         collector_kwargs: keywords of `Collector`, a dict or a list of one per worker.
         n_workers: W.
-        kind: what is built in each actor; its own keywords are taken, too.
+        kind: the class that is built in each actor; it may have further keywords.
 
     Raises:
-        TypeError: no keyword of `Collector`.
-        ValueError: what the collector decides; an option given twice with different values; workers that differ in
-            what a collector has only once.
+        TypeError: not a keyword of `Collector`.
+        ValueError: an option that the collector sets; two values for one option; workers that differ in an option that
+            must be the same for all.
     """
-    rows = rows_of(own, n_workers)
-    for row, keywords in zip(rows, spread("collector_kwargs", collector_kwargs or {}, n_workers), strict=True):
+    settings, first = options_per_worker(options, n_workers), dict[str, Any]()
+    all_keywords = spread("collector_kwargs", collector_kwargs or {}, n_workers)
+    for worker, (setting, keywords) in enumerate(zip(settings, all_keywords, strict=True)):
         if not isinstance(keywords, Mapping):
             raise TypeError(f"collector_kwargs has {type(keywords).__name__}; give a dict of keywords of Collector")
         for name, value in keywords.items():
             _require_known(name, kind)
-            if name in given and row[name] != value:
-                raise ValueError(f"{name}={row[name]!r} here, but {value!r} in collector_kwargs; give one of them")
-        row.update(keywords)
-    for worker, row in enumerate(rows):
-        for name in ONCE:
-            if row.get(name) != rows[0].get(name):
-                raise ValueError(f"collector_kwargs: {name} differs between workers 0 and {worker}; give one value")
-    return rows
+            if name in changed and setting[name] != value:
+                raise ValueError(f"{name}={setting[name]!r} here, but {value!r} in collector_kwargs; give one of them")
+        setting.update(keywords)
+        first = first or setting
+        if differing := [name for name in SAME_FOR_ALL if setting.get(name) != first.get(name)]:
+            raise ValueError(f"collector_kwargs: {differing[0]} differs between workers 0 and {worker}; give one value")
+    return settings
 
 
 def _require_known(name: str, kind: type[Any]) -> None:
     has_workers = not issubclass(kind, Collector)
-    if name in ELSEWHERE and not (has_workers and name == "backend"):
+    if name in UNSUPPORTED and not (has_workers and name == "backend"):
         raise ValueError(f"collector_kwargs has {name!r}, which workers on Ray cannot follow; leave it out")
-    if name in DECIDED or (has_workers and name in SUB_PROCESSES):
-        raise ValueError(f"collector_kwargs has {name!r}, which RayCollector decides; pass it there, or leave it out")
-    if kind is Collector and name not in OWN:
+    if name in SET_BY_RAY or (has_workers and name in SET_FOR_SUB_PROCESSES):
+        raise ValueError(
+            f"collector_kwargs has {name!r}, which RayCollector decides; pass it to RayCollector, or leave it out"
+        )
+    if kind is Collector and name not in LOCAL_OPTIONS:
         raise TypeError(f"collector_kwargs has {name!r}, which is no keyword of Collector")
 
 
 def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> list[WorkerRequest]:
-    """These workers with what each asks of the cluster; torch has as many threads as there are whole CPUs, at least 1.
+    """Add the resources of each worker, with as many torch threads as whole CPUs, at least 1.
 
     Raises:
         TypeError: not a dict.
         ValueError: a list of another length.
     """
-    rows = [{} if row is None else row for row in spread("remote_configs", remote_configs, len(workers))]
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise TypeError(f"remote_configs has {type(row).__name__}; give a dict of options of ray.remote()")
-    each = zip(workers, rows, strict=True)
-    return [replace(core, resources=row, threads=max(1, int(row.get("num_cpus") or 1))) for core, row in each]
+    configs = [{} if config is None else config for config in spread("remote_configs", remote_configs, len(workers))]
+    for config in configs:
+        if not isinstance(config, Mapping):
+            raise TypeError(f"remote_configs has {type(config).__name__}; give a dict of options of ray.remote()")
+    threads = [max(1, int(config.get("num_cpus") or 1)) for config in configs]
+    triples = zip(workers, configs, threads, strict=True)
+    return [replace(worker, resources=config, threads=number) for worker, config, number in triples]
 
 
 def _whole_share(frames_per_batch: int, n_workers: int) -> int:
-    """Frames of one worker in a synchronous batch.
+    """Return the frames of one worker in a synchronous batch.
 
     Raises:
         ValueError: not a whole number.
@@ -551,13 +568,13 @@ def _whole_share(frames_per_batch: int, n_workers: int) -> int:
 
 
 def _with_env_creator(source: Any) -> Any:
-    """The source with callables in TorchRL's `EnvCreator`.
+    """Wrap callables in TorchRL's `EnvCreator`.
 
     Raises:
         ImportError: TorchRL is not installed.
     """
     creator = need("torchrl.envs", extra="torchrl", why="for use_env_creator").EnvCreator
     if isinstance(source, list | tuple):
-        return [_with_env_creator(one) for one in source]
-    is_made = isinstance(source, type) or not hasattr(source, "step")  # a class of envs has it, too
-    return creator(source) if callable(source) and is_made else source
+        return [_with_env_creator(entry) for entry in source]
+    is_env = hasattr(source, "step") and not isinstance(source, type)
+    return creator(source) if callable(source) and not is_env else source

@@ -1,9 +1,9 @@
-"""What lives in a place and answers a collection: a `RemoteWorker`, or a whole collector (`ray_collector.py`).
+"""The base of what answers a collection in a worker: `Worker` (`worker.py`), or a whole collector (`ray_collector.py`).
 
-    describe()       ─▶ Description
-    collect(ask)     ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays) | Broken
-                                               └──▶ written to a replay buffer ─▶ Parcel(Head, None)
-    other methods    between two fragments
+    describe()        ─▶ Description
+    collect(request)  ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays) | Failure
+                                                └──▶ written to a replay buffer ─▶ Parcel(Head, None)
+    other methods     between two fragments
     close()
 
 Runs in the worker, in one thread. Attribute paths, `"policy.layers[0].weight"`, are parsed, never evaluated.
@@ -15,37 +15,20 @@ import ast
 import re
 import threading
 from abc import abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from swath.collectors.delivery import ReplayWriter
-from swath.collectors.messages import (
-    Broken,
-    Description,
-    FragmentRequest,
-    Head,
-    Seeding,
-    Tally,
-    WorkerRequest,
-    signature_of,
-    unfrozen,
-)
+from swath.collectors.messages import Description, FragmentRequest, Head, Seeding, Tally, WorkerRequest
 from swath.collectors.options import Hooks
-from swath.collectors.worker import Worker
-from swath.errors import Closed, FleetFailed, noted
+from swath.errors import Closed, FleetFailed
 from swath.group.group import Member
-from swath.rollout.buffer import Fragment, Layout, TensorDictRows
+from swath.rollout.buffer import Layout
 from swath.rollout.episodes.statistics import worker_and_life
-from swath.rollout.hosts.base import first_env
-from swath.rollout.hosts.torchrl import CREATOR, reduce_env_creator
 from swath.seeds import derive
-from swath.weights.channel import Update
-from swath.weights.snapshot import POLICY, Manifest, Snapshot, fitting, plan, take
-from swath.workers.packing import Parcel, register_reducer
+from swath.weights.snapshot import POLICY, Manifest, take
+from swath.workers.outcome import Failure
+from swath.workers.packing import Parcel
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
 _PARSING = threading.Lock()
@@ -54,11 +37,11 @@ _PATH = rf"(?!\.)(?:{_PART})+"
 
 
 def follow(root: Any, path: str) -> Any:
-    """What the path leads to from `root`.
+    """Return what the path leads to from `root`.
 
     Raises:
         AttributeError: a part is missing; the message names it.
-        ValueError: the text is no path.
+        ValueError: the text is not a path.
     """
     if re.fullmatch(_PATH, path) is None:
         raise ValueError(f"{path!r} is no path: write names, dots and [literal], as in 'policy.layers[0].weight'")
@@ -69,14 +52,14 @@ def follow(root: Any, path: str) -> Any:
             value = getattr(value, name) if name else value[item]
         except (AttributeError, LookupError, TypeError) as error:
             items = f", whose items are [0] to [{len(value) - 1}]" if isinstance(value, list | tuple) else ""
-            what, kind = item if name is None else repr(name), type(value).__name__
-            missing = f"{what} of the path {path!r} is missing on {kind}{items}"
+            part, kind = item if name is None else repr(name), type(value).__name__
+            missing = f"{part} of the path {path!r} is missing on {kind}{items}"
             raise AttributeError(missing) from error
     return value
 
 
 def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call what the path leads to; what cannot be called is returned.
+    """Call what the path leads to; return it if it cannot be called.
 
     Raises:
         AttributeError: a part is missing.
@@ -93,15 +76,17 @@ def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 def paired(
     list_of_args: Sequence[Sequence[Any]] | None, list_of_kwargs: Sequence[Mapping[str, Any]] | None, n: int
 ) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
-    """The arguments of each call; of `n` calls without arguments if there are no lists.
+    """Return the arguments of each call; of `n` calls without arguments if there are no lists.
 
     Raises:
         ValueError: the lists are not of the same length.
     """
-    given = [len(one) for one in (list_of_args, list_of_kwargs) if one is not None] or [n]
-    if given[0] != given[-1]:
-        raise ValueError(f"list_of_args has {given[0]} entries, list_of_kwargs {given[-1]}; give both the same length")
-    return list(zip(list_of_args or [()] * given[0], list_of_kwargs or [{}] * given[0], strict=True))
+    lengths = [len(entries) for entries in (list_of_args, list_of_kwargs) if entries is not None] or [n]
+    if lengths[0] != lengths[-1]:
+        raise ValueError(
+            f"list_of_args has {lengths[0]} entries, list_of_kwargs {lengths[-1]}; give both the same length"
+        )
+    return list(zip(list_of_args or [()] * lengths[0], list_of_kwargs or [{}] * lengths[0], strict=True))
 
 
 def _literal(text: str, path: str) -> Any:
@@ -116,31 +101,32 @@ PUBLIC = (
     *("next", "update_policy_weights_", "receive_weights", "register_scheme_receiver", "cascade_execute", "map_fn"),
     *("get_distant_attr", "set_seed", "state_dict", "load_state_dict", "stats", "shutdown"),
 )
-"""What others may call on a worker by its handle."""
-
-BEGINNING_ANEW = ("reset", "seed_with", "set_seed", "restore", "load_state_dict", "move_to")
-"""Control calls after which episodes begin anew: what waits to be written is dropped then."""
+"""Methods of a worker that users may call by its handle."""
 
 
 class Responder(Member):
-    """Answers a collection. What goes wrong over here is an answer, too.
+    """Answers a collection in a worker.
 
-    Weights may also be set past the collection, by the worker's handle. They act from the next fragment on, and stamp
-    it with a negative version: no channel has given them a number.
+    Weights may also be set by the worker's handle. They act from the next fragment on, and stamp it with a negative
+    version, since no channel has numbered them.
 
     Args:
-        request: what it is made of.
+        request: the start-up data of the worker.
     """
 
     def __init__(self, request: WorkerRequest) -> None:
-        self._built_by, self._here, self.hooks = request.built_by, request.here, request.hooks
-        self._ends_with_env = request.options.on_env_error == "restart" and not request.here
-        self._own_versions = self._writes_lost = 0
+        self._built_by, self.hooks = request.built_by, request.hooks
+        self._ends_with_env = request.options.on_env_error == "restart" and not request.in_process
+        self._versions_by_handle = self._writes_lost = 0
         self._writer: ReplayWriter | None = None
 
     @abstractmethod
     def describe(self) -> Description:
-        """What its fragments and weights are like."""
+        """Return the shapes of its fragments and weights."""
+
+    @abstractmethod
+    def collect(self, request: FragmentRequest) -> Parcel | Failure:
+        """Make one fragment, and write it if this worker writes itself; an exception is an answer, too."""
 
     @abstractmethod
     def close(self) -> None:
@@ -148,10 +134,10 @@ class Responder(Member):
 
     @abstractmethod
     def get_model(self, model_id: str) -> Any:
-        """The model of an id: the policy, or what a path leads to.
+        """Return the model of an id: the policy, or what a path leads to.
 
         Raises:
-            AttributeError: a path that leads nowhere.
+            AttributeError: a part of the path is missing.
         """
 
     @abstractmethod
@@ -159,43 +145,40 @@ class Responder(Member):
         """Seed everything and begin fresh episodes."""
 
     @abstractmethod
-    def _make(self, ask: FragmentRequest) -> Parcel:
-        """Make one fragment."""
+    def current_tally(self) -> Tally:
+        """Return the counts of this life, without what it has written."""
 
-    @abstractmethod
-    def counted(self) -> Tally:
-        """Counts of this life, but for what it has written."""
+    def _reply(self, head: Head, body: Any) -> Parcel:
+        """Return a fragment as it register_reducer; write it first if this worker writes itself."""
+        if self._writer is not None:
+            try:
+                self._writer.write(head, body)
+            except Exception:
+                self._writes_lost += 1
+                raise
+            body = None
+        head.tally = self._tally()
+        return Parcel(head, body)
 
-    def answer(self, update: Update | None, method: str, *args: Any) -> Any:
-        """Take newer weights, and call a method; what waits to be written is dropped where episodes begin anew."""
-        if self._writer is not None and method in BEGINNING_ANEW:
-            self._writer.drop()
-        return super().answer(update, method, *args)
-
-    def collect(self, ask: FragmentRequest) -> Parcel | Broken:
-        """Make one fragment, and write it if that is to be done from here."""
-        before, parcel = self.counted().env_errors, None
-        try:
-            parcel = self._make(ask)
-            if self._writer is not None:
-                self._writer.write(parcel.head, parcel.body)
-                parcel = Parcel(parcel.head, None)
-        except Exception as error:  # noqa: BLE001  it is an answer, and is raised by who asked
-            self._writes_lost += parcel is not None
-            tally = self._tally()
-            by_env = self._ends_with_env and tally.env_errors > before
-            return Broken(error, tally, by_env or isinstance(error, FleetFailed | Closed))
-        parcel.head.tally = self._tally()
-        return parcel
+    def _failure(self, error: Exception, env_errors: int) -> Failure:
+        """Return an exception as it register_reducer; `env_errors` is the count before the fragment began."""
+        tally = self._tally()
+        by_env = self._ends_with_env and tally.env_errors > env_errors
+        return Failure(error, by_env or isinstance(error, FleetFailed | Closed), tally)
 
     def _begin_writing(self, request: WorkerRequest, layout: Layout, hooks: Hooks) -> None:
-        """Write fragments from here, if that is asked for."""
+        """Write fragments in the worker, if the request says so."""
         if request.writing is not None:
-            device, where = request.options.devices.storing, f"worker {request.worker} (life {request.life})"
-            self._writer = ReplayWriter(request.writing, layout, hooks, device, where)
+            device, note = request.options.devices.storing, f" in worker {request.worker} (life {request.life})"
+            self._writer = ReplayWriter(request.writing, layout, hooks, device, note)
+
+    def _drop_unwritten(self) -> None:
+        """Drop what waits to be written: episodes begin afresh."""
+        if self._writer is not None:
+            self._writer.drop()
 
     def _tally(self) -> Tally:
-        tally = self.counted()
+        tally = self.current_tally()
         if self._writer is not None:
             counters = self._writer.counters
             tally.fragments_lost += self._writes_lost
@@ -215,15 +198,15 @@ class Responder(Member):
 
     @property
     def _root(self) -> Any:
-        """Where paths begin."""
+        """Return the object at which paths begin."""
         return self
 
     def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
-        """Follow a path from here and call what is found, or return it."""
+        """Follow a path and call what it leads to, or return it."""
         return call_at(self._root, attr_path, args, kwargs)
 
     def get_distant_attr(self, path: str) -> Any:
-        """What a path from here leads to."""
+        """Return what a path leads to."""
         return follow(self._root, path)
 
     def map_fn(
@@ -233,8 +216,8 @@ class Responder(Member):
         list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[Any]:
         """Call a method once per entry; see the collector's `map_fn`."""
-        rows = paired(list_of_args, list_of_kwargs, 1)
-        return [call_at(self._root, method_name, args, kwargs) for args, kwargs in rows]
+        calls = paired(list_of_args, list_of_kwargs, 1)
+        return [call_at(self._root, method_name, args, kwargs) for args, kwargs in calls]
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed this worker alone; see the collector's `set_seed`."""
@@ -242,10 +225,10 @@ class Responder(Member):
         return seed if static_seed else derive(seed, "next")
 
     def manifest_of(self, model_id: str) -> Manifest:
-        """What the weights of a model must look like.
+        """Return names, shapes and dtypes of the weights of a model.
 
         Raises:
-            AttributeError: a path that leads nowhere.
+            AttributeError: a part of the path is missing.
         """
         return Manifest.of(self.get_model(model_id))
 
@@ -270,24 +253,25 @@ class Responder(Member):
             weights_dict: weights by model.
 
         Raises:
-            ValueError: none or several are given, or `model_id` beside `weights_dict`.
+            ValueError: none or several are given, or `model_id` together with `weights_dict`.
             KeyError, ValueError, TypeError: they do not fit.
         """
         forms = {"policy_or_weights": policy_or_weights, "policy_weights": policy_weights, "weights": weights}
         by_model = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
         if any(source is None for source in by_model.values()):
             raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
-        taken = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
-        self.take({model_id: one for model_id, one in taken.items() if one is not None}, -self._own_versions - 1)
-        self._own_versions += 1
+        snapshots = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
+        models = {model_id: snapshot for model_id, snapshot in snapshots.items() if snapshot is not None}
+        self.take(models, -self._versions_by_handle - 1)
+        self._versions_by_handle += 1
 
     def receive_weights(self, policy_or_weights: Any = None, **forms: Any) -> None:
-        """Set weights; without any nothing happens: the collector's come with its requests.
+        """Set weights; do nothing without any: the collector's come with its requests.
 
         Raises:
             ValueError: several are given.
         """
-        if policy_or_weights is not None or any(one is not None for one in forms.values()):
+        if policy_or_weights is not None or any(form is not None for form in forms.values()):
             self.update_policy_weights_(policy_or_weights, **forms)
 
     def register_scheme_receiver(
@@ -308,28 +292,28 @@ class Responder(Member):
         for model_id, scheme in weight_recv_schemes.items():
             if scheme.sends and (scheme.read_from is None or scheme.read_from[0] != self._built_by):
                 raise RuntimeError(
-                    f"the scheme for {model_id!r} is none of the collector that built this worker; pass weights to "
+                    f"the scheme for {model_id!r} is not one of the collector that built this worker; pass weights to "
                     "update_policy_weights_() of its handle, or of that collector"
                 )
 
 
 def weights_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The weights that were given in one of several forms, by model; `None` for those that are to be fetched.
+    """Return the weights that were passed in one of several forms, by model; `None` for weights to be fetched.
 
     Args:
         model_id: which model; `"policy"` by default.
-        forms: arguments by name; that of `weights_dict` names the models itself.
+        forms: arguments by name; `weights_dict` names the models itself.
 
     Raises:
         TypeError: `weights_dict` is no dict.
-        ValueError: two were given; the message names both.
+        ValueError: two were passed; the message names both.
     """
-    given = {name: value for name, value in forms.items() if value is not None}
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)} are both given; give one of them")
-    models = given.get("weights_dict")
+    passed = {name: value for name, value in forms.items() if value is not None}
+    if len(passed) > 1:
+        raise ValueError(f"{' and '.join(passed)} are both given; give one of them")
+    models = passed.get("weights_dict")
     if models is None:
-        return {POLICY if model_id is None else model_id: next(iter(given.values()), None)}
+        return {POLICY if model_id is None else model_id: next(iter(passed.values()), None)}
     if not isinstance(models, Mapping):
         raise TypeError(f"weights_dict is {type(models).__name__}; it must be a dict of weights by model")
     if model_id is not None:
@@ -339,194 +323,17 @@ def weights_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, A
 
 WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"
 PARTS = ("env_state_dict", "frames", "iter", TRAJ_POOL, "policy_version", "seed", LIFE)
-"""What a worker saves, beside weights."""
-
-register_reducer(*CREATOR, reduce_env_creator)
-
-
-class RemoteWorker(Worker, Responder):
-    """One worker of a fleet, or the one in this process.
-
-    Args:
-        request: what it is made of.
-
-    Attributes:
-        hooks: called around fragments: before each, and with each as a batch `[*B, T]`.
-    """
-
-    def __init__(self, request: WorkerRequest) -> None:
-        Responder.__init__(self, request)
-        self._ask, self._number, self._interrupted = FragmentRequest(), 0, request.stopped
-        self._bell: Any = None
-        Worker.__init__(self, request)
-        self._begin_writing(request, self.layout, self.hooks)
-
-    def describe(self) -> Description:
-        """What it is like; where nobody compares it with others, without its entries."""
-        host, layout = self.host, self.layout
-        return Description(
-            host.spec.num_envs,
-            self.n_steps,
-            layout,
-            Manifest.of(self.policy),
-            {} if self._here else signature_of(self.zero_batch(), len(layout.batch_shape) + 1),
-            getattr(first_env(host.env), "device", None),
-            self.device,
-        )
-
-    def next(self) -> Any:
-        """A batch for whoever holds this worker's handle; the collection does not see it."""
-        return self._asked(FragmentRequest()).to_tensordict(self.layout)
-
-    def stats(self) -> dict[str, Any]:
-        """What it has done."""
-        return {"life": self.life, "policy_version": self.version, **asdict(self.tally)}
-
-    def stopped(self) -> bool:
-        """Whether the fragment ends with this step: the collection, or the user's own interruptor, says so."""
-        if self._bell is not None and self._bell[self._ask.entry] >= self._ask.number:
-            return True
-        return self._interrupted is not None and self._interrupted()
-
-    @property
-    def env(self) -> Any:
-        """The live env, vector env, or list of envs."""
-        return self.host.env
-
-    def get_model(self, model_id: str) -> Any:
-        """The model of an id: the policy, or what a path leads to."""
-        return self.policy if model_id == POLICY else follow(self, model_id)
-
-    def getattr_env(self, name: str) -> Any:
-        """An attribute of the first env."""
-        return follow(first_env(self.host.env), name)
-
-    def getattr_policy(self, name: str) -> Any:
-        """An attribute of the policy."""
-        return follow(self.policy, name)
-
-    def touch(self) -> int:
-        """The version of its weights."""
-        return self.version
-
-    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
-        """Copy weights into the models, into all of them or none, and run this version."""
-        modules = {one: self.module if one == POLICY else self.get_model(one) for one in models}
-        changes = [fitting(models[one], module) for one, module in modules.items() if module is not None]
-        for change in changes:
-            change()
-        self.version = version
-
-    def state_dict(self) -> OrderedDict[str, Any]:
-        """Weights, transforms, counters, version, seed and life."""
-        saved, stateful = OrderedDict[str, Any](), getattr(self.host, "stateful", None)
-        if self.module is not None:
-            saved[WEIGHTS] = OrderedDict(
-                (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
-                for name, value in self.module.state_dict().items()
-            )
-        saved["env_state_dict"] = OrderedDict() if stateful is None else stateful.state_dict()
-        saved["frames"], saved["iter"] = self.tally.frames, self._number - 1
-        saved[TRAJ_POOL] = {"traj_id": torch.tensor(self.next_id, dtype=torch.int64)}
-        saved["policy_version"] = self.version
-        saved["seed"] = None if self.seeding is None else self.seeding.root
-        saved[LIFE] = self.life
-        return saved
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Go on from what was saved, in a new life, so that ids exceed all before.
-
-        Raises:
-            TypeError: no state dict.
-            KeyError: parts are missing, unless `strict` is false.
-            ValueError: weights, for a policy that has none; also only if `strict`. In all cases nothing has changed.
-        """
-        require_parts(state_dict, has_weights=self.module is not None, strict=strict)
-        stateful, weights, changes = getattr(self.host, "stateful", None), state_dict.get(WEIGHTS), []
-        if self.module is not None and weights is not None:
-            modules = [self.policy] if self.acts is self.policy else [self.policy, self.acts]
-            changes = [plan(module, weights) for module in modules]
-        life = max(self.life, last_life_of(state_dict)) + 1
-        version = int(state_dict.get("policy_version", self.version))
-        for change in changes:
-            change()
-        self.version, seeding = version, self.seeding
-        if stateful is not None and state_dict.get("env_state_dict"):
-            stateful.load_state_dict(state_dict["env_state_dict"])
-        if "seed" in state_dict:
-            seed = state_dict["seed"]
-            seeding = None if seed is None else replace(seeding or Seeding(seed), root=seed, static=False)
-        self.begin_life(life, seeding)
-
-    def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
-        """As `load_state_dict` without weights, which come by the channel; with these seeds, from this seed."""
-        if seeding is not None:
-            self.seeding = seeding
-        self.load_state_dict(saved, strict=False)
-
-    def _make(self, ask: FragmentRequest) -> Parcel:
-        """The fragment's arrays, or its batch where entries may be anything or a hook sees them.
-
-        The hook sees what is written where it is written from here: the last to see it.
-        """
-        if self.hooks.before is not None:
-            with noted(f"pre_collect_hook in {self.who}"):
-                self.hooks.before()
-        if ask.frames and (n_steps := -(-ask.frames // self.host.spec.num_envs)) != self.n_steps:
-            self.make_steps(n_steps)
-        since, fragment = self.next_id, self._asked(ask)
-        frames, made, episodes = fragment.frames, fragment.steps, self._ids.ended_episodes.tobytes()
-        body, hook = fragment, self.hooks.after if self._writer is None else None
-        if hook is not None or isinstance(fragment.rows, TensorDictRows):
-            body = fragment.to_tensordict(self.layout)
-        if hook is not None:
-            try:
-                with noted(f"post_collect_hook in {self.who}"):
-                    hook(body)
-            except BaseException:
-                self.lose(frames)
-                raise
-        self.tally.frames += frames
-        made = self.n_steps if made is None else made
-        return Parcel(Head(self.life, self.version, frames, made, episodes, self.next_id, self._number, since), body)
-
-    def _asked(self, ask: FragmentRequest) -> Fragment:
-        self._ask, self._bell = ask, None if ask.bell is None else ask.bell.open()
-        self._number += 1
-        fragment = self.make_fragment(randomly=ask.randomly)
-        if self.options.set_truncated:
-            fragment.rows.truncate_last()
-        return fragment
-
-    def counted(self) -> Tally:
-        """Counts of this life, but for what it has written."""
-        return replace(self.tally)
-
-
-def build_remote(request: WorkerRequest) -> Responder:
-    """The worker; the function that jobs name. What travelled frozen thaws here.
-
-    Raises:
-        ValueError: it is not like its earlier lives.
-    """
-    source = replace(request.source, env=unfrozen(request.source.env))
-    make: Callable[[WorkerRequest], Responder] = request.make or RemoteWorker
-    built = make(replace(request, source=source, policy=unfrozen(request.policy)))
-    difference = "" if request.model is None else request.model.difference(built.describe())
-    if difference:
-        built.close()
-        raise ValueError(f"worker {request.worker} was built anew and is not what it was: {difference}")
-    return built
+"""Parts that a worker saves, besides weights."""
 
 
 def last_life_of(saved: Mapping[str, Any]) -> int:
-    """The life that was saved, or a later one in which an id was given."""
+    """Return the saved life, or the life of the saved trajectory id if that is later."""
     pool = saved.get(TRAJ_POOL)
     return max(int(saved.get(LIFE, 0)), 0 if pool is None else worker_and_life(int(pool["traj_id"]))[1])
 
 
 def require_parts(saved: Any, *, has_weights: bool, strict: bool) -> None:
-    """What a worker saves must be there, if `strict`, and nothing that does not fit it.
+    """Check a saved state; only its type unless `strict`.
 
     Raises:
         TypeError: no state dict.
@@ -537,6 +344,6 @@ def require_parts(saved: Any, *, has_weights: bool, strict: bool) -> None:
         raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
     missing = [part for part in (*PARTS, *[WEIGHTS] * has_weights) if strict and part not in saved]
     if missing:
-        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore what is there")
+        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore the other parts")
     if strict and not has_weights and WEIGHTS in saved:
         raise ValueError("the state dict has weights, but this policy has none; pass strict=False to leave them out")

@@ -1,6 +1,6 @@
-"""The service behind all collectors: a group of workers, how they are brought up, a way to gather, a way to deliver.
+"""The service behind all collectors: a group of workers, the jobs that start them, gathering and delivery.
 
-draw ─▶ gather (InOrder | AsReady) ─▶ bodies opened ─▶ the next are asked for ─▶ one copy into a batch ─▶ delivered
+draw ─▶ gather (InOrder | AsReady) ─▶ open bodies ─▶ request the next fragments ─▶ one copy into a batch ─▶ deliver
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from uuid import uuid4
 
 from swath.collectors.delivery import ENDED, Delivery, Joiner, WholeEpisodes
 from swath.collectors.gather import AsReady, Fragments, InOrder, WorkerRecord, head_of
-from swath.collectors.messages import Description, Head, Seeding, WorkerRequest, WriteRequest
+from swath.collectors.messages import Description, Seeding, WorkerRequest, WriteRequest
 from swath.collectors.options import AnyOptions, Hooks
-from swath.collectors.remote import PUBLIC, build_remote
-from swath.errors import FleetFailed, PayloadLost, noted, warn
+from swath.collectors.remote import PUBLIC
+from swath.collectors.worker import build_worker
+from swath.errors import Closed, FleetFailed, PayloadLost, noted, warn
 from swath.group.group import Request
 from swath.group.local import Access, LocalFleet
 from swath.owner import Owner
@@ -33,18 +34,18 @@ from swath.workers.tickets import Name
 
 @dataclass
 class WorkerJobs:
-    """Makes the jobs by which workers, and their next lives, are brought up.
+    """Makes the jobs that start workers and their next lives.
 
     Attributes:
-        requests: what each worker is made of, whatever its life.
+        requests: what each worker is built from, whatever its life.
         options: of the face.
-        writing: how they write for themselves, if they do; each life of a worker gets a client of its own.
+        writing: how workers write to a replay buffer, if they do; each life of a worker gets its own client.
         hooks: called around fragments.
-        records: what is known of workers, among it the last life number that each has used: no id is given twice.
+        records: what is known of workers, among it the last life number that each has used: no id is used twice.
         first: the index of the first worker, as part of ids and seeds.
-        seeding: where their seeds come from; `None` if nobody has said so.
-        described: what workers are like, once they have said so; their next lives must be so, too.
-        key: names the collector; no other one has it.
+        seeding: where their seeds come from; `None` if they were never seeded.
+        described: descriptions of workers, once they are built; their next lives must have the same.
+        key: a unique name of the collector.
     """
 
     requests: dict[int, WorkerRequest]
@@ -58,37 +59,37 @@ class WorkerJobs:
     key: str = field(default_factory=lambda: uuid4().hex)
 
     def seed_with(self, root: int, *, static: bool = False) -> None:
-        """Say where the seeds of all workers come from, and of their next lives."""
-        envs = max(one.num_envs for one in self.described.values())
+        """Set where the seeds of all workers and of their next lives come from."""
+        envs = max(description.num_envs for description in self.described.values())
         self.seeding = Seeding(root, static, envs, envs_only=self.options.backend == "thread")
 
     def job(self, name: Name) -> Job:
-        """How to bring up this life of this worker.
+        """Return the job that starts this life of this worker.
 
         Raises:
             TypeError: its client of the replay buffer cannot be extended.
         """
         core, record, writing = self.requests[name.worker], self.records[name.worker], self.writing
         record.life = max(name.life, record.life + 1)
-        if writing is not None:  # the first client is there, since the buffer was asked whether it has some
+        if writing is not None:  # the first client exists already: it was created to see whether the buffer has any
             self.writing = replace(writing, client=None)
             if writing.client is None:
-                writing = replace(writing, client=client_of(self.options.replay_buffer))
+                writing = replace(writing, client=create_client(self.options.replay_buffer))
         request = replace(
             core,
             worker=self.first + name.worker,
             life=record.life,
             seed=self.seeding,
-            hooks=Hooks() if self.options.here else self.hooks,
-            model=self.described.get(name.worker),
+            hooks=Hooks() if self.options.in_process else self.hooks,
+            expected_description=self.described.get(name.worker),
             writing=writing,
             built_by=self.key,
         )
-        build = partial(build_remote, request)
+        build = partial(build_worker, request)
         return Job(build, name, core.threads, self.options.init_fn, core.resources, PUBLIC)
 
     def move_to(self, index: int) -> None:
-        """Be workers of collection `index` of a larger one.
+        """Number the workers as those of collection `index` of a larger one.
 
         Raises:
             ValueError: trajectory ids would stop being unique.
@@ -102,32 +103,32 @@ class WorkerJobs:
         self.first = index * n
 
 
-def jobs_of(options: AnyOptions, requests: Sequence[WorkerRequest]) -> WorkerJobs:
-    """How the workers are brought up; elsewhere they write to the replay buffer for themselves if it offers that.
+def make_jobs(options: AnyOptions, requests: Sequence[WorkerRequest]) -> WorkerJobs:
+    """Return the jobs of a collection; workers elsewhere write to the replay buffer themselves if it has clients.
 
     Raises:
-        ValueError: what is too old cannot be left out of what is written at once.
+        ValueError: stale fragments cannot be left out if workers write them at once.
     """
     hooks, writing = options.hooks, None
-    if not options.here and (client := client_of(options.replay_buffer)) is not None:
+    if not options.in_process and (client := create_client(options.replay_buffer)) is not None:
         if options.max_staleness is not None:
             raise ValueError(
                 "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or "
                 "give a buffer without client()"
             )
         writing = WriteRequest(options.trajectories, options.track_traj_ids, options.cat_dim == -1, client)
-    elif not options.here:
+    elif not options.in_process:
         hooks = replace(hooks, postproc=None)
     jobs = WorkerJobs(dict(enumerate(requests)), options, writing, hooks)
     jobs.move_to(options.index)
     return jobs
 
 
-def client_of(buffer: Any) -> Any:
-    """A client of a replay buffer; `None` if it has none, or is its own, which only its own process can write to.
+def create_client(buffer: Any) -> Any:
+    """Create a client of a replay buffer; `None` if it has none, or if the buffer itself is its client.
 
     Raises:
-        TypeError: it cannot be extended.
+        TypeError: the client cannot be extended.
     """
     client = buffer.client() if callable(getattr(buffer, "client", None)) else None
     if client is buffer or client is None:
@@ -145,16 +146,16 @@ class CollectorService:
 
     Args:
         options: of the face.
-        group: the workers, what they are to be asked for, and what is known of them.
-        jobs: how they are brought up, and what they are like.
-        access: who may draw; whether it is open.
+        group: the workers, and the requests to them.
+        jobs: how workers are started, and their descriptions.
+        access: decides which thread may draw; knows whether the collection is open.
 
     Attributes:
         member: the one worker in this process; `None` where workers live elsewhere.
         owner: the process that built it.
-        batch_frames: frames of a batch.
-        gather: decides who is asked next.
-        delivery: what happens to batches on their way out.
+        gather: decides which worker is asked next.
+        delivery: turns batches into what the user gets.
+        whole_episodes: puts episodes together, if batches are made of whole ones.
     """
 
     def __init__(self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, access: Access) -> None:
@@ -162,42 +163,47 @@ class CollectorService:
         self.owner = Owner()
         self.member: Any = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
         self.counters, self.buffer, described = group.counters, options.replay_buffer, jobs.described
-        self.changing = threading.RLock()  # held by who adds workers, which takes long
-        group.frames = {worker: one.frames for worker, one in described.items()}
-        self.batch_frames = sum(group.frames.values()) if options.in_order else described[0].frames
+        self.changing = threading.RLock()  # held while workers are added, which takes long
         if self.batch_frames != options.frames:
             warn(
                 f"frames_per_batch={options.frames} is not shared evenly by workers and their envs; "
                 f"batches have {self.batch_frames} frames"
             )
-        part, wanted = options.preemptive_threshold, options.trajectories
-        enough = None if part is None else int(len(described) * part)
+        threshold, trajectories = options.preemptive_threshold, options.trajectories
+        enough = None if threshold is None else int(len(described) * threshold)
         self.gather = InOrder(group, options.ahead, enough) if options.in_order else AsReady(group, options.ahead)
-        stores = [request.options.devices.storing for request in jobs.requests.values()]
-        several = not options.here and (options.in_order or wanted.per_batch is not None)
-        self._joiner = Joiner(described, stores, dim=options.cat_dim, several=several, own=options.here)
-        hooks = jobs.hooks if options.here else Hooks(postproc=options.postproc)
+        devices = [request.options.devices.storing for request in jobs.requests.values()]
+        joins = not options.in_process and (options.in_order or trajectories.per_batch is not None)
+        self._joiner = Joiner(described, devices, options.cat_dim, joins, reuses_arrays=options.in_process)
+        hooks = jobs.hooks if options.in_process else Hooks(postproc=options.postproc)
         ending = self.counters, access.require_open, options.track_traj_ids, self.buffer
-        self.delivery = Delivery(described[0].layout, wanted, hooks, *ending)
-        whole = wanted.per_batch is not None and jobs.writing is None
-        self.whole = WholeEpisodes(wanted, self.counters, writing=self.buffer is not None) if whole else None
+        self.delivery = Delivery(described[0].layout, trajectories, hooks, *ending)
+        self.whole_episodes: WholeEpisodes | None = None
+        if trajectories.per_batch is not None and jobs.writing is None:
+            self.whole_episodes = WholeEpisodes(trajectories, self.counters, writing=self.buffer is not None)
         self._further_writes = self._polls_in_vain = 0
         self.begin_randomly()
 
     @property
+    def batch_frames(self) -> int:
+        """Return the frames of a batch."""
+        shares = self.group.shares
+        return sum(shares.values()) if self.options.in_order else shares[0]
+
+    @property
     def completed(self) -> bool:
-        """Whether the run has reached its end."""
+        """Return whether the run has reached its end."""
         total = self.group.total
         return total is not None and self.counters.frames >= total
 
     @property
     def closed(self) -> bool:
-        """Whether it steps no env any more: it was shut down, or the run has reached its end."""
+        """Return whether it steps no env any more: it was shut down, or the run has reached its end."""
         return self.access.closed or self.completed
 
     @property
     def open_group(self) -> Fragments:
-        """The workers, to be called between two fragments.
+        """Return the workers, to be called between two fragments.
 
         Raises:
             Closed: after shutdown.
@@ -207,11 +213,11 @@ class CollectorService:
 
     @property
     def version(self) -> int:
-        """The newest version that was published."""
+        """Return the newest published version."""
         return self.group.channel.version
 
     def draw(self) -> Any:
-        """The next batch; `None` where it was written to a buffer, `ENDED` when the run is over.
+        """Return the next batch; `None` where it was written to a buffer, `ENDED` when the run is over.
 
         Raises:
             Closed: after shutdown, or shut down meanwhile.
@@ -222,83 +228,83 @@ class CollectorService:
         with self.access.drawing():
             self.access.require_open()
             if self.completed:
-                self.forget()
+                self.drop_pending()
                 return ENDED
             self.counters.start_clock()
             began = time.monotonic()
             try:
-                with self.group.lock:  # what a draw that Ctrl-C has broken off had in hand is lost
-                    self._done([request for request in self.group.out if request.taken], good=False)
-                self.group.at_draw()
-                return self._deliver()
+                with self.group.lock:  # a draw that Ctrl-C has broken off loses what it was delivering
+                    self._end([request for request in self.group.pending if request.being_delivered], delivered=False)
+                self.group.begin_draw()
+                return self._deliver_next()
             except FleetFailed:
-                self.forget()
+                self.drop_pending()
                 raise
             finally:
                 self.counters.seconds_waiting += time.monotonic() - began
 
-    def forget(self, workers: Collection[int] | None = None, envs: list[int] | None = None) -> None:
-        """What is in flight or half-built of all workers, or of these, or of some envs, is dropped and counted."""
+    def drop_pending(self, workers: Collection[int] | None = None, envs: list[int] | None = None) -> None:
+        """Drop and count pending fragments and unfinished episodes, of all workers, of some, or of some envs."""
         with self.group.lock:
             if envs is None:
-                self.gather.forget(workers)
-            if self.whole is not None:
-                self.whole.drop([None] if workers is None else workers, envs)
+                self.gather.drop(workers)
+            if self.whole_episodes is not None:
+                self.whole_episodes.drop([None] if workers is None else workers, envs)
 
     @contextmanager
-    def forgetting(
+    def dropping(
         self, workers: Collection[int] | None = None, envs: list[int] | None = None
     ) -> Iterator[dict[int, Sequence[Any]]]:
-        """Drop, then make the calls that are put into this dict by worker, before whatever is asked for later.
+        """Drop pending fragments, then make the calls that are put into this dict by worker, before later requests.
 
-        What is done within comes at that moment, too. At the end the calls are waited for.
+        The body of the `with` block runs between the two. At its end the calls are waited for.
         """
         self.access.require_between()
         calls: dict[int, Sequence[Any]] = {}
         with self.group.lock:
-            self.forget(workers, envs)
+            self.drop_pending(workers, envs)
             yield calls
             tickets = self.group.send(calls)
         self.group.answers(tickets)
 
     def begin_randomly(self) -> None:
-        """Let so many batches be random as are left of the random beginning."""
+        """Make as many of the next batches random as the counters leave of the random beginning."""
         batches = -(-self.options.random_frames // self.batch_frames) - self.counters.frames // self.batch_frames
-        self.group.random_batches = max(0, batches)
+        self.group.set_random_batches(max(0, batches))
 
     def set_hooks(self, **changed: Any) -> None:
         """Set functions of the user that are called around fragments, where they are called."""
         group, jobs = self.open_group, self.jobs
         jobs.hooks = replace(jobs.hooks, **changed)
-        if self.options.here:
+        if self.options.in_process:
             self.delivery.hooks = jobs.hooks
         else:
             group.call("set_hooks", jobs.hooks)
 
-    def be_random(self, randomly: bool) -> None:
-        """Let batches be random from now on, or no more; what is in flight is dropped if it is not so."""
+    def set_random(self, randomly: bool) -> None:
+        """Make all batches random from now on, or none; drop pending fragments if that is a change."""
         if randomly != (self.group.random_batches > 0):
-            self.forget()
-            self.group.random_batches = sys.maxsize if randomly else 0
+            self.drop_pending()
+            self.group.set_random_batches(sys.maxsize if randomly else 0)
 
     def seed(self, root: int, *, static: bool = False) -> None:
-        """Seed every worker and its next lives; fresh episodes begin, what is in flight is dropped."""
-        with self.forgetting() as calls:
+        """Seed every worker and its next lives; begin fresh episodes, and drop pending fragments."""
+        with self.dropping() as calls:
             self.jobs.seed_with(root, static=static)
             calls.update(self.group.to_all("seed_with", self.jobs.seeding))
 
     def move_to(self, index: int) -> None:
-        """Be collection `index` of a larger one; fresh episodes begin, what is in flight is dropped."""
+        """Become collection `index` of a larger one; begin fresh episodes, and drop pending fragments."""
         jobs = self.jobs
-        with self.forgetting() as calls:
+        with self.dropping() as calls:
             jobs.move_to(index)
             calls.update({worker: ("move_to", jobs.first + worker) for worker in jobs.described})
 
     def close(self, timeout: float, *, close_env: bool = True) -> None:
         """End the collection, its workers and their places.
 
-        Fragments in flight end at their workers' next step, where that is possible. A fork of the process that built it
-        only draws no more: it may have been forked from a thread that holds locks, and all else is its parent's.
+        Pending fragments end at their workers' next step, where that is possible. A fork of the process that built it
+        only stops drawing: it may have been forked from a thread that holds locks, and its parent owns all the rest.
 
         Args:
             timeout: how long workers have to close their envs, in seconds.
@@ -306,35 +312,34 @@ class CollectorService:
 
         Raises:
             WorkerLate: the step of a worker in this process did not return in time; it is closed when that does.
-            Exception: what closing an env raised; more of them are in its notes.
+            Exception: what closing an env raised; further exceptions are in its notes.
         """
         self.access.halted = True
         if not self.owner.is_here:
             return
-        self.group.end_all()
+        self.group.end_all_early()
         self.group.fleet.wake()
         self.access.close(timeout, lambda: self._close(timeout, close_env=close_env))
 
     def _close(self, timeout: float, *, close_env: bool) -> None:
         raised: list[BaseException] = []
         try:
-            stepped = self.options.here and used_by_others(self.jobs.requests[0].source.env, self)
+            stepped = self.options.in_process and used_by_others(self.jobs.requests[0].source.env, self)
             raised = self.group.fleet.close(timeout, ask=close_env and not stepped)
         finally:
-            self.forget()
-            self.group.sweep()
+            self.drop_pending()
+            self.group.settle_dropped()
             self.group.end()
-            self.group.bell = None
         for other in raised[1:]:
             raised[0].add_note(f"another worker raised, too: {other!r}")
         for error in raised[:1]:
             raise error
 
-    def _deliver(self) -> Any:
-        """What the next shares give; where workers write for themselves, one draw per batch, fragment or write."""
+    def _deliver_next(self) -> Any:
+        """Deliver the next batch; where workers write themselves, return once per batch, fragment or write."""
         while True:
             with self.group.lock:
-                batch = None if self.whole is None else self.whole.take()
+                batch = None if self.whole_episodes is None else self.whole_episodes.take_batch()
             if batch is not None:
                 return self.delivery.deliver([batch])
             if self._further_writes:
@@ -344,50 +349,77 @@ class CollectorService:
             if self.delivery.hooks.before is not None:
                 with noted("pre_collect_hook"):
                     self.delivery.hooks.before()
-            taken = self.gather.next(lambda: self.access.halted, self._made)
-            if taken is None:
+            if (gathered := self._next_parts()) is None:
                 return ENDED
-            shares, made = taken
+            requests, parts = gathered
             try:
-                if made:
-                    return self.delivery.deliver(made)
+                if parts:
+                    return self.delivery.deliver(parts)
             finally:
-                self._done(shares)
+                self._end(requests)
 
-    def _made(self, shares: list[Request]) -> tuple[list[Request], list[Any]] | None:
-        """What is made of these shares, in memory of the user's own; their workers are asked for more before that.
+    def _next_parts(self) -> tuple[list[Request], list[Any]] | None:
+        """Wait for the next replies, and make the parts of a batch of them, in memory that the user will own.
 
-        No parts where they were written, or are kept for whole episodes; `None` if some are lost. Under the lock.
+        Returns:
+            The requests, to be closed when the parts are delivered, and the parts: none if workers have written the
+            fragments, or they are kept for whole episodes. `None` if no reply is expected.
         """
-        try:
-            if self.jobs.writing is not None:
-                parts = self._note_written(shares)
-            else:
-                bodies = [self._opened(share) for share in shares]
-                if any(share.closed for share in shares):
+        group, gather, access = self.group, self.gather, self.access
+        while True:
+            membership, pauses = group.membership_version, group.pause_count
+            with group.lock:
+                if (requests := gather.take()) is not None:
+                    try:
+                        bodies = self._open(requests)
+                        if any(request.closed for request in requests):
+                            gather.put_back(requests)
+                            continue
+                        return requests, self._make_parts(requests, bodies)
+                    except BaseException:
+                        self._end(requests, delivered=False)
+                        raise
+                group.require_enough_workers()
+                if (waiting := gather.request_missing()) is None:
                     return None
-                self.gather.ask_ahead()
-                parts = self._parts(shares, bodies)
-                for share in shares:
-                    share.reply.close()
-            self.gather.done()
-            if self.delivery.trajectories.per_batch is not None:
-                self._note_poll([head_of(share) for share in shares])
-        except BaseException:
-            self._done(shares, good=False)
-            raise
-        return shares, parts
+            group.wait(waiting, lambda: access.halted or group.pause_count != pauses, membership)  # noqa: B023
+            if access.halted:
+                raise Closed("this collector was shut down during a draw; build another one")
 
-    def _note_written(self, shares: Sequence[Request]) -> list[Any]:
-        """Count what was written, also if nobody can be asked any more."""
-        whole = self.delivery.trajectories.per_batch is not None
-        self._further_writes = sum(head_of(share).writes for share in shares) if whole else 1
-        self._done(shares, good=False)
-        self.gather.ask_ahead()
-        return []
+    def _open(self, requests: Sequence[Request]) -> list[Any]:
+        """Return the arrays of fragments, views that are good until the requests are closed.
 
-    def _note_poll(self, heads: Sequence[Head]) -> None:
-        """Warn once if no episode has ended in many of them."""
+        Requests whose arrays were lost by their store are closed. There are no arrays if workers write themselves.
+        """
+        bodies = []
+        for request in requests if self.jobs.writing is None else ():
+            try:
+                bodies.append(request.reply.open())
+            except PayloadLost:
+                self.group.note_lost_body(request)
+        return bodies
+
+    def _make_parts(self, requests: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:
+        """Request the next fragments, then join these into parts of a batch."""
+        parts: list[Any] = []
+        if self.jobs.writing is None:
+            self.gather.request_ahead()
+            parts = self._join(requests, bodies)
+            for request in requests:
+                request.reply.close()
+        else:
+            writes = sum(head_of(request).writes for request in requests)
+            self._further_writes = 1 if self.delivery.trajectories.per_batch is None else writes
+            self._end(requests, delivered=False)  # counts what was written, before a request may fail
+            self.gather.request_ahead()
+        self.gather.finish()
+        if self.delivery.trajectories.per_batch is not None:
+            self._warn_of_endless_episodes(requests)
+        return parts
+
+    def _warn_of_endless_episodes(self, requests: Sequence[Request]) -> None:
+        """Warn once if no episode has ended in many fragments."""
+        heads = [head_of(request) for request in requests]
         self._polls_in_vain = -sys.maxsize if any(head.packed for head in heads) else self._polls_in_vain + 1
         if self._polls_in_vain == POLLS_BEFORE_WARNING:
             warn(
@@ -395,30 +427,22 @@ class CollectorService:
                 "frames; trajs_per_batch waits for whole episodes: set max_frames_per_traj to end them"
             )
 
-    def _opened(self, share: Request) -> Any:
-        """The arrays of a fragment, views that are good until it is closed; `None` if its store has lost them."""
-        try:
-            return share.reply.open()
-        except PayloadLost:
-            self.group.fragments_lost += 1
-            self.group.close(share)
-            return None
-
-    def _parts(self, shares: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:
-        """One batch; of each share one, where these are written to a buffer; none, where they wait for more."""
-        if self.whole is None and self.buffer is None:
-            return [self._joiner.batch(shares, bodies)]
-        parts = [self._joiner.part(share, body) for share, body in zip(shares, bodies, strict=True)]
-        if self.whole is None:
+    def _join(self, requests: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:
+        """Return one batch, or one part per request if these are written to a buffer; keep parts of whole episodes."""
+        if self.whole_episodes is None and self.buffer is None:
+            return [self._joiner.batch(requests, bodies)]
+        parts = [self._joiner.part(request, body) for request, body in zip(requests, bodies, strict=True)]
+        if self.whole_episodes is None:
             return parts
-        self.whole.add((share.worker, head_of(share), part) for share, part in zip(shares, parts, strict=True))
-        busy, standings = self.group.out_by_worker(), self.group.fleet.statuses()
-        gone = [worker for worker, one in standings.items() if one.phase == "gone" and not busy[worker]]
-        self.whole.drop(gone, complete=False)
+        triples = zip(requests, parts, strict=True)
+        self.whole_episodes.add((request.worker, head_of(request), part) for request, part in triples)
+        busy, statuses = self.group.open_by_worker(), self.group.fleet.statuses()
+        gone = [worker for worker, standing in statuses.items() if standing.phase == "gone" and not busy[worker]]
+        self.whole_episodes.drop(gone, complete=False)
         return []
 
-    def _done(self, shares: Sequence[Request], *, good: bool = True) -> None:
-        """They are delivered, or kept for whole episodes; if they are not `good`, nobody will get them."""
+    def _end(self, requests: Sequence[Request], *, delivered: bool = True) -> None:
+        """Close requests that are delivered or kept for whole episodes; discard them if they will not be delivered."""
         with self.group.lock:
-            for share in shares:
-                (self.group.close if good else self.group.discard)(share)
+            for request in requests:
+                (self.group.close if delivered else self.group.discard)(request)

@@ -1,4 +1,4 @@
-"""The worker: a host, a policy and the loop, which together make fragments.
+"""The worker: a host, a policy and the loop, which together make fragments, and the answers to its collection.
 
 draw ──▶ begin episodes where needed ──▶ T × steps() ──▶ Rows ──▶ ids ──▶ Fragment(version)
 
@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -19,15 +22,25 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from swath.collectors.messages import Seeding, Tally, WorkerRequest
-from swath.errors import warn_of_no_effect
+from swath.collectors.messages import (
+    Description,
+    FragmentRequest,
+    Head,
+    Seeding,
+    Tally,
+    WorkerRequest,
+    signature_of,
+    unpickled,
+)
+from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, Responder, follow, last_life_of, require_parts
+from swath.errors import noted, warn_of_no_effect
 from swath.keys import ACTION, REWARD, under_next
 from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
 from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, close_on_failure, first_env
 from swath.rollout.hosts.sources import build
-from swath.rollout.hosts.torchrl import EnvOptions
+from swath.rollout.hosts.torchrl import CREATOR, EnvOptions, reduce_env_creator
 from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
 from swath.rollout.policies.binding import bind, build_policy, make_buffer, random_stand_in
 from swath.rollout.policies.calling import (
@@ -43,60 +56,70 @@ from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.seeding import PrivateStreams, preserve_generators
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
+from swath.weights.snapshot import POLICY, Manifest, Snapshot, fitting, plan
+from swath.workers.outcome import Failure
+from swath.workers.packing import Parcel, register_reducer
 
 MOST_FAILURES_IN_A_ROW = 3
 _log = logging.getLogger("swath")
+register_reducer(*CREATOR, reduce_env_creator)
 
 
-class Worker:
+class Worker(Responder):
     """Makes fragments of T steps of B envs. Used by one thread at a time.
 
     Args:
-        request: what it is made of.
+        request: its start-up data.
 
     Attributes:
         host: the envs.
-        policy: what acts within draws: as given, or a copy where its device is another.
-        device: where its inputs go; `None` for the CPU.
-        acts: what acts now.
+        policy: acts within draws; a copy of the user's where its device is another.
+        device: where the policy's inputs go; `None` for the CPU.
+        acting_policy: acts now: the policy, or a copy of it in the background.
         options: when episodes begin and end, and what to do when envs fail.
         layout: names and extras of its fragments.
-        worker_idx: which worker it is.
+        worker_idx: its index.
         life: which of its lives.
         n_steps: T.
         version: of the policy's weights.
-        tally: what it has done, and what went wrong.
-        seeding: where its seeds come from; `None` if it was never seeded.
-        beside_others: other threads draw from the process's generators meanwhile, so these are left alone.
+        tally: counts of this life.
+        seeding: source of its seeds; `None` if it was never seeded.
+        in_background: whether other threads draw from the process's generators, which are then neither seeded nor
+            activate.
 
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
     """
 
     def __init__(self, request: WorkerRequest) -> None:
+        super().__init__(request)
+        self._request, self._number, self._interrupted = FragmentRequest(), 0, request.interrupted
+        self._stop_numbers: Any = None
+        self._in_process = request.in_process
         options, source = request.options, request.source
         self.options, self.worker_idx, self.life = options, request.worker, request.life
         host = self.host = build(source, EnvOptions(options.max_frames, options.devices.env or options.devices.common))
         copies = host.env[1:] if isinstance(host.env, list) else []  # an instance of the user's stays open
         with close_on_failure(copies if source.is_instance else [host]):
-            self._require_possible(request)
-            self.version, self.beside_others, self.tally = 0, False, Tally()
+            self._require_supported(request)
+            self.version, self.in_background, self.tally = 0, False, Tally()
             self._checked_steps = 0
             self._observation = self._first_reset(request.copies_env)
             policy = RandomPolicy() if request.policy is None else request.policy
             if callable(options.policy_factory):
                 policy = build_policy(options.policy_factory, first_env(host.env))
-            self.policy = self.acts = placed(policy, options.devices.policy)
+            self.policy = self.acting_policy = move_to_device(policy, options.devices.policy)
             self.device = options.devices.policy or device_of(self.policy)
-            with nullcontext() if request.draws is None else PrivateStreams(request.draws, self.device).activate():
+            seed = request.lazy_seed
+            with nullcontext() if seed is None else PrivateStreams(seed, self.device).activate():
                 draws_first = request.draws_first and isinstance(host.spec, TensorDictSpec)
-                self._own = self._bound(self.policy, self._observation, first=draws_first)
-            if not self._own.explores and options.exploration is not ExplorationType.RANDOM:
+                self._bound_policy = self._bind(self.policy, self._observation, draws=draws_first)
+            if not self._bound_policy.explores and options.exploration is not ExplorationType.RANDOM:
                 warn_of_no_effect(
                     f"exploration_type={options.exploration.name}",
                     "the policy does not take it; give it a parameter of that name, or use a TensorDict module",
                 )
-            self._act_with(self._own)
+            self._act_with(self._bound_policy)
             self.layout = Layout(
                 batch_shape=host.spec.batch_shape,
                 observation=host.spec.observation_keys,
@@ -109,73 +132,126 @@ class Worker:
             )
             self.seeding: Seeding | None = None
             self._stage = LoopState(self._observation)
-            self._stale = False
-            self._rebuilds = request.here and options.on_env_error == "restart"
-            self._broken: Exception | None = None
+            self._reset_due = False
+            self._rebuilds = request.in_process and options.on_env_error == "restart"
+            self._env_error: Exception | None = None
             self._streams: PrivateStreams | None = None
             self._ids = self._new_ids()
-            limited_there = isinstance(host.spec, TensorDictSpec)  # by the envs themselves
-            limit = StepLimit(host.spec, None if limited_there else options.max_frames)
+            limits_steps = isinstance(host.spec, TensorDictSpec)  # the host does
+            limit = StepLimit(host.spec, None if limits_steps else options.max_frames)
             limit.restart(range(host.spec.num_envs))
             resets = options.on_env_error == "reset"
-            failures = Failures(MOST_FAILURES_IN_A_ROW - 1, self._count) if resets else Failures()
+            failures = Failures(MOST_FAILURES_IN_A_ROW - 1, self._count_env_error) if resets else Failures()
             self._rules = Rules(limit, restart_all, failures)
             self.make_steps(-(-request.frames // host.spec.num_envs))
             if request.seed is not None:
                 self.seed_with(request.seed)
+            self._begin_writing(request, self.layout, self.hooks)
 
     @property
     def next_id(self) -> int:
-        """Above every trajectory id given."""
+        """Return a number above every trajectory id that was used."""
         return self._ids.next_id
 
     @property
-    def who(self) -> str:
-        """Which worker this is, in words."""
+    def label(self) -> str:
+        """Return index, life and version in words."""
         return f"worker {self.worker_idx} (life {self.life}, policy version {self.version})"
 
     @property
     def module(self) -> nn.Module | None:
-        """What holds the weights that act now; `None` if there are none."""
-        return self.acts if isinstance(self.acts, nn.Module) and self.acts.state_dict() else None
+        """Return the module that acts now; `None` if the policy has no weights."""
+        policy = self.acting_policy
+        return policy if isinstance(policy, nn.Module) and policy.state_dict() else None
 
     def act_in_background(self, background: bool) -> None:
-        """From the next fragment on a copy of the policy acts, beside threads that draw too, or the policy again."""
-        self.beside_others = background
+        """Act with a copy of the policy from the next fragment on, or with the policy itself again."""
+        self.in_background = background
         copied = background and isinstance(self.policy, nn.Module)
-        self.acts = copy.deepcopy(self.policy) if copied else self.policy
-        bound = self._bound(self.acts, self._stage.observation) if copied else self._own
+        self.acting_policy = copy.deepcopy(self.policy) if copied else self.policy
+        bound = self._bind(self.acting_policy, self._stage.observation) if copied else self._bound_policy
         if bound is not self.bound:
-            bound.take_over(self.bound)  # what was remembered
+            bound.take_over(self.bound)  # its recurrent state
             self._act_with(bound)
 
-    def make_fragment(self, *, randomly: bool = False) -> Fragment:
-        """Collect one fragment.
+    def collect(self, request: FragmentRequest) -> Parcel | Failure:
+        """Make one fragment, and write it if this worker writes itself; an exception is an answer, too.
+
+        The body is the fragment's arrays, or its batch where entries may be anything or a hook sees them. If the worker
+        writes, the writer calls the hook with what is written.
+        """
+        env_errors = self.tally.env_errors
+        try:
+            if self.hooks.before is not None:
+                with noted(f"pre_collect_hook in {self.label}"):
+                    self.hooks.before()
+            if request.frames and (n_steps := -(-request.frames // self.host.spec.num_envs)) != self.n_steps:
+                self.make_steps(n_steps)
+            since, fragment = self.next_id, self.make_fragment(request)
+            frames, steps_made, episodes = fragment.frames, fragment.steps, self._ids.ended_episodes.tobytes()
+            body, hook = fragment, self.hooks.after if self._writer is None else None
+            if hook is not None or isinstance(fragment.rows, TensorDictRows):
+                body = fragment.to_tensordict(self.layout)
+            if hook is not None:
+                try:
+                    with noted(f"post_collect_hook in {self.label}"):
+                        hook(body)
+                except BaseException:
+                    self.lose_fragment(frames)
+                    raise
+            self.tally.frames += frames
+            steps_made = self.n_steps if steps_made is None else steps_made
+            head = Head(self.life, self.version, frames, steps_made, episodes, self.next_id, self._number, since)
+            return self._reply(head, body)
+        except Exception as error:  # noqa: BLE001  the collection raises it
+            return self._failure(error, env_errors)
+
+    def make_fragment(self, request: FragmentRequest) -> Fragment:
+        """Make one fragment.
 
         Raises:
             Exception: what an env or the policy raised, as its own type with a note; the envs then begin new episodes
                 with the next fragment.
         """
-        failures = 0
+        self._request, self._number, failures = request, self._number + 1, 0
+        self._stop_numbers = None if request.stop_numbers is None else request.stop_numbers.open()
         while True:
+            rows, n_made = None, 0
             try:
                 self._rebuild()
-                return self._collect(randomly=randomly)
-            except EnvRaised as raised:
-                self.tally.env_errors += 1
+                rows, check_finite = self._buffer.open(), self.options.check_finite
+                with torch.no_grad(), self._random_states():
+                    if self._reset_due or self.options.reset_at_each_iter:
+                        self._reset(None)
+                    write, is_interrupted = self._buffer.write, self.is_interrupted
+                    actor = self._random_actor if request.randomly else self._actor
+                    for step in islice(steps(self.host, actor, self._stage, self._rules), self.n_steps):
+                        write(rows, n_made, step)
+                        n_made += 1
+                        if check_finite:
+                            self._require_finite(step)
+                        if is_interrupted():
+                            break
+                return self._seal(rows, n_made)
+            except BaseException as error:
+                self._note_failure(error, rows, n_made)
+                if not isinstance(error, EnvRaised):
+                    raise
                 failures += 1
-                self._broken = raised.cause if self._rebuilds else None
-                if self._broken is None or failures == MOST_FAILURES_IN_A_ROW:
-                    raise self._noted(raised) from raised.cause.__cause__
+                if self._env_error is None or failures == MOST_FAILURES_IN_A_ROW:
+                    raise self._cause_of(error) from error.cause.__cause__
 
-    def stopped(self) -> bool:
-        """Whether the fragment ends with this step. To be overridden."""
-        return False
+    def is_interrupted(self) -> bool:
+        """Return whether the collection, or the user's own interruptor, ends the fragment with this step."""
+        if self._stop_numbers is not None and self._stop_numbers[self._request.entry] >= self._request.number:
+            return True
+        return self._interrupted is not None and self._interrupted()
 
     def reset(self, index: list[int] | None = None) -> None:
-        """Begin fresh episodes with the next fragment, in all envs or in these."""
+        """Begin fresh episodes with the next fragment, in all envs or in those of an index."""
+        self._drop_unwritten()
         if index is None:
-            self._stale = True
+            self._reset_due = True
         else:
             self._stage.ended_envs = sorted({*self._stage.ended_envs, *index})
             self._ids.begin(index)
@@ -189,25 +265,27 @@ class Worker:
         n, host, root = self.host.spec.num_envs, self.host, seeding.root
         if host.spec.seeding == "none":
             warn_of_no_effect("seed", f"{type(host.env).__name__} takes seeds only where it is made")
+        self._drop_unwritten()
         first = self.worker_idx * (seeding.stride or n)
         seeds = [root] * n if seeding.static else [derive(root, "env", first + env, self.life) for env in range(n)]
-        self.seeding, self._stale, self._checked_steps = seeding, True, 0
+        self.seeding, self._reset_due, self._checked_steps = seeding, True, 0
         if not seeding.envs_only:
             self._streams = PrivateStreams(derive(root, "policy", self.worker_idx, self.life), self.device)
         try:
             with self._random_states():
                 self._reset(seeds)
         except EnvRaised as raised:
-            raise self._noted(raised) from raised.cause.__cause__
+            raise self._cause_of(raised) from raised.cause.__cause__
 
     def begin_life(self, life: int, seeding: Seeding | None) -> None:
-        """Go on under another life number, so that ids exceed all before; fresh episodes begin.
+        """Take another life number, so that ids exceed all before; begin fresh episodes.
 
         Args:
             life: the number.
-            seeding: where seeds come from; without it the process's generators are used.
+            seeding: source of seeds; without it the process's generators are used.
         """
-        self.life, self.seeding, self._stale = life, seeding, True
+        self._drop_unwritten()
+        self.life, self.seeding, self._reset_due = life, seeding, True
         self._ids = self._new_ids()
         if seeding is None:
             self._streams = None
@@ -215,18 +293,18 @@ class Worker:
             self.seed_with(seeding)
 
     def move_to(self, index: int) -> None:
-        """Be worker `index` with fresh episodes; in a new life if ids were given, so that none is given twice."""
+        """Become worker `index` with fresh episodes; in a new life if ids were used, so that none is used twice."""
         if index != self.worker_idx:
             self.worker_idx = index
             self.begin_life(self.life + (self._ids.n_ids > 0), self.seeding)
 
     def make_steps(self, n_steps: int) -> None:
-        """Make fragments of so many steps from the next one on."""
+        """Set the number of steps of the next fragments."""
         self.n_steps = n_steps
         self._buffer = make_buffer(self.bound, self._observation, n_steps)
 
     def zero_batch(self) -> Any:
-        """A batch of zeros with the keys, shapes and dtypes of real ones."""
+        """Return a batch of zeros with the keys, shapes and dtypes of real ones."""
         rows = self._buffer.open()
         self._buffer.seal(rows)
         rows.blank_from(0)
@@ -235,24 +313,124 @@ class Worker:
         counts = None if self.options.max_frames is None else ids.copy()
         return Fragment(rows, ids, counts, 0).to_tensordict(self.layout)
 
-    def lose(self, frames: int) -> None:
-        """A fragment with so many frames will not be used: it is counted, and fresh episodes begin."""
-        self._stale = True
+    def lose_fragment(self, frames: int) -> None:
+        """Count a fragment with this many frames as lost, and begin fresh episodes."""
+        self._reset_due = True
         self.tally.fragments_lost += 1
         self.tally.frames += frames
         self.tally.frames_discarded += frames
+
+    def current_tally(self) -> Tally:
+        """Return the counts of this life, without what it has written."""
+        return replace(self.tally)
 
     def close(self) -> None:
         """Close the envs."""
         self.host.close()
 
-    def _require_possible(self, request: WorkerRequest) -> None:
-        """Check that the envs can do what is asked of them.
+    def describe(self) -> Description:
+        """Return the shapes of its fragments and weights; without entries in this process, where no other worker is."""
+        host, layout = self.host, self.layout
+        return Description(
+            host.spec.num_envs,
+            self.n_steps,
+            layout,
+            Manifest.of(self.policy),
+            {} if self._in_process else signature_of(self.zero_batch(), len(layout.batch_shape) + 1),
+            getattr(first_env(host.env), "device", None),
+            self.device,
+        )
+
+    def next(self) -> Any:
+        """Return a batch to a user of this worker's handle; the collection does not see it."""
+        return self.make_fragment(FragmentRequest()).to_tensordict(self.layout)
+
+    def stats(self) -> dict[str, Any]:
+        """Return life, version and counts."""
+        return {"life": self.life, "policy_version": self.version, **asdict(self.tally)}
+
+    @property
+    def env(self) -> Any:
+        """Return the live env, vector env, or list of envs."""
+        return self.host.env
+
+    def get_model(self, model_id: str) -> Any:
+        """Return the model of an id: the policy, or what a path leads to."""
+        return self.policy if model_id == POLICY else follow(self, model_id)
+
+    def getattr_env(self, name: str) -> Any:
+        """Return an attribute of the first env."""
+        return follow(first_env(self.host.env), name)
+
+    def getattr_policy(self, name: str) -> Any:
+        """Return an attribute of the policy."""
+        return follow(self.policy, name)
+
+    def weights_version(self) -> int:
+        """Return the version of its weights."""
+        return self.version
+
+    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+        """Copy weights into the models, into all of them or none, and run this version."""
+        modules = {model_id: self.module if model_id == POLICY else self.get_model(model_id) for model_id in models}
+        changes = [fitting(models[model_id], module) for model_id, module in modules.items() if module is not None]
+        for change in changes:
+            change()
+        self.version = version
+
+    def state_dict(self) -> OrderedDict[str, Any]:
+        """Return weights, transforms, counters, version, seed and life."""
+        saved, stateful = OrderedDict[str, Any](), getattr(self.host, "stateful", None)
+        if self.module is not None:
+            saved[WEIGHTS] = OrderedDict(
+                (name, value.detach().clone() if isinstance(value, torch.Tensor) else value)
+                for name, value in self.module.state_dict().items()
+            )
+        saved["env_state_dict"] = OrderedDict() if stateful is None else stateful.state_dict()
+        saved["frames"], saved["iter"] = self.tally.frames, self._number - 1
+        saved[TRAJ_POOL] = {"traj_id": torch.tensor(self.next_id, dtype=torch.int64)}
+        saved["policy_version"] = self.version
+        saved["seed"] = None if self.seeding is None else self.seeding.root
+        saved[LIFE] = self.life
+        return saved
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Restore what was saved, in a new life, so that ids exceed all before.
 
         Raises:
-            RuntimeError: no entry says that an episode was truncated, and the last step of a fragment must be marked.
-            ValueError: a device that they cannot go to; or they step only as a whole, and cannot follow the rules for
-                single ones.
+            TypeError: no state dict.
+            KeyError: parts are missing, unless `strict` is false.
+            ValueError: weights, for a policy that has none; also only if `strict`. In all cases nothing has changed.
+        """
+        require_parts(state_dict, has_weights=self.module is not None, strict=strict)
+        stateful, weights, changes = getattr(self.host, "stateful", None), state_dict.get(WEIGHTS), []
+        if self.module is not None and weights is not None:
+            modules = [self.policy] if self.acting_policy is self.policy else [self.policy, self.acting_policy]
+            changes = [plan(module, weights) for module in modules]
+        life = max(self.life, last_life_of(state_dict)) + 1
+        version = int(state_dict.get("policy_version", self.version))
+        for change in changes:
+            change()
+        self.version, seeding = version, self.seeding
+        if stateful is not None and state_dict.get("env_state_dict"):
+            stateful.load_state_dict(state_dict["env_state_dict"])
+        if "seed" in state_dict:
+            seed = state_dict["seed"]
+            seeding = None if seed is None else replace(seeding or Seeding(seed), root=seed, static=False)
+        self.begin_life(life, seeding)
+
+    def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
+        """Restore what was saved, but for weights, which the channel brings; `seeding` replaces the saved seed."""
+        if seeding is not None:
+            self.seeding = seeding
+        self.load_state_dict(saved, strict=False)
+
+    def _require_supported(self, request: WorkerRequest) -> None:
+        """Check that the envs support the options.
+
+        Raises:
+            RuntimeError: the last step of a fragment must be marked as truncated, but the envs have no entry for it.
+            ValueError: a device that they cannot go to, or an option for single envs while they step only together.
         """
         spec, options, device = self.host.spec, self.options, self.options.devices.env
         if device is not None and spec.device is not None and device.type != spec.device.type:
@@ -271,10 +449,10 @@ class Worker:
             )
         if options.on_env_error == "reset" and not spec.steps_singly and request.source.is_instance:
             kind = type(request.source.env).__name__
-            raise ValueError(f"on_env_error='reset' builds {kind} anew: pass a callable that returns it")
+            raise ValueError(f"on_env_error='reset' rebuilds {kind}: pass a callable that returns it")
 
     def _first_reset(self, copies: bool) -> Leaves:
-        """The reset with which the first episodes begin; copies of one instance get seeds of their own."""
+        """Reset the envs for their first episodes; give different seeds to copies of one instance."""
         n, root = self.host.spec.num_envs, fresh_root()
         try:
             observation = self.host.reset_all([derive(root, "env", env) for env in range(n)] if copies else None)
@@ -282,29 +460,29 @@ class Worker:
             raised.cause.add_note(f"raised by the first reset of env {raised.env}")
             raise raised.cause from raised.cause.__cause__
         if self.options.check_finite:
-            require_finite("observation", self.host.spec.observation_keys, observation, self._moment)
+            require_finite("observation", self.host.spec.observation_keys, observation, self._describe_step)
         return observation
 
-    def _bound(self, policy: Any, observation: Leaves, *, first: bool = False) -> BoundPolicy:
-        """Bind a policy to the envs by one call on this observation, which draws as TorchRL's collector if `first`."""
+    def _bind(self, policy: Any, observation: Leaves, *, draws: bool = False) -> BoundPolicy:
+        """Bind a policy to the envs by one call on this observation; draw as TorchRL's collector does if `draws`."""
         options = self.options
         called = maybe_compile(policy, options.compile_policy, options.cudagraph_policy)
         recurrent = options.auto_register_policy_transforms is not False
-        binding = BindingOptions(self.device, options.exploration, options.trust_policy, recurrent, first)
-        with nullcontext() if first else preserve_generators(self.device), torch.no_grad():
+        binding = BindingOptions(self.device, options.exploration, options.trust_policy, recurrent, draws)
+        with nullcontext() if draws else preserve_generators(self.device), torch.no_grad():
             return bind(called, self.host.spec, observation, binding)
 
     def _act_with(self, policy: BoundPolicy) -> None:
         self.bound = policy
-        self._acting: Actor = policy
-        self._randomly: Actor = random_stand_in(self.host.spec, policy)
+        self._actor: Actor = policy
+        self._random_actor: Actor = random_stand_in(self.host.spec, policy)
         if self.options.check_finite:
-            observed, moment = self.host.spec.observation_keys, self._moment
-            self._acting = FiniteCheck(policy, observed, moment)
-            self._randomly = FiniteCheck(self._randomly, observed, moment, checks_outputs=False)
+            observed, describe = self.host.spec.observation_keys, self._describe_step
+            self._actor = FiniteCheck(policy, observed, describe)
+            self._random_actor = FiniteCheck(self._random_actor, observed, describe, checks_outputs=False)
 
-    def _moment(self, env: int) -> str:
-        """Name the step that an env makes now, counted from 0 where it was seeded, and its last seed."""
+    def _describe_step(self, env: int) -> str:
+        """Describe the step that an env makes now, counted from 0 where it was seeded, and its last seed."""
         return f"step {self._checked_steps} (seed {self.host.seed_of(env)})"
 
     def _require_finite(self, step: Step) -> None:
@@ -315,71 +493,63 @@ class Worker:
             entries = [output.get(under_next(key)).reshape(n, -1) for key in observed]
             output = output.get(ACTION, None)
 
-        def moment(env: int) -> str:
+        def describe(env: int) -> str:
             action = None if output is None else torch.as_tensor(output).reshape(n, -1)[env].tolist()
-            return f"{self._moment(env)} after the action {action}"
+            return f"{self._describe_step(env)} after the action {action}"
 
-        require_finite("next", (REWARD, *observed), [step.reward, *entries], moment)
+        require_finite("next", (REWARD, *observed), [step.reward, *entries], describe)
         self._checked_steps += 1
 
-    def _collect(self, *, randomly: bool) -> Fragment:
-        rows, made = self._buffer.open(), 0
-        try:
-            with torch.no_grad(), self._random_states():
-                if self._stale or self.options.reset_at_each_iter:
-                    self._reset(None)
-                write, stopped, check_finite = self._buffer.write, self.stopped, self.options.check_finite
-                source = steps(self.host, self._randomly if randomly else self._acting, self._stage, self._rules)
-                for step in islice(source, self.n_steps):
-                    write(rows, made, step)
-                    made += 1
-                    if check_finite:
-                        self._require_finite(step)
-                    if stopped():
-                        break
-            return self._fragment(rows, made)
-        except BaseException as error:
-            self.lose(made * self.host.spec.num_envs if rows.valid is None else int(rows.valid[:, :made].sum()))
+    def _note_failure(self, error: BaseException, rows: Rows | TensorDictRows | None, n_made: int) -> None:
+        """Count an exception and the steps that it makes void; `None` for the rows before there were any."""
+        if rows is not None:
+            valid, n_envs = rows.valid, self.host.spec.num_envs
+            self.lose_fragment(n_made * n_envs if valid is None else int(valid[:, :n_made].sum()))
             if isinstance(error, Exception) and not isinstance(error, EnvRaised):
-                error.add_note(f"raised while {self.who} collected")
-            raise
+                error.add_note(f"raised while {self.label} collected")
+        if isinstance(error, EnvRaised):
+            self.tally.env_errors += 1
+            self._env_error = error.cause if self._rebuilds else None
 
-    def _fragment(self, rows: Rows | TensorDictRows, made: int) -> Fragment:
+    def _seal(self, rows: Rows | TensorDictRows, n_made: int) -> Fragment:
+        """Return a fragment of the first `n_made` steps of the rows, with trajectory ids."""
         self._buffer.seal(rows)
-        if made < self.n_steps:
-            rows.blank_from(made)
+        if n_made < self.n_steps:
+            rows.blank_from(n_made)
         if rows.restarted:
             self._ids.begin(rows.restarted)
-        # Rows that were never made have no ids, and the episodes go on behind them.
-        valid = None if rows.valid is None else rows.valid[:, :made]
-        ids, counts = self._ids.label(rows.reward[:, :made], rows.last[:, :made], valid)
-        if made < self.n_steps:
-            behind = ((0, 0), (0, self.n_steps - made))
-            ids = np.pad(ids, behind, constant_values=NO_TRAJECTORY)
-            counts = None if counts is None else np.pad(counts, behind)
-        return Fragment(rows, ids, counts, self.version, made)
+        # Steps that were not made have no ids; the episodes go on after them.
+        valid = None if rows.valid is None else rows.valid[:, :n_made]
+        ids, counts = self._ids.label(rows.reward[:, :n_made], rows.last[:, :n_made], valid)
+        if n_made < self.n_steps:
+            padding = ((0, 0), (0, self.n_steps - n_made))
+            ids = np.pad(ids, padding, constant_values=NO_TRAJECTORY)
+            counts = None if counts is None else np.pad(counts, padding)
+        if self.options.set_truncated:
+            rows.truncate_last()
+        return Fragment(rows, ids, counts, self.version, n_made)
 
     def _reset(self, seeds: list[int] | None) -> None:
         self._begin_with(self._rules.failures.begin_all(self.host, seeds))
 
     def _begin_with(self, observation: Leaves) -> None:
-        """Episodes have begun in all envs, with these observations."""
+        """Take note that episodes have begun in all envs, with these observations."""
         self._stage.observation = observation
         self._stage.ended_envs = ()
-        everyone = range(self.host.spec.num_envs)
-        self.bound.begin(everyone)
-        self._rules.limit.restart(everyone)
+        all_envs = range(self.host.spec.num_envs)
+        self.bound.begin(all_envs)
+        self._rules.limit.restart(all_envs)
         self._ids.begin()
-        self._stale = False
+        self._reset_due = False
 
     def _rebuild(self) -> None:
-        """Build the env source anew if it has failed, and go on in a new life."""
-        if self._broken is None:
+        """Rebuild the env source if it has failed, and begin a new life."""
+        if self._env_error is None:
             return
         self.tally.restarts += 1
-        _log.warning("%s: %r; its envs are built anew, in life %d", self.who, self._broken, self.life + 1)
+        _log.warning("%s: %r; its envs are rebuilt, in life %d", self.label, self._env_error, self.life + 1)
         observation = self.host.rebuild()
-        self._broken = None
+        self._env_error = None
         self.begin_life(self.life + 1, self.seeding)
         if self.seeding is None:
             self._begin_with(observation)
@@ -389,22 +559,40 @@ class Worker:
         return TrajectoryIds(self.host.spec.num_envs, worker=self.worker_idx, life=self.life, counts_steps=counted)
 
     def _random_states(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._streams is None or self.beside_others else self._streams.activate()
+        return nullcontext() if self._streams is None or self.in_background else self._streams.activate()
 
-    def _count(self, env: int, error: Exception) -> None:  # noqa: ARG002  only counted, not raised
+    def _count_env_error(self, env: int, error: Exception) -> None:  # noqa: ARG002  only counted, not raised
         self.tally.env_errors += 1
 
-    def _noted(self, raised: EnvRaised) -> Exception:
+    def _cause_of(self, raised: EnvRaised) -> Exception:
+        """Return the exception of an env, with a note that names env, seed and worker."""
         seed = self.host.seed_of(raised.env)
-        raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self.who}")
+        raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self.label}")
         return raised.cause
 
 
-def placed(policy: Any, device: torch.device | None) -> Any:
-    """The policy itself, or a copy on `device` if its weights are elsewhere."""
+def move_to_device(policy: Any, device: torch.device | None) -> Any:
+    """Return the policy itself, or a copy on `device` if its weights are elsewhere."""
     if device is None or not isinstance(policy, nn.Module):
         return policy
     tensors = [value for value in policy.state_dict().values() if isinstance(value, torch.Tensor)]
     if all(tensor.device.type == device.type and device.index in (None, tensor.device.index) for tensor in tensors):
         return policy
     return copy.deepcopy(policy).to(device)
+
+
+def build_worker(request: WorkerRequest) -> Responder:
+    """Build a worker from its start-up data. Jobs name this function.
+
+    Raises:
+        ValueError: it differs from its earlier lives.
+    """
+    source = replace(request.source, env=unpickled(request.source.env))
+    make: Callable[[WorkerRequest], Responder] = request.make or Worker
+    worker = make(replace(request, source=source, policy=unpickled(request.policy)))
+    expected = request.expected_description
+    difference = "" if expected is None else expected.difference(worker.describe())
+    if difference:
+        worker.close()
+        raise ValueError(f"worker {request.worker} was rebuilt and differs from its earlier life: {difference}")
+    return worker

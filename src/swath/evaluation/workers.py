@@ -204,7 +204,7 @@ class EvalWorkers:
                 with suppress(WorkerLate, WorkerLost, FleetFailed):
                     # A joined worker is up already, but this fleet may not know it yet.
                     while end_shared and self._joins and not fleet.up and monotonic() < until:
-                        group.wait((), lambda: False, group.news, until - monotonic())
+                        group.wait((), lambda: False, group.membership_version, until - monotonic())
                 with suppress(KeyError):  # no worker was begun
                     for handle in map(fleet.handle, fleet.statuses()) if end_shared else ():
                         handle.outlives_backend = False
@@ -254,12 +254,12 @@ class EvalWorkers:
             if (group := self._group) is not None:
                 group.drop()
                 with suppress(WorkerLate):  # late workers are ended below
-                    if tickets := [request.ticket for request in group.out]:  # else the fleet may be closed
+                    if tickets := [request.ticket for request in group.pending]:  # else the fleet may be closed
                         group.fleet.wait_for_all(tickets, GRACE_S)
-                for name in [request.name for request in group.out if not request.ticket.done]:
+                for name in [request.name for request in group.pending if not request.ticket.done]:
                     why = f"{name} was ended: it is stuck in code of the user"
                     group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
-                group.sweep()
+                group.settle_dropped()
 
     def _job(self, name: Name) -> Job:
         """Return the start-up data of a worker's life; each life uses the same env instances, if there are any."""
@@ -330,11 +330,11 @@ class EvalWorkers:
         assert group is not None
         called = group.fleet.statuses() if workers is None else workers
         while missing := [index for index in called if not getattr(replies.get(index), "over", index in replies)]:
-            news, busy = group.news, {request.worker for request in group.wanted()}
+            membership, busy = group.membership_version, {request.worker for request in group.open_requests()}
             for worker in group.fleet.up.keys() & {*missing} - busy:
                 group.request(worker, method, *args)
-            requests = group.wanted()
-            group.wait(requests, self._is_cancelled, news, max(0.0, self._until - monotonic()))
+            requests = group.open_requests()
+            group.wait(requests, self._is_cancelled, membership, max(0.0, self._until - monotonic()))
             if self._is_cancelled():
                 raise Closed("the evaluation was cancelled")
             answered = [request for request in requests if request.answered]

@@ -1,1 +1,1 @@
-"""The one way to ask workers for something."""
+"""Groups of workers: requests with weights, and calls between requests."""

@@ -1,11 +1,11 @@
-"""Workers that answer requests, each with the newest weights that are meant for it.
+"""Workers that answer requests, each with the newest weights for it.
 
-    request(worker, method, …) ─▶ Request ─▶ wait ─▶ settle ─▶ a reply that is wanted, until it is closed
-                                                        ├───▶ nothing: lost with its worker, or not wanted any more
-                                                        └───▶ raises what user code raised in the worker
+    request(worker, method, …) ─▶ Request ─▶ wait ─▶ settle ─▶ a reply, kept until the request is closed
+                                                        ├───▶ no reply: the worker was lost, or the request dropped
+                                                        └───▶ an exception that user code raised in the worker
 
 The fleet (`workers/fleet.py`) replaces workers that die, the channel (`weights/channel.py`) knows which weights a
-request brings. Here is what was asked for and has not come to its end, and the base of what answers in a worker.
+request carries. This module keeps the pending requests, and has the base class of objects that answer in a worker.
 """
 
 from __future__ import annotations
@@ -16,179 +16,175 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from swath.errors import WorkerLost
 from swath.weights.channel import Channel, Update
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import deserialize_error, serialize_error
+from swath.workers.outcome import Failure
 from swath.workers.tickets import Interrupted, Name, Received, Ticket
 
 if TYPE_CHECKING:
     from swath.group.local import LocalFleet
 
 
-@dataclass(frozen=True)
-class Unfit:
-    """The answer of a member that is not what it should be, whatever it is asked: it has to be replaced.
-
-    Attributes:
-        error: why, as `outcome.frozen` wrote it.
-    """
-
-    error: bytes
-
-
 class Member(ABC):
     """Answers requests, one after another, in one thread."""
 
-    _unfit: Exception | None = None
+    _failed_update: Failure | None = None
 
     @abstractmethod
     def take(self, models: Mapping[str, Any], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
 
     def answer(self, update: Update | None, method: str, *args: Any) -> Any:
-        """Take newer weights, if they come with the request, and call a method; `Unfit` if they do not fit."""
-        if update is not None and self._unfit is None:
+        """Take newer weights if the request carries some, then call the method; `Failure` if they do not fit."""
+        if update is not None and self._failed_update is None:
             try:
                 self.take(update.opened(), update.version)
-            except Exception as error:  # noqa: BLE001  it travels with the answer
-                self._unfit = error
-        if self._unfit is not None:
-            return Unfit(serialize_error(self._unfit))
-        return getattr(self, method)(*args)
+            except Exception as error:  # noqa: BLE001  it register_reducer with the answer
+                self._failed_update = Failure(error, replace_worker=True)
+        return getattr(self, method)(*args) if self._failed_update is None else self._failed_update
 
 
 @dataclass(eq=False)
 class Request:
-    """What one worker was asked for. It settles once: with a reply, with what was raised, or with its worker's loss.
+    """A request to one worker. It settles once: with a reply, with an exception, or with the loss of its worker.
 
     Attributes:
         ticket: of the call.
-        number: of the request; only grows.
-        asked: what for, as the caller puts it.
-        reply: what came of it, once it is settled and there is something.
-        insisted: what comes of it is delivered, however old it is.
-        dropped: nobody wants what comes of it any more.
-        taken: what came of it is being delivered; its worker may be asked again.
-        closed: it has come to its end.
+        number: of the request; numbers only grow.
+        purpose: why the service made the request.
+        reply: the answer, once the request is settled.
+        deliver_if_stale: whether the reply is delivered however old its weights are.
+        dropped: whether the reply is not wanted any more.
+        being_delivered: whether the reply is being delivered; its worker may get further requests.
+        closed: whether the request has ended.
     """
 
     ticket: Ticket
     number: int
-    asked: Any = None
+    purpose: Any = None
     reply: Any = None
-    insisted = dropped = taken = closed = False
+    deliver_if_stale = dropped = being_delivered = closed = False
 
     @property
     def name(self) -> Name:
-        """Which life of which worker was asked."""
+        """Return which life of which worker got the request."""
         return self.ticket.name
 
     @property
     def worker(self) -> int:
-        """Who was asked."""
+        """Return the index of the worker."""
         return self.ticket.name.worker
 
     @property
     def answered(self) -> bool:
-        """Whether there is an answer that is not settled."""
+        """Return whether there is an answer that is not settled."""
         return self.reply is None and self.ticket.done
 
     @property
     def lost(self) -> bool:
-        """Whether its worker has died before it answered."""
+        """Return whether the worker died before it answered."""
         return isinstance(self.ticket.error, WorkerLost)
 
 
 class WorkerGroup:
-    """Workers of one service, and what they were asked for. Any thread may use it; nobody waits under its lock.
+    """Workers of one service, and the requests to them. Any thread may use it; no thread waits under its lock.
 
     Attributes:
-        fleet: the workers, which are `Member`s: who lives, and who comes back.
+        fleet: the workers, which are `Member`s; it says which live and which are being replaced.
         channel: their weights.
-        lock: guards what is out.
-        out: requests that have not come to their end, in the order in which they were made.
-        last_number: of the request that was made last.
+        lock: guards the pending requests.
+        pending: requests that have not ended, in the order in which they were made.
+        last_number: number of the newest request.
     """
 
     def __init__(self, fleet: Fleet | LocalFleet, channel: Channel) -> None:
         self.fleet = fleet
         self.channel = channel
         self.lock = RLock()
-        self.out: dict[Request, None] = {}
+        self.pending: dict[Request, None] = {}
         self.last_number = 0
 
-    # What becomes of requests, for services that count it; these calls come under the lock.
+    # Services override these to count; all are called under the lock.
 
-    def arrived(self, request: Request) -> bool:  # noqa: ARG002
-        """There is a reply; whether it is of use.
+    def accept(self, request: Request) -> bool:  # noqa: ARG002
+        """Take in a reply, and return whether it is of use.
 
         Raises:
-            Exception: what user code raised in the worker.
+            Exception: whatever makes the reply unusable for the caller.
         """
         return True
 
-    def lost(self, request: Request) -> None:
-        """Its worker has died before it replied."""
+    def note_failure(self, name: Name, failure: Failure) -> None:
+        """Count a failure that a life of a worker has answered."""
 
-    def unwanted(self, request: Request) -> None:
-        """There is a reply that was of use, and nobody will get it."""
+    def note_loss(self, request: Request) -> None:
+        """Count a request whose worker was lost before it replied."""
+
+    def note_unwanted(self, request: Request) -> None:
+        """Count a useful reply that will not be delivered."""
 
     @property
-    def news(self) -> int:
-        """Changes whenever workers have come or gone."""
+    def membership_version(self) -> int:
+        """Return a number that changes whenever workers come or go."""
         return self.fleet.event_count
 
-    def require_enough(self) -> None:
+    def require_enough_workers(self) -> None:
         """Raise `FleetFailed` if too few workers are left."""
         if (failure := self.fleet.failure) is not None:
             raise failure
 
     def is_gone(self, worker: int) -> bool:
-        """Whether the worker was given up."""
+        """Return whether the worker was given up."""
         return self.fleet.statuses()[worker].phase == "gone"
 
-    def request(self, worker: int, method: str, *args: Any, asked: Any = None) -> Request:
-        """Ask a worker that is up, and return at once; the newest weights meant for it ride along.
+    def request(self, worker: int, method: str, *args: Any, purpose: Any = None) -> Request:
+        """Send a request to a worker that is up, with the newest weights for it, and return at once.
 
         Args:
             worker: its index.
             method: of the member.
             *args: its arguments.
-            asked: what for, as the caller puts it.
+            purpose: why the service makes the request.
         """
         self.last_number += 1
-        request = Request(self._ask(worker, method, *args, timed=True), self.last_number, asked)
-        self.out[request] = None
+        request = Request(self._send(worker, method, *args, timed=True), self.last_number, purpose)
+        self.pending[request] = None
         return request
 
     def wait(
-        self, requests: Sequence[Request], interrupted: Interrupted, seen: int, timeout: float | None = None
+        self, requests: Sequence[Request], interrupted: Interrupted, membership: int, timeout: float | None = None
     ) -> None:
-        """Wait until one of the requests is answered, there is other news than what was `seen`, or the time is over.
+        """Wait until a request is answered, workers come or go, or the time is over.
+
+        Args:
+            requests: the requests to wait for.
+            interrupted: ends the wait when it returns true.
+            membership: the `membership_version` that the caller knows.
+            timeout: in seconds; `None` for no limit.
 
         Raises:
-            FleetFailed: too few workers are left, and nothing is answered.
+            FleetFailed: too few workers are left, and no request is answered.
             Closed: the workers were shut down.
         """
-        self.sweep()
-        self.fleet.wait([request.ticket for request in requests], timeout, interrupted, seen)
+        self.settle_dropped()
+        self.fleet.wait([request.ticket for request in requests], timeout, interrupted, membership)
 
     def settle(self, request: Request) -> bool:
-        """Take note of an answer; whether there is a reply that is wanted. It stays out until it is closed.
+        """Take in an answer, and return whether there is a reply to deliver. It stays pending until it is closed.
 
         Raises:
-            Exception: what user code raised in the worker, if the reply is wanted.
+            Exception: what user code raised in the worker, unless the request was dropped.
         """
         try:
             request.reply = self._value(request.ticket)
-            useful = self.arrived(request)
+            useful = self.accept(request)
         except Exception as error:
             lost = isinstance(error, WorkerLost) and request.reply is None
             if lost:
-                self.lost(request)
+                self.note_loss(request)
             self.close(request)
             if not (lost or request.dropped):
                 raise
@@ -200,68 +196,65 @@ class WorkerGroup:
         return useful and not request.dropped
 
     def replace(self, name: Name, cause: BaseException) -> None:
-        """End a life of a worker, which counts as its death; nothing if it is over."""
+        """End this life of a worker, which counts as its death; do nothing if it is over."""
         handle = self.fleet.handle(name.worker)
         if handle.name == name:
             self.fleet.replace(handle, cause)
 
-    def unfit(self, name: Name, error: BaseException) -> NoReturn:
-        """A worker could not take its weights: it is replaced, and what it was asked for is lost."""
-        self.replace(name, error)
-        raise WorkerLost(f"{error}", worker=name.worker, life=name.life)
+    def open_requests(self) -> list[Request]:
+        """Return the requests that are neither dropped, being delivered nor closed, in the order of their numbers."""
+        pending = self.pending
+        return [request for request in pending if not (request.dropped or request.being_delivered or request.closed)]
 
-    def wanted(self) -> list[Request]:
-        """What is out and not being delivered, in the order in which it was asked for."""
-        return [one for one in self.out if not (one.dropped or one.taken or one.closed)]
-
-    def out_by_worker(self) -> Counter[int]:
-        """How many requests of each worker are out and not being delivered."""
-        return Counter([request.worker for request in self.wanted()])
+    def open_by_worker(self) -> Counter[int]:
+        """Return the number of open requests of each worker."""
+        return Counter([request.worker for request in self.open_requests()])
 
     def close(self, request: Request) -> None:
-        """It has come to its end; memory of its reply goes back. Twice is fine."""
+        """End a request, and release the memory of its reply. Twice is fine."""
         request.closed = True
-        self.out.pop(request, None)
+        self.pending.pop(request, None)
         if isinstance(request.reply, Received):
             request.reply.close()
 
     def discard(self, request: Request) -> None:
-        """Nobody will get its reply; nothing if it is closed."""
+        """Close a request whose reply will not be delivered; do nothing if it is closed."""
         if not request.closed:
-            self.unwanted(request)
+            self.note_unwanted(request)
             self.close(request)
 
     def drop(self, workers: Collection[int] | None = None) -> list[Request]:
-        """Nobody wants any more what is out, of all workers or of these.
-
-        Returns:
-            What was wanted until now.
-        """
-        dropped = [one for one in self.out if not one.dropped and (workers is None or one.worker in workers)]
+        """Cancel all pending requests, or those to some workers, and return those that were not dropped before."""
+        dropped = [
+            request
+            for request in self.pending
+            if not request.dropped and (workers is None or request.worker in workers)
+        ]
         for request in dropped:
             self.cancel(request)
         return dropped
 
     def cancel(self, request: Request) -> None:
-        """Nobody wants it any more; what is being delivered is left to whoever delivers it."""
+        """Drop a request; if its reply is being delivered, the delivery closes it."""
         request.dropped = True
-        if request.reply is not None and not request.taken:
+        if request.reply is not None and not request.being_delivered:
             self.discard(request)
 
-    def sweep(self) -> None:
-        """Settle what is answered and nobody waits for any more; close what Ctrl-C has left half closed."""
+    def settle_dropped(self) -> None:
+        """Settle dropped requests that are answered, and close requests that Ctrl-C left half closed."""
         with self.lock:
-            for request in [one for one in self.out if one.closed]:
+            for request in [request for request in self.pending if request.closed]:
                 self.close(request)
-            for request in [one for one in self.out if one.dropped and not one.taken and one.ticket.done]:
+            dropped = [request for request in self.pending if request.dropped and not request.being_delivered]
+            for request in [request for request in dropped if request.ticket.done]:
                 self.settle(request)
 
     def to_all(self, *call: Any) -> dict[int, Sequence[Any]]:
-        """The same call for every worker."""
+        """Return the same call for every worker."""
         return dict.fromkeys(self.fleet.statuses(), call)
 
     def send(self, calls: Mapping[int, Sequence[Any]]) -> dict[int, Ticket]:
-        """Call workers between two requests, and return at once; the tickets of those that are up.
+        """Call workers between two requests, and return the tickets of those that are up at once.
 
         Workers that are still being built are called, too, and answer when they are built.
 
@@ -269,17 +262,17 @@ class WorkerGroup:
             calls: method and arguments by worker.
         """
         with self.lock:
-            standings = self.fleet.statuses()
-            begun = [worker for worker in calls if standings[worker].phase in ("up", "starting")]
-            tickets = {worker: self._ask(worker, *calls[worker]) for worker in begun}
+            statuses = self.fleet.statuses()
+            callable_now = [worker for worker in calls if statuses[worker].phase in ("up", "starting")]
+            tickets = {worker: self._send(worker, *calls[worker]) for worker in callable_now}
             return {worker: ticket for worker, ticket in tickets.items() if worker in self.fleet.up}
 
     def answers(self, tickets: Mapping[int, Ticket], timeout: float | None = None) -> dict[int, Any]:
-        """Wait for all of these; the answers by worker. Workers that die meanwhile give none.
+        """Wait for the tickets, and return the answers by worker. Workers that die meanwhile give none.
 
         Raises:
             Closed: the workers were shut down.
-            WorkerLate: somebody did not answer in time.
+            WorkerLate: a worker did not answer in time.
             Exception: what a worker raised.
         """
         self.fleet.wait_for_all(list(tickets.values()), timeout)
@@ -295,7 +288,7 @@ class WorkerGroup:
         return self.answers(self.send(self.to_all(*call)))
 
     def call_each(self, calls: Mapping[int, Sequence[Any]]) -> dict[int, Any]:
-        """As `call`, with a call for each worker; those that are being replaced are waited for, and called then.
+        """Make one call per worker, and wait; workers that are being replaced are waited for and then called.
 
         Workers that are gone for good give no answer.
         """
@@ -309,19 +302,19 @@ class WorkerGroup:
         return {worker: answers[worker] for worker in calls if worker in answers}
 
     def call_first(self, *call: Any) -> Any:
-        """The answer of the first worker that is not gone; see `call_each`.
+        """Return the answer of the first worker that is not gone; see `call_each`.
 
         Raises:
-            FleetFailed, WorkerLost: there is none.
+            FleetFailed, WorkerLost: all workers are gone.
         """
         for worker in sorted(self.fleet.statuses()):
             if answers := self.call_each({worker: call}):
                 return answers[worker]
-        self.require_enough()
+        self.require_enough_workers()
         raise WorkerLost(f"no worker is left to answer {call[0]}(); all were given up")
 
-    def _ask(self, worker: int, method: str, *args: Any, timed: bool = False) -> Ticket:
-        """Call a method of a worker, with the newest weights meant for it.
+    def _send(self, worker: int, method: str, *args: Any, timed: bool = False) -> Ticket:
+        """Call a method of a worker, with the newest weights for it.
 
         Args:
             worker: its index.
@@ -336,13 +329,16 @@ class WorkerGroup:
         return ticket
 
     def _value(self, ticket: Ticket) -> Any:
-        """The answer to a call that is done.
+        """Return the answer to a call that is done.
 
         Raises:
-            WorkerLost: its worker has died, or is replaced because it was unfit.
+            WorkerLost: the worker has died, or is replaced because it cannot go on.
             Exception: what the call raised.
         """
-        value = ticket.value
-        if isinstance(value, Unfit):
-            self.unfit(ticket.name, deserialize_error(value.error))
-        return value
+        failure, name = ticket.outcome, ticket.name
+        if isinstance(failure, Failure):
+            self.note_failure(name, failure)
+            if failure.replace_worker:
+                self.replace(name, failure.exception)
+                raise WorkerLost(f"{failure.exception}", worker=name.worker, life=name.life)
+        return ticket.value

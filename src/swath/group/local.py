@@ -2,8 +2,8 @@
 
     request ─▶ carried out in the thread that waits     call ─▶ carried out at once, between two requests
 
-No copies, no deaths: the member gets and gives the objects themselves. An `Access` says who may use
-the worker now: one thread draws at a time, control calls come between two fragments.
+There are no copies and no deaths: arguments and answers are the objects themselves. An `Access` decides which thread
+may use the worker: one thread draws at a time, control calls come between two fragments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from swath.workers.base import Handle, Job
 from swath.workers.fleet_state import FIRST_LIFE, WorkerStatus
 from swath.workers.hosting import run_and_capture
 from swath.workers.local import LocalShared
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Failure, Outcome, Value
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Received, Ticket
 
@@ -28,11 +28,11 @@ CONTROL_DEADLINE_S = 600.0
 
 
 class Access:
-    """Order among threads: one at a time has its turn, in the order in which they came.
+    """Gives threads turns, one at a time, in the order in which they came.
 
     A fragment is made inside `collecting()`, a control call runs inside `control()`: never both at once, and a control
-    call that waits comes before the next fragment. What must not wait is left with `soon()` and done right after the
-    running fragment. A second thread that draws is refused.
+    call that waits comes before the next fragment. `run_soon()` takes actions that must not wait, and runs them right
+    after the running fragment. A second thread that draws is refused.
     """
 
     def __init__(self, name: str) -> None:
@@ -40,12 +40,12 @@ class Access:
         self.halted = self.closed = False
         self._changed, self._drawing = threading.Condition(), threading.Lock()
         self._threads: deque[int] = deque()  # the first has its turn, the others wait
-        self._maker: int | None = None  # the thread that makes a fragment now
-        self._later: deque[Callable[[], None]] = deque()
+        self._collecting_thread: int | None = None
+        self._delayed: deque[Callable[[], None]] = deque()
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
-        """Only one thread draws.
+        """Keep other threads from drawing.
 
         Raises:
             RuntimeError: another draw is going on.
@@ -57,38 +57,38 @@ class Access:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """A fragment is being made; what was left is done before, what is left meanwhile right after it."""
+        """Make a fragment within; run delayed actions before and after it."""
         with self._open_turn(CONTROL_DEADLINE_S, "the control call in progress did not end; draw again later"):
             try:
-                self._maker = threading.get_ident()
+                self._collecting_thread = threading.get_ident()
                 yield
             finally:
-                self._maker = None
+                self._collecting_thread = None
 
     @contextmanager
     def control(self, deadline: float | None = None) -> Iterator[None]:
-        """Between two fragments.
+        """Wait for the end of the running fragment, and delay the next one meanwhile.
 
         Raises:
             Closed: after shutdown.
             WorkerLate: the running fragment did not end in time.
-            RuntimeError: called by what runs within the fragment that it would have to wait for.
+            RuntimeError: called within the fragment that it would have to wait for.
         """
         self.require_between()
         patience = CONTROL_DEADLINE_S if deadline is None else deadline
         with self._open_turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
             yield
 
-    def soon(self, action: Callable[[], None]) -> None:
-        """Do it now if no fragment is being made, else right after it."""
+    def run_soon(self, action: Callable[[], None]) -> None:
+        """Run an action now if no fragment is being made, otherwise right after it."""
         self.require_open()
-        self._later.append(action)
-        self._do_later()
+        self._delayed.append(action)
+        self._run_delayed()
 
     def require_between(self) -> None:
-        """Raise `Closed` after shutdown, `RuntimeError` for who is called within the fragment."""
+        """Raise `Closed` after shutdown, and `RuntimeError` within a fragment."""
         self.require_open()
-        if self._maker == threading.get_ident():
+        if self._collecting_thread == threading.get_ident():
             raise RuntimeError(f"a control call of this {self.name} cannot run inside its own fragment; call it later")
 
     def require_open(self) -> None:
@@ -97,7 +97,7 @@ class Access:
             raise Closed(f"this {self.name} was shut down; build another one")
 
     def close(self, timeout: float, action: Callable[[], Any]) -> None:
-        """Stop the running fragment at its next step and close; `action` then runs, once.
+        """Stop the running fragment at its next step and close; run `action` then, once.
 
         Raises:
             WorkerLate: the fragment did not stop within `timeout` seconds; its own thread closes when it does.
@@ -109,12 +109,12 @@ class Access:
                 action()
 
         self.halted = True
-        with self._turn(timeout) as mine:
-            if mine:
+        with self._turn(timeout) as has_turn:
+            if has_turn:
                 close()
             else:
-                self._later.append(close)
-        self._do_later()
+                self._delayed.append(close)
+        self._run_delayed()
         if not self.closed:
             why = f"a step of the env or the policy has not returned within {timeout} s"
             raise WorkerLate(f"{why}; envs are closed as soon as it does", workers=(0,), deadline=timeout)
@@ -122,55 +122,55 @@ class Access:
     @contextmanager
     def _open_turn(self, deadline: float, late: str) -> Iterator[None]:
         try:
-            with self._turn(deadline) as mine:
-                if not mine:
+            with self._turn(deadline) as has_turn:
+                if not has_turn:
                     raise WorkerLate(f"after {deadline} s: {late}", workers=(0,), deadline=deadline)
                 self.require_open()
-                self._do_later()
+                self._run_delayed()
                 yield
         finally:
-            self._do_later()
+            self._run_delayed()
 
     @contextmanager
     def _turn(self, timeout: float) -> Iterator[bool]:
-        """Wait for a turn; whether it came in time. A thread that has its turn may take another one within it.
+        """Wait for a turn, and yield whether it came in time. A thread that has its turn may take another within it.
 
-        Ctrl-C may come between any two lines: whoever has left is not in the queue any more.
+        Ctrl-C may come between any two lines; a thread that leaves is removed from the queue in any case.
         """
-        me = threading.get_ident()
-        if me in self._threads:
+        thread = threading.get_ident()
+        if thread in self._threads:
             yield True
             return
         try:
             with self._changed:
-                self._threads.append(me)
-                mine = self._changed.wait_for(lambda: self._threads[0] == me, timeout)
-            yield mine
+                self._threads.append(thread)
+                has_turn = self._changed.wait_for(lambda: self._threads[0] == thread, timeout)
+            yield has_turn
         finally:
             with self._changed:
-                if me in self._threads:
-                    self._threads.remove(me)
+                if thread in self._threads:
+                    self._threads.remove(thread)
                 self._changed.notify_all()
 
-    def _do_later(self) -> None:
-        """Do what was left, unless a fragment is being made, or somebody has the turn, who does it afterwards."""
-        while self._later and self._maker != threading.get_ident():
-            with self._turn(0.0) as mine:
-                if not mine:
+    def _run_delayed(self) -> None:
+        """Run delayed actions, unless another thread has its turn: that thread runs them afterwards."""
+        while self._delayed and self._collecting_thread != threading.get_ident():
+            with self._turn(0.0) as has_turn:
+                if not has_turn:
                     return
-                if self._later:
-                    self._later.popleft()()
+                if self._delayed:
+                    self._delayed.popleft()()
 
 
 class LocalFleet:
-    """The one worker, where others have a fleet. Any thread may use it.
+    """The one worker in this process, with the methods of a `Fleet`. Any thread may use it.
 
     Args:
         member: answers requests.
         access: puts requests, calls and publications of several threads in order.
 
     Attributes:
-        up: it can always be called.
+        up: handles of workers that can be called: the one worker.
     """
 
     event_count = restarts = 0
@@ -183,21 +183,21 @@ class LocalFleet:
         self._open: dict[Ticket, Sequence[Any]] = {}
 
     def statuses(self) -> dict[int, WorkerStatus]:
-        """It is up."""
+        """Return that the worker is up."""
         return {0: WorkerStatus(phase="up")}
 
     def handle(self, worker: int) -> Handle:
-        """Its handle."""
+        """Return the handle of the worker."""
         return self.up[worker]
 
     def call(self, handle: Handle, method: str, *args: Any, timed: bool = False) -> Ticket:
-        """Call the member between two requests; a request (`timed`) is left for `wait`."""
+        """Call the member between two requests; `wait` carries requests out (`timed`)."""
         ticket = Ticket(handle.name, method)
         if timed:
             self._open[ticket] = method, *args
         else:
             with self._access.control():
-                ticket.settle(run_and_capture(self._carry_out, method, *args))
+                ticket.settle(self._answer(method, *args))
         return ticket
 
     def wait(
@@ -207,41 +207,47 @@ class LocalFleet:
         interrupted: Callable[[], bool],  # noqa: ARG002  the member looks whether it is halted after each step
         known_events: int,  # noqa: ARG002  nothing changes
     ) -> None:
-        """Carry out requests until one of these is done. Ctrl-C leaves the one that it broke off for the next time."""
+        """Carry out requests until a ticket is done. The next call repeats a request that Ctrl-C broke off."""
         while tickets and not any(ticket.done for ticket in tickets):
             with self._access.collecting():
                 ticket = next(iter(self._open))
-                ticket.settle(run_and_capture(self._carry_out, *self._open[ticket]))
+                ticket.settle(self._answer(*self._open[ticket]))
                 del self._open[ticket]
 
     def wait_for_all(self, tickets: Sequence[Ticket], timeout: float | None) -> None:
-        """They are there."""
+        """Do nothing: calls are answered at once."""
 
     def wait_until_back(self, workers: Sequence[int]) -> None:
-        """It can always be called."""
+        """Do nothing: the worker can always be called."""
 
     def process_events(self) -> None:
-        """Nothing becomes of it."""
+        """Do nothing: the worker does not die."""
 
     def wake(self) -> None:
-        """Nobody waits but for a turn."""
+        """Do nothing: threads only wait for turns."""
 
     def close(self, timeout: float, *, ask: bool = True) -> list[BaseException]:  # noqa: ARG002  at once
-        """Ask the member to close; what that raised."""
-        closed = run_and_capture(self.member.close) if ask else None
-        return [closed.exception] if isinstance(closed, Failure) else []
+        """Close the member, and return what that raised."""
+        outcome = run_and_capture(self.member.close) if ask else None
+        return [outcome.exception] if isinstance(outcome, Failure) else []
 
     def replace(self, handle: Handle, cause: BaseException) -> Never:  # noqa: ARG002  there is no other
-        """There is no other: the cause is raised."""
+        """Raise the cause: no other worker can replace this one."""
         raise cause
 
-    def _carry_out(self, method: str, *args: Any) -> Any:
-        value = getattr(self.member, method)(*args)
-        return Received(value.head, lambda: value.body) if isinstance(value, Parcel) else value
+    def _answer(self, method: str, *args: Any) -> Outcome:
+        """Call a method of the member, and return its outcome."""
+        try:
+            value = getattr(self.member, method)(*args)
+        except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
+            return Failure(error)
+        if isinstance(value, Failure):
+            return value
+        return Value(Received(value.head, lambda: value.body) if isinstance(value, Parcel) else value)
 
 
 class LocalChannel(Channel):
-    """The weights of the one worker: they are copied into its models, now or right after the running request.
+    """The weights of the one worker, copied into its models at once, or right after the running request.
 
     Args:
         member: takes them.
@@ -253,19 +259,19 @@ class LocalChannel(Channel):
         self._member, self._access = member, access
 
     def publish_each(self, models: Mapping[int | None, Models], version: int | None = None) -> int:
-        """As that of others; who publishes faster than the worker can take it skips versions."""
+        """Publish as `Channel` does; the worker skips versions that it cannot take in time."""
         self._access.require_open()
         number = super().publish_each(models, version)
-        self._access.soon(self._bring)
+        self._access.run_soon(self._copy_to_member)
         return number
 
     @contextmanager
     def update_for(self, life: Life) -> Iterator[Update | None]:  # noqa: ARG002  there is one
-        """Nothing rides along: what is new is brought before the next request."""
+        """Yield `None`: requests carry no weights, which were copied before."""
         yield None
 
-    def _bring(self) -> None:
+    def _copy_to_member(self) -> None:
         with super().update_for(FIRST_LIFE) as update:
             if update is not None:
                 self._member.take(update.opened(), update.version)
-                self.withdraw(update.models)  # the models have them
+                self.withdraw(update.models)  # the models have copies

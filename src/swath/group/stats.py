@@ -1,4 +1,4 @@
-"""What a collection has done, in numbers."""
+"""Counts of a collection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Counters:
     Attributes:
         frames: valid frames delivered to the user or written to a buffer.
         batches: batches delivered or written.
-        episodes: those that have ended.
+        episodes: episodes that have ended.
         frames_discarded: good frames that were never delivered.
         frames_dropped: good frames that were too old to be delivered.
         batches_dropped: fragments that were too old.
@@ -41,24 +41,24 @@ class Counters:
     _frames_before: int = field(default=0, repr=False)
 
     def deliver(self, frames: int, *, batches: int = 1) -> None:
-        """A batch was handed out or written, or with 0 `batches` a part of one."""
+        """Count a batch that was handed out or written; with 0 `batches` a part of one."""
         with self._lock:
             self.batches += batches
             self.frames += frames
 
     def discard(self, frames: int) -> None:
-        """Good frames will never be delivered."""
+        """Count good frames that will never be delivered."""
         with self._lock:
             self.frames_discarded += frames
 
     def drop(self, frames: int) -> None:
-        """A fragment was too old."""
+        """Count a fragment that was too old."""
         with self._lock:
             self.frames_dropped += frames
             self.batches_dropped += 1
 
     def overdue(self) -> None:
-        """A fragment is delivered although it is too old: the one before it was dropped. Warns once."""
+        """Count a fragment that is delivered although it is too old; warn once."""
         with self._lock:
             self.batches_overdue += 1
             first = self.batches_overdue == 1
@@ -70,32 +70,32 @@ class Counters:
             )
 
     def restore(self, frames: int, batches: int) -> None:
-        """Go on counting from numbers that were saved; what is reported of the time since the first draw stays true."""
+        """Set the counts to saved ones; frames per second stay those since the first draw."""
         with self._lock:
             self._frames_before += frames - self.frames
             self.frames, self.batches = frames, batches
 
     def start_clock(self) -> None:
-        """The first draw begins."""
+        """Start the clock at the first draw."""
         if self._began is None:
             self._began = time.monotonic()
             self._frames_before = self.frames
 
     @property
     def seconds(self) -> float:
-        """Since the first draw began; 0 before it."""
+        """Return the seconds since the first draw began; 0 before it."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     @property
     def fps(self) -> float:
-        """Delivered frames a second since the first draw."""
+        """Return the delivered frames per second since the first draw."""
         if self._began is None:
             return 0.0
         return (self.frames - self._frames_before) / max(self.seconds, 1e-9)
 
 
 def viewed(workers: str, aggregate: dict[str, Any], per_worker: dict[str, Any]) -> dict[str, Any]:
-    """The facts of one of the views.
+    """Return the facts of one of the views.
 
     Raises:
         ValueError: an unknown view.

@@ -54,7 +54,7 @@ class WeightUpdaterBase(ABC):
         with nullcontext() if publisher is None else publisher.one_version():
             weights = self._get_server_weights() if policy_or_weights is None else policy_or_weights
             if weights is None and publisher is not None:
-                weights = publisher.fetched()
+                weights = publisher.fetch()
             weights = self._maybe_map_weights(weights)
             workers = self.all_worker_ids() if worker_ids is None else _listed(worker_ids)
             if workers is None:
@@ -177,7 +177,7 @@ class _InPlace(WeightUpdaterBase):
             plan(target, server_weights)()
         else:
             copy_in = plan(target, server_weights, required=False)  # what is missing is checked by its policy
-            publisher.publish({POLICY: server_weights}, worker_id, also=copy_in)
+            publisher.publish({POLICY: server_weights}, worker_id, change=copy_in)
 
 
 class VanillaWeightUpdater(_InPlace):

@@ -75,7 +75,9 @@ class LocalHandle(Handle):
     def _answer(self, method: str, args: Sequence[Any]) -> Outcome:
         """Call the method; the answer shares no memory with the worker except for the body of a parcel."""
         outcome = self._object.answer(method, lambda: args)
-        return run_and_capture(_copied, outcome.value) if isinstance(outcome, Value) else outcome
+        if isinstance(outcome, Value):
+            return run_and_capture(_copied, outcome.value)
+        return outcome if outcome.counts is None else copy.deepcopy(outcome)  # the method returned it
 
 
 class LocalShared:

@@ -106,7 +106,7 @@ def call_workers(
     for request in group.tagged([LATE])[:-MOST_LATE]:
         group.cancel(request)
     if raises:
-        group.require_enough()
+        group.require_enough_workers()
         for error in [reply.error for reply in kept if reply.error is not None]:
             error.results = entries  # type: ignore[attr-defined]  # for the caller that catches it
             raise error
@@ -118,7 +118,7 @@ def send_to_free(group: RolloutGroup, assigned: Sequence[tuple[int, Call]], tag:
     n_open, free, n_sent = Counter(request.worker for request in group.tagged([tag])), group.free(), 0
     for worker, call in assigned:
         if worker in free and n_open[worker] < most:
-            group.request(worker, *call, asked=Purpose(tag))
+            group.request(worker, *call, purpose=Purpose(tag))
             n_open[worker] += 1
             n_sent += 1
     return n_sent

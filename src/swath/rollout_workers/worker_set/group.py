@@ -144,16 +144,16 @@ class RolloutGroup(WorkerGroup):
 
     def free(self) -> list[int]:
         """Return the workers that can be called, without those that have not answered an overdue request."""
-        late = {request.worker for request in self.out if request.asked.overdue and not request.ticket.done}
+        late = {request.worker for request in self.pending if request.purpose.overdue and not request.ticket.done}
         return [worker for worker in self.fleet.up if worker not in late]
 
     def tagged(self, tags: Collection[Any] | None = None) -> list[Request]:
         """Return the open requests with these tags, in order; None: with all tags that users give."""
         internal = (FRAGMENT, FILTERS, UPDATE, LATE)
-        requests = self.wanted()
+        requests = self.open_requests()
         if tags is None:
-            return [request for request in requests if request.asked.tag not in internal]
-        return [request for request in requests if request.asked.tag in tags]
+            return [request for request in requests if request.purpose.tag not in internal]
+        return [request for request in requests if request.purpose.tag in tags]
 
     def unanswered(self, tags: Collection[Any] | None = None) -> list[Request]:
         """Return the requests with these tags that are not answered; None: with all tags that users give."""
@@ -168,7 +168,7 @@ class RolloutGroup(WorkerGroup):
             tag: of the requests.
         """
         for worker in [worker for worker in self.free() if worker in calls and worker not in requests]:
-            requests[worker] = self.request(worker, *calls[worker], asked=Purpose(tag))
+            requests[worker] = self.request(worker, *calls[worker], purpose=Purpose(tag))
         return all(requests[worker].ticket.done if worker in requests else self.is_gone(worker) for worker in calls)
 
     def replies(
@@ -239,7 +239,7 @@ class RolloutGroup(WorkerGroup):
             if not least:
                 return 1
             if request.reply is not None:
-                return steps_of(request.asked.batch)
+                return steps_of(request.purpose.batch)
             return config.get_rollout_fragment_length(request.worker) * config.num_envs_per_env_runner
 
         def arrived() -> list[Request]:
@@ -264,7 +264,7 @@ class RolloutGroup(WorkerGroup):
 
     def take_batches(self, fragments: Sequence[Request], concat: bool) -> list[Batch]:
         """Copy the batches of fragments for the caller, joined if `concat`; close the fragments."""
-        views: list[Batch] = [request.asked.batch for request in fragments]
+        views: list[Batch] = [request.purpose.batch for request in fragments]
         try:
             for part in [part for batch in views for part in batch.as_multi_agent().policy_batches.values()]:
                 for name, column in part.items():
@@ -287,10 +287,17 @@ class RolloutGroup(WorkerGroup):
         """
         deadline, remaining = time.monotonic() + timeout, timeout
         while True:
-            done = {request for request in self.out if request.ticket.done}  # before the check: later ones end the wait
+            done = {
+                request for request in self.pending if request.ticket.done
+            }  # before the check: later ones end the wait
             if is_over() or remaining < 0:
                 return
-            self.wait([request for request in self.out if request not in done], lambda: False, self.news, remaining)
+            self.wait(
+                [request for request in self.pending if request not in done],
+                lambda: False,
+                self.membership_version,
+                remaining,
+            )
             self._require_few_deaths()
             remaining = deadline - time.monotonic()
 
@@ -298,24 +305,24 @@ class RolloutGroup(WorkerGroup):
         """Return the outcome of a request that is answered; close the request unless it is a fragment."""
         name, result, error = request.name, None, None
         try:
-            if self.settle(request) and request.asked.tag is not FRAGMENT:
+            if self.settle(request) and request.purpose.tag is not FRAGMENT:
                 self.close(request)
                 result = request.reply[1]
             error = request.ticket.error  # a lost worker's: exceptions of user code were raised
         except Exception as raised:  # noqa: BLE001  the caller gets it
             error = raised
         error = error and self._for_caller(name, error)
-        return Reply(name.worker, result, name.life, self.versions[name.worker], request.asked.tag, error)
+        return Reply(name.worker, result, name.life, self.versions[name.worker], request.purpose.tag, error)
 
-    def arrived(self, request: Request) -> bool:
+    def accept(self, request: Request) -> bool:
         """Open a fragment.
 
         Raises:
             PayloadLost: its store has lost it.
         """
         if isinstance(request.reply, Received):
-            request.asked.batch = request.reply.open()
-            self.frames[request.worker] += request.asked.batch.env_steps()
+            request.purpose.batch = request.reply.open()
+            self.frames[request.worker] += request.purpose.batch.env_steps()
         return True
 
     def is_tolerated(self, error: BaseException | None) -> bool:
@@ -330,7 +337,7 @@ class RolloutGroup(WorkerGroup):
             WorkerLate: a worker was ended because a request took too long.
             WorkerLost: a worker died.
         """
-        self.require_enough()
+        self.require_enough_workers()
         self._require_few_deaths()
         for name, cause in [*self._unraised_losses.items()]:
             raise self._for_caller(name, cause)
@@ -385,8 +392,8 @@ class RolloutGroup(WorkerGroup):
     def _set_overdue(self, requests: Iterable[Request]) -> None:
         """Note that the caller has stopped waiting for these requests."""
         for request in requests:
-            if not request.asked.overdue:
-                request.asked.overdue = True
+            if not request.purpose.overdue:
+                request.purpose.overdue = True
                 self._record(request.name, "late", f"{request.ticket.method}() is not waited for any more")
 
     def _request_fragment(self) -> bool:
@@ -397,7 +404,7 @@ class RolloutGroup(WorkerGroup):
         free = [worker for worker in self.free() if worker not in busy]
         if free:
             worker = min(free, key=lambda worker: (n_fragments[worker], worker))
-            self.request(worker, "sample", asked=Purpose(FRAGMENT))
+            self.request(worker, "sample", purpose=Purpose(FRAGMENT))
         return bool(free)
 
     def _open_fragment(self, request: Request) -> None:
